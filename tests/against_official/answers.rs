@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::comparison::{Recorded, findings};
 use super::known::KNOWN;
-use super::servers::{Asked, ours, repository, theirs};
+use super::servers::{Asked, Failure, ours, repository, theirs};
 use crate::support::original::original;
 use crate::support::python::Python;
 use crate::support::python_backend::installed;
 use crate::support::server::{ORIGINAL_WRAPPER, crashes, run_to_end_under};
-use crate::support::steadily::{say_that_it_crashed, steadily};
+use crate::support::steadily::{say_that_it_failed, steadily};
 
 /// The lines of a log that models wrote through pb_utils.Logger, behind the letter of their level. Sorted: ours has its
 /// warnings and errors from another stream, which is read beside the first one.
@@ -28,15 +28,17 @@ fn logged(log: &str) -> Vec<String> {
     lines
 }
 
-/// Asked again where the official server crashed, which it does now and then by itself. Every other failure stands.
-fn steady(ask: impl Fn() -> Result<Asked, String>) -> Asked {
+/// Asked again where the official server crashed, lost the worker of a model or fell silent: it does so now and then by
+/// itself, where responses are cancelled. Every other failure stands.
+fn steady(ask: impl Fn() -> Result<Asked, Failure>) -> Asked {
     const ATTEMPTS: usize = 3;
     for attempt in 1..=ATTEMPTS {
         let before = crashes();
         match ask() {
             Ok(asked) => return asked,
-            Err(error) if attempt == ATTEMPTS || crashes() == before => panic!("the official server: {error}"),
-            Err(_) => say_that_it_crashed(attempt),
+            Err(Failure::Unwell(_)) if attempt < ATTEMPTS => say_that_it_failed(attempt),
+            Err(Failure::Other(_)) if attempt < ATTEMPTS && crashes() > before => say_that_it_failed(attempt),
+            Err(failure) => panic!("the official server: {}", failure.text()),
         }
     }
     unreachable!("the last attempt ends in one way or the other");
@@ -51,7 +53,8 @@ fn python_models_answer_as_in_the_official_server() {
     let repository = repository();
     let (ours, theirs) = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| steady(|| theirs(&words, &installed, &client, &repository)));
-        let ours = ours(&numpy.interpreter(), &client, &repository).unwrap_or_else(|error| panic!("{error}"));
+        let ours =
+            ours(&numpy.interpreter(), &client, &repository).unwrap_or_else(|failure| panic!("{}", failure.text()));
         (ours, theirs.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     assert!(theirs.answers.len() > 1000, "{} cases", theirs.answers.len());
@@ -63,6 +66,21 @@ fn python_models_answer_as_in_the_official_server() {
         found.push(format!("the log\n      ours:   {our_lines:#?}\n      theirs: {their_lines:#?}"));
     }
     assert!(found.is_empty(), "{} findings:\n  {}", found.len(), found.join("\n  "));
+}
+
+#[test]
+fn a_server_that_is_unwell_is_asked_three_times_and_any_other_failure_once() {
+    for (failure, asked) in [(Failure::Unwell as fn(String) -> Failure, 3), (Failure::Other, 1)] {
+        let attempts = Cell::new(0);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            steady(|| {
+                attempts.set(attempts.get() + 1);
+                Err(failure("no answer".to_owned()))
+            });
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(attempts.get(), asked);
+    }
 }
 
 #[test]

@@ -53,6 +53,23 @@ pub struct Asked {
     pub log: String,
 }
 
+/// Why a server was not asked to the end.
+pub enum Failure {
+    /// The server was silent for the client's patience, or lost the worker of a model.
+    Unwell(String),
+    Other(String),
+}
+
+impl Failure {
+    pub fn text(&self) -> &str {
+        let (Self::Unwell(text) | Self::Other(text)) = self;
+        text
+    }
+}
+
+/// The exit code by which the client says that it gave the server up.
+const UNWELL: i32 = 75;
+
 pub fn repository() -> Repository {
     let repository = Repository::new();
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python_models");
@@ -81,13 +98,13 @@ fn flags() -> Vec<String> {
     flags
 }
 
-/// The official server. What it says of a request that it cannot bear is Err: it ends now and then.
+/// The official server.
 pub fn theirs(
     words: &[String],
     installed: &Installed,
     client: &Python,
     repository: &Repository,
-) -> Result<Asked, String> {
+) -> Result<Asked, Failure> {
     let regions = Regions::new();
     let mut flags = flags();
     flags.extend([format!("--backend-directory={}", installed.backends.display()), regions.flag()]);
@@ -98,7 +115,7 @@ pub fn theirs(
 }
 
 /// Ours, whose workers find the same numpy.
-pub fn ours(interpreter: &Path, client: &Python, repository: &Repository) -> Result<Asked, String> {
+pub fn ours(interpreter: &Path, client: &Python, repository: &Repository) -> Result<Asked, Failure> {
     let mut flags = flags();
     flags.push("--allow-client-shm=true".to_owned());
     flags.push(format!("--backend-config=python,interpreter={}", interpreter.display()));
@@ -109,7 +126,7 @@ pub fn ours(interpreter: &Path, client: &Python, repository: &Repository) -> Res
 /// No byte code beside the sources: both servers read one repository.
 const NO_BYTE_CODE: &str = "PYTHONDONTWRITEBYTECODE=1";
 
-fn ask(words: &[String], flags: &[String], client: &Python, repository: &Repository) -> Result<Asked, String> {
+fn ask(words: &[String], flags: &[String], client: &Python, repository: &Repository) -> Result<Asked, Failure> {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let mut server = Server::start_under(words, usual(), repository.path(), &flags, "/v2/health/ready");
     let output = repository.path().with_extension(format!("{}.json", server.pid()));
@@ -127,23 +144,35 @@ fn ask(words: &[String], flags: &[String], client: &Python, repository: &Reposit
         Ok(told) => println!("{told}"),
         Err(told) => {
             server.has_crashed();
-            return Err(format!("{told}\nthe server's log ends with:\n{}", tail(&log)));
+            let text = format!("{}\nthe server's log ends with:\n{}", told.text(), tail(&log));
+            return Err(match told {
+                Failure::Unwell(_) => Failure::Unwell(text),
+                Failure::Other(_) => Failure::Other(text),
+            });
         }
     }
     drop(server);
-    let answers: Value = serde_json::from_str(&text).map_err(|error| format!("the client's document: {error}"))?;
-    let Value::Object(answers) = answers else { return Err("the client's document holds no answers".to_owned()) };
+    let answers: Value =
+        serde_json::from_str(&text).map_err(|error| Failure::Other(format!("the client's document: {error}")))?;
+    let Value::Object(answers) = answers else {
+        return Err(Failure::Other("the client's document holds no answers".to_owned()));
+    };
     Ok(Asked { answers: answers.into_iter().collect(), log })
 }
 
-fn asked(client: &mut Command, server: &Server, repository: &Repository, output: &PathBuf) -> Result<String, String> {
+fn asked(client: &mut Command, server: &Server, repository: &Repository, output: &PathBuf) -> Result<String, Failure> {
     for (flag, address) in [("--http", server.http), ("--grpc", server.grpc), ("--metrics", server.metrics)] {
         client.arg(flag).arg(address.to_string());
     }
     client.arg("--repository").arg(repository.path()).arg("--output").arg(output);
-    let done = client.output().map_err(|error| format!("the client does not start: {error}"))?;
+    let done = client.output().map_err(|error| Failure::Other(format!("the client does not start: {error}")))?;
     let told = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    if done.status.success() { Ok(told) } else { Err(format!("the client: {}\n{told}", done.status)) }
+    let failed = |told| format!("the client: {}\n{told}", done.status);
+    match done.status.code() {
+        Some(0) => Ok(told),
+        Some(UNWELL) => Err(Failure::Unwell(failed(told))),
+        _ => Err(Failure::Other(failed(told))),
+    }
 }
 
 fn tail(log: &str) -> String {

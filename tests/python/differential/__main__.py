@@ -20,7 +20,10 @@ import regions
 import told
 import sequences
 import streams
-from wire import Server
+from wire import Server, Unwell
+
+# The exit code where the server, and not its answers, is what was found.
+UNWELL = 75
 
 # In this order: what counts requests comes after all that make them.
 GROUPS = [
@@ -62,6 +65,9 @@ def main():
                 if case in answers:
                     raise SystemExit(f"two cases are called {case!r}")
                 answers[case] = answer
+        except Unwell as error:
+            print(f"after {case!r}: {error}", flush=True)
+            raise SystemExit(UNWELL) from error
         except Exception as error:
             raise SystemExit(f"after {case!r}: {type(error).__name__}: {error}") from error
         print(f"{group.__name__}: {len(answers) - count} cases in {time.monotonic() - started:.1f} s", flush=True)

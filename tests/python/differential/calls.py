@@ -1,6 +1,6 @@
 """BLS: requests that a model makes to others, in every form, and what comes of those that fail."""
 
-from interface import evaluated, revived
+from interface import evaluated, of_a_worker
 
 ASK = """
 def ask(name, outputs=("OUTPUT0", "OUTPUT1"), inputs=None, **more):
@@ -123,9 +123,10 @@ ASYNC = {
 def cases(server):
     for name, code in PIECES.items():
         answer = server.infer_grpc(evaluated("evaluate", ASK + code, request_id="b"))
-        yield name, revived(server, "evaluate", name, answer)
+        yield name, of_a_worker(name, answer)
     for name, code in ASYNC.items():
         answer = server.infer_grpc(evaluated("evaluate_async", ASK + code))
-        yield f"async: {name}", revived(server, "evaluate_async", name, answer)
+        yield f"async: {name}", of_a_worker(name, answer)
     for name in ["one", "iterated", "errors of the callee", "an unknown model"]:
-        yield f"decoupled: {name}", server.stream([evaluated("evaluate_decoupled", ASK + PIECES[name])])
+        answer = server.stream([evaluated("evaluate_decoupled", ASK + PIECES[name])])
+        yield f"decoupled: {name}", of_a_worker(name, answer)

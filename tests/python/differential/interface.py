@@ -1,6 +1,6 @@
 """triton_python_backend_utils, asked from within a model: every name, every method, every text and default."""
 
-from wire import Ask
+from wire import Ask, Unwell
 
 # Each is a piece of Python that leaves what is to be compared in `value`; see tests/python_models/evaluate.
 PIECES = {
@@ -385,11 +385,10 @@ def evaluated(model, code, **more):
     return Ask(model, [("CODE", "BYTES", [1], [code]), ("X", "INT32", [3], [1, 2, 3])], **more)
 
 
-def revived(server, model, name, answer):
-    """The answer; and the model once more where its worker is gone, which would be the answer to all that follows."""
+def of_a_worker(name, answer):
+    """The answer, unless it says that the model's worker is gone, as all that follows would."""
     if "not healthy" in str(answer):
-        print(f"the worker of {model} died of {name!r}", flush=True)
-        server.http("POST", f"/v2/repository/models/{model}/load", {})
+        raise Unwell(f"the worker died of {name!r}")
     return answer
 
 
@@ -397,10 +396,13 @@ def cases(server):
     names = f"NAMES = {' '.join(NAMES).split()!r}\n"
     for name, code in PIECES.items():
         answer = server.infer_grpc(evaluated("evaluate", names + code, request_id="e"))
-        yield name, revived(server, "evaluate", name, answer)
+        yield name, of_a_worker(name, answer)
     for name in ["sent", "sent and ended", "sent and returned"]:
-        yield f"{name}, async", server.infer_grpc(evaluated("evaluate_async", PIECES[name]))
-        yield f"{name}, stream", server.stream([evaluated("evaluate", PIECES[name])], want_final=False)
+        answer = server.infer_grpc(evaluated("evaluate_async", PIECES[name]))
+        yield f"{name}, async", of_a_worker(name, answer)
+        answer = server.stream([evaluated("evaluate", PIECES[name])], want_final=False)
+        yield f"{name}, stream", of_a_worker(name, answer)
     for name, code in DECOUPLED.items():
-        yield f"decoupled: {name}", server.stream([evaluated("evaluate_decoupled", code)])
-        yield f"decoupled, async: {name}", server.stream([evaluated("evaluate_decoupled_async", code)])
+        yield f"decoupled: {name}", of_a_worker(name, server.stream([evaluated("evaluate_decoupled", code)]))
+        answer = server.stream([evaluated("evaluate_decoupled_async", code)])
+        yield f"decoupled, async: {name}", of_a_worker(name, answer)

@@ -5,6 +5,7 @@ import json
 import re
 import struct
 import threading
+import time
 
 import grpc
 import numpy as np
@@ -81,6 +82,16 @@ class Ask:
         return f"/v2/models/{self.model}{version}/{verb}"
 
 
+def answered_in_time(method, started):
+    """A server may answer with DEADLINE_EXCEEDED itself: what took all our patience is no answer."""
+    if time.monotonic() - started >= PATIENCE_S:
+        raise Unwell(f"no answer to {method} in {PATIENCE_S} s")
+
+
+class Unwell(Exception):
+    """The server did not answer, or lost the worker of a model: what it says from here on is about that alone."""
+
+
 class Server:
     def __init__(self, http_address, grpc_address, metrics_address, repository):
         self.http_address = http_address
@@ -105,9 +116,11 @@ class Server:
             connection.request(method, path, body=body, headers=headers or {})
             answer = connection.getresponse()
             return answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read()
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
             if address is None:
                 self.connection = None
+            if isinstance(error, TimeoutError):
+                raise Unwell(f"no answer to {method} {path} in {PATIENCE_S} s") from error
             raise
 
     def http(self, method, path, body=b"", headers=None):
@@ -163,9 +176,11 @@ class Server:
 
     def call(self, method, message, **more):
         """A unary call by its name."""
+        started = time.monotonic()
         try:
             answer = getattr(self.stub, method)(message, timeout=PATIENCE_S, **more)
         except grpc.RpcError as error:
+            answered_in_time(method, started)
             return self.normal({"code": error.code().name, "text": error.details()})
         return self.normal({"code": "OK", "message": readable(answer)})
 
@@ -189,6 +204,7 @@ class Server:
         """All on one stream, one after the other's end, and everything that comes back."""
         answers = []
         gone = threading.Semaphore(0)
+        started = time.monotonic()
 
         def messages():
             for ask in asks:
@@ -208,6 +224,7 @@ class Server:
                     gone.release()
             end = {"code": "OK"}
         except grpc.RpcError as error:
+            answered_in_time("ModelStreamInfer", started)
             end = {"code": error.code().name, "text": error.details()}
         return self.normal({"answers": answers, **end})
 

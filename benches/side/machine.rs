@@ -1,8 +1,8 @@
 //! The machine as far as it explains a figure, and who runs where on it.
 
-use std::fs;
+use std::{fs, io};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Who runs on which cores. Empty lists: there is one core only, and nothing is pinned.
 pub struct Placement {
@@ -33,8 +33,8 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
 }
 
 fn allowed_cores() -> Result<Vec<usize>, String> {
-    let set = sched_getaffinity(None).map_err(|error| format!("affinity: {error}"))?;
-    Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+    let cores = core_affinity::get_core_ids().ok_or_else(|| format!("affinity: {}", io::Error::last_os_error()))?;
+    Ok(cores.into_iter().map(|core| core.id).collect())
 }
 
 /// Lines that describe the machine.

@@ -23,11 +23,7 @@ pub fn confined<T>(cpus: &[usize], job: impl FnOnce() -> T) -> T {
         }
     }
     let _restore = match sched_getaffinity(None) {
-        Ok(before) if !cpus.is_empty() => {
-            let mut set = CpuSet::new();
-            cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
-            sched_setaffinity(None, &set).is_ok().then(|| Restore(before))
-        }
+        Ok(before) if !cpus.is_empty() => sched_setaffinity(None, &set_of(cpus)).is_ok().then(|| Restore(before)),
         _ => None,
     };
     job()
@@ -58,9 +54,11 @@ impl Confinement {
         if !policy.is_placement() {
             return Ok(Confinement::among(policy, worker_cpus, near, Path::new(SYSFS)));
         }
-        let ours = sched_getaffinity(None)
-            .map_err(|error| Status::internal(format!("cannot read the cores of this process: {error}")))?;
-        let ours: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| ours.is_set(cpu)).collect();
+        let ours = core_affinity::get_core_ids().ok_or_else(|| {
+            let error = std::io::Error::last_os_error();
+            Status::internal(format!("cannot read the cores of this process: {error}"))
+        })?;
+        let ours: Vec<usize> = ours.into_iter().map(|core| core.id).collect();
         Confinement::on(policy, &ours, Path::new(SYSFS))
     }
 
@@ -130,9 +128,7 @@ impl Confinement {
         if self.cpus.is_empty() {
             return Ok(());
         }
-        let mut set = CpuSet::new();
-        self.cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
-        match sched_setaffinity(None, &set) {
+        match sched_setaffinity(None, &set_of(&self.cpus)) {
             Ok(()) => Ok(()),
             Err(error) if self.is_asked_for => {
                 Err(Status::internal(format!("host policy '{name}': cannot bind the thread to its cores: {error}")))
@@ -143,6 +139,13 @@ impl Confinement {
             }
         }
     }
+}
+
+/// What the kernel has no place for is left out.
+fn set_of(cpus: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
+    set
 }
 
 /// The cores of a node as the kernel lists them: `0-3,8`; a node of memory alone has none.

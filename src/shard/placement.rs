@@ -173,11 +173,6 @@ impl Placement {
     }
 }
 
-/// Binds the calling thread, and those that it starts from now on, to a set of cores. An empty set binds nothing.
-pub fn bind_this_thread(cpus: &[usize]) -> io::Result<()> {
-    if cpus.is_empty() { Ok(()) } else { sys::set_affinity(cpus) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,18 +255,14 @@ mod tests {
     fn threads_are_bound_to_what_they_are_told() {
         let ours = Cores::of_this_process().unwrap();
         assert!(!ours.cpus.is_empty() && (1..=ours.cpus.len()).contains(&ours.quota));
-        let last = vec![*ours.cpus.last().unwrap()];
-        let bound = std::thread::spawn({
-            let last = last.clone();
-            move || {
-                bind_this_thread(&last).unwrap();
-                let child = std::thread::spawn(|| sys::affinity().unwrap()).join().unwrap();
-                bind_this_thread(&[]).unwrap();
-                (sys::affinity().unwrap(), child)
-            }
+        let last = *ours.cpus.last().unwrap();
+        let bound = std::thread::spawn(move || {
+            sys::bind_to(last).unwrap();
+            let child = std::thread::spawn(|| sys::affinity().unwrap()).join().unwrap();
+            (sys::affinity().unwrap(), child)
         });
-        assert_eq!(bound.join().unwrap(), (last.clone(), last));
+        assert_eq!(bound.join().unwrap(), (vec![last], vec![last]));
         assert_eq!(sys::affinity().unwrap(), ours.cpus, "other threads are not");
-        assert!(bind_this_thread(&[usize::MAX]).is_err());
+        assert_eq!(sys::bind_to(usize::MAX).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

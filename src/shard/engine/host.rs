@@ -56,5 +56,5 @@ pub(in crate::shard) fn run_plainly<T: FnMut() -> io::Result<bool>>(
 
 /// Binds this thread, and those that it starts from now on.
 fn bind(cpu: Option<usize>) -> io::Result<()> {
-    cpu.map_or(Ok(()), |cpu| super::sys::set_affinity(&[cpu]))
+    cpu.map_or(Ok(()), super::sys::bind_to)
 }

@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use core_affinity::CoreId;
+
 /// Turns −1 into the thread's `errno`.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -200,30 +202,18 @@ pub fn memory_lock_limit() -> io::Result<Option<u64>> {
     Ok((limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur))
 }
 
-/// CPUs that are possible in an affinity mask of libc's size.
-const MOST_CPUS: usize = libc::CPU_SETSIZE as usize;
-
 /// CPUs that the calling thread may run on, ascending.
 pub fn affinity() -> io::Result<Vec<usize>> {
-    // SAFETY: all-zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most the size that it is told.
-    check(unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) })?;
-    // SAFETY: the indices are within the set.
-    Ok((0..MOST_CPUS).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect())
+    // The library ends with the system call, whose `errno` says why it failed; so does the one below.
+    let cores = core_affinity::get_core_ids().ok_or_else(io::Error::last_os_error)?;
+    Ok(cores.into_iter().map(|core| core.id).collect())
 }
 
-/// Binds the calling thread, and threads that it starts from now on, to a set of CPUs.
-pub fn set_affinity(cpus: &[usize]) -> io::Result<()> {
-    // SAFETY: all-zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    for &cpu in cpus {
-        if cpu >= MOST_CPUS {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        // SAFETY: the index is within the set.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
+/// Binds the calling thread, and threads that it starts from now on, to one CPU.
+pub fn bind_to(cpu: usize) -> io::Result<()> {
+    // The library panics at a CPU that its mask has no place for.
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: the kernel reads the set.
-    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) }).map(drop)
+    if core_affinity::set_for_current(CoreId { id: cpu }) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -113,4 +113,33 @@ mod tests {
         assert_eq!(value["experiments"][1]["requests"], json!([]));
         assert_eq!(value["version"], json!(version()));
     }
+
+    /// Scripts read it that were written for perf_analyzer's.
+    #[test]
+    fn a_file_is_the_same_byte_for_byte() {
+        let mut sample = Sample::new(&[LoadPoint::Concurrency(3), LoadPoint::Rate(2.5)]);
+        let answered =
+            Record { due_ns: 0, sent_ns: 5, responses_ns: vec![10, 20], sequence_id: None, template: 1, failed: false };
+        let lost = Record { responses_ns: Vec::new(), sequence_id: Some(7), failed: true, ..answered.clone() };
+        sample.points[0].records = vec![answered, lost];
+        sample.points[0].records_dropped = 2;
+        let mut bytes = Vec::new();
+        write(&sample.report(), &mut bytes).expect("memory takes it");
+        let expected = concat!(
+            r#"{"experiments":[{"experiment":{"mode":"concurrency","value":3},"requests":["#,
+            r#"{"timestamp":1700000000000000005,"response_timestamps":[1700000000000000010,1700000000000000020],"#,
+            r#""success":true,"due_timestamp":1700000000000000000,"template":1},"#,
+            r#"{"timestamp":1700000000000000005,"sequence_id":7,"response_timestamps":[],"#,
+            r#""success":false,"due_timestamp":1700000000000000000,"template":1}],"#,
+            r#""window_boundaries":[1700000000000000000,1700000001000000000,1700000002000000000,"#,
+            r#"1700000003000000000],"requests_not_recorded":2},"#,
+            r#"{"experiment":{"mode":"request_rate","value":2.5},"requests":[],"#,
+            r#""window_boundaries":[1700000000000000000,1700000001000000000,1700000002000000000,"#,
+            r#"1700000003000000000],"requests_not_recorded":0}],"#,
+            r#""endpoint":"","service_kind":"triton","version":"VERSION"}"#,
+            "\n",
+        );
+        let expected = expected.replace("VERSION", &version());
+        assert_eq!(String::from_utf8(bytes).expect("a text"), expected);
+    }
 }

@@ -1,9 +1,10 @@
 //! Unpacks an environment that lies in one file: tar, plain or compressed, and zip.
 //!
-//! The readers are our own, small as the formats are, because whoever packed an archive chooses the names in it: every
-//! name is held to the directory that is unpacked into, and symbolic links are made when all files are written, so
-//! that nothing is ever written through one (`tree`). Links themselves may lead out, as the interpreter of a virtual
-//! environment does. gzip is built in; for the other compressions the host's own programs are run.
+//! Whoever packed an archive chooses the names in it. So every name is held to the directory that is unpacked into, and
+//! symbolic links are made when all files are written, so that nothing is ever written through one (`tree`). Links
+//! themselves may lead out, as the interpreter of a virtual environment does. zip is read by the crate of that name,
+//! tar by a reader of our own (docs/design.md, "Libraries"). gzip is built in; for the other compressions the host's
+//! own programs are run.
 
 mod tar;
 mod tree;

@@ -5,7 +5,7 @@
 //! that code of another version is not used: the modules are there too.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::{self, Cursor, Write};
 use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use tracing::debug;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 use super::errand;
 use super::process::PROGRAM;
@@ -94,7 +96,7 @@ pub fn archive() -> io::Result<Arc<OwnedFd>> {
         return Ok(Arc::clone(archive));
     }
     let files = MODULES.map(|(path, text)| (path, text.as_bytes()));
-    Ok(Arc::clone(plain.insert(Arc::new(seal(&zip(&files))?))))
+    Ok(Arc::clone(plain.insert(Arc::new(seal(&packed(&files)?)?))))
 }
 
 /// The archive for an interpreter, which `command` starts: with its code once it has compiled it, for which this gives
@@ -131,7 +133,7 @@ fn compile(mut command: Command, key: Key) {
         let code = read(&done.stdout).ok_or_else(|| done.detail())?;
         let sources = MODULES.iter().map(|(path, text)| (*path, text.as_bytes()));
         let files: Vec<_> = sources.chain(code.iter().map(|(path, code)| (path.as_str(), &code[..]))).collect();
-        seal(&zip(&files)).map_err(|error| error.to_string())
+        packed(&files).and_then(|archive| seal(&archive)).map_err(|error| error.to_string())
     });
     match outcome {
         Ok(archive) => drop(known().get_or_insert_default().compiled.insert(key, Some(Arc::new(archive)))),
@@ -168,40 +170,15 @@ fn seal(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(object)
 }
 
-/// Stored, not compressed (PKWARE's APPNOTE, sections 4.3.7, 4.3.12 and 4.3.16).
-fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let (mut archive, mut directory) = (Vec::new(), Vec::new());
+/// Stored, not compressed: an interpreter reads it again at each start.
+fn packed(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     for (path, bytes) in files {
-        let offset = archive.len() as u32;
-        let mut crc = flate2::Crc::new();
-        crc.update(bytes);
-        let size = (bytes.len() as u32).to_le_bytes();
-        // Version 2.0, names in UTF-8, stored, the first of January 1980.
-        let mut shared = [20u16, 0x0800, 0, 0, 0x0021].map(u16::to_le_bytes).concat();
-        shared.extend_from_slice(&crc.sum().to_le_bytes());
-        shared.extend_from_slice(&size);
-        shared.extend_from_slice(&size);
-        shared.extend_from_slice(&(path.len() as u16).to_le_bytes());
-        shared.extend_from_slice(&[0; 2]);
-        archive.extend_from_slice(b"PK\x03\x04");
-        archive.extend_from_slice(&shared);
-        archive.extend_from_slice(path.as_bytes());
-        archive.extend_from_slice(bytes);
-        directory.extend_from_slice(b"PK\x01\x02\x14\0");
-        directory.extend_from_slice(&shared);
-        directory.extend_from_slice(&[0; 10]);
-        directory.extend_from_slice(&offset.to_le_bytes());
-        directory.extend_from_slice(path.as_bytes());
+        archive.start_file(*path, options)?;
+        archive.write_all(bytes)?;
     }
-    let (start, len, count) = (archive.len() as u32, directory.len() as u32, files.len() as u16);
-    archive.append(&mut directory);
-    archive.extend_from_slice(b"PK\x05\x06\0\0\0\0");
-    archive.extend_from_slice(&count.to_le_bytes());
-    archive.extend_from_slice(&count.to_le_bytes());
-    archive.extend_from_slice(&len.to_le_bytes());
-    archive.extend_from_slice(&start.to_le_bytes());
-    archive.extend_from_slice(&[0; 2]);
-    archive
+    Ok(archive.finish()?.into_inner())
 }
 
 #[cfg(test)]

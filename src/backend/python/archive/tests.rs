@@ -5,6 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
+use ::zip::write::SimpleFileOptions;
+use ::zip::{CompressionMethod, ZipWriter};
+
 use super::*;
 use crate::backend::python::fixtures::Place;
 use crate::support::skip::skip;
@@ -198,6 +201,65 @@ fn nothing_leaves_the_directory() {
     assert!(unpacked(&place, &tar_of(&[link, second])).unwrap_err().contains("No such file"));
     assert_eq!(fs::read(place.path().join("outside/file")).unwrap(), b"kept");
     assert_eq!(fs::read_dir(place.path().join("outside")).unwrap().count(), 1);
+}
+
+/// An archive with one stored member, as a packer makes it that takes any name.
+fn zip_of(name: &str, mode: u32, contents: &[u8]) -> Vec<u8> {
+    let mut packer = ZipWriter::new(io::Cursor::new(Vec::new()));
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    packer.start_file("n".repeat(name.len()), options.unix_permissions(0o644)).unwrap();
+    packer.write_all(contents).unwrap();
+    let mut bytes = packer.finish().unwrap().into_inner();
+    let list = memchr::memmem::find(&bytes, b"PK\x01\x02").unwrap();
+    for at in [30, list + 46] {
+        bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
+    }
+    bytes[list + 38..list + 42].copy_from_slice(&(mode << 16).to_le_bytes());
+    bytes
+}
+
+#[test]
+fn members_of_zip_archives_are_held_to_the_same() {
+    let place = Place::new();
+    let (file, link) = (0o100_644, 0o120_777);
+    let text = "archive_write_header() failed with error code = -25 error message is";
+    for name in ["../x", "a/../../x", "..", "../d/"] {
+        let error = Err(format!("{text} Path contains '..' (member '{name}')"));
+        for mode in [file, link] {
+            assert_eq!(unpacked(&place, &zip_of(name, mode, b"x")), error);
+        }
+    }
+    let error = Err(format!("{text} Path is absolute (member '/tmp/x')"));
+    assert_eq!(unpacked(&place, &zip_of("/tmp/x", file, b"x")), error);
+    let into = unpacked(&place, &zip_of("link", link, b"../outside")).unwrap();
+    assert_eq!(fs::read_link(into.join("link")).unwrap(), Path::new("../outside"));
+    let pipe =
+        Err("its member 'x' is neither file nor directory nor link, which an environment cannot have".to_owned());
+    assert_eq!(unpacked(&place, &zip_of("x", 0o010_644, b"x")), pipe);
+
+    let whole = zip_of("x", file, b"contents");
+    let into = unpacked(&place, &whole).unwrap();
+    assert_eq!(fs::read(into.join("x")).unwrap(), b"contents");
+    let list = memchr::memmem::find(&whole, b"PK\x01\x02").unwrap();
+    let with = |at: usize, value: u8| {
+        let mut wrong = whole.clone();
+        wrong[list + at] = value;
+        unpacked(&place, &wrong)
+    };
+    // More and fewer bytes than there are, and another sum of them.
+    let sum = Err("it is damaged: the sum of a member is wrong".to_owned());
+    for (at, value) in [(24, 9), (24, 7), (24, 0), (20, 7), (16, !whole[list + 16])] {
+        assert_eq!(with(at, value), sum, "{at} {value}");
+    }
+    assert_eq!(unpacked(&place, &zip_of("x", link, &[b'x'; 4097])), sum, "no path is as long");
+    let encrypted = Err("its member 'x' is encrypted, which an environment cannot have".to_owned());
+    assert_eq!(with(8, 1), encrypted);
+    let uncommon = Err("its member 'x' is compressed in an uncommon way, which an environment cannot have".to_owned());
+    assert_eq!(with(10, 12), uncommon);
+    let list = Err("it is damaged: its list of members makes no sense".to_owned());
+    for (at, value) in [(0, 0), (28, 255), (42, 1)] {
+        assert_eq!(with(at, value), list, "{at} {value}");
+    }
 }
 
 #[test]

@@ -21,21 +21,8 @@ pub(crate) fn suggestion<'a>(unknown: &str, valid: impl Iterator<Item = &'a str>
 
 /// Levenshtein's distance in bytes, letters compared without case.
 fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (cell, to) in row.iter_mut().skip(1).zip(b.bytes()) {
-            let replaced = diagonal + usize::from(!from.eq_ignore_ascii_case(&to));
-            diagonal = *cell;
-            left = replaced.min(left + 1).min(*cell + 1);
-            *cell = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or(a.len())
+    let [a, b] = [a, b].map(|text| text.to_ascii_lowercase().into_bytes());
+    strsim::generic_levenshtein(&a, &b)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::io::Write;
 
 use flate2::Compression as Effort;
 use flate2::write::{GzEncoder, ZlibEncoder};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use prost::Message;
 use prost::bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -402,17 +403,12 @@ fn head(plan: &Plan, json_length: Option<usize>, body: RequestBody) -> Vec<u8> {
     bytes
 }
 
-/// A segment of a path: what is not plain there is percent-encoded (RFC 3986 section 2.3).
+/// What is plain in a segment of a path (RFC 3986 section 2.3, "unreserved").
+const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A segment of a path: what is not plain there is percent-encoded.
 pub fn escape(name: &str) -> String {
-    let mut escaped = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
+    utf8_percent_encode(name, &PLAIN).to_string()
 }
 
 fn http_input(input: &Input, at: usize, placement: Option<&Placement>, binary: bool) -> Result<Value, PerfError> {

@@ -1,5 +1,7 @@
 //! Status codes and the form in which a status message travels in a header.
 
+use percent_encoding::percent_decode;
+
 /// The codes of `grpc-status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -79,26 +81,7 @@ pub fn encode_message(message: &str, into: &mut Vec<u8>) {
 /// Reads a `grpc-message`. Broken escapes stay as they are and bytes that are not UTF-8 are replaced: a message that is
 /// slightly wrong beats none.
 pub fn decode_message(value: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value;
-    while let Some((&byte, behind)) = rest.split_first() {
-        let escaped = (byte == b'%').then(|| behind.first_chunk::<2>()).flatten();
-        match escaped.and_then(|&[high, low]| Some((digit(high)? << 4) | digit(low)?)) {
-            Some(decoded) => {
-                bytes.push(decoded);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
-}
-
-fn digit(hex: u8) -> Option<u8> {
-    char::from(hex).to_digit(16).map(|digit| digit as u8)
+    percent_decode(value).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

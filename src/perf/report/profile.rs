@@ -5,62 +5,102 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde_json::json;
+use serde::{Serialize, Serializer};
 
 use super::{Report, version};
 use crate::perf::{LoadPoint, Measurement, Record};
 
-pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(b"{\"experiments\":[")?;
-    for (at, point) in report.points.iter().enumerate() {
-        if at > 0 {
-            out.write_all(b",")?;
-        }
-        let began = report.point_began.get(at).copied().unwrap_or(report.began);
-        experiment(point, began, out)?;
-    }
-    let rest = json!({ "version": version(), "service_kind": "triton", "endpoint": "" }).to_string();
-    writeln!(out, "],{}", rest.trim_start_matches('{'))
+#[derive(Serialize)]
+struct Profile<E> {
+    experiments: E,
+    endpoint: &'static str,
+    service_kind: &'static str,
+    version: String,
 }
 
-fn experiment(point: &Measurement, began: SystemTime, out: &mut dyn Write) -> io::Result<()> {
-    let began_ns = nanoseconds(began);
-    let (mode, value) = match point.load {
-        LoadPoint::Concurrency(count) => ("concurrency", json!(count)),
-        LoadPoint::Rate(rate) | LoadPoint::Intervals(rate) => ("request_rate", json!(rate)),
-    };
-    write!(out, "{{\"experiment\":{},\"requests\":[", json!({ "mode": mode, "value": value }))?;
-    for (at, record) in point.records.iter().enumerate() {
-        if at > 0 {
-            out.write_all(b",")?;
-        }
-        request(record, began_ns, out)?;
+#[derive(Serialize)]
+struct Experiment<R> {
+    experiment: Load,
+    requests: R,
+    window_boundaries: Vec<u64>,
+    requests_not_recorded: u64,
+}
+
+#[derive(Serialize)]
+struct Load {
+    mode: &'static str,
+    value: Level,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Level {
+    Concurrency(usize),
+    Rate(f64),
+}
+
+#[derive(Serialize)]
+struct Request<T> {
+    timestamp: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence_id: Option<u64>,
+    response_timestamps: T,
+    success: bool,
+    /// This and the next are Nereid's own.
+    due_timestamp: u64,
+    template: usize,
+}
+
+/// A list whose elements are made as they are written.
+struct Each<I>(I);
+
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone())
     }
+}
+
+pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let experiments = report.points.iter().enumerate().map(|(at, point)| {
+        let began = report.point_began.get(at).copied().unwrap_or(report.began);
+        experiment(point, nanoseconds(began))
+    });
+    let profile = Profile { experiments: Each(experiments), endpoint: "", service_kind: "triton", version: version() };
+    serde_json::to_writer(&mut *out, &profile)?;
+    out.write_all(b"\n")
+}
+
+fn experiment(point: &Measurement, began_ns: u64) -> impl Serialize {
+    let (mode, value) = match point.load {
+        LoadPoint::Concurrency(count) => ("concurrency", Level::Concurrency(count)),
+        LoadPoint::Rate(rate) | LoadPoint::Intervals(rate) => ("request_rate", Level::Rate(rate)),
+    };
     // Records begin with the counted windows, which follow each other.
     let first = point.records.iter().map(|record| record.sent_ns.min(record.due_ns)).min().unwrap_or(0);
     let mut boundary = Duration::from_nanos(first);
-    let mut boundaries = Vec::new();
+    let mut window_boundaries = Vec::new();
     for wall in [Duration::ZERO].into_iter().chain(point.windows.iter().filter(|w| w.counted).map(|w| w.wall)) {
         boundary = boundary.saturating_add(wall);
-        boundaries.push(began_ns.saturating_add(u64::try_from(boundary.as_nanos()).unwrap_or(u64::MAX)));
+        window_boundaries.push(began_ns.saturating_add(u64::try_from(boundary.as_nanos()).unwrap_or(u64::MAX)));
     }
-    write!(out, "],\"window_boundaries\":{},\"requests_not_recorded\":{}}}", json!(boundaries), point.records_dropped)
+    Experiment {
+        experiment: Load { mode, value },
+        requests: Each(point.records.iter().map(move |record| request(record, began_ns))),
+        window_boundaries,
+        requests_not_recorded: point.records_dropped,
+    }
 }
 
-fn request(record: &Record, began_ns: u64, out: &mut dyn Write) -> io::Result<()> {
-    let at = |ns: u64| began_ns.saturating_add(ns);
-    write!(out, "{{\"timestamp\":{},", at(record.sent_ns))?;
-    if let Some(id) = record.sequence_id {
-        write!(out, "\"sequence_id\":{id},")?;
+fn request(record: &Record, began_ns: u64) -> impl Serialize {
+    let at = move |ns: u64| began_ns.saturating_add(ns);
+    Request {
+        timestamp: at(record.sent_ns),
+        sequence_id: record.sequence_id,
+        response_timestamps: Each(record.responses_ns.iter().map(move |response| at(*response))),
+        success: !record.failed,
+        due_timestamp: at(record.due_ns),
+        template: record.template,
     }
-    out.write_all(b"\"response_timestamps\":[")?;
-    for (index, response) in record.responses_ns.iter().enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        write!(out, "{comma}{}", at(*response))?;
-    }
-    // The last two are Nereid's own.
-    let (due, template, success) = (at(record.due_ns), record.template, !record.failed);
-    write!(out, "],\"success\":{success},\"due_timestamp\":{due},\"template\":{template}}}")
 }
 
 fn nanoseconds(time: SystemTime) -> u64 {
@@ -70,7 +110,7 @@ fn nanoseconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::perf::report::samples::Sample;

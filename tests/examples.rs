@@ -1,5 +1,5 @@
-//! Backends behind Triton's C interface, both ways: those of `templates/` in our server and in the official one, and
-//! the official Python backend, as it comes in its package, in ours. Who answers must make no difference.
+//! Backends behind Triton's C interface, both ways: those of `examples/backends/` in our server and in the official
+//! one, and the official Python backend, as it comes in its package, in ours. Who answers must make no difference.
 
 mod support {
     pub mod grpc;
@@ -16,7 +16,7 @@ mod support {
     pub mod variant;
 }
 
-mod template_backends {
+mod example_backends {
     mod answers;
     mod built;
     mod python;

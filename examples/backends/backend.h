@@ -3,8 +3,8 @@
  * Copy this file beside your backend and change it as you like. It needs the headers of include/triton/core only, and
  * it is included before anything else. */
 
-#ifndef TEMPLATE_BACKEND_H
-#define TEMPLATE_BACKEND_H
+#ifndef EXAMPLE_BACKEND_H
+#define EXAMPLE_BACKEND_H
 
 #define _POSIX_C_SOURCE 200809L
 

@@ -1,4 +1,4 @@
-//! The templates over HTTP: values, errors, statistics, sequences, calls of other models, reloads and refused loads.
+//! The examples over HTTP: values, errors, statistics, sequences, calls of other models, reloads and refused loads.
 
 use serde_json::{Value, json};
 use tritonserver::wire::inference::infer_parameter::ParameterChoice;
@@ -182,7 +182,7 @@ fn the_same_is_answered_over_grpc() {
 }
 
 #[test]
-fn templates_give_every_handle_back() {
+fn examples_give_every_handle_back() {
     let Some(directory) = backends() else { return };
     let environment = [("NEREID_CHECK_HANDLES", "1")];
     let repository = models();
@@ -263,7 +263,7 @@ fn wait_until_gone(asked: &Asked<'_>, model: &str) {
 }
 
 #[test]
-fn a_model_that_a_template_cannot_serve_is_not_loaded() {
+fn a_model_that_an_example_cannot_serve_is_not_loaded() {
     let Some(directory) = backends() else { return };
     let repository = models();
     let tensors = |names: [&str; 2]| {

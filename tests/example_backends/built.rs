@@ -1,4 +1,4 @@
-//! The backends of `templates/`, built with the commands that their READMEs name.
+//! The backends of `examples/backends/`, built with the commands that their READMEs name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ pub fn backends() -> Option<PathBuf> {
     }
 }
 
-/// Every model of the templates' own repositories.
+/// Every model of the examples' own repositories.
 pub fn models() -> Repository {
     let repository = Repository::new();
-    for template in IN_C.iter().chain(&IN_RUST) {
-        let from = source("templates").join(template).join("model_repository");
+    for name in IN_C.iter().chain(&IN_RUST) {
+        let from = source("examples/backends").join(name).join("model_repository");
         for entry in fs::read_dir(&from).unwrap_or_else(|error| panic!("{from:?}: {error}")) {
             let model = entry.expect("a model").file_name().into_string().expect("a name");
             let config = fs::read_to_string(from.join(&model).join("config.pbtxt")).expect("a configuration");
@@ -41,23 +41,23 @@ pub fn models() -> Repository {
 }
 
 fn build() -> Result<PathBuf, String> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("templates-{}", std::process::id()));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("example-backends-{}", std::process::id()));
     for name in IN_C {
         let to = place(&directory, name)?;
-        let from = source("templates").join(name);
+        let from = source("examples/backends").join(name);
         let mut compiler = Command::new("cc");
         compiler.current_dir(&from).args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]);
-        compiler.args(["-fvisibility=hidden", "-pthread", "-I", "../../include", "-o"]).arg(&to);
+        compiler.args(["-fvisibility=hidden", "-pthread", "-I", "../../../include", "-o"]).arg(&to);
         match compiler.arg(format!("{name}.c")).output() {
             Err(error) => return Err(format!("no compiler 'cc': {error}")),
             Ok(output) => assert!(output.status.success(), "{from:?}: {}", String::from_utf8_lossy(&output.stderr)),
         }
     }
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target directory")?.join("templates");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target directory")?.join("example-backends");
     // The crates that they need are among those of the server: a machine that built it has them.
     if let Err(text) = cargo(&target, &["--offline"]) {
         assert!(!text.contains("could not compile"), "{text}");
-        cargo(&target, &[]).map_err(|text| format!("the templates in Rust cannot be built: {text}"))?;
+        cargo(&target, &[]).map_err(|text| format!("the examples in Rust cannot be built: {text}"))?;
     }
     for name in IN_RUST {
         let from = target.join("release").join(format!("libtriton_{name}.so"));
@@ -75,5 +75,5 @@ fn place(directory: &Path, name: &str) -> Result<PathBuf, String> {
 fn cargo(target: &Path, flags: &[&str]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["build", "--release", "--locked"]).args(flags).arg("--manifest-path");
-    step(command.arg(source("templates/Cargo.toml")).arg("--target-dir").arg(target))
+    step(command.arg(source("examples/backends/Cargo.toml")).arg("--target-dir").arg(target))
 }

@@ -40,7 +40,7 @@ fn repository() -> Repository {
         ("patient", "patient", VECTOR.to_owned()),
         ("metered", "metered", VECTOR.to_owned()),
     ] {
-        let script = source("tests/template_backends/models").join(format!("{script}.py"));
+        let script = source("tests/example_backends/models").join(format!("{script}.py"));
         let script = fs::read(&script).unwrap_or_else(|error| panic!("{script:?}: {error}"));
         repository.model(model, &format!("{BACKEND} {config}")).file(&format!("{model}/1/model.py"), script);
     }
@@ -196,10 +196,10 @@ fn a_python_model_sees_that_its_client_left() {
 
 #[test]
 fn a_caller_hands_the_cancellation_of_its_client_on() {
-    let (Some(installed), Some(templates)) = (installed(), backends()) else { return };
+    let (Some(installed), Some(examples)) = (installed(), backends()) else { return };
     let (repository, regions) = (repository(), Regions::new());
     // A library that lies with its model.
-    let library = fs::read(templates.join("caller/libtriton_caller.so")).expect("the template");
+    let library = fs::read(examples.join("caller/libtriton_caller.so")).expect("the example");
     repository.model("caller", &format!("backend: \"caller\" {VECTOR}")).file("caller/libtriton_caller.so", library);
     let flags = flags(&installed, &regions, &["patient", "caller"]);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();

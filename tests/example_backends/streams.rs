@@ -1,4 +1,4 @@
-//! The decoupled templates over streams of gRPC.
+//! The decoupled examples over streams of gRPC.
 
 use std::path::Path;
 

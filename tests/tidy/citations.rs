@@ -8,12 +8,11 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// What may cite.
-const PLACES: [&str; 13] = [
+const PLACES: [&str; 12] = [
     "src",
     "tests",
     "benches",
     "docs",
-    "templates",
     "examples",
     "proto",
     "tuning",

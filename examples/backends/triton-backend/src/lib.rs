@@ -1,4 +1,4 @@
-//! Backends in Rust for servers that speak Triton's C interface: a safe layer with what the templates need of it.
+//! Backends in Rust for servers that speak Triton's C interface: a safe layer with what the examples need of it.
 //!
 //! A backend implements [`Backend`] for the state of one instance and says [`export!`]. What the interface demands and
 //! the compiler cannot check is kept here, by ownership: a request is given back exactly once, a response is sent or

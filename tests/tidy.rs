@@ -3,6 +3,8 @@
 
 #[path = "tidy/citations.rs"]
 mod citations;
+#[path = "tidy/life_of_a_request.rs"]
+mod life_of_a_request;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -28,6 +28,7 @@ mod logging;
 mod metadata;
 mod metrics_page;
 mod packing;
+mod plan_cache;
 mod preparing;
 mod reflection;
 mod repository;
@@ -45,7 +46,6 @@ mod vertex;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -59,9 +59,9 @@ use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Rep
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, SharedMemory, Sink, Status, WakeUp, local_delivery, now_ns};
-use infer::AnswerForm;
 use infer::grpc_reply;
 use infer::recurring::Recurring;
+use plan_cache::PlanCache;
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -128,6 +128,8 @@ pub struct Settings {
     pub grpc_forwarded: Option<HeaderPattern>,
     /// `--grpc-infer-response-compression-level`.
     pub grpc_packing: Option<Level>,
+    /// `--request-plan-cache`.
+    pub request_plan_cache: bool,
 }
 
 /// What all shards know of the server.
@@ -224,8 +226,6 @@ pub struct Api {
     metrics: Arc<Registry>,
     writer: grpc_reply::Writer,
     recurring: Recurring,
-    /// How the last request is answered that came the general way: the next one often says the same.
-    last_form: Rc<AnswerForm>,
     /// Contents of small tensors.
     portions: Portions,
     work: Slab<calls::Work>,
@@ -252,6 +252,7 @@ pub struct Api {
     grpc_forwarded: Option<HeaderPattern>,
     /// Steps of unpacking and packing messages that this turn has left.
     unpacking_left: usize,
+    plan_cache: PlanCache,
     plans: http_plans::Plans,
     texts: infer::texts::Texts,
     templates: infer::template::Templates,
@@ -279,6 +280,7 @@ impl Api {
         let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics, waiting_max } = parts;
         let (http_forwarded, grpc_forwarded) =
             (facts.settings.http_forwarded.clone(), facts.settings.grpc_forwarded.clone());
+        let plan_cache = PlanCache::new(facts.settings.request_plan_cache);
         Api {
             facts,
             models,
@@ -289,9 +291,8 @@ impl Api {
             control,
             render_metrics,
             metrics,
-            writer: grpc_reply::Writer::default(),
+            writer: grpc_reply::Writer::new(plan_cache.is_on),
             recurring: Recurring::default(),
-            last_form: Rc::default(),
             portions: Portions::default(),
             work: Slab::new(waiting_max),
             waiting_max,
@@ -308,10 +309,17 @@ impl Api {
             http_forwarded,
             grpc_forwarded,
             unpacking_left: UNPACKING_STEPS_A_TURN,
+            plan_cache,
             plans: http_plans::Plans::default(),
             texts: infer::texts::Texts::default(),
             templates: infer::template::Templates::default(),
         }
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        self.plan_cache.report(self.templates.hits, self.writer.known_answers());
     }
 }
 
@@ -363,7 +371,7 @@ impl Service for Api {
 
     /// Whether requests are traced can change at any time; everything else is in the headers.
     fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
-        !plan.timed && !self.facts.settings.traces.is_on()
+        self.plan_cache.is_on && !plan.timed && !self.facts.settings.traces.is_on()
     }
 
     fn grpc_unary(

@@ -193,6 +193,8 @@ pub struct Parts<S> {
     pub secure: Option<Secure>,
     pub keepalive: Keepalive,
     pub slow_peers: SlowPeers,
+    /// Heads that come again are recognised.
+    pub recognises_heads: bool,
     pub loads: Load,
     pub hand_over: HandOver,
     pub gauges: Arc<Gauges>,
@@ -201,8 +203,12 @@ pub struct Parts<S> {
 impl<S: Service> Net<S> {
     pub fn new(parts: Parts<S>) -> Net<S> {
         let Parts { service, pool, shares, grpc_limits, shard, listeners, secure, .. } = parts;
-        let Parts { keepalive, slow_peers, loads, hand_over, gauges, .. } = parts;
+        let Parts { keepalive, slow_peers, recognises_heads, loads, hand_over, gauges, .. } = parts;
         let (replies, connections_max) = (Replies::default(), shares.connections);
+        let (mut http1, mut http2) = (http1::Limits::default(), http2::Config::default());
+        if !recognises_heads {
+            (http1.repeated_head, http2.repeated_block_max) = (0, 0);
+        }
         Net {
             shared: Shared {
                 service,
@@ -225,8 +231,8 @@ impl<S: Service> Net<S> {
             loads,
             hand_over,
             gauges,
-            http2: http2::Config::default(),
-            http1: http1::Limits::default(),
+            http2,
+            http1,
             leaving: false,
             draining: false,
             stopped: false,

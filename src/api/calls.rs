@@ -166,7 +166,7 @@ impl Api {
                 Ok(Progress::Ready) => {
                     let (model, request, form) = decoder.finish();
                     let peer = Peer::Http(call);
-                    let form = form.shared(&mut self.last_form);
+                    let form = self.plan_cache.share(form);
                     if let Err(status) = self.submit(Token(key), peer, model, request, form) {
                         self.refuse_http(key, call, dialect, &status, replies);
                     }
@@ -463,6 +463,7 @@ impl Api {
         replies: &mut Replies,
     ) {
         if response.error.is_none()
+            && self.plan_cache.is_on
             && let Some(reply) = http_reply::write_plainly(
                 &mut response,
                 model,

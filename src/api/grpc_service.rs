@@ -302,7 +302,7 @@ impl Api {
             form.watch = self.watch_grpc(&model.name, plan);
             form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
         }
-        let form = form.shared(&mut self.last_form);
+        let form = self.plan_cache.share(form);
         match self.submit(token, Peer::Grpc(call), model, request, form) {
             Ok(()) => Ok(token),
             Err(status) => {
@@ -340,7 +340,7 @@ impl Api {
         message: &[u8],
         replies: &mut Replies,
     ) -> bool {
-        if !plan.kept.is_empty() || self.facts.state() == ServerState::Exiting {
+        if !self.plan_cache.is_on || !plan.kept.is_empty() || self.facts.state() == ServerState::Exiting {
             return false;
         }
         let Some(outline) = Outline::of(message) else { return false };
@@ -360,6 +360,7 @@ impl Api {
             self.give_up(work, request);
             return false;
         }
+        self.plan_cache.hits.messages += 1;
         let mut form = Rc::clone(&prototype.form);
         if let Some(stream) = token.filter(|_| plan.streaming) {
             self.submit_streamed(stream, work, model, request, form, replies);

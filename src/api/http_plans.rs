@@ -184,7 +184,10 @@ impl Api {
 
     /// Finds the plan of a head that has none, if one was made for another connection.
     pub(super) fn look_for_plan(&mut self, port: Port, head: &http1::Head) {
-        let may_have = port == Port::Http && head.method() == http1::Method::Post && head.is_recognisable();
+        let may_have = self.plan_cache.is_on
+            && port == Port::Http
+            && head.method() == http1::Method::Post
+            && head.is_recognisable();
         if may_have && !self.is_planned(head) && !self.plans.by_kind.is_empty() {
             self.plans.mark(head);
         }
@@ -192,7 +195,7 @@ impl Api {
 
     /// The head of a request that was let in: those that follow may take the short way.
     pub(super) fn plan_infer(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
-        let is_special = self.http_forwarded.is_some() || self.times_http(head);
+        let is_special = !self.plan_cache.is_on || self.http_forwarded.is_some() || self.times_http(head);
         if is_special || !head.is_recognisable() || self.is_planned(head) {
             return;
         }
@@ -264,6 +267,8 @@ impl Api {
             self.plans.draft.let_go();
         }
         log_request(head);
+        self.plan_cache.hits.heads += 1;
+        self.plan_cache.hits.json += u64::from(found.is_some());
         if form.packing != plan.packing {
             Rc::make_mut(&mut form).packing = plan.packing;
         }

@@ -261,7 +261,7 @@ impl Api {
                     form.watch = self.watch_grpc(&model.name, &plan);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
                 }
-                let form = form.shared(&mut self.last_form);
+                let form = self.plan_cache.share(form);
                 self.submit(key, Peer::Stream(token), model, request, form)
             }
             Err(status) => {

@@ -45,6 +45,8 @@ pub struct Limits {
     pub pipelined: usize,
     /// Bytes of responses that wait to be sent; beyond it no further request is read.
     pub unsent: usize,
+    /// Bytes of a head that is recognised when it comes again; beyond it each is parsed.
+    pub repeated_head: usize,
 }
 
 impl Limits {
@@ -63,6 +65,7 @@ impl Default for Limits {
             discard: 256 * 1024,
             pipelined: 64,
             unsent: 4 << 20,
+            repeated_head: 64 * 1024,
         }
     }
 }

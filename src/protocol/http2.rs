@@ -180,7 +180,7 @@ impl Connection {
             decoder,
             encoder: hpack::Encoder::new(),
             block: HeaderBlock::default(),
-            headers: Headers::new(config.max_header_list_size as usize),
+            headers: Headers::new(config.max_header_list_size as usize, config.repeated_block_max),
             streams: Streams::new(),
             ready: VecDeque::new(),
             queued: 0,

@@ -221,6 +221,7 @@ fn start_facts(options: &Options, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Res
         http_forwarded: forwarded("http", &options.http_header_forward_pattern)?,
         grpc_forwarded: forwarded("grpc", &options.grpc_header_forward_pattern)?,
         grpc_packing: options.grpc_response_compression,
+        request_plan_cache: options.request_plan_cache,
     });
     let facts = Arc::new(facts);
     if options.allow_client_shm {

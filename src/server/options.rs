@@ -213,6 +213,8 @@ pub struct Options {
     pub spin_us: Option<u32>,
     /// Which requests shards execute themselves.
     pub run_to_completion: RunToCompletion,
+    /// Shards keep what follows from requests and answers, and use it for those that are equal to them.
+    pub request_plan_cache: bool,
     /// How long an execution may take before its instance counts as stalled; `None`: for ever.
     pub stall_timeout: Option<Duration>,
     pub model_control: ModelControl,
@@ -305,6 +307,7 @@ impl Default for Options {
             io_engine: IoEngine::Auto,
             spin_us: None,
             run_to_completion: RunToCompletion::default(),
+            request_plan_cache: true,
             stall_timeout: Some(STALL_TIMEOUT),
             model_control: ModelControl::None,
             startup_models: Vec::new(),

@@ -330,7 +330,6 @@ impl ShardParts {
             listeners.push(listener);
         }
         Ok(Net::new(net::Parts {
-            service: Api::new(self.api),
             pool: self.pool,
             shares: self.shares,
             grpc_limits: grpc::Limits {
@@ -343,6 +342,8 @@ impl ShardParts {
             secure: self.secure,
             keepalive: self.keepalive,
             slow_peers: self.slow_peers,
+            recognises_heads: self.api.facts.settings.request_plan_cache,
+            service: Api::new(self.api),
             loads: self.loads,
             hand_over: self.hand_over,
             gauges: self.gauges,

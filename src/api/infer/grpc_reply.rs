@@ -92,10 +92,21 @@ impl<'a> Parts<'a> {
 #[derive(Debug, Default)]
 pub struct Writer {
     pub encoder: Encoder,
-    familiar: Familiar,
+    /// None where nothing is to be remembered.
+    familiar: Option<Familiar>,
+    known_answers: u64,
 }
 
 impl Writer {
+    pub fn new(remembers: bool) -> Writer {
+        Writer { familiar: remembers.then(Familiar::default), ..Writer::default() }
+    }
+
+    /// Responses whose look was familiar.
+    pub fn known_answers(&self) -> u64 {
+        self.known_answers
+    }
+
     /// Frames a response whose look is familiar; `None` where that does not come to a message.
     fn known(
         &mut self,
@@ -104,8 +115,9 @@ impl Writer {
         is_final: Option<bool>,
         pool: &Pool,
     ) -> Option<Gather> {
+        let familiar = self.familiar.as_mut()?;
         let id = std::str::from_utf8(response.id.as_bytes()).ok()?;
-        let head = self.familiar.head(response, model)?;
+        let head = familiar.head(response, model)?;
         let mut framed = Gather::new();
         let scattered = response.outputs.iter().any(|output| output.data.len() > 1);
         let framing = if scattered {
@@ -117,7 +129,8 @@ impl Writer {
             self.encoder.known_response(head, id, is_final, contents, pool, &mut framed)
         };
         framing.ok()?;
-        self.familiar.note_known();
+        familiar.note_known();
+        self.known_answers += 1;
         Some(framed)
     }
 
@@ -126,9 +139,11 @@ impl Writer {
         P: Iterator<Item = (&'a str, Value<'a>)> + Clone,
         O: Iterator<Item = OutputTensor<'a>> + Clone,
     {
-        if self.familiar.is_worth_keeping(response) {
+        if let Some(familiar) = &mut self.familiar
+            && familiar.is_worth_keeping(response)
+        {
             let head = self.encoder.response_head(message);
-            self.familiar.remember(response, model, head);
+            familiar.remember(response, model, head);
         }
     }
 }

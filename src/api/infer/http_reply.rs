@@ -46,7 +46,10 @@ pub fn write_plainly(
     let start = text.len();
     let is_all_binary = is_all_binary(response, form);
     match templates.find(response, model, form).filter(|_| is_all_binary) {
-        Some(known) => text.extend_from_slice(known.get(usize::from(start > 0)..).unwrap_or_default()),
+        Some(known) => {
+            text.extend_from_slice(known.get(usize::from(start > 0)..).unwrap_or_default());
+            templates.hits += 1;
+        }
         None => {
             write_json(response, model, form, text)?;
             if is_all_binary {

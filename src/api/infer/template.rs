@@ -20,6 +20,8 @@ pub struct Templates {
     known: Vec<Template>,
     /// The one that makes way next.
     oldest: usize,
+    /// Answers whose text was known.
+    pub hits: u64,
 }
 
 #[derive(Debug, Default)]

@@ -54,6 +54,13 @@ pub static FLAGS: &[Flag] = &[
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
     ),
     NEREID.set(
+        "request-plan-cache",
+        "on|off",
+        "Whether the server keeps what follows from requests and answers and uses it for equal ones; off: it decodes \
+         each request and encodes each answer anew, which takes more CPU time and changes no answer. Default: on.",
+        |g, v| request_plan_cache(v).map(|given| g.options.request_plan_cache = given),
+    ),
+    NEREID.set(
         "stall-timeout",
         "seconds",
         "How long an execution may take before its instance counts as stalled: that is logged and counted, and a model \
@@ -241,6 +248,14 @@ fn run_to_completion(value: Value<'_>) -> Result<RunToCompletion, ValueError> {
         "off" => Ok(RunToCompletion::Off),
         "declared" => Ok(RunToCompletion::Declared),
         "measured" => Ok(RunToCompletion::Measured),
+        _ => Err(value.unknown_word()),
+    }
+}
+
+fn request_plan_cache(value: Value<'_>) -> Result<bool, ValueError> {
+    match value.lower_case().as_str() {
+        "on" => Ok(true),
+        "off" => Ok(false),
         _ => Err(value.unknown_word()),
     }
 }

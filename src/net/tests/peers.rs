@@ -100,6 +100,7 @@ impl World {
             secure,
             keepalive,
             slow_peers: SlowPeers::default(),
+            recognises_heads: true,
             loads: loads.clone(),
             hand_over: Arc::new(|_, _, _| {}),
             gauges: Arc::default(),

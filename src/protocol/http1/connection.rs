@@ -345,7 +345,7 @@ impl Connection {
         };
         if self.head_end.is_fresh()
             && self.blank <= BLANK_MAX
-            && let Some(end) = self.head.repeat(bytes, self.limits.head)
+            && let Some(end) = self.head.repeat(bytes, self.limits.repeated_head.min(self.limits.head))
         {
             self.blank = 0;
             self.begin_request(handler);

@@ -78,7 +78,7 @@ impl Head {
     /// which keeps its mark, and says how long it is. Heads of more than `limit` bytes are not recognised.
     pub(super) fn repeat(&mut self, input: &[u8], limit: usize) -> Option<usize> {
         let gaps = self.gaps?;
-        if input.starts_with(&self.raw) {
+        if self.raw.len() <= limit && input.starts_with(&self.raw) {
             return Some(self.raw.len());
         }
         let (found, len) = gaps.find_in(&self.raw, input).filter(|(_, len)| *len <= limit)?;

@@ -18,6 +18,8 @@ pub struct Config {
     pub max_header_list_size: u32,
     /// Bytes of the table that the peer's header blocks may use.
     pub header_table_size: u32,
+    /// Bytes of a header block that is recognised when it comes again; beyond it each is decoded.
+    pub repeated_block_max: usize,
     /// CONTINUATION frames behind one HEADERS frame.
     pub continuations_max: u32,
     /// Bytes of replies (PING, SETTINGS, RST_STREAM) that may wait because the peer does not read them.
@@ -43,6 +45,7 @@ impl Default for Config {
             max_concurrent_streams: 1000,
             max_header_list_size: 64 << 10,
             header_table_size: hpack::DEFAULT_TABLE_SIZE as u32,
+            repeated_block_max: 1024,
             continuations_max: 64,
             control_unsent_max: 64 << 10,
             abnormal_ends_max: 2000,

@@ -10,9 +10,6 @@ use crate::protocol::hpack::{self, Field, Sink};
 /// What a field counts beyond its octets (RFC 9113 section 10.5.1).
 pub(super) const FIELD_OVERHEAD: usize = 32;
 
-/// Blocks up to this length are remembered, so that an equal one need not be decoded.
-const REMEMBERED_BLOCK_MAX: usize = 1024;
-
 #[derive(Clone, Copy)]
 struct FieldAt {
     name: u32,
@@ -45,6 +42,8 @@ pub struct Headers {
     identity: u64,
     /// The block that led to all this, if it may be recognised.
     block: Vec<u8>,
+    /// Longer blocks are not recognised.
+    block_max: usize,
 }
 
 impl Headers {
@@ -119,7 +118,7 @@ impl Headers {
 }
 
 impl Headers {
-    pub(super) fn new(size_max: usize) -> Headers {
+    pub(super) fn new(size_max: usize, block_max: usize) -> Headers {
         Headers {
             bytes: Vec::new(),
             fields: Vec::new(),
@@ -130,6 +129,7 @@ impl Headers {
             size_max,
             identity: 0,
             block: Vec::new(),
+            block_max,
         }
     }
 
@@ -144,7 +144,7 @@ impl Headers {
         let generation = decoder.generation();
         decoder.decode(block, self)?;
         // A block that changes the table may mean something else the second time.
-        if generation == decoder.generation() && block.len() <= REMEMBERED_BLOCK_MAX {
+        if generation == decoder.generation() && block.len() <= self.block_max {
             self.block.extend_from_slice(block);
         }
         Ok(())
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     fn headers(fields: &[(&str, &str)]) -> Headers {
-        let mut headers = Headers::new(1000);
+        let mut headers = Headers::new(1000, 1000);
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             headers.field(Field { name, value, legal: true, never_indexed: false });
@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn an_equal_block_is_recognised_until_the_table_changes() {
         let mut decoder = hpack::Decoder::new();
-        let mut headers = Headers::new(1000);
+        let mut headers = Headers::new(1000, 1000);
         let mut identity = |block: &[u8]| {
             headers.decode(&mut decoder, block).unwrap();
             (headers.identity(), headers.iter().map(|field| field.1.to_vec()).collect::<Vec<_>>())

@@ -425,6 +425,12 @@ pub const ROWS: &[Row] = &[
         bad: &[("on", "invalid argument for --run-to-completion")],
     },
     Row {
+        flag: "request-plan-cache",
+        beside: "",
+        good: &[("on", |_| {}), ("OFF", |o| o.request_plan_cache = false)],
+        bad: &[("false", "invalid argument for --request-plan-cache")],
+    },
+    Row {
         flag: "stall-timeout",
         beside: "",
         good: &[

@@ -10,6 +10,7 @@ mod support {
     pub mod original;
     pub mod ports;
     pub mod python;
+    pub mod random;
     pub mod repository;
     pub mod server;
     pub mod skip;
@@ -29,6 +30,7 @@ mod wire_features {
     mod opentelemetry;
     mod orca;
     mod parameters;
+    mod plan_cache;
     mod reflection;
     mod restricted;
     mod sagemaker;

@@ -36,6 +36,24 @@ struct State {
     freed: Vec<u64>,
 }
 
+/// What a new segment takes.
+#[derive(PartialEq, Eq)]
+struct Growth {
+    /// Segments that the worker gives up for it.
+    gone: Vec<u32>,
+    /// Bytes of those that stay.
+    bytes: usize,
+    /// Its own bytes.
+    len: usize,
+}
+
+impl Growth {
+    fn refused(&self, why: &dyn std::fmt::Display) -> Status {
+        let asked = self.bytes.saturating_add(self.len);
+        Status::internal(format!("Failed to increase the shared memory pool size to {asked} bytes: {why}"))
+    }
+}
+
 impl State {
     /// No more places than there are: a worker that names one again and again is not honest.
     fn give_back(&mut self, place: u64) {
@@ -57,7 +75,40 @@ impl Outbound {
 
     /// A segment for the worker that holds `len` bytes at least. It gives up those that are `gone` for it.
     pub fn grow(&self, number: u32, len: usize, gone: &[u32]) -> Result<Arc<Segment>, Status> {
-        let mut state = self.lock();
+        self.grow_with(number, len, gone, Segment::create)
+    }
+
+    /// The same with the system calls that make the segment, which run without the lock: shards take it.
+    fn grow_with(
+        &self,
+        number: u32,
+        len: usize,
+        gone: &[u32],
+        create: impl Fn(usize) -> std::io::Result<Segment>,
+    ) -> Result<Arc<Segment>, Status> {
+        loop {
+            let growth = self.growth(&self.lock(), len, gone)?;
+            let segment = Arc::new(create(growth.len).map_err(|error| growth.refused(&error))?);
+            let mut state = self.lock();
+            if self.growth(&state, len, gone)? != growth {
+                // Another segment came, or one is read again, while this one was made.
+                continue;
+            }
+            // Not before: where there is no memory, nothing changes.
+            let replaced: Vec<_> = growth.gone.iter().map(|number| state.segments.remove(number)).collect();
+            let is_gone = |place: &u64| growth.gone.iter().any(|number| place >> OFFSET_BITS == u64::from(*number));
+            state.freed.retain(|place| !is_gone(place));
+            state.bytes = growth.bytes + growth.len;
+            let before = state.segments.insert(number, Piece { memory: Arc::clone(&segment), held: 0 });
+            drop(state);
+            // They are unmapped here.
+            drop((replaced, before));
+            return Ok(segment);
+        }
+    }
+
+    /// How the worker's memory would grow now by a segment of `len` bytes at least.
+    fn growth(&self, state: &State, len: usize, gone: &[u32]) -> Result<Growth, Status> {
         // One that is still read is not the worker's to give up; nor does an honest one.
         let held = |number: &&u32| state.segments.get(number).is_some_and(|piece| piece.held == 0);
         let mut gone: Vec<u32> = gone.iter().filter(held).copied().collect();
@@ -70,22 +121,12 @@ impl Outbound {
         let least = if state.segments.is_empty() { self.first } else { self.growth };
         let wanted = least.max(bytes / 2).min(limit.saturating_sub(bytes));
         let len = wanted.max(len).checked_next_multiple_of(4096).filter(|len| *len < 1 << OFFSET_BITS);
-        let refused = |len: Option<usize>, why: &dyn std::fmt::Display| {
-            let asked = bytes.saturating_add(len.unwrap_or(usize::MAX));
-            Status::internal(format!("Failed to increase the shared memory pool size to {asked} bytes: {why}"))
-        };
         let limit_text = format!("a worker may have {limit} bytes ('shm-max-byte-size')");
-        let fitting = len.filter(|len| bytes.saturating_add(*len) <= limit);
-        let fitting = fitting.ok_or_else(|| refused(len, &limit_text))?;
-        let segment = Arc::new(Segment::create(fitting).map_err(|error| refused(len, &error))?);
-        // Not before: where there is no memory, nothing changes.
-        for number in gone {
-            state.segments.remove(&number);
-            state.freed.retain(|place| place >> OFFSET_BITS != u64::from(number));
+        let growth = Growth { gone, bytes, len: len.unwrap_or(usize::MAX) };
+        match len.filter(|len| bytes.saturating_add(*len) <= limit) {
+            Some(_) => Ok(growth),
+            None => Err(growth.refused(&limit_text)),
         }
-        state.bytes = bytes + fitting;
-        state.segments.insert(number, Piece { memory: Arc::clone(&segment), held: 0 });
-        Ok(segment)
     }
 
     /// The bytes of a range that the worker handed over; it gets it back when the last slice is gone.
@@ -193,6 +234,33 @@ mod tests {
             assert!(outbound.slice(1, 0, 1).is_some() && outbound.read(1, 0, 1, &mut Vec::new()));
         }
         assert_eq!(outbound.take_freed(9999).len(), 4096 / PLACE_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_segment_is_made_without_the_lock_and_for_what_there_is_then() {
+        let outbound = Arc::new(Outbound::new(4096, 4096, 16384));
+        outbound.grow(1, 4096, &[]).unwrap();
+        outbound.grow(2, 4096, &[]).unwrap();
+        let made = std::cell::RefCell::new(Vec::new());
+        let read = std::cell::OnceCell::new();
+        let create = |len| {
+            assert!(outbound.state.try_lock().is_ok(), "a shard would wait for the system");
+            made.borrow_mut().push(len);
+            read.get_or_init(|| outbound.slice(1, 0, 8).unwrap());
+            Segment::create(len)
+        };
+        let error = outbound.grow_with(3, 12288, &[1], create).unwrap_err();
+        assert!(error.message.contains("to 20480 bytes"), "the first one is read meanwhile: {error}");
+        outbound.grow_with(3, 8192, &[1, 2], create).unwrap();
+        assert_eq!((&*made.borrow(), outbound.bytes()), (&vec![12288, 8192], 12288));
+        let grown = std::cell::OnceCell::new();
+        let create = |len| {
+            grown.get_or_init(|| outbound.grow(4, 0, &[]).unwrap());
+            Segment::create(len)
+        };
+        let error = outbound.grow_with(5, 4096, &[], create).unwrap_err();
+        assert!(error.message.contains("to 20480 bytes"), "another one took the rest meanwhile: {error}");
+        assert_eq!(outbound.bytes(), 16384);
     }
 
     #[test]

@@ -48,9 +48,10 @@ impl Clerk {
     /// Starts the thread, if it is not there yet. It gets the cores of the calling one, so that this is no thread that
     /// has a core to itself.
     pub fn start(&self) -> io::Result<()> {
-        let mut thread = self.lock();
-        if thread.is_none() {
-            *thread = Some(start()?);
+        if self.lock().is_none() {
+            // Not under the lock, which shards take. Of two threads that start at a time one ends with its sender.
+            let started = start()?;
+            self.lock().get_or_insert(started);
         }
         Ok(())
     }
@@ -84,13 +85,10 @@ impl Clerk {
     }
 
     fn send(&self, job: Job) -> Result<(), (io::Error, Job)> {
-        let mut thread = self.lock();
-        if thread.is_none() {
-            match start() {
-                Ok(started) => *thread = Some(started),
-                Err(error) => return Err((error, job)),
-            }
+        if let Err(error) = self.start() {
+            return Err((error, job));
         }
+        let thread = self.lock();
         let Some((jobs, _)) = &*thread else { return Err((io::Error::other("there is no thread"), job)) };
         // The thread ends after its last sender, and this is one.
         jobs.send(job).map_err(|unsent| (io::Error::other("the thread has ended"), unsent.0))
@@ -129,6 +127,24 @@ mod tests {
         let again = clerk.clone();
         clerk.entrust(move || again.entrust(move || done.send(3).unwrap()));
         assert_eq!(heard.iter().collect::<Vec<_>>(), [0, 2, 3]);
+    }
+
+    #[test]
+    fn threads_that_come_at_a_time_get_one_thread() {
+        let (clerk, start) = (Clerk::default(), Arc::new(std::sync::Barrier::new(8)));
+        let (done, heard) = channel();
+        let senders = (0..8).map(|_| {
+            let (clerk, start, done) = (clerk.clone(), Arc::clone(&start), done.clone());
+            std::thread::spawn(move || {
+                start.wait();
+                clerk.ask(move || done.send(std::thread::current().id()).unwrap()).unwrap();
+            })
+        });
+        senders.collect::<Vec<_>>().into_iter().for_each(|sender| sender.join().unwrap());
+        drop(done);
+        let threads: Vec<ThreadId> = heard.iter().collect();
+        assert!(threads.len() == 8 && threads.iter().all(|thread| *thread == threads[0]));
+        assert_eq!(clerk.lock().as_ref().map(|(_, id)| *id), Some(threads[0]));
     }
 
     #[test]

@@ -39,8 +39,10 @@ pub struct Traces {
     queue: Queue,
     /// Some setting can sample: the one question of a request where nothing is traced.
     is_on: AtomicBool,
-    /// Locked for lookups and changes, both short.
+    /// Locked for look-ups and changes: every request takes it while something may be traced.
     table: Mutex<Table>,
+    /// Held for the whole of a change, the start of the thread that writes traces included.
+    changes: Mutex<()>,
     /// Hands out ids and builds contexts.
     ids: Arc<context::Ids>,
 }
@@ -67,7 +69,7 @@ impl Traces {
             queue.start()?;
         }
         let table = Mutex::new(Table { global, models: BTreeMap::new() });
-        Ok(Traces { options, queue, is_on, table, ids: Arc::default() })
+        Ok(Traces { options, queue, is_on, table, changes: Mutex::default(), ids: Arc::default() })
     }
 
     /// Whether any request may be traced.
@@ -105,12 +107,15 @@ impl Traces {
 
     /// Changes the settings of a model, or the global ones and with them what models take from them.
     pub fn change(&self, model: Option<&str>, change: &Change) -> Result<(), Refused> {
-        let mut table = self.table();
-        match model {
-            Some(model) => self.change_model(&mut table, model, change)?,
-            None => self.change_global(&mut table, change)?,
-        }
-        let is_on = table.global.can_sample() || table.models.values().any(|own| own.setting.can_sample());
+        let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_on = {
+            let mut table = self.table();
+            match model {
+                Some(model) => self.change_model(&mut table, model, change)?,
+                None => self.change_global(&mut table, change)?,
+            }
+            table.global.can_sample() || table.models.values().any(|own| own.setting.can_sample())
+        };
         if is_on {
             self.queue.start().map_err(|error| Refused::Thread(error.to_string()))?;
         }

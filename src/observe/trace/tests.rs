@@ -82,6 +82,22 @@ fn change(change: impl FnOnce(&mut Change)) -> Change {
 }
 
 #[test]
+fn changes_at_a_time_leave_what_the_last_one_says() {
+    let place = Place::new();
+    let traces = Traces::new(TraceOptions { levels: Levels::OFF, ..place.options(1) }).unwrap();
+    for _ in 0..200 {
+        std::thread::scope(|scope| {
+            for levels in [Levels::OFF, Levels::TIMESTAMPS] {
+                let traces = &traces;
+                scope.spawn(move || traces.change(None, &change(|change| change.levels = Set(levels))).unwrap());
+            }
+        });
+        assert_eq!(traces.is_on(), traces.table().global.can_sample());
+    }
+    assert!(traces.finish(PATIENCE));
+}
+
+#[test]
 fn every_so_many_requests_are_traced_and_no_more_than_are_wanted() {
     for (rate, count, expected) in [
         (1, -1, vec![1, 2, 3, 4, 5, 6, 7]),

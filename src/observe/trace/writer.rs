@@ -80,8 +80,8 @@ impl Queue {
 
     /// Starts the thread, once.
     pub fn start(&self) -> io::Result<()> {
-        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((receiver, options)) = waiting.take() else { return Ok(()) };
+        let taken = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((receiver, options)) = taken else { return Ok(()) };
         let counts = Arc::clone(&self.0.counts);
         let run = move || match options.mode {
             Mode::Triton => Writer::new(counts, Files::new(&options.file)).run(&receiver),

@@ -5,6 +5,10 @@
 mod citations;
 #[path = "tidy/life_of_a_request.rs"]
 mod life_of_a_request;
+#[path = "tidy/locks.rs"]
+mod locks;
+#[path = "tidy/tables.rs"]
+mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! Holds the source tree to its own rules: which module may use which, where `unsafe` and glommio may stand, how a file
 //! begins and how long it may grow (docs/design.md, "The path of a request"), and that what is cited is there.
 
+#[path = "tidy/bounds.rs"]
+mod bounds;
 #[path = "tidy/citations.rs"]
 mod citations;
 #[path = "tidy/life_of_a_request.rs"]

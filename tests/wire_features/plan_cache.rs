@@ -4,15 +4,17 @@
 //!
 //! Traffic comes in kinds: what requests of a client have in common. Requests of a kind differ in ids and contents, and
 //! a new kind is often an old one with one thing changed, so that what the cache keys on nearly matches. Some requests
-//! are wrong. Meanwhile clients reload models of their own with other datatypes, and switch tracing.
+//! are wrong. Meanwhile clients reload models of their own with other datatypes, and switch tracing. At the end both
+//! servers have counted the same requests, and have traced the same ones of those models.
 
 mod grpc;
 mod http;
 mod models;
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::backend;
 use crate::support::http::Peer;
@@ -79,6 +81,7 @@ const SETTINGS: [Setting; 3] = [
             "--http-restricted-api=inference:x-key=open",
             "--grpc-restricted-protocol=inference:x-key=open",
             "--run-to-completion=off",
+            "--http-max-input-size=3000",
         ],
         plans_heads: true,
     },
@@ -120,12 +123,21 @@ fn seed() -> u64 {
     std::env::var(SEED_VARIABLE).map_or(SEED, |text| text.parse().expect("a number as the seed"))
 }
 
-fn start(variant: Variant, setting: Setting, repository: &Repository, directory: Option<&str>) -> Both<Server> {
-    let traces = repository.path().with_extension("traces");
+/// Where the server with or without the cache writes its traces.
+fn trace_file(traces: &Repository, is_cached: bool) -> PathBuf {
+    traces.path().join(if is_cached { "on" } else { "off" })
+}
+
+fn start(
+    variant: Variant,
+    setting: Setting,
+    repository: &Repository,
+    traces: &Repository,
+    directory: Option<&str>,
+) -> Both<Server> {
     Both::of(|is_cached| {
-        let name = if is_cached { "on" } else { "off" };
-        let cache = format!("--request-plan-cache={name}");
-        let trace_file = format!("--trace-config=triton,file={}.{name}", traces.display());
+        let cache = format!("--request-plan-cache={}", if is_cached { "on" } else { "off" });
+        let trace_file = format!("--trace-config=triton,file={}", trace_file(traces, is_cached).display());
         let mut flags = vec![&*cache, &trace_file, "--trace-config=rate=50"];
         flags.extend(["--model-control-mode=explicit", "--load-model=*"]);
         flags.extend(directory);
@@ -158,6 +170,18 @@ fn counts(server: &Server) -> Vec<String> {
     of.collect()
 }
 
+/// The requests for clients' own models that were traced, each by what its trace says of it, in order. What is
+/// traced of other models depends on when clients switch that.
+fn traced(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+    let entries: Vec<Value> = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+    let is_own = |entry: &&Value| entry["model_name"].as_str().is_some_and(models::is_own);
+    let of = |entry: &Value| format!("{} {} {}", entry["model_name"], entry["model_version"], entry["request_id"]);
+    let mut traced: Vec<String> = entries.iter().filter(is_own).map(of).collect();
+    traced.sort_unstable();
+    traced
+}
+
 #[test]
 fn the_cache_changes_no_answer() {
     let pairs = variant::ALL.len() * SETTINGS.len();
@@ -171,7 +195,8 @@ fn the_cache_changes_no_answer() {
 fn run(variant: Variant, setting: Setting, requests: usize) {
     let directory = backend::directory().map(|directory| format!("--backend-directory={}", directory.display()));
     let repository = models::repository(HTTP_CLIENTS + GRPC_CLIENTS, directory.is_some());
-    let mut servers = start(variant, setting, &repository, directory.as_deref());
+    let traces = Repository::new();
+    let mut servers = start(variant, setting, &repository, &traces, directory.as_deref());
     let seed = seed();
     println!("{setting:?}, {SEED_VARIABLE}={seed}");
     let (answered, failed) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -199,7 +224,9 @@ fn run(variant: Variant, setting: Setting, requests: usize) {
     };
     assert_eq!(hits(&log(servers.plain)), None, "a cache that is off");
     let hits = hits(&log(servers.cached)).expect("the cache's report");
-    println!("{answered} answers, {failed} failures, hits {hits:?}");
+    let traced = Both::of(|is_cached| traced(&trace_file(&traces, is_cached))).same(|| "traces".to_owned()).len();
+    println!("{answered} answers, {failed} failures, {traced} traces, hits {hits:?}");
+    assert!(traced > 0, "no traces");
     let [heads, json, messages, http_answers, grpc_answers] = hits;
     let least = requests as u64 / 40;
     assert!(messages > least && http_answers > least && grpc_answers > least, "hardly any hits: {hits:?}");

@@ -13,7 +13,7 @@ use tritonserver::wire::inference::model_infer_request::{InferInputTensor, Infer
 use tritonserver::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 
 use super::models::{self, Input};
-use super::{Both, GRPC_KEY, KEY, Traffic};
+use super::{Both, GRPC_KEY, HTTP_CLIENTS, KEY, Traffic};
 use crate::support::grpc::{SERVICE, frame_bytes};
 use crate::support::http2::{END_HEADERS, END_STREAM, RawPeer, fields, frame, kind};
 use crate::support::random::Random;
@@ -108,6 +108,9 @@ impl Kind {
         if kind.model == "echo" && random.below(3) > 0 {
             kind.parameters.push(("report", ParameterChoice::BoolParam(true)));
             kind.metadata.push([("fwd-a", "1"), ("fwd-a", "2"), ("fwd-b", "x")][random.below(3)]);
+        }
+        if random.below(4) == 0 {
+            kind.metadata.push(("grpc-accept-encoding", "gzip"));
         }
         for _ in 0..random.below(6).saturating_sub(3) {
             kind.change(random, traffic, client);
@@ -406,10 +409,17 @@ pub fn run(traffic: &Traffic<'_>, client: usize, requests: usize) {
     let mut kinds: Vec<Kind> = (0..KINDS).map(|_| Kind::new(&mut random, traffic, client)).collect();
     let (mut sent, mut current) = (0, 0);
     let mut reconnects = false;
+    let mut is_traced = false;
+    assert!(models::trace_own(traffic, client, is_traced));
     while sent < requests {
+        // One client of the protocol does: while it does, nobody's requests are recognised.
+        if client == HTTP_CLIENTS && random.below(if is_traced { 3 } else { 30 }) == 0 {
+            is_traced ^= models::trace_own(traffic, client, !is_traced);
+            current = kinds.iter().position(|kind| models::is_own(&kind.model)).unwrap_or(current);
+        }
         match random.below(120) {
-            0 => models::reload(traffic, &mut random, client),
-            1..=3 => reconnects = true,
+            0..=3 => models::reload(traffic, &mut random, client),
+            4..=6 => reconnects = true,
             _ => {}
         }
         if std::mem::take(&mut reconnects) {
@@ -421,13 +431,13 @@ pub fn run(traffic: &Traffic<'_>, client: usize, requests: usize) {
             let mut next = |random: &mut Random| {
                 match random.below(80) {
                     0..=2 => kinds[current] = Kind::new(random, traffic, client),
-                    3 => {
+                    3..=5 => {
                         let mut next = kinds[current].clone();
                         next.change(random, traffic, client);
                         current = random.below(KINDS);
                         kinds[current] = next;
                     }
-                    4..=16 => current = random.below(KINDS),
+                    6..=18 => current = random.below(KINDS),
                     _ => {}
                 }
                 kinds[current].clone()

@@ -19,6 +19,9 @@ struct Known {
     inputs: &'static [(&'static str, &'static [i64])],
 }
 
+/// Elements of a tensor that is longer in JSON than some servers take.
+pub const LONG: i64 = 700;
+
 const MODELS: [Known; 10] = [
     Known { name: "plain", inputs: &[("INT32", &[2])] },
     Known { name: "twin", inputs: &[("FP32", &[2])] },
@@ -28,7 +31,7 @@ const MODELS: [Known; 10] = [
     Known { name: "small", inputs: &[("UINT8", &[3]), ("BOOL", &[2]), ("FP16", &[1])] },
     Known { name: "label", inputs: &[("FP32", &[4])] },
     Known { name: "shaped", inputs: &[("INT64", &[2, 2])] },
-    Known { name: "large", inputs: &[("FP64", &[700])] },
+    Known { name: "large", inputs: &[("FP64", &[LONG])] },
     Known { name: "echo", inputs: &[("INT32", &[1])] },
 ];
 
@@ -50,7 +53,7 @@ pub fn repository(clients: usize, echoes: bool) -> Repository {
     repository.identity("text", 0, &one("BYTES", "-1"));
     repository.identity("small", 0, &[Pair::new("UINT8", "-1"), Pair::new("BOOL", "-1"), Pair::new("FP16", "-1")]);
     repository.identity("label", 0, &[Pair::new("FP32", "4").labels()]).file("label/labels.txt", "a\nb\nc\nd\n");
-    repository.identity("shaped", 0, &one("INT64", "-1, 2"));
+    repository.identity("shaped", 0, &one("INT64", "-1, -1"));
     repository.identity("large", 0, &one("FP64", "-1"));
     if echoes {
         repository.identity_of("copycat", "echo", 0, &one("INT32", "1"), "");
@@ -64,6 +67,10 @@ pub fn repository(clients: usize, echoes: bool) -> Repository {
 /// The model that only this client changes.
 pub fn own(client: usize) -> String {
     format!("own_{client}")
+}
+
+pub fn is_own(name: &str) -> bool {
+    name.starts_with("own_")
 }
 
 /// A model's name and inputs that it may like.
@@ -174,7 +181,18 @@ pub fn reload(traffic: &Traffic<'_>, random: &mut Random, client: usize) {
     post(traffic, &format!("/v2/repository/models/{name}/{action}"), b"");
 }
 
-/// Turns tracing on or off for all models of both servers.
+/// Has every request for the client's own model traced on both servers, or none. False if that model is not loaded.
+pub fn trace_own(traffic: &Traffic<'_>, client: usize, is_on: bool) -> bool {
+    let level = if is_on { "TIMESTAMPS" } else { "OFF" };
+    let setting = format!("{{\"trace_level\":[\"{level}\"],\"trace_rate\":\"1\"}}");
+    let path = format!("/v2/models/{}/trace/setting", own(client));
+    let Both { cached, plain } = traffic.servers;
+    let statuses = [cached, plain].map(|server| Peer::connect(server.http).post(&path, &[], setting.as_bytes()).status);
+    assert_eq!(statuses[0], statuses[1], "{path}");
+    statuses[0] == 200
+}
+
+/// Turns tracing on or off for all models of both servers but those of clients.
 pub fn switch_tracing(traffic: &Traffic<'_>, random: &mut Random) {
     let level = if random.below(6) == 0 { "TIMESTAMPS" } else { "OFF" };
     post(traffic, "/v2/trace/setting", format!("{{\"trace_level\":[\"{level}\"]}}").as_bytes());

@@ -118,6 +118,23 @@ impl Kind {
         kind
     }
 
+    /// Nothing special, for the client's own model.
+    fn usual(client: usize) -> Kind {
+        Kind {
+            metadata: vec![(GRPC_KEY, KEY.1)],
+            indexed: None,
+            model: models::own(client),
+            version: "",
+            has_id: true,
+            inputs: vec![Input { name: "INPUT0".into(), datatype: "INT32", shape: vec![2] }],
+            outputs: Vec::new(),
+            parameters: Vec::new(),
+            is_typed: false,
+            is_packed: false,
+            is_shuffled: false,
+        }
+    }
+
     /// One thing becomes different.
     fn change(&mut self, random: &mut Random, traffic: &Traffic<'_>, client: usize) {
         match random.below(20) {
@@ -411,7 +428,19 @@ pub fn run(traffic: &Traffic<'_>, client: usize, requests: usize) {
     let mut reconnects = false;
     let mut is_traced = false;
     assert!(models::trace_own(traffic, client, is_traced));
-    while sent < requests {
+    for step in 0.. {
+        if sent >= requests {
+            break;
+        }
+        // What chance seldom brings: a known form of a model that gets another version by default, then is traced.
+        match step {
+            3 => models::add_version(traffic, client),
+            6 | 9 => assert!(models::trace_own(traffic, client, step == 6)),
+            _ => {}
+        }
+        if step < 9 {
+            (kinds[0], current) = (Kind::usual(client), 0);
+        }
         // One client of the protocol does: while it does, nobody's requests are recognised.
         if client == HTTP_CLIENTS && random.below(if is_traced { 3 } else { 30 }) == 0 {
             is_traced ^= models::trace_own(traffic, client, !is_traced);

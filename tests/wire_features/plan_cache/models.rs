@@ -156,6 +156,12 @@ pub fn change_inputs(random: &mut Random, inputs: &mut Vec<Input>) {
     }
 }
 
+/// Gives the client's own model a second version.
+pub fn add_version(traffic: &Traffic<'_>, client: usize) {
+    traffic.repository.version(&own(client), "2");
+    post(traffic, &format!("/v2/repository/models/{}/load", own(client)), b"");
+}
+
 /// Reloads, unloads or gives another version to the client's own model on both servers.
 pub fn reload(traffic: &Traffic<'_>, random: &mut Random, client: usize) {
     let name = own(client);

@@ -221,8 +221,7 @@ pub struct Api {
     pool: Pool,
     sink: Arc<dyn Sink>,
     post: Post,
-    control: Control,
-    render_metrics: RenderMetrics,
+    metrics_page: metrics_page::MetricsPage,
     metrics: Arc<Registry>,
     writer: grpc_reply::Writer,
     recurring: Recurring,
@@ -281,6 +280,8 @@ impl Api {
         let (http_forwarded, grpc_forwarded) =
             (facts.settings.http_forwarded.clone(), facts.settings.grpc_forwarded.clone());
         let plan_cache = PlanCache::new(facts.settings.request_plan_cache);
+        let metrics_page =
+            metrics_page::MetricsPage { pool: pool.clone(), post: Arc::clone(&post), control, render: render_metrics };
         Api {
             facts,
             models,
@@ -288,8 +289,7 @@ impl Api {
             pool,
             sink,
             post,
-            control,
-            render_metrics,
+            metrics_page,
             metrics,
             writer: grpc_reply::Writer::new(plan_cache.is_on),
             recurring: Recurring::default(),
@@ -356,7 +356,10 @@ impl Service for Api {
             };
         }
         let token = match port {
-            Port::Metrics => self.http_metrics(call, head, replies),
+            Port::Metrics => {
+                self.metrics_page.http(call, head, replies);
+                None
+            }
             Port::SageMaker => self.http_sagemaker(call, head, body, replies),
             Port::Vertex => self.http_vertex(call, head, body, replies),
             Port::Http | Port::Grpc => self.http_request(call, head, body, replies),
@@ -447,7 +450,7 @@ impl Service for Api {
             Mail::Home(job) => job.run(self),
             Mail::Late(late) => self.late(late, replies),
             Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
-            Mail::Metrics { call, page } => self.metrics_rendered(call, page, replies),
+            Mail::Metrics { call, page } => self.metrics_page.rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;
                 self.plans.forget();

@@ -4,37 +4,43 @@ use std::sync::Arc;
 
 use super::http_service::method_of;
 use super::routes::Method;
-use super::{Api, Mail, Post, error};
+use super::{Control, Mail, Post, RenderMetrics, error};
 use crate::memory::{Gather, Pool};
 use crate::observe::metrics::CONTENT_TYPE;
 use crate::protocol::http1::{self, Response};
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
+use crate::protocol::service::{CallKey, Replies, Reply};
 
-impl Api {
+/// Answers calls for the page.
+pub(super) struct MetricsPage {
+    pub pool: Pool,
+    pub post: Post,
+    pub control: Control,
+    pub render: RenderMetrics,
+}
+
+impl MetricsPage {
     /// `GET /metrics`; rendering walks every model, so it is done elsewhere.
-    pub(super) fn http_metrics(&mut self, call: CallKey, head: &http1::Head, replies: &mut Replies) -> Option<Token> {
+    pub fn http(&self, call: CallKey, head: &http1::Head, replies: &mut Replies) {
         if method_of(head.method()) != Method::Get {
             let reply = error::error_body(&self.pool, 405, "Method Not Allowed", None);
-            replies.push(call, Reply::Http(reply));
-            return None;
+            return replies.push(call, Reply::Http(reply));
         }
         if !matches!(head.path(), "/metrics" | "/metrics/") {
-            replies.push(call, Reply::Http(Response::empty(200)));
-            return None;
+            return replies.push(call, Reply::Http(Response::empty(200)));
         }
-        self.ask_metrics(call);
         // A page is cheap to drop: nothing to cancel.
-        None
+        self.ask(call);
     }
 
-    /// Has the page rendered.
-    pub(super) fn ask_metrics(&self, call: CallKey) {
+    /// Has the page rendered on a control thread, which posts it.
+    pub fn ask(&self, call: CallKey) {
         let errand = PageErrand { call, post: Some(Arc::clone(&self.post)) };
-        let (render, pool) = (Arc::clone(&self.render_metrics), self.pool.clone());
+        let (render, pool) = (Arc::clone(&self.render), self.pool.clone());
         (self.control)(Box::new(move || errand.end(&render(), &pool)));
     }
 
-    pub(super) fn metrics_rendered(&mut self, call: CallKey, page: Option<Gather>, replies: &mut Replies) {
+    /// Answers a call with the page that was posted.
+    pub fn rendered(&self, call: CallKey, page: Option<Gather>, replies: &mut Replies) {
         let reply = match page {
             Some(page) => error::reply(200, Some(CONTENT_TYPE), page),
             None => error::error_body(&self.pool, 503, "the server has too much to do to write its metrics", None),

@@ -191,7 +191,7 @@ impl Api {
         verbose!(1, "Redirecting Vertex AI request: {}", String::from_utf8_lossy(path));
         match found {
             Redirect::Metrics => {
-                self.ask_metrics(call);
+                self.metrics_page.ask(call);
                 Ok(None)
             }
             Redirect::Route(route) => {

@@ -26,6 +26,7 @@ mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
+mod methods;
 mod metrics_page;
 mod packing;
 mod plan_cache;

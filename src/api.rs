@@ -25,6 +25,7 @@ mod http_plans;
 mod http_service;
 pub mod infer;
 mod logging;
+mod management;
 mod metadata;
 mod methods;
 mod metrics_page;
@@ -58,10 +59,11 @@ use crate::observe::trace::Traces;
 use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
-use crate::repository::{IndexRow, Lifecycle, ModelMap};
+use crate::repository::{Lifecycle, ModelMap, ServedModel, parse_version};
 use crate::request::{Delivery, Job, SharedMemory, Sink, Status, WakeUp, local_delivery, now_ns};
 use infer::grpc_reply;
 use infer::recurring::Recurring;
+use management::Management;
 use plan_cache::PlanCache;
 
 pub use sagemaker::{Inference, SageMaker};
@@ -183,25 +185,7 @@ pub enum Mail {
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
     /// A control thread has done what a call asked for.
-    Done { call: CallKey, protocol: Protocol, outcome: Result<Outcome, Status> },
-}
-
-/// How an answer is dressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    Http,
-    Grpc,
-}
-
-/// What a control thread found or did.
-#[derive(Debug)]
-pub enum Outcome {
-    Loaded,
-    Unloaded,
-    Index(Vec<IndexRow>),
-    Regions(shared_memory::RegionOutcome),
-    /// What was asked about, and whether it is ready.
-    Checked(health::Probe, bool),
+    Done { call: CallKey, protocol: management::Protocol, outcome: Result<management::Outcome, Status> },
 }
 
 /// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.
@@ -223,6 +207,7 @@ pub struct Api {
     sink: Arc<dyn Sink>,
     post: Post,
     metrics_page: metrics_page::MetricsPage,
+    management: Management,
     metrics: Arc<Registry>,
     writer: grpc_reply::Writer,
     recurring: Recurring,
@@ -283,6 +268,13 @@ impl Api {
         let plan_cache = PlanCache::new(facts.settings.request_plan_cache);
         let metrics_page =
             metrics_page::MetricsPage { pool: pool.clone(), post: Arc::clone(&post), control, render: render_metrics };
+        let management = Management::new(
+            Arc::clone(&facts),
+            Arc::clone(&models),
+            Arc::clone(&lifecycle),
+            pool.clone(),
+            Arc::clone(&post),
+        );
         Api {
             facts,
             models,
@@ -291,6 +283,7 @@ impl Api {
             sink,
             post,
             metrics_page,
+            management,
             metrics,
             writer: grpc_reply::Writer::new(plan_cache.is_on),
             recurring: Recurring::default(),
@@ -315,6 +308,11 @@ impl Api {
             texts: infer::texts::Texts::default(),
             templates: infer::template::Templates::default(),
         }
+    }
+
+    /// The model that a request names, by texts of the wire.
+    fn find(&self, model: &[u8], version: &[u8]) -> Result<Arc<ServedModel>, Status> {
+        self.models.lookup(model, parse_version(version)?).cloned()
     }
 }
 
@@ -453,12 +451,13 @@ impl Service for Api {
             Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
             Mail::Metrics { call, page } => self.metrics_page.rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
+                self.management.use_models(&models);
                 self.models = models;
                 self.plans.forget();
                 self.recurring.forget();
                 drop(acknowledge);
             }
-            Mail::Done { call, protocol, outcome } => self.done(call, protocol, outcome, replies),
+            Mail::Done { call, protocol, outcome } => self.management.done(call, protocol, outcome, replies),
         }
     }
 

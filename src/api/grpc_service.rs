@@ -1,25 +1,21 @@
-//! The RPCs of GRPCInferenceService and of the health protocol (contract/grpc.md sections 1 to 6).
+//! The RPCs of GRPCInferenceService and of the health protocol (contract/grpc.md sections 1 to 6): inference, and the
+//! way to management.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::calls::{Peer, Work};
 use super::checking::has_many_strings;
-use super::health::Probe;
 use super::infer::{AnswerForm, grpc_request};
 use super::methods::{Method, method_of};
 use super::packing::Packing;
-use super::repository::Ask;
 use super::unpacking::PackedCall;
-use super::{Api, Protocol, ServerState, error, logging, reflection, statistics};
-use crate::memory::{Gather, Slice};
-use crate::protocol::grpc::{self, Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
+use super::{Api, ServerState, error, reflection};
+use crate::protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
 use crate::protocol::http2::Headers;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Code as StatusCode, Request, Status};
-use crate::wire::health::HealthCheckRequest;
-use crate::wire::inference as wire;
+use crate::request::{Request, Status};
 
 /// What gRPC answers for a method that the service does not have: no text.
 fn unimplemented() -> GrpcStatus {
@@ -29,33 +25,6 @@ fn unimplemented() -> GrpcStatus {
 /// What new inference requests meet while the server is exiting.
 pub(super) fn stopping() -> Status {
     Status::unavailable("GRPC server is shutting down and has stopped accepting new requests.")
-}
-
-/// Bytes of a message that a shard reads itself: the longest that means something are names and settings.
-const SHORT_BYTES_MAX: usize = 64 * 1024;
-/// Messages of so many bytes are read without a charge.
-const UNCHARGED_BYTES: usize = 4096;
-/// Bytes that an entry of a list or map takes, roughly.
-const FIELD_BYTES: usize = 160;
-
-/// Reads a message other than inference. What it becomes is charged while it is read: a few bytes of protobuf can make
-/// an entry of a list or map.
-pub(super) fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
-    let pool = message.pool().filter(|_| message.len() > UNCHARGED_BYTES);
-    let bytes = || message.len().saturating_add(grpc::count_fields(message).saturating_mul(FIELD_BYTES));
-    let _held = pool.map(|pool| pool.hold(bytes())).transpose()?;
-    M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
-}
-
-/// Reads a message on a shard, which a long one would keep.
-fn decode_short<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
-    match message.len() <= SHORT_BYTES_MAX {
-        true => decode(message),
-        false => Err(Status::invalid(format!(
-            "the request message has {} bytes, at most {SHORT_BYTES_MAX} are read",
-            message.len()
-        ))),
-    }
 }
 
 impl Api {
@@ -119,7 +88,7 @@ impl Api {
             // The others have no work of their own.
             token.and_then(|token| self.end_work(token.0));
         }
-        let message = match (method, message) {
+        match (method, message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
                 return match self.model_infer(token, call, plan, &message) {
                     Ok(token) => Some(token),
@@ -129,35 +98,12 @@ impl Api {
                     }
                 };
             }
-            (Some(Method::RepositoryIndex), Message::Collected(message)) => {
-                self.ask_repository(call, Ask::GrpcIndex { message }, replies);
-                return None;
-            }
-            (Some(Method::RepositoryModelLoad), Message::Collected(message)) => {
-                self.ask_repository(call, Ask::GrpcLoad { message }, replies);
-                return None;
-            }
-            (Some(Method::RepositoryModelUnload), Message::Collected(message)) => {
-                self.ask_repository(call, Ask::GrpcUnload { message }, replies);
-                return None;
-            }
-            (Some(method), Message::Collected(message)) => match method.of_regions() {
-                Some(asked) => {
-                    self.regions_grpc(call, asked, &message, replies);
-                    return None;
-                }
-                None if self.probes_instances(call, method, &message) => return None,
-                None => self.manage(method, &message),
-            },
+            (Some(method), Message::Collected(message)) => self.management.grpc(call, method, message, replies),
             // Messages come in the form that the plan asks for.
-            _ => Err(Status::internal("Unable to parse request")),
-        };
-        match message {
-            Ok(message) => {
-                replies.push(call, Reply::GrpcMessage(message));
-                replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+            _ => {
+                let status = Status::internal("Unable to parse request");
+                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
             }
-            Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
         }
         None
     }
@@ -288,101 +234,5 @@ impl Api {
             }
         }
         true
-    }
-
-    pub(super) fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
-        let mut framed = Gather::new();
-        self.writer.encoder.message(message, &self.pool, &mut framed)?;
-        Ok(framed)
-    }
-
-    /// Has instances asked, where the call is about readiness and some have a say. What is wrong with the call is found
-    /// by those who answer it at once.
-    fn probes_instances(&self, call: CallKey, method: Method, message: &Slice) -> bool {
-        let (probe, checks) = match method {
-            Method::ServerReady => (Probe::Server, self.checks_of_server()),
-            Method::Check => (Probe::Serving, self.checks_of_server()),
-            Method::ModelReady => match decode_short::<wire::ModelReadyRequest>(message) {
-                Ok(asked) => (Probe::Model, self.checks_of_model(asked.name.as_bytes(), asked.version.as_bytes())),
-                Err(_) => return false,
-            },
-            _ => return false,
-        };
-        if checks.is_empty() {
-            return false;
-        }
-        self.ask_instances(call, Protocol::Grpc, probe, &checks);
-        true
-    }
-
-    /// The RPCs that are answered at once.
-    fn manage(&mut self, method: Method, message: &Slice) -> Result<Gather, Status> {
-        match method {
-            Method::ServerLive => {
-                decode_short::<wire::ServerLiveRequest>(message)?;
-                let live = self.is_live()?;
-                self.frame(&wire::ServerLiveResponse { live })
-            }
-            Method::ServerReady => {
-                decode_short::<wire::ServerReadyRequest>(message)?;
-                let ready = self.is_ready()?;
-                self.probe_message(Probe::Server, ready)
-            }
-            Method::Check => {
-                decode_short::<HealthCheckRequest>(message)?;
-                let ready = self.is_ready()?;
-                self.probe_message(Probe::Serving, ready)
-            }
-            Method::ModelReady => {
-                let request: wire::ModelReadyRequest = decode_short(message)?;
-                let ready = self.is_model_ready(request.name.as_bytes(), request.version.as_bytes())?;
-                self.probe_message(Probe::Model, ready)
-            }
-            Method::ServerMetadata => {
-                decode_short::<wire::ServerMetadataRequest>(message)?;
-                let metadata = self.server_message();
-                self.frame(&metadata)
-            }
-            Method::ModelMetadata => {
-                let request: wire::ModelMetadataRequest = decode_short(message)?;
-                let facts = self.model_facts(request.name.as_bytes(), request.version.as_bytes())?;
-                self.frame(&facts.to_message())
-            }
-            Method::ModelConfig => {
-                let request: wire::ModelConfigRequest = decode_short(message)?;
-                let model = self.find(request.name.as_bytes(), request.version.as_bytes())?;
-                self.frame(&wire::ModelConfigResponse { config: Some(model.spec.config.clone()) })
-            }
-            Method::ModelStatistics => {
-                let request: wire::ModelStatisticsRequest = decode_short(message)?;
-                self.check_not_exiting()?;
-                let version = crate::repository::parse_version(request.version.as_bytes())?;
-                let models = self.models.statistics_of(request.name.as_bytes(), version)?;
-                let response = statistics::to_message(&models);
-                self.frame(&response)
-            }
-            Method::TraceSetting => {
-                let response = self.trace_setting(&decode_short(message)?)?;
-                self.frame(&response)
-            }
-            Method::LogSettings => {
-                let response = logging::log_settings(&decode_short(message)?)?;
-                self.frame(&response)
-            }
-            // These have their own ways in.
-            Method::ModelInfer
-            | Method::ModelStreamInfer
-            | Method::RepositoryIndex
-            | Method::RepositoryModelLoad
-            | Method::RepositoryModelUnload
-            | Method::SystemSharedMemoryStatus
-            | Method::SystemSharedMemoryRegister
-            | Method::SystemSharedMemoryUnregister
-            | Method::CudaSharedMemoryStatus
-            | Method::CudaSharedMemoryRegister
-            | Method::CudaSharedMemoryUnregister => {
-                Err(Status { code: StatusCode::Internal, message: "Unable to parse request".into() })
-            }
-        }
     }
 }

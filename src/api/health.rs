@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use super::{Api, Facts, Mail, Outcome, Protocol, ServerState, error};
-use crate::memory::Gather;
+use super::management::{Management, Outcome, Protocol};
+use super::{Facts, Mail, Post, ServerState, error};
+use crate::memory::{Gather, Pool};
 use crate::protocol::http1::Response;
 use crate::protocol::service::CallKey;
 use crate::repository::{Checks, ModelMap, ServedModel, Verdict, ask_all, parse_version};
@@ -62,67 +63,52 @@ impl Facts {
     }
 }
 
-impl Api {
-    pub(super) fn is_live(&self) -> Result<bool, Status> {
-        self.facts.is_live()
+/// The version that a question about readiness means, `None` if it is unknown or not ready. While the server exits,
+/// none is ready for requests: an error, which the lookup precedes.
+pub(super) fn ready_model<'a>(
+    facts: &Facts,
+    models: &'a ModelMap,
+    model: &[u8],
+    version: &[u8],
+) -> Result<Option<&'a Arc<ServedModel>>, Status> {
+    let found = models.lookup_ready(model, parse_version(version)?)?;
+    if found.is_some() {
+        facts.check_not_exiting()?;
     }
+    Ok(found)
+}
 
-    pub(super) fn is_ready(&self) -> Result<bool, Status> {
-        self.facts.is_ready(&self.models)
-    }
-
-    pub(super) fn check_not_exiting(&self) -> Result<(), Status> {
-        self.facts.check_not_exiting()
-    }
-
-    /// The version is known and ready. What its instances say comes on top.
-    pub(super) fn is_model_ready(&self, model: &[u8], version: &[u8]) -> Result<bool, Status> {
-        self.ready_model(model, version).map(|model| model.is_some())
-    }
-
-    /// The version that a question about readiness means, `None` if it is unknown or not ready. While the server exits,
-    /// none is ready for requests: an error, which the lookup precedes.
-    fn ready_model(&self, model: &[u8], version: &[u8]) -> Result<Option<&Arc<ServedModel>>, Status> {
-        let found = self.models.lookup_ready(model, parse_version(version)?)?;
-        if found.is_some() {
-            self.check_not_exiting()?;
-        }
-        Ok(found)
-    }
-
-    /// Whom to ask before the server is told ready; nobody if it is not, or if nobody has a say.
-    pub(super) fn checks_of_server(&self) -> Vec<Arc<Checks>> {
-        self.facts.checks(&self.models)
-    }
-
-    /// The same for a model version.
-    pub(super) fn checks_of_model(&self, model: &[u8], version: &[u8]) -> Vec<Arc<Checks>> {
-        let found = self.ready_model(model, version).ok().flatten().map(|model| Arc::clone(&model.checks));
-        found.into_iter().filter(|checks| checks.is_needed()).collect()
-    }
-
-    /// Asks instances, away from this shard, and has the call answered with what they say.
-    pub(super) fn ask_instances(&self, call: CallKey, protocol: Protocol, probe: Probe, checks: &[Arc<Checks>]) {
-        let post = Arc::clone(&self.post);
-        let tell = move |verdict| {
-            let outcome = match verdict {
-                Verdict::Ready => Ok(Outcome::Checked(probe, true)),
-                Verdict::NotReady(_) => Ok(Outcome::Checked(probe, false)),
-                Verdict::Unknown(status) => Err(status),
-            };
-            post(Mail::Done { call, protocol, outcome });
+/// Asks instances, away from this shard, and has the call answered with what they say.
+pub(super) fn ask_instances(post: &Post, call: CallKey, protocol: Protocol, probe: Probe, checks: &[Arc<Checks>]) {
+    let post = Arc::clone(post);
+    let tell = move |verdict| {
+        let outcome = match verdict {
+            Verdict::Ready => Ok(Outcome::Checked(probe, true)),
+            Verdict::NotReady(_) => Ok(Outcome::Checked(probe, false)),
+            Verdict::Unknown(status) => Err(status),
         };
-        ask_all(checks, probe != Probe::Model, Box::new(tell));
+        post(Mail::Done { call, protocol, outcome });
+    };
+    ask_all(checks, probe != Probe::Model, Box::new(tell));
+}
+
+/// The answer over HTTP.
+pub(super) fn probe_reply(probe: Probe, is_ready: bool, pool: &Pool) -> Response {
+    match (is_ready, probe) {
+        (true, _) => Response::empty(200),
+        (false, Probe::Server | Probe::Serving) => Response::empty(400),
+        (false, Probe::Model) => error::error_body(pool, 400, "Model version not ready", None),
+    }
+}
+
+impl Management {
+    /// Whom to ask before a model version is told ready; nobody if it is not, or if nobody has a say.
+    pub(super) fn checks_of_model(&self, model: &[u8], version: &[u8]) -> Vec<Arc<Checks>> {
+        let found = ready_model(&self.facts, &self.models, model, version).ok().flatten();
+        found.map(|model| Arc::clone(&model.checks)).into_iter().filter(|checks| checks.is_needed()).collect()
     }
 
-    pub(super) fn probe_reply(&self, probe: Probe, is_ready: bool) -> Response {
-        match (is_ready, probe) {
-            (true, _) => Response::empty(200),
-            (false, Probe::Server | Probe::Serving) => Response::empty(400),
-            (false, Probe::Model) => error::error_body(&self.pool, 400, "Model version not ready", None),
-        }
-    }
-
+    /// The framed answer over gRPC.
     pub(super) fn probe_message(&mut self, probe: Probe, ready: bool) -> Result<Gather, Status> {
         match probe {
             Probe::Server => self.frame(&wire::ServerReadyResponse { ready }),

@@ -4,7 +4,7 @@
 //! The log is the process's, not a server's, so a change is effective at once for every thread. Settings are applied
 //! one after the other, and those before a wrong one stick: clients of Triton know it so.
 
-use super::{Api, error};
+use super::error;
 use crate::memory::{Gather, Pool, Slice};
 use crate::observe::log::{self, LogFormat, LogSettings, Logger};
 use crate::protocol::http1::Response;
@@ -24,19 +24,17 @@ const SEVERITIES: [&str; 3] = ["log_info", "log_warning", "log_error"];
 const LOG_VERBOSE_LEVEL: &str = "log_verbose_level";
 const LOG_FORMAT: &str = "log_format";
 
-impl Api {
-    /// `GET /v2/logging` without a body, `POST` with one.
-    pub(super) fn logging_http(&self, body: Option<&Slice>) -> Result<Response, Status> {
-        let logger = logger()?;
-        if let Some(body) = body {
-            change_by_json(logger, body)?;
-        }
-        Ok(error::reply(200, error::JSON, to_json(&logger.settings(), &self.pool)))
+/// `GET /v2/logging` without a body, `POST` with one.
+pub(super) fn http(body: Option<&Slice>, pool: &Pool) -> Result<Response, Status> {
+    let logger = logger()?;
+    if let Some(body) = body {
+        change_by_json(logger, body)?;
     }
+    Ok(error::reply(200, error::JSON, to_json(&logger.settings(), pool)))
 }
 
 /// The RPC `LogSettings`.
-pub(super) fn log_settings(request: &wire::LogSettingsRequest) -> Result<wire::LogSettingsResponse, Status> {
+pub(super) fn grpc(request: &wire::LogSettingsRequest) -> Result<wire::LogSettingsResponse, Status> {
     let logger = logger()?;
     change_by_message(logger, request)?;
     Ok(to_message(&logger.settings()))

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Api, EXTENSIONS, SERVER_VERSION};
+use super::{EXTENSIONS, SERVER_VERSION};
 use crate::memory::{Gather, Pool};
 use crate::protocol::json::{GatherSink, Writer};
-use crate::repository::{ModelMap, ServedModel, parse_version};
+use crate::repository::{ModelMap, ServedModel};
 use crate::request::{Shape, Status};
 use crate::wire::inference::model_metadata_response::TensorMetadata;
 use crate::wire::inference::{ModelMetadataResponse, ServerMetadataResponse};
@@ -122,26 +122,11 @@ pub fn server_json(id: &str, pool: &Pool) -> Gather {
     body
 }
 
-impl Api {
-    /// The model that a request names, by texts of the wire.
-    pub(super) fn find(&self, model: &[u8], version: &[u8]) -> Result<Arc<ServedModel>, Status> {
-        self.models.lookup(model, parse_version(version)?).cloned()
-    }
-
-    pub(super) fn model_facts(&self, model: &[u8], version: &[u8]) -> Result<ModelFacts, Status> {
-        self.check_not_exiting()?;
-        ModelFacts::of(&self.models, model, parse_version(version)?)
-    }
-
-    pub(super) fn server_json(&self) -> Gather {
-        server_json(&self.facts.settings.id, &self.pool)
-    }
-
-    pub(super) fn server_message(&self) -> ServerMetadataResponse {
-        ServerMetadataResponse {
-            name: self.facts.settings.id.clone(),
-            version: SERVER_VERSION.to_owned(),
-            extensions: EXTENSIONS.map(str::to_owned).to_vec(),
-        }
+/// The answer to the RPC ServerMetadata.
+pub fn server_message(id: &str) -> ServerMetadataResponse {
+    ServerMetadataResponse {
+        name: id.to_owned(),
+        version: SERVER_VERSION.to_owned(),
+        extensions: EXTENSIONS.map(str::to_owned).to_vec(),
     }
 }

@@ -11,7 +11,7 @@ use prost_reflect::{DescriptorPool, FileDescriptor, MessageDescriptor};
 
 use super::calls::Work;
 use super::{Api, error};
-use crate::memory::Slice;
+use crate::memory::{Gather, Slice};
 use crate::protocol::grpc::{self, Code, Message, Mode};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::request::Status;
@@ -156,7 +156,11 @@ impl Api {
             reflection.waiting_bytes = reflection.waiting_bytes.saturating_sub(message.len());
             let request = grpc::decode::<ServerReflectionRequest>(message);
             let framed = match request {
-                Ok(request) => self.frame(&answer(request)),
+                Ok(request) => {
+                    let mut framed = Gather::new();
+                    let framing = self.writer.encoder.message(&answer(request), &self.pool, &mut framed);
+                    framing.map(|()| framed).map_err(Status::from)
+                }
                 Err(_) => Err(Status::internal("Unable to parse request")),
             };
             match framed {

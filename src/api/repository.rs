@@ -12,8 +12,9 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use super::grpc_service::decode;
-use super::{Api, Mail, Outcome, Protocol, error};
+use super::health::probe_reply;
+use super::management::{Management, Outcome, Protocol, decode};
+use super::{Mail, error};
 use crate::memory::{Exhausted, Gather, Pool, Slice};
 use crate::protocol::http1::Response;
 use crate::protocol::json::{Document, GatherSink, Writer};
@@ -224,12 +225,12 @@ fn unload_parameter(name: &str, value: wire::ModelRepositoryParameter) -> Result
     }
 }
 
-impl Api {
+impl Management {
     /// Has a control thread do what a call asks for.
     pub(super) fn ask_repository(&mut self, call: CallKey, ask: Ask, replies: &mut Replies) {
         let protocol = ask.protocol();
         let post = Arc::clone(&self.post);
-        let begun = self.check_not_exiting().and_then(|()| {
+        let begun = self.facts.check_not_exiting().and_then(|()| {
             self.lifecycle.spawn(move |lifecycle| {
                 let outcome = guarded(|| ask.carry_out(lifecycle));
                 post(Mail::Done { call, protocol, outcome });
@@ -254,7 +255,7 @@ impl Api {
                     Ok(Outcome::Loaded | Outcome::Unloaded) => Response::empty(200),
                     Ok(Outcome::Index(rows)) => error::reply(200, error::JSON, index_json(&rows, &self.pool)),
                     Ok(Outcome::Regions(outcome)) => self.regions_reply(outcome),
-                    Ok(Outcome::Checked(probe, is_ready)) => self.probe_reply(probe, is_ready),
+                    Ok(Outcome::Checked(probe, is_ready)) => probe_reply(probe, is_ready, &self.pool),
                     Err(status) => error::http_error(&self.pool, &status, error::JSON),
                 };
                 replies.push(call, Reply::Http(reply));

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::dialect::Dialect;
-use super::health::Probe;
+use super::health::{Probe, ask_instances};
 use super::http_infer::{InferCall, too_long};
+use super::management::Protocol;
 use super::routes::{Category, Target};
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
-use super::{Api, Mail, Protocol, error};
+use super::{Api, Mail, error};
 use crate::memory::{Gather, Pool, Slice};
 use crate::observe::log::verbose;
 use crate::protocol::http1::{Head, Method, Response};
@@ -136,9 +137,9 @@ impl Api {
         let reply = match route {
             Route::Ping => {
                 let pings_liveness = self.facts.settings.sagemaker.pings_liveness;
-                let checks = if pings_liveness { Vec::new() } else { self.checks_of_server() };
+                let checks = if pings_liveness { Vec::new() } else { self.facts.checks(&self.models) };
                 if !checks.is_empty() {
-                    self.ask_instances(call, Protocol::Http, Probe::Server, &checks);
+                    ask_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
                     return None;
                 }
                 self.ping()
@@ -178,8 +179,8 @@ impl Api {
 
     fn ping(&self) -> Response {
         let is_well = match self.facts.settings.sagemaker.pings_liveness {
-            true => self.is_live(),
-            false => self.is_ready(),
+            true => self.facts.is_live(),
+            false => self.facts.is_ready(&self.models),
         };
         match is_well {
             Ok(is_well) => Response::empty(if is_well { 200 } else { 400 }),
@@ -207,7 +208,7 @@ impl Api {
         job: impl FnOnce(&Pool, &Arc<crate::repository::Lifecycle>) -> Option<Response> + Send + 'static,
     ) -> Option<Token> {
         let (post, pool) = (Arc::clone(&self.post), self.pool.clone());
-        let begun = self.check_not_exiting().and_then(|()| {
+        let begun = self.facts.check_not_exiting().and_then(|()| {
             self.lifecycle.spawn(move |lifecycle| {
                 if let Some(response) = job(&pool, lifecycle) {
                     post(Mail::Answered { call, response });

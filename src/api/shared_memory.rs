@@ -12,9 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use self::listing::Listing;
+use super::management::{Management, Outcome, Protocol};
 use super::repository::from_base64;
 use super::routes::{MemoryKind, RegionAction};
-use super::{Api, Mail, Outcome, Protocol, error};
+use super::{Mail, error};
 use crate::gpu::driver::IpcHandle;
 use crate::gpu::{Lent, OpenError};
 use crate::memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX, Unregistered};
@@ -309,7 +310,7 @@ fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, terms: Ter
     }
 }
 
-impl Api {
+impl Management {
     /// `/v2/systemsharedmemory…` and `/v2/cudasharedmemory…`.
     pub(super) fn regions_http(
         &mut self,

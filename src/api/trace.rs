@@ -1,11 +1,12 @@
 //! The trace extension: the settings of traces, for all models and for single ones (contract/http.md section 3,
 //! contract/grpc.md section 6).
 
-use super::{Api, error};
+use super::error;
 use crate::memory::{Gather, Pool, Slice};
-use crate::observe::trace::{Change, Field, Levels, Refused, Shown};
+use crate::observe::trace::{Change, Field, Levels, Refused, Shown, Traces};
 use crate::protocol::http1::Response;
 use crate::protocol::json::{AccessError, Document, GatherSink, Value, Writer};
+use crate::repository::ModelMap;
 use crate::request::Status;
 use crate::wire::inference as wire;
 use wire::trace_setting_request::SettingValue as Given;
@@ -21,44 +22,47 @@ const COUNT: &str = "trace_count";
 const LOG_FREQUENCY: &str = "log_frequency";
 const MODE: &str = "trace_mode";
 
-impl Api {
-    /// `GET …/trace/setting` without a body, `POST` with one.
-    pub(super) fn trace_http(&self, model: Option<&[u8]>, body: Option<&Slice>) -> Result<Response, Status> {
-        let model = self.traced_model(model)?;
-        let traces = &self.facts.settings.traces;
-        if let Some(body) = body {
-            let change = change_of_json(body)?;
-            if !change.is_empty() {
-                traces.change(model.as_deref(), &change).map_err(refused)?;
-            }
-        }
-        Ok(error::reply(200, error::JSON, to_json(&traces.shown(model.as_deref()), &self.pool)))
-    }
-
-    /// The RPC `TraceSetting`.
-    pub(super) fn trace_setting(
-        &self,
-        request: &wire::TraceSettingRequest,
-    ) -> Result<wire::TraceSettingResponse, Status> {
-        let name = request.model_name.as_bytes();
-        let model = self.traced_model((!name.is_empty()).then_some(name))?;
-        let traces = &self.facts.settings.traces;
-        let change = change_of_message(request)?;
+/// `GET …/trace/setting` without a body, `POST` with one.
+pub(super) fn http(
+    traces: &Traces,
+    models: &ModelMap,
+    model: Option<&[u8]>,
+    body: Option<&Slice>,
+    pool: &Pool,
+) -> Result<Response, Status> {
+    let model = traced_model(models, model)?;
+    if let Some(body) = body {
+        let change = change_of_json(body)?;
         if !change.is_empty() {
             traces.change(model.as_deref(), &change).map_err(refused)?;
         }
-        Ok(to_message(&traces.shown(model.as_deref())))
     }
+    Ok(error::reply(200, error::JSON, to_json(&traces.shown(model.as_deref()), pool)))
+}
 
-    /// Its name, if it is ready.
-    fn traced_model(&self, model: Option<&[u8]>) -> Result<Option<String>, Status> {
-        let Some(name) = model else { return Ok(None) };
-        match self.models.lookup(name, None) {
-            Ok(model) => Ok(Some(model.name.clone())),
-            Err(_) => {
-                let name = String::from_utf8_lossy(name);
-                Err(Status::invalid(format!("Request for unknown model : {name}")))
-            }
+/// The RPC `TraceSetting`.
+pub(super) fn grpc(
+    traces: &Traces,
+    models: &ModelMap,
+    request: &wire::TraceSettingRequest,
+) -> Result<wire::TraceSettingResponse, Status> {
+    let name = request.model_name.as_bytes();
+    let model = traced_model(models, (!name.is_empty()).then_some(name))?;
+    let change = change_of_message(request)?;
+    if !change.is_empty() {
+        traces.change(model.as_deref(), &change).map_err(refused)?;
+    }
+    Ok(to_message(&traces.shown(model.as_deref())))
+}
+
+/// Its name, if it is ready.
+fn traced_model(models: &ModelMap, model: Option<&[u8]>) -> Result<Option<String>, Status> {
+    let Some(name) = model else { return Ok(None) };
+    match models.lookup(name, None) {
+        Ok(model) => Ok(Some(model.name.clone())),
+        Err(_) => {
+            let name = String::from_utf8_lossy(name);
+            Err(Status::invalid(format!("Request for unknown model : {name}")))
         }
     }
 }

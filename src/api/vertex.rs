@@ -4,11 +4,12 @@
 use regex::Regex;
 
 use super::dialect::Dialect;
-use super::health::Probe;
+use super::health::{Probe, ask_instances};
 use super::http_infer::InferCall;
 use super::http_service::RouteCall;
+use super::management::Protocol;
 use super::routes::{self, Category, RegionAction, Target};
-use super::{Api, Protocol, error};
+use super::{Api, error};
 use crate::memory::Slice;
 use crate::observe::log::verbose;
 use crate::protocol::http1::{Head, Method, Response};
@@ -123,10 +124,10 @@ impl Api {
         let found = self.facts.settings.vertex.as_ref().map_or(Err(400), |vertex| vertex.route(head));
         let outcome = match (found, head.header(REDIRECT)) {
             (Ok(Route::Health), _) => {
-                let checks = self.checks_of_server();
+                let checks = self.facts.checks(&self.models);
                 match self.cloud_restricted(Category::Health, head) {
                     Ok(()) if !checks.is_empty() => {
-                        self.ask_instances(call, Protocol::Http, Probe::Server, &checks);
+                        ask_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
                         return None;
                     }
                     outcome => outcome.map(|()| self.vertex_health()),
@@ -152,7 +153,7 @@ impl Api {
     }
 
     fn vertex_health(&self) -> Response {
-        match self.is_ready() {
+        match self.facts.is_ready(&self.models) {
             Ok(is_ready) => Response::empty(if is_ready { 200 } else { 400 }),
             Err(status) => error::http_error(&self.pool, &status, None),
         }

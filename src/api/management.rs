@@ -1,0 +1,314 @@
+//! Management: what clients ask of the server itself, over either protocol. Health, metadata, configurations,
+//! statistics, the model repository, shared memory, and the settings of traces and of the log.
+//!
+//! What a shard knows is answered at once. What takes longer runs on another thread, and its [outcome](Outcome) comes
+//! back by mail.
+
+use std::sync::Arc;
+
+use super::health::{Probe, ask_instances, probe_reply, ready_model};
+use super::metadata::{self, ModelFacts};
+use super::methods::Method;
+use super::repository::{Ask, not_ours};
+use super::routes::{Route, Target};
+use super::shared_memory::RegionOutcome;
+use super::{Facts, Post, error, logging, statistics, trace};
+use crate::memory::{Gather, Pool, Slice};
+use crate::model_config::json as config_json;
+use crate::protocol::grpc::{self, Encoder};
+use crate::protocol::http1::Response;
+use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use crate::repository::{IndexRow, Lifecycle, ModelMap, parse_version};
+use crate::request::Status;
+use crate::wire::health::HealthCheckRequest;
+use crate::wire::inference as wire;
+
+/// The protocol of a call, and so of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Http,
+    Grpc,
+}
+
+/// What a control thread found or did.
+#[derive(Debug)]
+pub enum Outcome {
+    Loaded,
+    Unloaded,
+    Index(Vec<IndexRow>),
+    Regions(RegionOutcome),
+    /// What was asked about, and whether it is ready.
+    Checked(Probe, bool),
+}
+
+/// Bytes of a message that a shard reads itself: the longest that means something are names and settings.
+const SHORT_BYTES_MAX: usize = 64 * 1024;
+/// Messages of so many bytes are read without a charge.
+const UNCHARGED_BYTES: usize = 4096;
+/// Bytes that an entry of a list or map takes, roughly.
+const FIELD_BYTES: usize = 160;
+
+/// Reads a message other than inference. What it becomes is charged while it is read: a few bytes of protobuf can make
+/// an entry of a list or map.
+pub(super) fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+    let pool = message.pool().filter(|_| message.len() > UNCHARGED_BYTES);
+    let bytes = || message.len().saturating_add(grpc::count_fields(message).saturating_mul(FIELD_BYTES));
+    let _held = pool.map(|pool| pool.hold(bytes())).transpose()?;
+    M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
+}
+
+/// Reads a message on a shard, which a long one would keep.
+fn decode_short<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+    match message.len() <= SHORT_BYTES_MAX {
+        true => decode(message),
+        false => Err(Status::invalid(format!(
+            "the request message has {} bytes, at most {SHORT_BYTES_MAX} are read",
+            message.len()
+        ))),
+    }
+}
+
+fn json(body: Gather) -> Response {
+    error::reply(200, error::JSON, body)
+}
+
+/// The part of one shard's service that answers management.
+pub(super) struct Management {
+    pub(super) facts: Arc<Facts>,
+    pub(super) models: Arc<ModelMap>,
+    pub(super) lifecycle: Arc<Lifecycle>,
+    pub(super) pool: Pool,
+    pub(super) post: Post,
+    encoder: Encoder,
+}
+
+impl Management {
+    pub fn new(
+        facts: Arc<Facts>,
+        models: Arc<ModelMap>,
+        lifecycle: Arc<Lifecycle>,
+        pool: Pool,
+        post: Post,
+    ) -> Management {
+        Management { facts, models, lifecycle, pool, post, encoder: Encoder::new() }
+    }
+
+    /// Models came or went.
+    pub fn use_models(&mut self, models: &Arc<ModelMap>) {
+        self.models = Arc::clone(models);
+    }
+
+    /// Answers a call to a route other than inference, now or by mail. `is_post`: of the routes that answer to two
+    /// methods, to the other one.
+    pub fn http(&mut self, call: CallKey, route: Route<'_>, is_post: bool, body: &Slice, replies: &mut Replies) {
+        if let Route::SharedMemory(kind, action, name) = route {
+            return self.regions_http(call, (kind, action, name), body, replies);
+        }
+        if let Some(ask) = ask_of(route, body) {
+            return match ask {
+                Ok(ask) => self.ask_repository(call, ask, replies),
+                Err(status) => {
+                    replies.push(call, Reply::Http(error::http_error(&self.pool, &status, route.content_type())));
+                }
+            };
+        }
+        let (probe, checks) = match route {
+            Route::Ready => (Probe::Server, self.facts.checks(&self.models)),
+            Route::ModelReady(target) => {
+                (Probe::Model, self.checks_of_model(target.model, target.version.unwrap_or_default()))
+            }
+            _ => (Probe::Server, Vec::new()),
+        };
+        if !checks.is_empty() {
+            return ask_instances(&self.post, call, Protocol::Http, probe, &checks);
+        }
+        let answer = match route {
+            Route::Logging => logging::http(is_post.then_some(body), &self.pool),
+            Route::TraceSetting(model) => {
+                let traces = &self.facts.settings.traces;
+                trace::http(traces, &self.models, model, is_post.then_some(body), &self.pool)
+            }
+            _ => self.http_at_once(route),
+        };
+        let reply = answer.unwrap_or_else(|status| error::http_error(&self.pool, &status, route.content_type()));
+        replies.push(call, Reply::Http(reply));
+    }
+
+    /// The routes that are answered at once.
+    fn http_at_once(&self, route: Route<'_>) -> Result<Response, Status> {
+        let Management { facts, models, pool, .. } = self;
+        let version = |target: &Target<'_>| parse_version(target.version.unwrap_or_default());
+        match route {
+            Route::ServerMetadata => Ok(json(metadata::server_json(&facts.settings.id, pool))),
+            Route::Live => Ok(Response::empty(if facts.is_live()? { 200 } else { 400 })),
+            Route::Ready => Ok(Response::empty(if facts.is_ready(models)? { 200 } else { 400 })),
+            Route::ModelReady(target) => {
+                let found = ready_model(facts, models, target.model, target.version.unwrap_or_default())?;
+                Ok(probe_reply(Probe::Model, found.is_some(), pool))
+            }
+            Route::ModelMetadata(target) => {
+                facts.check_not_exiting()?;
+                Ok(json(ModelFacts::of(models, target.model, version(&target)?)?.to_json(pool)))
+            }
+            Route::ModelConfig(target) => {
+                let model = models.lookup(target.model, version(&target)?)?;
+                let mut text = Gather::new();
+                text.put(pool, config_json::write(&model.spec.config, 1)?.as_bytes());
+                Ok(json(text))
+            }
+            Route::ModelStatistics(target) => {
+                facts.check_not_exiting()?;
+                let models = models.statistics_of(target.model, version(&target)?)?;
+                Ok(json(statistics::to_json(&models, pool)))
+            }
+            Route::AllStatistics => {
+                facts.check_not_exiting()?;
+                Ok(json(statistics::to_json(&models.ready().collect::<Vec<_>>(), pool)))
+            }
+            Route::SharedMemory(..)
+            | Route::Infer(_)
+            | Route::Generate(_)
+            | Route::GenerateStream(_)
+            | Route::RepositoryIndex
+            | Route::Load(..)
+            | Route::Unload(..)
+            | Route::Logging
+            | Route::TraceSetting(_) => Err(Status::internal("this route has its own way in")),
+        }
+    }
+
+    /// Answers a call of a method other than inference, now or by mail.
+    pub fn grpc(&mut self, call: CallKey, method: Method, message: Slice, replies: &mut Replies) {
+        let answer = match method {
+            Method::RepositoryIndex => return self.ask_repository(call, Ask::GrpcIndex { message }, replies),
+            Method::RepositoryModelLoad => return self.ask_repository(call, Ask::GrpcLoad { message }, replies),
+            Method::RepositoryModelUnload => return self.ask_repository(call, Ask::GrpcUnload { message }, replies),
+            method => match method.of_regions() {
+                Some(asked) => return self.regions_grpc(call, asked, &message, replies),
+                None if self.probes_instances(call, method, &message) => return,
+                None => self.grpc_at_once(method, &message),
+            },
+        };
+        match answer {
+            Ok(message) => {
+                replies.push(call, Reply::GrpcMessage(message));
+                replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+            }
+            Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+        }
+    }
+
+    /// Has instances asked, where the call is about readiness and some have a say. What is wrong with the call is found
+    /// by those who answer it at once.
+    fn probes_instances(&self, call: CallKey, method: Method, message: &Slice) -> bool {
+        let (probe, checks) = match method {
+            Method::ServerReady => (Probe::Server, self.facts.checks(&self.models)),
+            Method::Check => (Probe::Serving, self.facts.checks(&self.models)),
+            Method::ModelReady => match decode_short::<wire::ModelReadyRequest>(message) {
+                Ok(asked) => (Probe::Model, self.checks_of_model(asked.name.as_bytes(), asked.version.as_bytes())),
+                Err(_) => return false,
+            },
+            _ => return false,
+        };
+        if checks.is_empty() {
+            return false;
+        }
+        ask_instances(&self.post, call, Protocol::Grpc, probe, &checks);
+        true
+    }
+
+    /// The RPCs that are answered at once.
+    fn grpc_at_once(&mut self, method: Method, message: &Slice) -> Result<Gather, Status> {
+        match method {
+            Method::ServerLive => {
+                decode_short::<wire::ServerLiveRequest>(message)?;
+                let live = self.facts.is_live()?;
+                self.frame(&wire::ServerLiveResponse { live })
+            }
+            Method::ServerReady => {
+                decode_short::<wire::ServerReadyRequest>(message)?;
+                let ready = self.facts.is_ready(&self.models)?;
+                self.probe_message(Probe::Server, ready)
+            }
+            Method::Check => {
+                decode_short::<HealthCheckRequest>(message)?;
+                let ready = self.facts.is_ready(&self.models)?;
+                self.probe_message(Probe::Serving, ready)
+            }
+            Method::ModelReady => {
+                let request: wire::ModelReadyRequest = decode_short(message)?;
+                let (name, version) = (request.name.as_bytes(), request.version.as_bytes());
+                let ready = ready_model(&self.facts, &self.models, name, version)?.is_some();
+                self.probe_message(Probe::Model, ready)
+            }
+            Method::ServerMetadata => {
+                decode_short::<wire::ServerMetadataRequest>(message)?;
+                let metadata = metadata::server_message(&self.facts.settings.id);
+                self.frame(&metadata)
+            }
+            Method::ModelMetadata => {
+                let request: wire::ModelMetadataRequest = decode_short(message)?;
+                self.facts.check_not_exiting()?;
+                let version = parse_version(request.version.as_bytes())?;
+                let facts = ModelFacts::of(&self.models, request.name.as_bytes(), version)?;
+                self.frame(&facts.to_message())
+            }
+            Method::ModelConfig => {
+                let request: wire::ModelConfigRequest = decode_short(message)?;
+                let version = parse_version(request.version.as_bytes())?;
+                let config = self.models.lookup(request.name.as_bytes(), version)?.spec.config.clone();
+                self.frame(&wire::ModelConfigResponse { config: Some(config) })
+            }
+            Method::ModelStatistics => {
+                let request: wire::ModelStatisticsRequest = decode_short(message)?;
+                self.facts.check_not_exiting()?;
+                let version = parse_version(request.version.as_bytes())?;
+                let models = self.models.statistics_of(request.name.as_bytes(), version)?;
+                let response = statistics::to_message(&models);
+                self.frame(&response)
+            }
+            Method::TraceSetting => {
+                let traces = &self.facts.settings.traces;
+                let response = trace::grpc(traces, &self.models, &decode_short(message)?)?;
+                self.frame(&response)
+            }
+            Method::LogSettings => {
+                let response = logging::grpc(&decode_short(message)?)?;
+                self.frame(&response)
+            }
+            // These have their own ways in.
+            Method::ModelInfer
+            | Method::ModelStreamInfer
+            | Method::RepositoryIndex
+            | Method::RepositoryModelLoad
+            | Method::RepositoryModelUnload
+            | Method::SystemSharedMemoryStatus
+            | Method::SystemSharedMemoryRegister
+            | Method::SystemSharedMemoryUnregister
+            | Method::CudaSharedMemoryStatus
+            | Method::CudaSharedMemoryRegister
+            | Method::CudaSharedMemoryUnregister => Err(Status::internal("Unable to parse request")),
+        }
+    }
+
+    pub(super) fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
+        let mut framed = Gather::new();
+        self.encoder.message(message, &self.pool, &mut framed)?;
+        Ok(framed)
+    }
+}
+
+/// What a route asks of the repository, if it does.
+fn ask_of(route: Route<'_>, body: &Slice) -> Option<Result<Ask, Status>> {
+    let body = body.clone();
+    let named = |repository: &[u8], model: &[u8]| {
+        not_ours(&String::from_utf8_lossy(repository))?;
+        Ok(String::from_utf8_lossy(model).into_owned())
+    };
+    Some(match route {
+        Route::RepositoryIndex => Ok(Ask::HttpIndex { body }),
+        Route::Load(repository, model) => named(repository, model).map(|model| Ask::HttpLoad { model, body }),
+        Route::Unload(repository, model) => named(repository, model).map(|model| Ask::HttpUnload { model, body }),
+        _ => return None,
+    })
+}

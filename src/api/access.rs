@@ -1,8 +1,9 @@
 //! Groups of routes and RPCs that are answered only to who brings a secret (contract/http.md section 2,
 //! contract/grpc.md section 3).
 
+use super::error;
 use super::routes::Category;
-use super::{Api, error};
+use crate::memory::Pool;
 use crate::protocol::grpc::Code;
 use crate::protocol::http1::{self, Response};
 use crate::protocol::http2::Headers;
@@ -68,34 +69,26 @@ impl Restrictions {
         let is_met = find(&demand.header).is_some_and(|given| is_equal(given, &demand.value));
         (!is_met).then_some(&*demand.header)
     }
-}
 
-/// Equal, found out in a time that says nothing about where they differ: the value is a secret.
-fn is_equal(given: &[u8], wanted: &[u8]) -> bool {
-    let differing = given.iter().zip(wanted).fold(0, |differing, (a, b)| std::hint::black_box(differing | (a ^ b)));
-    given.len() == wanted.len() && differing == 0
-}
-
-impl Api {
     /// May who sent `head` use routes of this group? If not: the answer that says so.
-    pub(super) fn is_allowed(&self, category: Category, head: &http1::Head) -> Result<(), Box<Response>> {
-        match self.facts.settings.http_restrictions.unmet(category, |name| head.header(name)) {
+    pub(super) fn allow_http(&self, category: Category, head: &http1::Head, pool: &Pool) -> Result<(), Box<Response>> {
+        match self.unmet(category, |name| head.header(name)) {
             None => Ok(()),
             Some(header) => {
                 let text = format!("This API is restricted, expecting header '{header}'");
                 // Without a label (contract/http.md section 1).
-                Err(Box::new(error::error_body(&self.pool, 403, &text, None)))
+                Err(Box::new(error::error_body(pool, 403, &text, None)))
             }
         }
     }
 
     /// The same for a call.
-    pub(super) fn is_call_allowed(&self, category: Category, headers: &Headers) -> Result<(), GrpcStatus> {
+    pub(super) fn allow_grpc(&self, category: Category, headers: &Headers) -> Result<(), GrpcStatus> {
         let find = |name: &str| {
             let named = |field: &(&[u8], &[u8])| field.0.eq_ignore_ascii_case(name.as_bytes());
             headers.iter().find(named).map(|(_, value)| value)
         };
-        match self.facts.settings.grpc_restrictions.unmet(category, find) {
+        match self.unmet(category, find) {
             None => Ok(()),
             Some(header) => {
                 let text = format!("This protocol is restricted, expecting header '{header}'");
@@ -103,6 +96,12 @@ impl Api {
             }
         }
     }
+}
+
+/// Equal, found out in a time that says nothing about where they differ: the value is a secret.
+fn is_equal(given: &[u8], wanted: &[u8]) -> bool {
+    let differing = given.iter().zip(wanted).fold(0, |differing, (a, b)| std::hint::black_box(differing | (a ^ b)));
+    given.len() == wanted.len() && differing == 0
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ impl Api {
     /// Whether `--http-restricted-api` lets the request through (contract/http.md sections 8 and 9); Err is the answer
     /// if not.
     pub(super) fn cloud_restricted(&self, category: Category, head: &Head) -> Result<(), Box<Response>> {
-        self.is_allowed(category, head)
+        self.facts.settings.http_restrictions.allow_http(category, head, &self.pool)
     }
 
     /// Generation through a port of the clouds, as a stream or as one answer.

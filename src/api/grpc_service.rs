@@ -32,7 +32,7 @@ impl Api {
     pub(super) fn plan_call(&mut self, headers: &Headers) -> Result<GrpcPlan, GrpcStatus> {
         let path = headers.path().unwrap_or_default();
         let Some(method) = method_of(path) else { return reflection::plan(path).ok_or_else(unimplemented) };
-        self.is_call_allowed(method.category(), headers)?;
+        self.facts.settings.grpc_restrictions.allow_grpc(method.category(), headers)?;
         let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });
         plan.streaming = method == Method::ModelStreamInfer;

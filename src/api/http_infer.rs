@@ -115,10 +115,11 @@ impl Api {
         if let Some(align_at) = self.planned_alignment(head) {
             return http1::BodyPlan::Store { align_at };
         }
+        let restrictions = &self.facts.settings.http_restrictions;
         if port == Port::Http
-            && !self.facts.settings.http_restrictions.is_empty()
+            && !restrictions.is_empty()
             && let Some(found) = route(head.path().as_bytes())
-            && let Err(refusal) = self.is_allowed(found.category(), head)
+            && let Err(refusal) = restrictions.allow_http(found.category(), head, &self.pool)
         {
             // Nobody's body is stored who may not send it.
             log_request(head);

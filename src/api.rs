@@ -65,6 +65,8 @@ use infer::grpc_reply;
 use infer::recurring::Recurring;
 use management::Management;
 use plan_cache::PlanCache;
+use sagemaker::SageMakerPort;
+use vertex::VertexPort;
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -202,12 +204,13 @@ pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 pub struct Api {
     facts: Arc<Facts>,
     models: Arc<ModelMap>,
-    lifecycle: Arc<Lifecycle>,
     pool: Pool,
     sink: Arc<dyn Sink>,
     post: Post,
     metrics_page: metrics_page::MetricsPage,
     management: Management,
+    sagemaker: SageMakerPort,
+    vertex: VertexPort,
     metrics: Arc<Registry>,
     writer: grpc_reply::Writer,
     recurring: Recurring,
@@ -275,15 +278,24 @@ impl Api {
             pool.clone(),
             Arc::clone(&post),
         );
+        let sagemaker =
+            SageMakerPort::new(Arc::clone(&facts), Arc::clone(&models), lifecycle, pool.clone(), Arc::clone(&post));
+        let vertex = VertexPort {
+            facts: Arc::clone(&facts),
+            models: Arc::clone(&models),
+            pool: pool.clone(),
+            post: Arc::clone(&post),
+        };
         Api {
             facts,
             models,
-            lifecycle,
             pool,
             sink,
             post,
             metrics_page,
             management,
+            sagemaker,
+            vertex,
             metrics,
             writer: grpc_reply::Writer::new(plan_cache.is_on),
             recurring: Recurring::default(),
@@ -451,7 +463,9 @@ impl Service for Api {
             Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
             Mail::Metrics { call, page } => self.metrics_page.rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
-                self.management.use_models(&models);
+                self.management.models = Arc::clone(&models);
+                self.sagemaker.models = Arc::clone(&models);
+                self.vertex.models = Arc::clone(&models);
                 self.models = models;
                 self.plans.forget();
                 self.recurring.forget();

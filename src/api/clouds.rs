@@ -1,27 +1,25 @@
-//! What the ports of the clouds share with the HTTP port: which groups are restricted, and generation.
+//! What the ports of the clouds have in common (contract/http.md sections 8 and 9): they answer what is theirs, and
+//! pass inference on to the parts behind the HTTP port.
 
-use super::Api;
-use super::generate::GenerateCall;
-use super::http_infer::InferCall;
-use super::routes::Category;
-use crate::protocol::http1::{Head, Response};
-use crate::protocol::service::{Port, Replies, Token};
+use std::sync::Arc;
 
-impl Api {
-    /// Whether `--http-restricted-api` lets the request through (contract/http.md sections 8 and 9); Err is the answer
-    /// if not.
-    pub(super) fn cloud_restricted(&self, category: Category, head: &Head) -> Result<(), Box<Response>> {
-        self.facts.settings.http_restrictions.allow_http(category, head, &self.pool)
-    }
+use super::dialect::Dialect;
+use super::routes::Route;
+use crate::protocol::http1::Response;
 
-    /// Generation through a port of the clouds, as a stream or as one answer.
-    pub(super) fn cloud_generate(
-        &mut self,
-        call: InferCall<'_>,
-        streams: bool,
-        replies: &mut Replies,
-    ) -> Option<Token> {
-        let InferCall { call, target, head, body, .. } = call;
-        self.generate_http(GenerateCall { call, port: Port::SageMaker, target, head, body, streams }, replies)
-    }
+/// What a call to such a port is passed on to. Err: the port's own answer.
+pub(super) type Passed<'p> = Result<PassedOn<'p>, Box<Response>>;
+
+/// Where a call goes on.
+pub(super) enum PassedOn<'p> {
+    /// Nowhere: its answer comes by mail, or was given.
+    Nowhere,
+    /// Inference with a model.
+    Infer { model: Arc<str>, dialect: Dialect },
+    /// Generation with a model, as a stream or as one answer.
+    Generate { model: Arc<str>, streams: bool },
+    /// A route of the HTTP port.
+    Route(Route<'p>),
+    /// The metrics page.
+    Metrics,
 }

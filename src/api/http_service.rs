@@ -1,9 +1,11 @@
-//! The routes of the HTTP port and of the metrics port (contract/http.md).
+//! The routes of the HTTP port, and the parts that answer them (contract/http.md).
 
+use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
 use super::generate::GenerateCall;
 use super::http_infer::InferCall;
-use super::routes::{Method, Route, route};
+use super::routes::{Method, Route, Target, route};
+use super::vertex::redirect_path;
 use super::{Api, error};
 use crate::memory::Slice;
 use crate::observe::log::verbose;
@@ -36,13 +38,13 @@ pub(super) fn log_request(head: &http1::Head) {
 }
 
 /// A request whose route may be served.
-pub(super) struct RouteCall<'a> {
-    pub call: CallKey,
-    pub head: &'a http1::Head,
-    pub body: Slice,
-    pub dialect: Dialect,
+struct RouteCall<'a> {
+    call: CallKey,
+    head: &'a http1::Head,
+    body: Slice,
+    dialect: Dialect,
     /// Of the routes that answer to two methods, to the other one.
-    pub is_post: bool,
+    is_post: bool,
 }
 
 impl Api {
@@ -69,12 +71,7 @@ impl Api {
     }
 
     /// Does what a route asks for, whichever port it came through.
-    pub(super) fn serve_route(
-        &mut self,
-        asked: RouteCall<'_>,
-        found: Route<'_>,
-        replies: &mut Replies,
-    ) -> Option<Token> {
+    fn serve_route(&mut self, asked: RouteCall<'_>, found: Route<'_>, replies: &mut Replies) -> Option<Token> {
         let RouteCall { call, head, body, dialect, is_post } = asked;
         if let Route::Infer(target) = found {
             return self.infer_http(InferCall { call, target, head, body, dialect }, replies);
@@ -86,6 +83,63 @@ impl Api {
         }
         self.management.http(call, found, is_post, &body, replies);
         None
+    }
+
+    pub(super) fn http_sagemaker(
+        &mut self,
+        call: CallKey,
+        head: &http1::Head,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let passed = self.sagemaker.http(call, head, &body);
+        self.pass_on(passed, call, head, body, replies)
+    }
+
+    pub(super) fn http_vertex(
+        &mut self,
+        call: CallKey,
+        head: &http1::Head,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let path = redirect_path(head);
+        let passed = self.vertex.http(call, head, path.as_deref());
+        self.pass_on(passed, call, head, body, replies)
+    }
+
+    /// Does what a port of the clouds does not do itself.
+    fn pass_on(
+        &mut self,
+        passed: Passed<'_>,
+        call: CallKey,
+        head: &http1::Head,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        match passed {
+            Err(reply) => {
+                replies.push(call, Reply::Http(*reply));
+                None
+            }
+            Ok(PassedOn::Nowhere) => None,
+            Ok(PassedOn::Metrics) => {
+                self.metrics_page.ask(call);
+                None
+            }
+            Ok(PassedOn::Infer { model, dialect }) => {
+                let target = Target { model: model.as_bytes(), version: None };
+                self.infer_http(InferCall { call, target, head, body, dialect }, replies)
+            }
+            Ok(PassedOn::Generate { model, streams }) => {
+                let target = Target { model: model.as_bytes(), version: None };
+                self.generate_http(GenerateCall { call, port: Port::SageMaker, target, head, body, streams }, replies)
+            }
+            Ok(PassedOn::Route(route)) => {
+                let dialect = Dialect::Vertex;
+                self.serve_route(RouteCall { call, head, body, dialect, is_post: false }, route, replies)
+            }
+        }
     }
 }
 

@@ -93,11 +93,6 @@ impl Management {
         Management { facts, models, lifecycle, pool, post, encoder: Encoder::new() }
     }
 
-    /// Models came or went.
-    pub fn use_models(&mut self, models: &Arc<ModelMap>) {
-        self.models = Arc::clone(models);
-    }
-
     /// Answers a call to a route other than inference, now or by mail. `is_post`: of the routes that answer to two
     /// methods, to the other one.
     pub fn http(&mut self, call: CallKey, route: Route<'_>, is_post: bool, body: &Slice, replies: &mut Replies) {

@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use tracing::info;
 
+use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
 use super::health::{Probe, ask_instances};
-use super::http_infer::{InferCall, too_long};
+use super::http_infer::too_long;
+use super::http_service::method_number;
 use super::management::Protocol;
-use super::routes::{Category, Target};
+use super::routes::Category;
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
-use super::{Api, Mail, error};
+use super::{Facts, Mail, Post, error};
 use crate::memory::{Gather, Pool, Slice};
 use crate::observe::log::verbose;
 use crate::protocol::http1::{Head, Method, Response};
 use crate::protocol::json::{GatherSink, Writer};
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
-use crate::repository::ModelMap;
+use crate::protocol::service::CallKey;
+use crate::repository::{Lifecycle, ModelMap};
 use crate::request::Status;
 
 /// Names the model of a load, where it is not that of the hash; elsewhere it must agree with the path.
@@ -90,80 +92,58 @@ fn route(path: &str) -> Option<Route<'_>> {
     })
 }
 
-impl Api {
-    pub(super) fn http_sagemaker(
-        &mut self,
-        call: CallKey,
-        head: &Head,
-        body: Slice,
-        replies: &mut Replies,
-    ) -> Option<Token> {
-        verbose!(1, "SageMaker request: {} {}", super::http_service::method_number(head.method()), head.path());
-        let (category, outcome) = match (route(head.path()), head.method()) {
-            (Some(Route::Ping), method) => (Category::Health, Ok((Route::Ping, method == Method::Get))),
-            (Some(Route::Invocations), method) => {
-                (Category::Inference, Ok((Route::Invocations, method == Method::Post)))
-            }
-            (Some(route @ Route::Models), Method::Get | Method::Post) => (Category::ModelRepository, Ok((route, true))),
-            (Some(route @ Route::Model(_)), Method::Get | Method::Delete) => {
-                (Category::ModelRepository, Ok((route, true)))
-            }
-            (Some(route @ Route::Invoke(_)), Method::Post) => (Category::Inference, Ok((route, true))),
-            // What this port does not know is a bad request, and nobody says why.
-            _ => (Category::Health, Err(Box::new(Response::empty(400)))),
-        };
-        let allowed = outcome.and_then(|(route, is_fit)| {
-            self.cloud_restricted(category, head)?;
-            let wrong = || Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None));
-            if is_fit { Ok(route) } else { Err(wrong()) }
-        });
-        match allowed {
-            Ok(route) => self.sagemaker_route(call, route, head, body, replies),
-            Err(reply) => {
-                replies.push(call, Reply::Http(*reply));
-                None
-            }
-        }
+/// The part of one shard's service that answers the port.
+pub(super) struct SageMakerPort {
+    facts: Arc<Facts>,
+    pub(super) models: Arc<ModelMap>,
+    lifecycle: Arc<Lifecycle>,
+    pool: Pool,
+    post: Post,
+    default_model: Arc<str>,
+}
+
+impl SageMakerPort {
+    pub fn new(
+        facts: Arc<Facts>,
+        models: Arc<ModelMap>,
+        lifecycle: Arc<Lifecycle>,
+        pool: Pool,
+        post: Post,
+    ) -> SageMakerPort {
+        let default_model = Arc::from(&*facts.settings.sagemaker.default_model);
+        SageMakerPort { facts, models, lifecycle, pool, post, default_model }
     }
 
-    fn sagemaker_route(
-        &mut self,
-        call: CallKey,
-        route: Route<'_>,
-        head: &Head,
-        body: Slice,
-        replies: &mut Replies,
-    ) -> Option<Token> {
-        let reply = match route {
-            Route::Ping => {
-                let pings_liveness = self.facts.settings.sagemaker.pings_liveness;
-                let checks = if pings_liveness { Vec::new() } else { self.facts.checks(&self.models) };
-                if !checks.is_empty() {
-                    ask_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
-                    return None;
-                }
-                self.ping()
-            }
-            Route::Invocations => return self.invocations(call, head, body, replies),
-            Route::Models if head.method() == Method::Get => return self.list_hosted(call, replies),
-            Route::Models => return self.load_hosted(call, head, body, replies),
-            Route::Model(hash) if head.method() == Method::Get => self.hosted_json(hash),
-            Route::Model(hash) => return self.unload_hosted(call, hash, head, replies),
-            Route::Invoke(hash) => match self.facts.sagemaker_models.table().get(hash) {
-                Some(model) => match self.check_target(head, model) {
-                    Ok(()) => {
-                        info!("Invoking SageMaker TargetModel: {}", model.name);
-                        let target = Target { model: model.name.as_bytes(), version: None };
-                        let dialect = Dialect::SageMakerInvoke;
-                        return self.infer_http(InferCall { call, target, head, body, dialect }, replies);
-                    }
-                    Err(reply) => *reply,
-                },
-                None => Response::empty(404),
-            },
+    pub fn http<'p>(&self, call: CallKey, head: &Head, body: &Slice) -> Passed<'p> {
+        verbose!(1, "SageMaker request: {} {}", method_number(head.method()), head.path());
+        let (category, route, is_fit) = match (route(head.path()), head.method()) {
+            (Some(Route::Ping), method) => (Category::Health, Route::Ping, method == Method::Get),
+            (Some(Route::Invocations), method) => (Category::Inference, Route::Invocations, method == Method::Post),
+            (Some(route @ Route::Models), Method::Get | Method::Post) => (Category::ModelRepository, route, true),
+            (Some(route @ Route::Model(_)), Method::Get | Method::Delete) => (Category::ModelRepository, route, true),
+            (Some(route @ Route::Invoke(_)), Method::Post) => (Category::Inference, route, true),
+            // What this port does not know is a bad request, and nobody says why.
+            _ => return Err(Box::new(Response::empty(400))),
         };
-        replies.push(call, Reply::Http(reply));
-        None
+        self.facts.settings.http_restrictions.allow_http(category, head, &self.pool)?;
+        if !is_fit {
+            return Err(Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None)));
+        }
+        match route {
+            Route::Ping => self.ping(call),
+            Route::Invocations => Ok(self.invocations()),
+            Route::Models if head.method() == Method::Get => self.list_hosted(call),
+            Route::Models => self.load_hosted(call, head, body.clone()),
+            Route::Model(hash) if head.method() == Method::Get => Err(Box::new(self.hosted_json(hash))),
+            Route::Model(hash) => self.unload_hosted(call, hash, head),
+            Route::Invoke(hash) => {
+                let table = self.facts.sagemaker_models.table();
+                let model = table.get(hash).ok_or_else(|| Box::new(Response::empty(404)))?;
+                self.check_target(head, model)?;
+                info!("Invoking SageMaker TargetModel: {}", model.name);
+                Ok(PassedOn::Infer { model: Arc::from(&*model.name), dialect: Dialect::SageMakerInvoke })
+            }
+        }
     }
 
     /// The header may name only the model that was loaded under the path's hash (contract/http.md, H5).
@@ -177,36 +157,38 @@ impl Api {
         }
     }
 
-    fn ping(&self) -> Response {
-        let is_well = match self.facts.settings.sagemaker.pings_liveness {
-            true => self.facts.is_live(),
-            false => self.facts.is_ready(&self.models),
+    fn ping<'p>(&self, call: CallKey) -> Passed<'p> {
+        let is_well = if self.facts.settings.sagemaker.pings_liveness {
+            self.facts.is_live()
+        } else {
+            let checks = self.facts.checks(&self.models);
+            if !checks.is_empty() {
+                ask_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
+                return Ok(PassedOn::Nowhere);
+            }
+            self.facts.is_ready(&self.models)
         };
-        match is_well {
+        Err(Box::new(match is_well {
             Ok(is_well) => Response::empty(if is_well { 200 } else { 400 }),
             Err(status) => error::http_error(&self.pool, &status, None),
-        }
+        }))
     }
 
-    fn invocations(&mut self, call: CallKey, head: &Head, body: Slice, replies: &mut Replies) -> Option<Token> {
-        let facts = Arc::clone(&self.facts);
-        let SageMaker { default_model, inference, .. } = &facts.settings.sagemaker;
-        let target = Target { model: default_model.as_bytes(), version: None };
-        let call = InferCall { call, target, head, body, dialect: Dialect::SageMaker };
-        match inference {
-            Inference::Infer => self.infer_http(call, replies),
-            Inference::Generate => self.cloud_generate(call, false, replies),
-            Inference::GenerateStream => self.cloud_generate(call, true, replies),
+    fn invocations<'p>(&self) -> PassedOn<'p> {
+        let model = Arc::clone(&self.default_model);
+        match self.facts.settings.sagemaker.inference {
+            Inference::Infer => PassedOn::Infer { model, dialect: Dialect::SageMaker },
+            Inference::Generate => PassedOn::Generate { model, streams: false },
+            Inference::GenerateStream => PassedOn::Generate { model, streams: true },
         }
     }
 
     /// Has a control thread do what SageMaker asks for. What it returns, if anything, is the answer.
-    fn on_control(
-        &mut self,
+    fn on_control<'p>(
+        &self,
         call: CallKey,
-        replies: &mut Replies,
-        job: impl FnOnce(&Pool, &Arc<crate::repository::Lifecycle>) -> Option<Response> + Send + 'static,
-    ) -> Option<Token> {
+        job: impl FnOnce(&Pool, &Arc<Lifecycle>) -> Option<Response> + Send + 'static,
+    ) -> Passed<'p> {
         let (post, pool) = (Arc::clone(&self.post), self.pool.clone());
         let begun = self.facts.check_not_exiting().and_then(|()| {
             self.lifecycle.spawn(move |lifecycle| {
@@ -215,22 +197,20 @@ impl Api {
                 }
             })
         });
-        if let Err(status) = begun {
-            replies.push(call, Reply::Http(error::error_body(&self.pool, 400, &status.message, None)));
+        match begun {
+            Ok(()) => Ok(PassedOn::Nowhere),
+            Err(status) => Err(Box::new(error::error_body(&self.pool, 400, &status.message, None))),
         }
-        None
     }
 
-    fn load_hosted(&mut self, call: CallKey, head: &Head, body: Slice, replies: &mut Replies) -> Option<Token> {
+    fn load_hosted<'p>(&self, call: CallKey, head: &Head, body: Slice) -> Passed<'p> {
         let most = self.facts.settings.http_input_bytes_max;
         if body.len() > most {
-            let reply = error::http_error(&self.pool, &too_long(body.len() as u64, most), None);
-            replies.push(call, Reply::Http(reply));
-            return None;
+            return Err(Box::new(error::http_error(&self.pool, &too_long(body.len() as u64, most), None)));
         }
         let target = head.header(TARGET_MODEL).map(|name| String::from_utf8_lossy(name).into_owned());
         let sagemaker_models = Arc::clone(&self.facts.sagemaker_models);
-        self.on_control(call, replies, move |pool, lifecycle| {
+        self.on_control(call, move |pool, lifecycle| {
             let outcome =
                 guarded(|| Load::read(&body).and_then(|load| sagemaker_models.load(lifecycle, &load, target)));
             Some(match outcome {
@@ -246,18 +226,14 @@ impl Api {
         })
     }
 
-    fn unload_hosted(&mut self, call: CallKey, hash: &str, head: &Head, replies: &mut Replies) -> Option<Token> {
-        let allowed = match self.facts.sagemaker_models.table().get(hash) {
-            Some(model) => self.check_target(head, model),
-            None => Err(Box::new(Response::empty(404))),
-        };
-        if let Err(reply) = allowed {
-            replies.push(call, Reply::Http(*reply));
-            return None;
+    fn unload_hosted<'p>(&self, call: CallKey, hash: &str, head: &Head) -> Passed<'p> {
+        match self.facts.sagemaker_models.table().get(hash) {
+            Some(model) => self.check_target(head, model)?,
+            None => return Err(Box::new(Response::empty(404))),
         }
         let (sagemaker_models, hash) = (Arc::clone(&self.facts.sagemaker_models), hash.to_owned());
         let (post, pool) = (Arc::clone(&self.post), self.pool.clone());
-        self.on_control(call, replies, move |_, lifecycle| {
+        self.on_control(call, move |_, lifecycle| {
             let answer = move |outcome: Result<(), Option<Status>>| {
                 let response = match outcome {
                     Ok(()) => Response::empty(200),
@@ -272,9 +248,9 @@ impl Api {
     }
 
     /// Writing the list walks all models, so it is done elsewhere.
-    fn list_hosted(&mut self, call: CallKey, replies: &mut Replies) -> Option<Token> {
+    fn list_hosted<'p>(&self, call: CallKey) -> Passed<'p> {
         let (table, models) = (self.facts.sagemaker_models.table(), Arc::clone(&self.models));
-        self.on_control(call, replies, move |pool, _| Some(error::reply(200, None, list(&table, &models, pool))))
+        self.on_control(call, move |pool, _| Some(error::reply(200, None, list(&table, &models, pool))))
     }
 
     fn hosted_json(&self, hash: &str) -> Response {

@@ -1,19 +1,21 @@
 //! The Vertex AI port: a health route and a predict route, behind which a header leads to some of the routes of the
 //! HTTP port (contract/http.md section 9).
 
+use std::sync::Arc;
+
 use regex::Regex;
 
+use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
 use super::health::{Probe, ask_instances};
-use super::http_infer::InferCall;
-use super::http_service::RouteCall;
+use super::http_service::method_number;
 use super::management::Protocol;
-use super::routes::{self, Category, RegionAction, Target};
-use super::{Api, error};
-use crate::memory::Slice;
+use super::routes::{self, Category, RegionAction};
+use super::{Facts, Post, error};
+use crate::memory::Pool;
 use crate::observe::log::verbose;
 use crate::protocol::http1::{Head, Method, Response};
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
+use crate::protocol::service::CallKey;
 use crate::repository::ModelMap;
 use crate::request::Status;
 
@@ -26,7 +28,7 @@ pub struct Vertex {
     health: Regex,
     predict: Regex,
     /// The model behind the predict route.
-    default_model: String,
+    default_model: Arc<str>,
 }
 
 impl Vertex {
@@ -58,7 +60,7 @@ impl Vertex {
         Ok(Vertex {
             health: whole("AIP_HEALTH_ROUTE", health)?,
             predict: whole("AIP_PREDICT_ROUTE", predict)?,
-            default_model: default_model.to_owned(),
+            default_model: default_model.into(),
         })
     }
 
@@ -112,96 +114,76 @@ fn redirect(path: &[u8]) -> Result<Redirect<'_>, u16> {
     }
 }
 
-impl Api {
-    pub(super) fn http_vertex(
-        &mut self,
-        call: CallKey,
-        head: &Head,
-        body: Slice,
-        replies: &mut Replies,
-    ) -> Option<Token> {
-        verbose!(1, "Vertex AI request: {} {}", super::http_service::method_number(head.method()), head.path());
-        let found = self.facts.settings.vertex.as_ref().map_or(Err(400), |vertex| vertex.route(head));
-        let outcome = match (found, head.header(REDIRECT)) {
-            (Ok(Route::Health), _) => {
-                let checks = self.facts.checks(&self.models);
-                match self.cloud_restricted(Category::Health, head) {
-                    Ok(()) if !checks.is_empty() => {
-                        ask_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
-                        return None;
-                    }
-                    outcome => outcome.map(|()| self.vertex_health()),
-                }
-            }
-            (Ok(Route::Predict), None) => match self.predict(call, head, body, replies) {
-                Ok(token) => return token,
-                Err(reply) => Err(reply),
-            },
+/// The path behind the header that leads to another route, if the request has it.
+pub(super) fn redirect_path(head: &Head) -> Option<Vec<u8>> {
+    head.header(REDIRECT).map(|target| [b"/", target].concat())
+}
+
+/// The part of one shard's service that answers the port.
+pub(super) struct VertexPort {
+    pub facts: Arc<Facts>,
+    pub models: Arc<ModelMap>,
+    pub pool: Pool,
+    pub post: Post,
+}
+
+impl VertexPort {
+    /// `path`: the [redirect_path] of the request.
+    pub fn http<'p>(&self, call: CallKey, head: &Head, path: Option<&'p [u8]>) -> Passed<'p> {
+        verbose!(1, "Vertex AI request: {} {}", method_number(head.method()), head.path());
+        let vertex = self.facts.settings.vertex.as_ref().ok_or_else(|| Box::new(Response::empty(400)))?;
+        match (vertex.route(head), path) {
+            (Ok(Route::Health), _) => self.health(call, head),
+            (Ok(Route::Predict), None) => self.predict(vertex, head),
             (Ok(Route::Predict), Some(_)) if head.method() != Method::Post => Err(Box::new(Response::empty(405))),
-            (Ok(Route::Predict), Some(target)) => {
-                let path = [b"/", target].concat();
-                match self.redirected(call, &path, head, body, replies) {
-                    Ok(token) => return token,
-                    Err(reply) => Err(reply),
-                }
-            }
-            (Err(405), _) => Err(Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None))),
+            (Ok(Route::Predict), Some(path)) => self.redirected(head, path),
+            (Err(405), _) => Err(self.wrong_method()),
             (Err(status), _) => Err(Box::new(Response::empty(status))),
-        };
-        replies.push(call, Reply::Http(outcome.unwrap_or_else(|reply| *reply)));
-        None
+        }
     }
 
-    fn vertex_health(&self) -> Response {
-        match self.facts.is_ready(&self.models) {
+    fn wrong_method(&self) -> Box<Response> {
+        Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None))
+    }
+
+    /// Whether `--http-restricted-api` lets the request through.
+    fn allow(&self, category: Category, head: &Head) -> Result<(), Box<Response>> {
+        self.facts.settings.http_restrictions.allow_http(category, head, &self.pool)
+    }
+
+    fn health<'p>(&self, call: CallKey, head: &Head) -> Passed<'p> {
+        self.allow(Category::Health, head)?;
+        let checks = self.facts.checks(&self.models);
+        if !checks.is_empty() {
+            ask_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
+            return Ok(PassedOn::Nowhere);
+        }
+        Err(Box::new(match self.facts.is_ready(&self.models) {
             Ok(is_ready) => Response::empty(if is_ready { 200 } else { 400 }),
             Err(status) => error::http_error(&self.pool, &status, None),
-        }
+        }))
     }
 
     /// Inference on the default model.
-    fn predict(
-        &mut self,
-        call: CallKey,
-        head: &Head,
-        body: Slice,
-        replies: &mut Replies,
-    ) -> Result<Option<Token>, Box<Response>> {
-        self.cloud_restricted(Category::Inference, head)?;
+    fn predict<'p>(&self, vertex: &Vertex, head: &Head) -> Passed<'p> {
+        self.allow(Category::Inference, head)?;
         if head.method() != Method::Post {
-            return Err(Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None)));
+            return Err(self.wrong_method());
         }
-        let facts = std::sync::Arc::clone(&self.facts);
-        let Some(vertex) = &facts.settings.vertex else { return Err(Box::new(Response::empty(400))) };
-        let target = Target { model: vertex.default_model.as_bytes(), version: None };
-        Ok(self.infer_http(InferCall { call, target, head, body, dialect: Dialect::Vertex }, replies))
+        Ok(PassedOn::Infer { model: Arc::clone(&vertex.default_model), dialect: Dialect::Vertex })
     }
 
-    fn redirected(
-        &mut self,
-        call: CallKey,
-        path: &[u8],
-        head: &Head,
-        body: Slice,
-        replies: &mut Replies,
-    ) -> Result<Option<Token>, Box<Response>> {
+    fn redirected<'p>(&self, head: &Head, path: &'p [u8]) -> Passed<'p> {
         let found = redirect(path).map_err(|status| {
             verbose!(1, "Vertex AI redirect blocked: {}", String::from_utf8_lossy(path));
             Box::new(Response::empty(status))
         })?;
         verbose!(1, "Redirecting Vertex AI request: {}", String::from_utf8_lossy(path));
         match found {
-            Redirect::Metrics => {
-                self.metrics_page.ask(call);
-                Ok(None)
-            }
+            Redirect::Metrics => Ok(PassedOn::Metrics),
             Redirect::Route(route) => {
-                self.cloud_restricted(route.category(), head)?;
-                Ok(self.serve_route(
-                    RouteCall { call, head, body, dialect: Dialect::Vertex, is_post: false },
-                    route,
-                    replies,
-                ))
+                self.allow(route.category(), head)?;
+                Ok(PassedOn::Route(route))
             }
         }
     }

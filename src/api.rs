@@ -47,20 +47,21 @@ mod unpacking;
 mod vertex;
 mod watch;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use crate::gpu::Gpus;
-use crate::memory::{Gather, Pool, Portions, Slab, Slice};
+use crate::memory::{Gather, Pool, Portions, Slice};
 use crate::observe::metrics::Registry;
 use crate::observe::trace::Traces;
 use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{Lifecycle, ModelMap, ServedModel, parse_version};
-use crate::request::{Delivery, Job, SharedMemory, Sink, Status, WakeUp, local_delivery, now_ns};
+use crate::request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery, now_ns};
+use calls::Calls;
 use infer::grpc_reply;
 use infer::recurring::Recurring;
 use management::Management;
@@ -205,8 +206,6 @@ pub struct Api {
     facts: Arc<Facts>,
     models: Arc<ModelMap>,
     pool: Pool,
-    sink: Arc<dyn Sink>,
-    post: Post,
     metrics_page: metrics_page::MetricsPage,
     management: Management,
     sagemaker: SageMakerPort,
@@ -216,23 +215,12 @@ pub struct Api {
     recurring: Recurring,
     /// Contents of small tensors.
     portions: Portions,
-    work: Slab<calls::Work>,
-    /// As many requests and streams at a time.
-    waiting_max: usize,
-    /// Work that was put off to keep turns short.
-    unfinished: VecDeque<u64>,
+    calls: Calls,
     /// Responses that are classified in steps, by the request, and their order.
     classifying: HashMap<u64, Box<classifying::Classifying>>,
     to_classify: VecDeque<u64>,
-    in_flight: usize,
     /// Empty, for answers to what this shard executes itself.
     answers: Vec<(u64, Delivery)>,
-    /// Workers to wake before the turn ends.
-    wake_ups: Vec<WakeUp>,
-    /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
-    timed: BTreeMap<(u64, bool, u64), calls::Timed>,
-    jobs_timed: u64,
-    delays: delays::Delays,
     /// When the request that is handed over next began to arrive, and when it was there.
     arrived_ns: Option<(u64, u64)>,
     /// Of the settings, for this shard alone: what a pattern needs to search is not shared.
@@ -290,8 +278,6 @@ impl Api {
             facts,
             models,
             pool,
-            sink,
-            post,
             metrics_page,
             management,
             sagemaker,
@@ -300,17 +286,10 @@ impl Api {
             writer: grpc_reply::Writer::new(plan_cache.is_on),
             recurring: Recurring::default(),
             portions: Portions::default(),
-            work: Slab::new(waiting_max),
-            waiting_max,
-            unfinished: VecDeque::new(),
+            calls: Calls::new(waiting_max, sink, post),
             classifying: HashMap::new(),
             to_classify: VecDeque::new(),
-            in_flight: 0,
             answers: Vec::new(),
-            wake_ups: Vec::new(),
-            timed: BTreeMap::new(),
-            jobs_timed: 0,
-            delays: delays::Delays::of_process(),
             arrived_ns: None,
             http_forwarded,
             grpc_forwarded,
@@ -414,23 +393,23 @@ impl Service for Api {
 
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
         if plan.method == reflection::METHOD {
-            return self.new_work(calls::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
+            return self.calls.new_work(calls::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
         }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         let packing = packing::Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
-        let stream = stream::Stream::new(call, error_ends, plan.clone(), packing, self.waiting_max);
-        self.new_work(calls::Work::Stream(Box::new(stream))).ok()
+        let stream = stream::Stream::new(call, error_ends, plan.clone(), packing, self.calls.requests_max);
+        self.calls.new_work(calls::Work::Stream(Box::new(stream))).ok()
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
-        if let Some(send_window) = self.send_window(stream) {
+        if let Some(send_window) = self.calls.send_window(stream) {
             return send_window.took(unsent);
         }
         self.reflection_unsent(stream, unsent);
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        match self.is_told(stream) {
+        match self.calls.chunked(stream).is_some() {
             true => self.told_waits(stream, replies),
             false => self.stream_waits(stream, replies),
         }
@@ -447,18 +426,18 @@ impl Service for Api {
     }
 
     fn cancelled(&mut self, token: Token) {
-        self.log_cancellation(token.0);
-        let by_ns = self.delays.cancellation_ns;
-        if by_ns > 0 && self.is_grpc(token.0) {
-            return self.put_off(by_ns, delays::Late::Cancelled { key: token.0 });
+        self.calls.log_cancellation(token.0);
+        let by_ns = self.calls.delays.cancellation_ns;
+        if by_ns > 0 && self.calls.is_grpc(token.0) {
+            return self.calls.put_off(by_ns, delays::Late::Cancelled { key: token.0 });
         }
-        self.cancel(token.0);
+        self.calls.cancel(token.0);
     }
 
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {
         match mail {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
-            Mail::Home(job) => job.run(self),
+            Mail::Home(job) => job.run(&mut self.calls),
             Mail::Late(late) => self.late(late, replies),
             Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
             Mail::Metrics { call, page } => self.metrics_page.rendered(call, page, replies),
@@ -486,23 +465,23 @@ impl Service for Api {
         self.answers = answers;
         self.go_on(replies);
         self.classify_on(replies);
-        self.wake_ups.drain(..).for_each(WakeUp::now);
+        self.calls.wake_all();
         self.has_work()
     }
 
     fn has_work(&self) -> bool {
-        !self.unfinished.is_empty() || !self.to_classify.is_empty() || local_delivery::has_answers()
+        self.calls.has_unfinished() || !self.to_classify.is_empty() || local_delivery::has_answers()
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {
-        self.timed.first_key_value().map(|((at_ns, ..), _)| *at_ns)
+        self.calls.next_deadline_ns()
     }
 
     fn on_time(&mut self, now_ns: u64) {
-        self.on_time(now_ns);
+        self.calls.on_time(now_ns);
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.calls.in_flight()
     }
 }

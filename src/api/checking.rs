@@ -49,7 +49,7 @@ impl Api {
         }
         let peer = to.peer;
         let checking = Checking { to, walk: StringsWalk::default() };
-        self.prepare(token, peer, Work::Checking(Box::new(checking)));
+        self.calls.prepare(token, peer, Work::Checking(Box::new(checking)));
         Ok(())
     }
 
@@ -59,10 +59,7 @@ impl Api {
         let prepared = Prepared::of(to);
         let outcome = match walk.step(&to.request, &to.model.spec, STRINGS_AT_ONCE) {
             Ok(false) => {
-                if let Some(place) = self.work_mut(key) {
-                    *place = Work::Checking(checking);
-                    self.unfinished.push_back(key);
-                }
+                self.calls.put_off_work(key, Work::Checking(checking));
                 return;
             }
             Ok(true) => {

@@ -40,7 +40,7 @@ pub struct ChunkedReply {
     over: bool,
     /// There is more to write, which was put off to a later turn.
     is_put_off: bool,
-    send_window: SendWindow,
+    pub send_window: SendWindow,
 }
 
 /// A response on its way to text.
@@ -196,36 +196,13 @@ impl ChunkedReply {
 }
 
 impl Api {
-    /// The answer behind a token, if it is one that is told in parts.
-    fn chunked(&mut self, token: Token) -> Option<&mut ChunkedReply> {
-        match self.work_mut(token.0) {
-            Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut(),
-            Some(Work::ChunkedReply(chunked)) => Some(chunked),
-            _ => None,
-        }
-    }
-
-    pub(super) fn is_told(&mut self, token: Token) -> bool {
-        self.chunked(token).is_some()
-    }
-
-    /// What was said behind a token, over either protocol.
-    pub(super) fn send_window(&mut self, token: Token) -> Option<&mut SendWindow> {
-        match self.work_mut(token.0) {
-            Some(Work::Stream(stream)) => Some(&mut stream.send_window),
-            Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut().map(|chunked| &mut chunked.send_window),
-            Some(Work::ChunkedReply(chunked)) => Some(&mut chunked.send_window),
-            _ => None,
-        }
-    }
-
     /// A second has passed in which the peer had not taken everything.
     pub(super) fn told_waits(&mut self, token: Token, replies: &mut Replies) {
-        let Some(chunked) = self.chunked(token) else { return };
+        let Some(chunked) = self.calls.chunked(token) else { return };
         let call = chunked.call;
         if chunked.send_window.is_stuck() {
             tracing::info!("a connection is closed: its client does not read the responses");
-            self.cancel(token.0);
+            self.calls.cancel(token.0);
             replies.push(call, Reply::HttpAbort);
         }
     }
@@ -233,7 +210,7 @@ impl Api {
     /// A response to a request whose answer is told in parts, or its end.
     pub(super) fn delivered_to_chunked(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let last = delivery.last;
-        let Some(Work::Waiting(waiting)) = self.work_mut(key) else { return };
+        let Some(Work::Waiting(waiting)) = self.calls.work_mut(key) else { return };
         let id = waiting.id();
         let Some(chunked) = &mut waiting.chunked else { return };
         chunked.take_in(delivery, id);
@@ -245,12 +222,12 @@ impl Api {
 
     /// The last response is there: what remains is to be written, under the same token.
     fn end_told(&mut self, key: u64) {
-        let Some(place @ Work::Waiting(_)) = self.work_mut(key) else { return };
+        let Some(place @ Work::Waiting(_)) = self.calls.work_mut(key) else { return };
         let Work::Waiting(mut waiting) = std::mem::replace(place, Work::Reserved) else { return };
-        if let (Some(chunked), Some(place)) = (waiting.chunked.take(), self.work_mut(key)) {
+        if let (Some(chunked), Some(place)) = (waiting.chunked.take(), self.calls.work_mut(key)) {
             *place = Work::ChunkedReply(chunked);
         }
-        self.count_out(key, &waiting);
+        self.calls.count_out(key, &waiting);
     }
 
     /// Writes on; what does not fit into this turn is put off.
@@ -258,7 +235,7 @@ impl Api {
         let pool = self.pool.clone();
         let mut long_steps = 0;
         for _ in 0..STEPS_AT_ONCE {
-            let Some(chunked) = self.chunked(Token(key)) else { return };
+            let Some(chunked) = self.calls.chunked(Token(key)) else { return };
             match chunked.step(&pool) {
                 Written::Nothing => break,
                 Written::Partly => {
@@ -270,10 +247,10 @@ impl Api {
                 Written::Response(status, json, credit) => self.say(key, status, json, credit, replies),
             }
         }
-        let Some(chunked) = self.chunked(Token(key)) else { return };
+        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
         if !chunked.is_idle() {
             if !std::mem::replace(&mut chunked.is_put_off, true) {
-                self.unfinished.push_back(key);
+                self.calls.come_back_to(key);
             }
             return;
         }
@@ -284,7 +261,7 @@ impl Api {
 
     /// Goes on with an answer that was put off.
     pub(super) fn tell_on(&mut self, key: u64, replies: &mut Replies) {
-        if let Some(chunked) = self.chunked(Token(key)) {
+        if let Some(chunked) = self.calls.chunked(Token(key)) {
             chunked.is_put_off = false;
             self.tell(key, replies);
         }
@@ -293,13 +270,13 @@ impl Api {
     /// One response is written.
     fn say(&mut self, key: u64, status: u16, json: Gather, credit: Option<Credit>, replies: &mut Replies) {
         let pool = self.pool.clone();
-        let Some(chunked) = self.chunked(Token(key)) else { return };
+        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
         if !chunked.tells_each() {
             chunked.first.get_or_insert((status, json));
             return;
         }
         self.send_head(key, status, replies);
-        let Some(chunked) = self.chunked(Token(key)) else { return };
+        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
         let event = events::framed(json, &pool);
         chunked.send_window.say(event.len(), credit);
         replies.push(chunked.call, Reply::HttpChunk(event));
@@ -308,7 +285,7 @@ impl Api {
     /// Everything is written.
     fn finish_chunked(&mut self, key: u64, replies: &mut Replies) {
         let pool = self.pool.clone();
-        let Some(chunked) = self.chunked(Token(key)) else { return };
+        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
         let (call, watch) = (chunked.call, Rc::make_mut(&mut chunked.form).watch.take());
         let part = (!chunked.tells_each()).then(|| {
             let (status, json) = chunked.only_part(&pool);
@@ -322,12 +299,12 @@ impl Api {
             watch.leaves(call, replies);
         }
         replies.push(call, Reply::HttpEnd);
-        self.end_work(key);
+        self.calls.end_work(key);
     }
 
     /// The head of the answer, if it is not out.
     fn send_head(&mut self, key: u64, status: u16, replies: &mut Replies) {
-        let Some(chunked) = self.chunked(Token(key)) else { return };
+        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
         if std::mem::replace(&mut chunked.head_sent, true) {
             return;
         }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use super::Api;
 use super::calls::Work;
 use super::infer::Classes;
-use crate::memory::{Key, Pool};
+use crate::memory::Pool;
 use crate::protocol::service::Replies;
 use crate::request::{Delivery, Status};
 
@@ -29,14 +29,14 @@ impl Api {
             classifying.behind.push_back(delivery);
             return None;
         }
-        match self.work_mut(key) {
+        match self.calls.work_mut(key) {
             Some(Work::Waiting(waiting)) if waiting.form.changes_outputs() => self.begin_classes(key, delivery),
             _ => Some(delivery),
         }
     }
 
     fn begin_classes(&mut self, key: u64, mut delivery: Delivery) -> Option<Delivery> {
-        let Some(Work::Waiting(waiting)) = Key::from_u64(key).and_then(|key| self.work.get_mut(key)) else {
+        let Some(Work::Waiting(waiting)) = self.calls.work_mut(key) else {
             return Some(delivery);
         };
         let Some(response) = delivery.response.as_mut().filter(|response| response.error.is_none()) else {
@@ -59,7 +59,7 @@ impl Api {
         let Some(key) = self.to_classify.pop_front() else { return };
         let Some(mut classifying) = self.classifying.remove(&key) else { return };
         // A client that has left needs no classes.
-        let is_wanted = matches!(self.work_mut(key), Some(Work::Waiting(_)));
+        let is_wanted = matches!(self.calls.work_mut(key), Some(Work::Waiting(_)));
         if is_wanted && !classifying.step(&self.pool) {
             self.classifying.insert(key, classifying);
             self.to_classify.push_back(key);

@@ -85,7 +85,7 @@ impl Api {
             return self.submit_copied(token, copying.to);
         }
         let peer = copying.to.peer;
-        self.prepare(token, peer, Work::Copying(Box::new(copying)));
+        self.calls.prepare(token, peer, Work::Copying(Box::new(copying)));
         Ok(())
     }
 
@@ -105,10 +105,7 @@ impl Api {
         let prepared = Prepared::of(&copying.to);
         let outcome = match copying.step(&self.pool, COPIED_AT_ONCE) {
             Ok(false) => {
-                if let Some(place) = self.work_mut(key) {
-                    *place = Work::Copying(copying);
-                    self.unfinished.push_back(key);
-                }
+                self.calls.put_off_work(key, Work::Copying(copying));
                 return;
             }
             Ok(true) => {

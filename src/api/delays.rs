@@ -6,13 +6,12 @@
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use super::calls::{Peer, Timed, Work};
+use super::calls::{Peer, Work};
 use super::infer::AnswerForm;
-use super::{Api, Mail, error};
-use crate::observe::log::verbose;
+use super::{Api, error};
 use crate::protocol::service::{Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Delivery, Home, Request, now_ns};
+use crate::request::{Delivery, Request};
 
 /// How late things are, in nanoseconds; 0 is not at all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,54 +96,21 @@ pub struct PutOff {
 }
 
 impl Api {
-    pub(super) fn put_off(&mut self, by_ns: u64, late: Late) {
-        let post = Arc::clone(&self.post);
-        let job = move |_: &mut dyn Home| post(Mail::Late(late));
-        self.time(now_ns().saturating_add(by_ns), Timed::Job(Box::new(job)));
-    }
-
-    /// Tools count these lines: one for each call and each stream whose client has given up.
-    pub(super) fn log_cancellation(&mut self, key: u64) {
-        let handler = match self.work_mut(key) {
-            Some(Work::Waiting(waiting)) if matches!(waiting.peer, Peer::Grpc(_)) => "ModelInferHandler",
-            Some(Work::PutOff(put_off)) if matches!(put_off.peer, Peer::Grpc(_)) => "ModelInferHandler",
-            Some(Work::Copying(copying)) if matches!(copying.peer(), Peer::Grpc(_)) => "ModelInferHandler",
-            Some(Work::Checking(checking)) if matches!(checking.peer(), Peer::Grpc(_)) => "ModelInferHandler",
-            Some(Work::UnpackingCall(_)) => "ModelInferHandler",
-            Some(Work::Stream(_)) => "ModelStreamInferHandler",
-            _ => return,
-        };
-        verbose!(
-            1,
-            "Cancellation notification received for {handler}, rpc_ok=1, context {key} step ISSUED, state {key} step \
-             ISSUED"
-        );
-    }
-
-    /// True of work for a gRPC client that is on its way.
-    pub(super) fn is_grpc(&mut self, key: u64) -> bool {
-        match self.work_mut(key) {
-            Some(Work::Waiting(waiting)) => !matches!(waiting.peer, Peer::Http(_)),
-            Some(Work::Stream(_)) => true,
-            _ => false,
-        }
-    }
-
     pub(super) fn late(&mut self, late: Late, replies: &mut Replies) {
         match late {
             Late::Delivered { key, delivery } => self.delivered_now(key, *delivery, replies),
-            Late::Cancelled { key } => self.cancel(key),
+            Late::Cancelled { key } => self.calls.cancel(key),
             Late::Submit { key } => self.submit_late(key, replies),
         }
     }
 
     fn submit_late(&mut self, key: u64, replies: &mut Replies) {
-        let Some(place @ Work::PutOff(_)) = self.work_mut(key) else { return };
+        let Some(place @ Work::PutOff(_)) = self.calls.work_mut(key) else { return };
         let Work::PutOff(put_off) = std::mem::replace(place, Work::Reserved) else { return };
         let PutOff { peer, model, request, form } = *put_off;
         let (id, decoupled) = (request.id.clone(), model.spec.decoupled);
         let Err(status) = self.submit_now(Token(key), peer, model, request, form) else { return };
-        self.end_work(key);
+        self.calls.end_work(key);
         match peer {
             Peer::Stream(stream) => {
                 self.refuse_streamed(stream, Token(key), &id, &status, decoupled, replies);

@@ -51,7 +51,7 @@ impl Api {
         if port == Port::Http {
             check_encoding(head)?;
         }
-        let (token, mut request) = self.new_request()?;
+        let (token, mut request) = self.calls.new_request()?;
         if let Some(watch) = &watch {
             watch.attach(&mut request);
         }
@@ -72,7 +72,7 @@ impl Api {
                 Ok(token)
             }
             Err((status, request)) => {
-                self.give_up(token, request);
+                self.calls.give_up(token, request);
                 Err(status)
             }
         }

@@ -58,7 +58,7 @@ impl Api {
         let Message::Compressed(encoding, packed, limits) = message else {
             return self.answer_unary(None, call, plan, message, replies);
         };
-        match self.new_work(Work::Reserved) {
+        match self.calls.new_work(Work::Reserved) {
             Ok(token) => {
                 self.unpack_call(
                     token.0,
@@ -86,7 +86,7 @@ impl Api {
         let method = Method::from_number(plan.method);
         if method != Some(Method::ModelInfer) {
             // The others have no work of their own.
-            token.and_then(|token| self.end_work(token.0));
+            token.and_then(|token| self.calls.end_work(token.0));
         }
         match (method, message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
@@ -118,7 +118,7 @@ impl Api {
     ) -> Result<Token, Status> {
         let outcome = self.submit_infer(token, call, plan, message);
         if let (Err(_), Some(token)) = (&outcome, token) {
-            self.end_work(token.0);
+            self.calls.end_work(token.0);
         }
         outcome
     }
@@ -139,8 +139,8 @@ impl Api {
             return Err(Status::unsupported(text));
         }
         let (token, mut request) = match token {
-            Some(token) => (token, self.request_of(token)),
-            None => self.new_request()?,
+            Some(token) => (token, self.calls.request_of(token)),
+            None => self.calls.new_request()?,
         };
         let (pool, regions) = (&self.pool, &self.facts.regions);
         let mut form = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
@@ -150,7 +150,7 @@ impl Api {
                 form
             }
             Err(status) => {
-                self.give_up(token, request);
+                self.calls.give_up(token, request);
                 return Err(status);
             }
         };
@@ -162,7 +162,7 @@ impl Api {
         match self.submit(token, Peer::Grpc(call), model, request, form) {
             Ok(()) => Ok(token),
             Err(status) => {
-                self.end_work(token.0);
+                self.calls.end_work(token.0);
                 Err(status)
             }
         }
@@ -205,15 +205,17 @@ impl Api {
         if std::str::from_utf8(outline.id).is_err() || (!plan.streaming && model.spec.decoupled) {
             return false;
         }
-        if plan.streaming && !token.is_some_and(|token| self.takes_at_once(token)) {
+        if plan.streaming
+            && !token.is_some_and(|token| self.calls.stream(token).is_some_and(|stream| stream.takes_at_once()))
+        {
             return false;
         }
         if !prototype.fits(&outline) {
             return false;
         }
-        let Ok((work, mut request)) = self.new_request() else { return false };
+        let Ok((work, mut request)) = self.calls.new_request() else { return false };
         if prototype.fill(&mut request, &outline, &mut self.portions, &self.pool).is_err() {
-            self.give_up(work, request);
+            self.calls.give_up(work, request);
             return false;
         }
         self.plan_cache.hits.messages += 1;
@@ -229,7 +231,7 @@ impl Api {
         match self.submit(work, Peer::Grpc(call), model, request, form) {
             Ok(()) => *token = Some(work),
             Err(status) => {
-                self.end_work(work.0);
+                self.calls.end_work(work.0);
                 replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
             }
         }

@@ -203,7 +203,7 @@ impl Api {
         if body.is_empty() {
             return Err(self.plain(&Status::invalid("nothing to be decompressed")));
         }
-        let token = self.new_work(Work::Reserved).map_err(|status| self.labelled(&status))?;
+        let token = self.calls.new_work(Work::Reserved).map_err(|status| self.labelled(&status))?;
         let most = self.facts.settings.http_input_bytes_max;
         self.unpack_body(token.0, Box::new(PackedBody::new(call, opening, body, most)), replies);
         Ok(token)
@@ -219,7 +219,7 @@ impl Api {
         replies: &mut Replies,
     ) {
         if let Err(Refusal { reply }) = self.read_body(Some(token), call, opening, body, replies) {
-            self.end_work(token.0);
+            self.calls.end_work(token.0);
             replies.push(call, Reply::Http(*reply));
         }
     }
@@ -237,8 +237,8 @@ impl Api {
         let Opening { model, packing, forwarded, dialect, manner, watch, .. } = opening;
         let most = self.facts.settings.http_input_bytes_max;
         let (token, mut request) = match token {
-            Some(token) => (token, self.request_of(token)),
-            None => self.new_request().map_err(|status| self.labelled(&status))?,
+            Some(token) => (token, self.calls.request_of(token)),
+            None => self.calls.new_request().map_err(|status| self.labelled(&status))?,
         };
         if let Some(watch) = &watch {
             watch.attach(&mut request);
@@ -261,7 +261,7 @@ impl Api {
                 Ok(token)
             }
             Err((status, request)) => {
-                self.give_up(token, request);
+                self.calls.give_up(token, request);
                 Err(self.labelled(&status))
             }
         }

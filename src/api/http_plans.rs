@@ -251,13 +251,13 @@ impl Api {
             _ => (&self.plans.draft, self.plans.draft.id().unwrap_or_default()),
         };
         let id = text.get(id)?;
-        let token = self.work.insert(super::calls::Work::Reserved).ok().map(|key| Token(key.to_u64()))?;
-        let mut request = self.request_of(token);
+        let token = self.calls.reserve()?;
+        let mut request = self.calls.request_of(token);
         let tail = body.window(json_len..body.len());
         let copies = (&mut self.portions, &self.pool);
         let Some(mut form) = draft.put(id, &mut request, &tail, copies, &self.facts.regions) else {
             self.plans.draft = Draft::default();
-            self.give_up(token, request);
+            self.calls.give_up(token, request);
             return None;
         };
         if found.is_none() {

@@ -112,22 +112,19 @@ impl Api {
     pub(super) fn pack(&mut self, key: Option<u64>, mut answer: Box<Answer>, replies: &mut Replies) {
         for _ in 0..LONG_STEPS_AT_ONCE {
             if answer.step(&self.pool) {
-                key.and_then(|key| self.end_work(key));
+                key.and_then(|key| self.calls.end_work(key));
                 return answer.send(true, &self.pool, replies);
             }
         }
         let key = match key {
             Some(key) => key,
-            None => match self.new_work(Work::Reserved) {
+            None => match self.calls.new_work(Work::Reserved) {
                 Ok(token) => token.0,
                 // No place to go on: an answer that is not packed is an answer, too.
                 Err(_) => return answer.send(false, &self.pool, replies),
             },
         };
-        if let Some(place) = self.work_mut(key) {
-            *place = Work::Packing(answer);
-            self.unfinished.push_back(key);
-        }
+        self.calls.put_off_work(key, Work::Packing(answer));
     }
 }
 

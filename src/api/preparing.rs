@@ -2,7 +2,7 @@
 //!
 //! Requests of a stream keep their order: those behind one that is being prepared wait in the stream's inbox.
 
-use super::calls::{Peer, Work};
+use super::calls::Peer;
 use super::delays::PutOff;
 use super::dialect::Dialect;
 use super::{Api, error};
@@ -25,17 +25,9 @@ impl Prepared {
 }
 
 impl Api {
-    /// Puts work on a request off, and what follows on its stream.
-    pub(super) fn prepare(&mut self, token: Token, peer: Peer, work: Work) {
-        let Some(place) = self.work_mut(token.0) else { return };
-        *place = work;
-        self.unfinished.push_back(token.0);
-        self.hold_stream(peer, true);
-    }
-
     /// The request is ready to be handed in, or refused: what is behind it on its stream may come.
     pub(super) fn end_preparing(&mut self, prepared: &Prepared) {
-        self.hold_stream(prepared.peer, false);
+        self.calls.hold_stream(prepared.peer, false);
     }
 
     /// Goes on with the stream of a request that was handed in; answers one that was refused.
@@ -52,11 +44,11 @@ impl Api {
             (_, Ok(())) => {}
             (Peer::Http(call), Err(status)) => self.refuse_http(key, call, *dialect, &status, replies),
             (Peer::Grpc(call), Err(status)) => {
-                self.end_work(key);
+                self.calls.end_work(key);
                 replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
             }
             (Peer::Stream(stream), Err(status)) => {
-                self.end_work(key);
+                self.calls.end_work(key);
                 self.refuse_streamed(stream, Token(key), id, &status, *decoupled, replies);
             }
         }

@@ -79,15 +79,8 @@ impl Reflection {
 }
 
 impl Api {
-    fn reflection(&mut self, token: Token) -> Option<&mut Reflection> {
-        match self.work_mut(token.0) {
-            Some(Work::Reflection(reflection)) => Some(reflection),
-            _ => None,
-        }
-    }
-
     pub(super) fn reflection_message(&mut self, token: Token, message: Message, replies: &mut Replies) {
-        let Some(reflection) = self.reflection(token) else { return };
+        let Some(reflection) = self.calls.reflection(token) else { return };
         let problem = match message {
             Message::Collected(_) if reflection.waiting.len() >= WAITING_MAX => {
                 let text = format!("more than {WAITING_MAX} requests of the stream wait for their answers");
@@ -113,29 +106,29 @@ impl Api {
     }
 
     pub(super) fn reflection_half_closed(&mut self, token: Token) {
-        if let Some(reflection) = self.reflection(token) {
+        if let Some(reflection) = self.calls.reflection(token) {
             reflection.half_closed = true;
         }
         self.list_reflection(token);
     }
 
     pub(super) fn reflection_unsent(&mut self, token: Token, unsent: usize) {
-        let Some(reflection) = self.reflection(token) else { return };
+        let Some(reflection) = self.calls.reflection(token) else { return };
         reflection.taken = reflection.said.saturating_sub(unsent as u64);
         self.list_reflection(token);
     }
 
     /// Has the stream looked at before the turn ends, if there is anything to do.
     fn list_reflection(&mut self, token: Token) {
-        let Some(reflection) = self.reflection(token) else { return };
+        let Some(reflection) = self.calls.reflection(token) else { return };
         let has_work = reflection.half_closed || !reflection.waiting.is_empty();
         if has_work && !reflection.is_held_back() && !std::mem::replace(&mut reflection.is_listed, true) {
-            self.unfinished.push_back(token.0);
+            self.calls.come_back_to(token.0);
         }
     }
 
     fn end_reflection(&mut self, token: Token, status: GrpcStatus, replies: &mut Replies) {
-        if let Some(Work::Reflection(reflection)) = self.end_work(token.0) {
+        if let Some(Work::Reflection(reflection)) = self.calls.end_work(token.0) {
             replies.push(reflection.call, Reply::GrpcEnd(status));
         }
     }
@@ -174,7 +167,7 @@ impl Api {
                 }
             }
         }
-        if let Some(place) = self.work_mut(key) {
+        if let Some(place) = self.calls.work_mut(key) {
             *place = Work::Reflection(reflection);
         }
         match end {

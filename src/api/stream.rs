@@ -57,7 +57,7 @@ pub struct Stream {
     /// It is being seen to, now or in a later turn.
     is_driven: bool,
     /// The last request that was read is prepared in steps: those behind it wait.
-    is_held: bool,
+    pub is_held: bool,
     in_flight_max: usize,
 }
 
@@ -96,6 +96,11 @@ impl Stream {
     /// As many requests as may be are out.
     fn is_full(&self) -> bool {
         self.order.len() + self.unordered.len() + self.inbox.len() + self.outbox.len() >= self.in_flight_max
+    }
+
+    /// Whether a request could be handed to its model now.
+    pub fn takes_at_once(&self) -> bool {
+        self.inbox.is_empty() && !self.is_held && !self.is_full()
     }
 
     /// A request is handed to its model.
@@ -140,20 +145,13 @@ impl Stream {
 }
 
 impl Api {
-    fn stream(&mut self, stream: Token) -> Option<&mut Stream> {
-        match self.work_mut(stream.0) {
-            Some(Work::Stream(stream)) => Some(stream),
-            _ => None,
-        }
-    }
-
     /// Ends the stream and everything on it.
     fn end_stream(&mut self, token: Token, status: GrpcStatus, replies: &mut Replies) {
         let pool = self.pool.clone();
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.calls.stream(token) else { return };
         let call = stream.call;
         stream.say_plain(&pool, replies);
-        self.cancel(token.0);
+        self.calls.cancel(token.0);
         replies.push(call, Reply::GrpcEnd(status));
     }
 
@@ -161,7 +159,7 @@ impl Api {
         if plan.method == reflection::METHOD {
             return self.reflection_message(token, message, replies);
         }
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.calls.stream(token) else { return };
         if stream.is_full() {
             let text = format!("more than {} requests of the stream wait for their answers", stream.in_flight_max);
             return self.end_stream(token, error::grpc_status(Status::unavailable(text)), replies);
@@ -183,7 +181,7 @@ impl Api {
     fn take_streamed(&mut self, token: Token, message: Message, replies: &mut Replies) {
         match message {
             Message::Infer(request) => {
-                if self.stream(token).is_some_and(|stream| stream.plan.timed) {
+                if self.calls.stream(token).is_some_and(|stream| stream.plan.timed) {
                     self.arrived_just_now();
                 }
                 self.take_request(token, &request, replies);
@@ -192,20 +190,6 @@ impl Api {
             Message::Collected(_) | Message::Compressed(..) => {
                 self.end_stream(token, GrpcStatus::new(Code::Internal, "Unable to parse request"), replies);
             }
-        }
-    }
-
-    /// Whether a request could be handed to its model now.
-    pub(super) fn takes_at_once(&mut self, token: Token) -> bool {
-        self.stream(token).is_some_and(|stream| stream.inbox.is_empty() && !stream.is_held && !stream.is_full())
-    }
-
-    /// Keeps what follows on the peer's stream back, or no longer.
-    pub(super) fn hold_stream(&mut self, peer: Peer, is_held: bool) {
-        if let Peer::Stream(token) = peer
-            && let Some(stream) = self.stream(token)
-        {
-            stream.is_held = is_held;
         }
     }
 
@@ -220,38 +204,38 @@ impl Api {
         replies: &mut Replies,
     ) {
         let (id, decoupled) = (request.id.clone(), model.spec.decoupled);
-        if let Some(stream) = self.stream(token) {
+        if let Some(stream) = self.calls.stream(token) {
             stream.expect(key, decoupled);
         }
         if let Err(status) = self.submit(key, Peer::Stream(token), model, request, form) {
-            self.end_work(key.0);
+            self.calls.end_work(key.0);
             self.refuse_streamed(token, key, &id, &status, decoupled, replies);
         }
     }
 
     fn take_request(&mut self, token: Token, message: &InferRequest, replies: &mut Replies) {
-        let Ok((key, mut request)) = self.new_request() else {
+        let Ok((key, mut request)) = self.calls.new_request() else {
             let status = Status::unavailable("too many requests wait on this server");
             return self.end_stream(token, error::grpc_status(status), replies);
         };
         let id = Text::from(message.id());
         if self.facts.state() == ServerState::Exiting {
-            self.give_up(key, request);
+            self.calls.give_up(key, request);
             return self.refuse_streamed(token, key, &id, &super::grpc_service::stopping(), false, replies);
         }
         let model = match self.find(message.model_name().as_bytes(), message.model_version().as_bytes()) {
             Ok(model) => model,
             // Whatever it would have been: it counts as one that answers once.
             Err(status) => {
-                self.give_up(key, request);
+                self.calls.give_up(key, request);
                 return self.refuse_streamed(token, key, &id, &status, false, replies);
             }
         };
         let decoupled = model.spec.decoupled;
-        if let Some(stream) = self.stream(token) {
+        if let Some(stream) = self.calls.stream(token) {
             stream.expect(key, decoupled);
         }
-        let found = self.stream(token).map(|stream| (stream.call, Arc::clone(&stream.plan)));
+        let found = self.calls.stream(token).map(|stream| (stream.call, Arc::clone(&stream.plan)));
         let Some((call, plan)) = found else { return };
         let (pool, regions) = (&self.pool, &self.facts.regions);
         let outcome = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
@@ -270,7 +254,7 @@ impl Api {
             }
         };
         if let Err(status) = outcome {
-            self.end_work(key.0);
+            self.calls.end_work(key.0);
             self.refuse_streamed(token, key, &id, &status, decoupled, replies);
         }
     }
@@ -289,7 +273,7 @@ impl Api {
         if !decoupled {
             return self.place(token, key.0, answer, replies);
         }
-        if let Some(stream) = self.stream(token) {
+        if let Some(stream) = self.calls.stream(token) {
             stream.say(answer, None, replies);
         }
         self.end_streamed(token, key.0, replies);
@@ -309,7 +293,7 @@ impl Api {
         match self.fatal(token, response) {
             Some(status) => self.end_stream(token, status, replies),
             None => {
-                if let (Some(watch), Some(stream)) = (from.watch, self.stream(token)) {
+                if let (Some(watch), Some(stream)) = (from.watch, self.calls.stream(token)) {
                     stream.watches.insert(key, Arc::clone(watch));
                 }
                 self.place(token, key, answer, replies);
@@ -319,7 +303,7 @@ impl Api {
 
     /// One of the answers of a decoupled model, or its end.
     pub(super) fn delivered_to_stream(&mut self, token: Token, key: u64, delivery: Delivery, replies: &mut Replies) {
-        let Some(place @ Work::Waiting(_)) = self.work_mut(key) else { return };
+        let Some(place @ Work::Waiting(_)) = self.calls.work_mut(key) else { return };
         let Work::Waiting(waiting) = std::mem::replace(place, Work::Reserved) else { return };
         let from = StreamedFrom::new(&waiting.model, &waiting.form, delivery.last);
         let watch = waiting.form.watch.clone();
@@ -342,16 +326,16 @@ impl Api {
             }
             None => None,
         };
-        if let Some(place) = self.work_mut(key) {
+        if let Some(place) = self.calls.work_mut(key) {
             *place = Work::Waiting(waiting);
         }
         if delivery.last {
-            self.end_waiting(key);
+            self.calls.end_waiting(key);
         }
         if let Some(status) = fatal {
             return self.end_stream(token, status, replies);
         }
-        if let (Some(stream), Some((message, credit))) = (self.stream(token), message) {
+        if let (Some(stream), Some((message, credit))) = (self.calls.stream(token), message) {
             if let Some(watch) = watch {
                 watch.leaves(stream.call, replies);
             }
@@ -366,7 +350,7 @@ impl Api {
     /// How the whole stream ends if `response` is an error and its client wants that.
     fn fatal(&mut self, token: Token, response: &Response) -> Option<GrpcStatus> {
         let status = response.error.as_ref()?;
-        self.stream(token).filter(|stream| stream.error_ends)?;
+        self.calls.stream(token).filter(|stream| stream.error_ends)?;
         Some(error::grpc_status(status.clone()))
     }
 
@@ -384,37 +368,37 @@ impl Api {
 
     /// Puts an answer into its place in the order; one that has none takes it at the end.
     fn place(&mut self, token: Token, key: u64, answer: Gather, replies: &mut Replies) {
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.calls.stream(token) else { return };
         match stream.order.iter_mut().find(|(waiting, _)| *waiting == key) {
             Some(place) => place.1 = Some(answer),
             None => stream.order.push_back((key, Some(answer))),
         }
         match stream.flush(replies) {
-            true => drop(self.end_work(token.0)),
+            true => drop(self.calls.end_work(token.0)),
             false => self.drive_stream(token, replies),
         }
     }
 
     /// A request of a decoupled model has had its last answer.
     fn end_streamed(&mut self, token: Token, key: u64, replies: &mut Replies) {
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.calls.stream(token) else { return };
         stream.unordered.remove(&key);
         if stream.flush(replies) {
-            self.end_work(token.0);
+            self.calls.end_work(token.0);
         }
     }
 
     pub(super) fn stream_half_closed(&mut self, token: Token, replies: &mut Replies) {
-        let Some(stream) = self.stream(token) else { return self.reflection_half_closed(token) };
+        let Some(stream) = self.calls.stream(token) else { return self.reflection_half_closed(token) };
         stream.half_closed = true;
         if stream.flush(replies) {
-            self.end_work(token.0);
+            self.calls.end_work(token.0);
         }
     }
 
     /// A second has passed in which the peer had not taken everything.
     pub(super) fn stream_waits(&mut self, token: Token, replies: &mut Replies) {
-        if self.stream(token).is_some_and(|stream| stream.send_window.is_stuck()) {
+        if self.calls.stream(token).is_some_and(|stream| stream.send_window.is_stuck()) {
             tracing::info!("a stream is ended: its client does not read");
             let text = "the client does not read the responses of the stream";
             self.end_stream(token, GrpcStatus::new(Code::ResourceExhausted, text), replies);

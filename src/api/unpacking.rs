@@ -109,14 +109,14 @@ impl Api {
                     return self.read_unpacked(Token(key), call, opening, body, replies);
                 }
                 Err(error) => {
-                    self.end_work(key);
+                    self.calls.end_work(key);
                     // Not labelled, like all that is found before the body is parsed (contract/http.md section 1).
                     let reply = error::http_error(&self.pool, &packed.refused(error), None);
                     return replies.push(packed.call, Reply::Http(reply));
                 }
             }
         }
-        self.put_off_work(key, Work::UnpackingBody(packed));
+        self.calls.put_off_work(key, Work::UnpackingBody(packed));
     }
 
     /// The same for a call.
@@ -133,20 +133,12 @@ impl Api {
                     return;
                 }
                 Err(error) => {
-                    self.end_work(key);
+                    self.calls.end_work(key);
                     let status = GrpcStatus::new(error.code(), error.to_string());
                     return replies.push(packed.call, Reply::GrpcEnd(status));
                 }
             }
         }
-        self.put_off_work(key, Work::UnpackingCall(packed));
-    }
-
-    /// Goes on with it in a later turn, unless it was given up.
-    pub(super) fn put_off_work(&mut self, key: u64, work: Work) {
-        if let Some(place) = self.work_mut(key) {
-            *place = work;
-            self.unfinished.push_back(key);
-        }
+        self.calls.put_off_work(key, Work::UnpackingCall(packed));
     }
 }

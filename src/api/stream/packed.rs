@@ -144,7 +144,7 @@ impl Stream {
 impl Api {
     /// Sees to it that what waits on the stream to be packed or unpacked is.
     pub(in crate::api) fn drive_stream(&mut self, token: Token, replies: &mut Replies) {
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.calls.stream(token) else { return };
         if stream.has_packed() && !std::mem::replace(&mut stream.is_driven, true) {
             self.go_on_with_stream(token, replies);
         }
@@ -156,11 +156,11 @@ impl Api {
             return;
         }
         self.pack_streamed(token, replies);
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.calls.stream(token) else { return };
         if stream.flush(replies) {
-            self.end_work(token.0);
+            self.calls.end_work(token.0);
         } else if stream.has_packed() {
-            self.unfinished.push_back(token.0);
+            self.calls.come_back_to(token.0);
         } else {
             stream.is_driven = false;
         }
@@ -171,11 +171,11 @@ impl Api {
         let mut long_steps = 0;
         while long_steps < LONG_STEPS_AT_ONCE {
             let pool = self.pool.clone();
-            let Some(stream) = self.stream(token) else { return false };
+            let Some(stream) = self.calls.stream(token) else { return false };
             if stream.inbox.is_empty() || stream.is_held || !self.may_unpack() {
                 return true;
             }
-            let Some(stream) = self.stream(token) else { return false };
+            let Some(stream) = self.calls.stream(token) else { return false };
             match stream.inbox.step(&pool) {
                 Ok(Taken::Nothing) => return true,
                 Ok(Taken::More { is_long }) => long_steps += usize::from(is_long),
@@ -193,14 +193,14 @@ impl Api {
         let mut steps = 0;
         while steps < LONG_STEPS_AT_ONCE {
             let pool = self.pool.clone();
-            let Some(stream) = self.stream(token) else { return };
+            let Some(stream) = self.calls.stream(token) else { return };
             if stream.outbox.bytes > WAITING_BYTES_MAX {
                 return stream.say_plain(&pool, replies);
             }
             if stream.outbox.is_empty() || !self.may_unpack() {
                 return;
             }
-            let Some(stream) = self.stream(token) else { return };
+            let Some(stream) = self.calls.stream(token) else { return };
             match stream.outbox.step(&pool) {
                 Packed::Nothing => return,
                 Packed::More => steps += 1,

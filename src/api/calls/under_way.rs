@@ -1,0 +1,409 @@
+//! The calls under way on one shard, by their tokens: what each of them has come to, what of that was put off to a
+//! later turn, and what is to be done at a certain time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::super::checking::Checking;
+use super::super::chunked_reply::ChunkedReply;
+use super::super::copying::Copying;
+use super::super::delays::{Delays, Late, PutOff};
+use super::super::infer::{AnswerForm, Decode, http_reply};
+use super::super::packing::Answer;
+use super::super::reflection::Reflection;
+use super::super::send_window::SendWindow;
+use super::super::stream::Stream;
+use super::super::unpacking::{PackedBody, PackedCall};
+use super::super::{Mail, Post};
+use crate::memory::{Key, Slab};
+use crate::observe::log::verbose;
+use crate::protocol::service::{CallKey, Token};
+use crate::repository::ServedModel;
+use crate::request::{Home, Job, Request, Response, Sink, Status, Text, Ticket, WakeUp, now_ns};
+
+/// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
+const TIMED_AT_ONCE: usize = 256;
+
+/// Where an answer goes.
+#[derive(Debug, Clone, Copy)]
+pub enum Peer {
+    Http(CallKey),
+    Grpc(CallKey),
+    /// A request on a stream, by the stream's token.
+    Stream(Token),
+}
+
+/// What a token stands for.
+pub enum Work {
+    /// The token is given out, the rest follows.
+    Reserved,
+    UnpackingBody(Box<PackedBody>),
+    UnpackingCall(Box<PackedCall>),
+    Decoding {
+        call: CallKey,
+        decoder: Box<dyn Decode>,
+    },
+    /// Some of its inputs are copied out of shared memory.
+    Copying(Box<Copying>),
+    /// Its strings are checked.
+    Checking(Box<Checking>),
+    /// It is handed to its model later.
+    PutOff(Box<PutOff>),
+    Waiting(Waiting),
+    /// Nobody waits for the answer any more, but it is still to come.
+    Left,
+    Encoding {
+        call: CallKey,
+        encoder: Box<http_reply::Encoder>,
+    },
+    /// All responses are there, but the answer that they are parts of is not all written.
+    ChunkedReply(Box<ChunkedReply>),
+    Packing(Box<Answer>),
+    Stream(Box<Stream>),
+    Reflection(Box<Reflection>),
+}
+
+/// A request that its model has.
+pub struct Waiting {
+    pub peer: Peer,
+    pub model: Arc<ServedModel>,
+    /// Shared by requests that come again.
+    pub form: Rc<AnswerForm>,
+    /// An HTTP answer that is told in parts.
+    pub chunked: Option<Box<ChunkedReply>>,
+    /// As soon as the scheduler has given it.
+    pub ticket: Option<Ticket>,
+    /// When its time in the queue is up, if ever.
+    pub expires_at_ns: Option<u64>,
+    /// Of several, the first; of one, the one that came before the news that it was the last.
+    pub response: Option<Response>,
+    pub responses: usize,
+    /// The response came with the news that it is the last one.
+    pub is_final: bool,
+}
+
+impl Waiting {
+    pub fn new(
+        peer: Peer,
+        model: Arc<ServedModel>,
+        form: Rc<AnswerForm>,
+        chunked: Option<Box<ChunkedReply>>,
+    ) -> Waiting {
+        Waiting {
+            peer,
+            model,
+            form,
+            chunked,
+            ticket: None,
+            expires_at_ns: None,
+            response: None,
+            responses: 0,
+            is_final: false,
+        }
+    }
+
+    /// The id of the request.
+    pub fn id(&self) -> Text {
+        self.ticket.as_ref().map(|ticket| ticket.id.clone()).unwrap_or_default()
+    }
+}
+
+/// Something to be done here at a certain time.
+pub enum Timed {
+    /// The time in the queue of the request with this token is up.
+    Expiry(u64),
+    Job(Box<dyn Job>),
+}
+
+/// The calls under way.
+pub struct Calls {
+    work: Slab<Work>,
+    /// As many requests and streams at a time.
+    pub requests_max: usize,
+    /// Where models send answers to requests of this shard.
+    sink: Arc<dyn Sink>,
+    post: Post,
+    /// Work that was put off to keep turns short.
+    unfinished: VecDeque<u64>,
+    in_flight: usize,
+    /// Workers to wake before the turn ends.
+    wake_ups: Vec<WakeUp>,
+    /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
+    timed: BTreeMap<(u64, bool, u64), Timed>,
+    jobs_timed: u64,
+    pub delays: Delays,
+}
+
+impl Home for Calls {
+    fn wake(&mut self, wake_up: WakeUp) {
+        if !wake_up.is_needless() {
+            self.wake_ups.push(wake_up);
+        }
+    }
+
+    fn run_at(&mut self, at_ns: u64, job: Box<dyn Job>) {
+        self.time(at_ns, Timed::Job(job));
+    }
+}
+
+impl Calls {
+    /// For so many requests and streams at a time.
+    pub fn new(requests_max: usize, sink: Arc<dyn Sink>, post: Post) -> Calls {
+        Calls {
+            work: Slab::new(requests_max),
+            requests_max,
+            sink,
+            post,
+            unfinished: VecDeque::new(),
+            in_flight: 0,
+            wake_ups: Vec::new(),
+            timed: BTreeMap::new(),
+            jobs_timed: 0,
+            delays: Delays::of_process(),
+        }
+    }
+
+    /// A token whose work follows, if there is room for one.
+    pub fn reserve(&mut self) -> Option<Token> {
+        self.work.insert(Work::Reserved).ok().map(|key| Token(key.to_u64()))
+    }
+
+    /// Stores work and gives out its token.
+    pub fn new_work(&mut self, work: Work) -> Result<Token, Status> {
+        let full = |_| Status::unavailable("too many requests wait on this server");
+        self.work.insert(work).map(|key| Token(key.to_u64())).map_err(full)
+    }
+
+    pub fn work_mut(&mut self, key: u64) -> Option<&mut Work> {
+        self.work.get_mut(Key::from_u64(key)?)
+    }
+
+    pub fn end_work(&mut self, key: u64) -> Option<Work> {
+        self.work.remove(Key::from_u64(key)?)
+    }
+
+    /// Gives out a token and a request that answers to it.
+    pub fn new_request(&mut self) -> Result<(Token, Box<Request>), Status> {
+        let token = self.new_work(Work::Reserved)?;
+        Ok((token, self.request_of(token)))
+    }
+
+    /// A request that answers to a token which was given out before.
+    pub fn request_of(&self, token: Token) -> Box<Request> {
+        let mut request = Request::recycled(Arc::clone(&self.sink), token.0);
+        request.is_on_shard = true;
+        request
+    }
+
+    /// Takes a token back whose request never went anywhere.
+    pub fn give_up(&mut self, token: Token, request: Box<Request>) {
+        request.withdraw();
+        self.end_work(token.0);
+    }
+
+    pub fn time(&mut self, at_ns: u64, timed: Timed) {
+        let place = match &timed {
+            Timed::Expiry(key) => (at_ns, false, *key),
+            Timed::Job(_) => {
+                self.jobs_timed += 1;
+                (at_ns, true, self.jobs_timed)
+            }
+        };
+        self.timed.insert(place, timed);
+    }
+
+    fn forget_expiry(&mut self, key: u64, expires_at_ns: Option<u64>) {
+        if let Some(at_ns) = expires_at_ns {
+            self.timed.remove(&(at_ns, false, key));
+        }
+    }
+
+    /// Does what is due, or so much of it that a turn has time for; the shard comes back at once for the rest.
+    pub fn on_time(&mut self, now_ns: u64) {
+        for _ in 0..TIMED_AT_ONCE {
+            let Some(entry) = self.timed.first_entry().filter(|entry| entry.key().0 <= now_ns) else { return };
+            match entry.remove() {
+                Timed::Job(job) => job.run(self),
+                Timed::Expiry(key) => {
+                    let Some(Work::Waiting(waiting)) = self.work_mut(key) else { continue };
+                    waiting.expires_at_ns = None;
+                    let wake_up = match &waiting.ticket {
+                        Some(ticket) => waiting.model.scheduler.expire(ticket),
+                        None => continue,
+                    };
+                    self.wake(wake_up);
+                }
+            }
+        }
+    }
+
+    pub fn put_off(&mut self, by_ns: u64, late: Late) {
+        let post = Arc::clone(&self.post);
+        let job = move |_: &mut dyn Home| post(Mail::Late(late));
+        self.time(now_ns().saturating_add(by_ns), Timed::Job(Box::new(job)));
+    }
+
+    /// Tools count these lines: one for each call and each stream whose client has given up.
+    pub fn log_cancellation(&mut self, key: u64) {
+        let handler = match self.work_mut(key) {
+            Some(Work::Waiting(waiting)) if matches!(waiting.peer, Peer::Grpc(_)) => "ModelInferHandler",
+            Some(Work::PutOff(put_off)) if matches!(put_off.peer, Peer::Grpc(_)) => "ModelInferHandler",
+            Some(Work::Copying(copying)) if matches!(copying.peer(), Peer::Grpc(_)) => "ModelInferHandler",
+            Some(Work::Checking(checking)) if matches!(checking.peer(), Peer::Grpc(_)) => "ModelInferHandler",
+            Some(Work::UnpackingCall(_)) => "ModelInferHandler",
+            Some(Work::Stream(_)) => "ModelStreamInferHandler",
+            _ => return,
+        };
+        verbose!(
+            1,
+            "Cancellation notification received for {handler}, rpc_ok=1, context {key} step ISSUED, state {key} step \
+             ISSUED"
+        );
+    }
+
+    /// True of work for a gRPC client that is on its way.
+    pub fn is_grpc(&mut self, key: u64) -> bool {
+        match self.work_mut(key) {
+            Some(Work::Waiting(waiting)) => !matches!(waiting.peer, Peer::Http(_)),
+            Some(Work::Stream(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Takes the request away: its last answer is there.
+    pub fn end_waiting(&mut self, key: u64) -> Option<Waiting> {
+        match self.end_work(key) {
+            Some(Work::Waiting(waiting)) => {
+                self.count_out(key, &waiting);
+                Some(waiting)
+            }
+            _ => None,
+        }
+    }
+
+    /// The request's last answer is there.
+    pub fn count_out(&mut self, key: u64, waiting: &Waiting) {
+        self.in_flight -= 1;
+        self.forget_expiry(key, waiting.expires_at_ns);
+    }
+
+    /// Nobody waits for this any more.
+    pub fn cancel(&mut self, key: u64) {
+        match self.end_work_or_leave(key) {
+            None
+            | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Packing(_) | Work::ChunkedReply(_)) => {}
+            Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_)) => {}
+            Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
+            Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
+            Some(Work::Copying(copying)) => copying.withdraw(),
+            Some(Work::Checking(checking)) => checking.withdraw(),
+            Some(Work::Waiting(waiting)) => {
+                self.in_flight -= 1;
+                self.forget_expiry(key, waiting.expires_at_ns);
+                if let Some(ticket) = &waiting.ticket {
+                    let wake_up = waiting.model.scheduler.cancel(ticket);
+                    self.wake(wake_up);
+                }
+            }
+            Some(Work::Stream(stream)) => stream.waiting().for_each(|key| self.cancel(key)),
+        }
+    }
+
+    /// Takes work away; in the place of a request that its model has, a mark stays until its answer comes.
+    fn end_work_or_leave(&mut self, key: u64) -> Option<Work> {
+        match self.work_mut(key)? {
+            place @ Work::Waiting(_) => Some(std::mem::replace(place, Work::Left)),
+            _ => self.end_work(key),
+        }
+    }
+
+    /// Goes on with it in a later turn, unless it was given up.
+    pub fn put_off_work(&mut self, key: u64, work: Work) {
+        if let Some(place) = self.work_mut(key) {
+            *place = work;
+            self.unfinished.push_back(key);
+        }
+    }
+
+    /// Has work that lies in its place gone on with in a later turn.
+    pub fn come_back_to(&mut self, key: u64) {
+        self.unfinished.push_back(key);
+    }
+
+    /// What was put off longest.
+    pub fn next_unfinished(&mut self) -> Option<u64> {
+        self.unfinished.pop_front()
+    }
+
+    pub fn has_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// A request has been handed to its model.
+    pub fn count_in(&mut self) {
+        self.in_flight += 1;
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub fn wake_all(&mut self) {
+        self.wake_ups.drain(..).for_each(WakeUp::now);
+    }
+
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        self.timed.first_key_value().map(|((at_ns, ..), _)| *at_ns)
+    }
+
+    pub fn stream(&mut self, token: Token) -> Option<&mut Stream> {
+        match self.work_mut(token.0) {
+            Some(Work::Stream(stream)) => Some(stream),
+            _ => None,
+        }
+    }
+
+    pub fn reflection(&mut self, token: Token) -> Option<&mut Reflection> {
+        match self.work_mut(token.0) {
+            Some(Work::Reflection(reflection)) => Some(reflection),
+            _ => None,
+        }
+    }
+
+    /// The answer behind a token, if it is one that is told in parts.
+    pub fn chunked(&mut self, token: Token) -> Option<&mut ChunkedReply> {
+        match self.work_mut(token.0) {
+            Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut(),
+            Some(Work::ChunkedReply(chunked)) => Some(chunked),
+            _ => None,
+        }
+    }
+
+    /// What was said behind a token, over either protocol.
+    pub fn send_window(&mut self, token: Token) -> Option<&mut SendWindow> {
+        match self.work_mut(token.0) {
+            Some(Work::Stream(stream)) => Some(&mut stream.send_window),
+            Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut().map(|chunked| &mut chunked.send_window),
+            Some(Work::ChunkedReply(chunked)) => Some(&mut chunked.send_window),
+            _ => None,
+        }
+    }
+
+    /// Keeps what follows on the peer's stream back, or no longer.
+    pub fn hold_stream(&mut self, peer: Peer, is_held: bool) {
+        if let Peer::Stream(token) = peer
+            && let Some(stream) = self.stream(token)
+        {
+            stream.is_held = is_held;
+        }
+    }
+
+    /// Puts work on a request off, and what follows on its stream.
+    pub fn prepare(&mut self, token: Token, peer: Peer, work: Work) {
+        let Some(place) = self.work_mut(token.0) else { return };
+        *place = work;
+        self.unfinished.push_back(token.0);
+        self.hold_stream(peer, true);
+    }
+}

@@ -60,7 +60,7 @@ use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{Lifecycle, ModelMap, ServedModel, parse_version};
-use crate::request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery, now_ns};
+use crate::request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
 use calls::Calls;
 use infer::grpc_reply;
 use infer::recurring::Recurring;
@@ -68,6 +68,7 @@ use management::Management;
 use plan_cache::PlanCache;
 use sagemaker::SageMakerPort;
 use vertex::VertexPort;
+use watch::Watches;
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -221,8 +222,7 @@ pub struct Api {
     to_classify: VecDeque<u64>,
     /// Empty, for answers to what this shard executes itself.
     answers: Vec<(u64, Delivery)>,
-    /// When the request that is handed over next began to arrive, and when it was there.
-    arrived_ns: Option<(u64, u64)>,
+    watches: Watches,
     /// Of the settings, for this shard alone: what a pattern needs to search is not shared.
     http_forwarded: Option<HeaderPattern>,
     grpc_forwarded: Option<HeaderPattern>,
@@ -274,6 +274,7 @@ impl Api {
             pool: pool.clone(),
             post: Arc::clone(&post),
         };
+        let watches = Watches::new(Arc::clone(&facts.settings.traces));
         Api {
             facts,
             models,
@@ -290,7 +291,7 @@ impl Api {
             classifying: HashMap::new(),
             to_classify: VecDeque::new(),
             answers: Vec::new(),
-            arrived_ns: None,
+            watches,
             http_forwarded,
             grpc_forwarded,
             unpacking_left: UNPACKING_STEPS_A_TURN,
@@ -328,7 +329,7 @@ impl Service for Api {
     }
 
     fn arrived(&mut self, since_ns: u64) {
-        self.arrived_ns = Some((since_ns, now_ns()));
+        self.watches.arrived(since_ns);
     }
 
     fn http(
@@ -354,7 +355,7 @@ impl Service for Api {
             Port::Vertex => self.http_vertex(call, head, body, replies),
             Port::Http | Port::Grpc => self.http_request(call, head, body, replies),
         };
-        self.arrived_ns = None;
+        self.watches.forget_arrival();
         token
     }
 
@@ -376,7 +377,7 @@ impl Service for Api {
     ) -> Option<Token> {
         let token = self.unary(call, plan, message, replies);
         self.recurring.forget_due();
-        self.arrived_ns = None;
+        self.watches.forget_arrival();
         token
     }
 
@@ -418,7 +419,7 @@ impl Service for Api {
     fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {
         self.stream_message(stream, plan, message, replies);
         self.recurring.forget_due();
-        self.arrived_ns = None;
+        self.watches.forget_arrival();
     }
 
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {

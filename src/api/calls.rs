@@ -13,7 +13,7 @@ use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{AnswerForm, Decode, Progress, http_reply};
 use super::packing::Answer;
-use super::watch::{grpc_ends, http_leaves};
+use super::watch::{grpc_ends, http_leaves, watch_by_parameter};
 use super::{Api, error};
 use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::ServedModel;
@@ -83,7 +83,7 @@ impl Api {
     ) -> Result<(), Status> {
         if form.wants_timing {
             let watch = &mut Rc::make_mut(&mut form).watch;
-            Api::watch_by_parameter(watch, matches!(peer, Peer::Http(_)), &mut request);
+            watch_by_parameter(watch, matches!(peer, Peer::Http(_)), &mut request);
         }
         if let Err(exhausted) = request.hold_texts(&self.pool) {
             request.withdraw();

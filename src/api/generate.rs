@@ -47,7 +47,7 @@ impl Api {
     fn begin_generate(&mut self, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
         let GenerateCall { call, port, target, head, body, streams } = call;
         let model = self.find(target.model, target.version.unwrap_or_default())?;
-        let watch = self.watch_http(&model.name, head);
+        let watch = self.watches.of_http(&model.name, head);
         if port == Port::Http {
             check_encoding(head)?;
         }

@@ -37,7 +37,7 @@ impl Api {
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });
         plan.streaming = method == Method::ModelStreamInfer;
         if infers {
-            self.plan_watch(headers, &mut plan);
+            self.watches.plan_call(headers, &mut plan);
             if let Some(pattern) = &self.grpc_forwarded {
                 plan.kept = pattern.of_metadata(headers);
             }
@@ -155,7 +155,7 @@ impl Api {
             }
         };
         if plan.timed {
-            form.watch = self.watch_grpc(&model.name, plan);
+            form.watch = self.watches.of_grpc(&model.name, plan);
             form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
         }
         let form = self.plan_cache.share(form);

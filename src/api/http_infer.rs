@@ -173,7 +173,7 @@ impl Api {
         if manner == Manner::Whole {
             self.check_policy(&model)?;
         }
-        let watch = self.watch_http(&model.name, head);
+        let watch = self.watches.of_http(&model.name, head);
         let is_packed = dialect.compresses() && self.check_encoding(head)?;
         let mut opening = Opening {
             model,

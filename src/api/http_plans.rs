@@ -172,6 +172,11 @@ impl Api {
         self.plans.get(head.mark()).is_some()
     }
 
+    /// Whether somebody wants to know when this request began to arrive.
+    pub(super) fn times_http(&self, head: &http1::Head) -> bool {
+        self.watches.times_http(head, self.is_planned(head))
+    }
+
     /// Where the byte of the body is that is to be aligned, of a request with a plan that may be received.
     pub(super) fn planned_alignment(&self, head: &http1::Head) -> Option<usize> {
         let plan = self.plans.get(head.mark())?;
@@ -218,7 +223,7 @@ impl Api {
         replies: &mut Replies,
     ) -> Result<Token, Slice> {
         let mark = head.mark();
-        if self.arrived_ns.is_some() {
+        if self.watches.has_arrival() {
             return Err(body);
         }
         let Some(mut plan) = self.plans.take(mark) else { return Err(body) };

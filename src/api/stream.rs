@@ -182,7 +182,7 @@ impl Api {
         match message {
             Message::Infer(request) => {
                 if self.calls.stream(token).is_some_and(|stream| stream.plan.timed) {
-                    self.arrived_just_now();
+                    self.watches.arrived_just_now();
                 }
                 self.take_request(token, &request, replies);
             }
@@ -242,7 +242,7 @@ impl Api {
             Ok(mut form) => {
                 self.learn(call, &plan, &model, &mut request, &form);
                 if plan.timed {
-                    form.watch = self.watch_grpc(&model.name, &plan);
+                    form.watch = self.watches.of_grpc(&model.name, &plan);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
                 }
                 let form = self.plan_cache.share(form);

@@ -127,7 +127,7 @@ impl Api {
                 Ok(Unpacked::More { is_long }) => long_steps += usize::from(is_long),
                 Ok(Unpacked::Message(message)) => {
                     if packed.plan.timed {
-                        self.arrived_just_now();
+                        self.watches.arrived_just_now();
                     }
                     self.answer_unary(Some(Token(key)), packed.call, &packed.plan, message, replies);
                     return;

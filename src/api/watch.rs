@@ -10,11 +10,10 @@ use std::sync::{Arc, OnceLock};
 
 use tracing::warn;
 
-use super::Api;
 use super::timing::{self, Lap, Timing};
 use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
-use crate::observe::trace::{Context, Kind, Tensor, Trace};
+use crate::observe::trace::{Context, Kind, Tensor, Trace, Traces};
 use crate::protocol::http1;
 use crate::protocol::http2::Headers;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Kept, Replies, Reply, Sent};
@@ -142,17 +141,49 @@ pub(super) fn grpc_ends(watch: Option<&Arc<Watch>>) -> GrpcStatus {
     status
 }
 
-impl Api {
-    /// Whether somebody wants to know when this request began to arrive.
-    pub(super) fn times_http(&self, head: &http1::Head) -> bool {
-        self.facts.settings.traces.is_on() || (!self.is_planned(head) && timing::asks(head.header(timing::ASK)))
+/// The part of one shard's service that decides which requests are watched.
+pub(super) struct Watches {
+    traces: Arc<Traces>,
+    /// When the request that is handed over next began to arrive, and when it was there.
+    arrived_ns: Option<(u64, u64)>,
+}
+
+impl Watches {
+    pub fn new(traces: Arc<Traces>) -> Watches {
+        Watches { traces, arrived_ns: None }
+    }
+
+    /// The request that is handed over next is there, and began to arrive at `since_ns`.
+    pub fn arrived(&mut self, since_ns: u64) {
+        self.arrived_ns = Some((since_ns, now_ns()));
+    }
+
+    /// What was packed arrives when it is unpacked, for who wants to know.
+    pub fn arrived_just_now(&mut self) {
+        let now_ns = now_ns();
+        self.arrived_ns.get_or_insert((now_ns, now_ns));
+    }
+
+    /// The request was handed over.
+    pub fn forget_arrival(&mut self) {
+        self.arrived_ns = None;
+    }
+
+    /// Somebody wants to know when the request that is handed over next began to arrive.
+    pub fn has_arrival(&self) -> bool {
+        self.arrived_ns.is_some()
+    }
+
+    /// Whether somebody wants to know when this request began to arrive. `is_planned`: its head has a plan, and so asks
+    /// for no breakdown.
+    pub fn times_http(&self, head: &http1::Head, is_planned: bool) -> bool {
+        self.traces.is_on() || (!is_planned && timing::asks(head.header(timing::ASK)))
     }
 
     /// What the watch of a call's requests has to know of its metadata.
-    pub(super) fn plan_watch(&self, headers: &Headers, plan: &mut GrpcPlan) {
-        let traces = &self.facts.settings.traces;
+    pub fn plan_call(&self, headers: &Headers, plan: &mut GrpcPlan) {
         let asks = headers.get(timing::ASK.as_bytes());
-        plan.timed = traces.is_on() || timing::asks(asks);
+        plan.timed = self.traces.is_on() || timing::asks(asks);
         if !plan.timed {
             return;
         }
@@ -160,26 +191,20 @@ impl Api {
             plan.watched.extend(value.map(|value| (name.as_bytes().into(), value.into())));
         };
         keep(timing::ASK, asks);
-        if traces.takes_contexts() {
+        if self.traces.takes_contexts() {
             keep(TRACEPARENT, headers.get(TRACEPARENT.as_bytes()));
             keep(TRACESTATE, headers.get(TRACESTATE.as_bytes()));
         }
     }
 
-    /// What was packed arrives when it is unpacked, for who wants to know.
-    pub(super) fn arrived_just_now(&mut self) {
-        let now_ns = now_ns();
-        self.arrived_ns.get_or_insert((now_ns, now_ns));
-    }
-
     /// The watch of an HTTP request for `model`, if it gets one.
-    pub(super) fn watch_http(&mut self, model: &str, head: &http1::Head) -> Option<Arc<Watch>> {
+    pub fn of_http(&mut self, model: &str, head: &http1::Head) -> Option<Arc<Watch>> {
         let since_ns = self.arrived_ns.take()?;
         self.watch(HTTP, model, since_ns, |name| head.header(name))
     }
 
     /// The watch of a gRPC request for `model`, if it gets one.
-    pub(super) fn watch_grpc(&mut self, model: &str, plan: &GrpcPlan) -> Option<Arc<Watch>> {
+    pub fn of_grpc(&mut self, model: &str, plan: &GrpcPlan) -> Option<Arc<Watch>> {
         let since_ns = self.arrived_ns.take()?;
         self.watch(GRPC, model, since_ns, |name| kept(&plan.watched, name))
     }
@@ -191,10 +216,9 @@ impl Api {
         (since_ns, received_ns): (u64, u64),
         header: impl Fn(&str) -> Option<&'a [u8]>,
     ) -> Option<Arc<Watch>> {
-        let traces = &self.facts.settings.traces;
-        let trace = if traces.is_on() {
-            let parent = header(TRACEPARENT).filter(|_| traces.takes_contexts());
-            traces.sample(model, parent.and_then(|parent| Context::parse(parent, header(TRACESTATE))))
+        let trace = if self.traces.is_on() {
+            let parent = header(TRACEPARENT).filter(|_| self.traces.takes_contexts());
+            self.traces.sample(model, parent.and_then(|parent| Context::parse(parent, header(TRACESTATE))))
         } else {
             None
         };
@@ -208,17 +232,17 @@ impl Api {
         }
         Some(Arc::new(Watch::new(names, trace, timing)))
     }
+}
 
-    /// The breakdown that a request asks for by its parameter.
-    pub(super) fn watch_by_parameter(watch: &mut Option<Arc<Watch>>, is_http: bool, request: &mut Request) {
-        match watch {
-            Some(watch) => watch.time(),
-            None => {
-                let names = if is_http { HTTP } else { GRPC };
-                let made = Arc::new(Watch::new(names, None, Some(Timing::default())));
-                made.attach(request);
-                *watch = Some(made);
-            }
+/// The breakdown that a request asks for by its parameter.
+pub(super) fn watch_by_parameter(watch: &mut Option<Arc<Watch>>, is_http: bool, request: &mut Request) {
+    match watch {
+        Some(watch) => watch.time(),
+        None => {
+            let names = if is_http { HTTP } else { GRPC };
+            let made = Arc::new(Watch::new(names, None, Some(Timing::default())));
+            made.attach(request);
+            *watch = Some(made);
         }
     }
 }

@@ -47,7 +47,6 @@ mod unpacking;
 mod vertex;
 mod watch;
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -62,6 +61,7 @@ use crate::protocol::{grpc, http1, http2};
 use crate::repository::{Lifecycle, ModelMap, ServedModel, parse_version};
 use crate::request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
 use calls::Calls;
+use classifying::Classifier;
 use infer::grpc_reply;
 use infer::recurring::Recurring;
 use management::Management;
@@ -217,9 +217,7 @@ pub struct Api {
     /// Contents of small tensors.
     portions: Portions,
     calls: Calls,
-    /// Responses that are classified in steps, by the request, and their order.
-    classifying: HashMap<u64, Box<classifying::Classifying>>,
-    to_classify: VecDeque<u64>,
+    classifier: Classifier,
     /// Empty, for answers to what this shard executes itself.
     answers: Vec<(u64, Delivery)>,
     watches: Watches,
@@ -288,8 +286,7 @@ impl Api {
             recurring: Recurring::default(),
             portions: Portions::default(),
             calls: Calls::new(waiting_max, sink, post),
-            classifying: HashMap::new(),
-            to_classify: VecDeque::new(),
+            classifier: Classifier::default(),
             answers: Vec::new(),
             watches,
             http_forwarded,
@@ -471,7 +468,7 @@ impl Service for Api {
     }
 
     fn has_work(&self) -> bool {
-        self.calls.has_unfinished() || !self.to_classify.is_empty() || local_delivery::has_answers()
+        self.calls.has_unfinished() || !self.classifier.is_idle() || local_delivery::has_answers()
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {

@@ -159,8 +159,17 @@ impl Api {
 
     #[inline]
     pub(super) fn delivered_now(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
-        if let Some(delivery) = self.classified(key, delivery) {
+        if let Some(delivery) = self.classifier.classified(key, delivery, &mut self.calls, &self.pool) {
             self.deliver(key, delivery, replies);
+        }
+    }
+
+    /// Does one step for the response that has waited longest for its classes.
+    pub(super) fn classify_on(&mut self, replies: &mut Replies) {
+        let Some((key, delivery, behind)) = self.classifier.step(&mut self.calls, &self.pool) else { return };
+        self.deliver(key, delivery, replies);
+        for delivery in behind {
+            self.delivered_now(key, delivery, replies);
         }
     }
 

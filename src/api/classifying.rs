@@ -2,51 +2,58 @@
 //!
 //! Responses to one request keep their order: those behind one that is being classified wait for it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use super::Api;
-use super::calls::Work;
+use super::calls::{Calls, Waiting, Work};
 use super::infer::Classes;
 use crate::memory::Pool;
-use crate::protocol::service::Replies;
 use crate::request::{Delivery, Status};
 
 /// A response that takes longer than a turn may.
-pub(super) struct Classifying {
+struct Classifying {
     delivery: Delivery,
     classes: Classes,
     /// What came behind it for the same request.
     behind: VecDeque<Delivery>,
 }
 
-impl Api {
+/// The responses of one shard that are classified in steps, by the keys of their requests.
+#[derive(Default)]
+pub(super) struct Classifier {
+    under_way: HashMap<u64, Box<Classifying>>,
+    /// Their order.
+    order: VecDeque<u64>,
+}
+
+impl Classifier {
+    pub fn is_idle(&self) -> bool {
+        self.order.is_empty()
+    }
+
     /// Gives the delivery back as clients want it, unless that takes steps.
     #[inline]
-    pub(super) fn classified(&mut self, key: u64, delivery: Delivery) -> Option<Delivery> {
-        if !self.classifying.is_empty()
-            && let Some(classifying) = self.classifying.get_mut(&key)
+    pub fn classified(&mut self, key: u64, delivery: Delivery, calls: &mut Calls, pool: &Pool) -> Option<Delivery> {
+        if !self.under_way.is_empty()
+            && let Some(classifying) = self.under_way.get_mut(&key)
         {
             classifying.behind.push_back(delivery);
             return None;
         }
-        match self.calls.work_mut(key) {
-            Some(Work::Waiting(waiting)) if waiting.form.changes_outputs() => self.begin_classes(key, delivery),
+        match calls.work_mut(key) {
+            Some(Work::Waiting(waiting)) if waiting.form.changes_outputs() => self.begin(key, delivery, waiting, pool),
             _ => Some(delivery),
         }
     }
 
-    fn begin_classes(&mut self, key: u64, mut delivery: Delivery) -> Option<Delivery> {
-        let Some(Work::Waiting(waiting)) = self.calls.work_mut(key) else {
-            return Some(delivery);
-        };
+    fn begin(&mut self, key: u64, mut delivery: Delivery, waiting: &Waiting, pool: &Pool) -> Option<Delivery> {
         let Some(response) = delivery.response.as_mut().filter(|response| response.error.is_none()) else {
             return Some(delivery);
         };
-        match Classes::begin(response, &waiting.form, &waiting.model, &self.pool) {
+        match Classes::begin(response, &waiting.form, &waiting.model, pool) {
             Ok(None) => {}
             Ok(Some(classes)) => {
-                self.classifying.insert(key, Box::new(Classifying { delivery, classes, behind: VecDeque::new() }));
-                self.to_classify.push_back(key);
+                self.under_way.insert(key, Box::new(Classifying { delivery, classes, behind: VecDeque::new() }));
+                self.order.push_back(key);
                 return None;
             }
             Err(status) => response.error = Some(status),
@@ -54,22 +61,20 @@ impl Api {
         Some(delivery)
     }
 
-    /// Does one step for the response that has waited longest for one.
-    pub(super) fn classify_on(&mut self, replies: &mut Replies) {
-        let Some(key) = self.to_classify.pop_front() else { return };
-        let Some(mut classifying) = self.classifying.remove(&key) else { return };
+    /// Does one step for the response that has waited longest for one. If that was the last: what can go on its way
+    /// now, and what came behind it for the same request.
+    pub fn step(&mut self, calls: &mut Calls, pool: &Pool) -> Option<(u64, Delivery, VecDeque<Delivery>)> {
+        let key = self.order.pop_front()?;
+        let mut classifying = self.under_way.remove(&key)?;
         // A client that has left needs no classes.
-        let is_wanted = matches!(self.calls.work_mut(key), Some(Work::Waiting(_)));
-        if is_wanted && !classifying.step(&self.pool) {
-            self.classifying.insert(key, classifying);
-            self.to_classify.push_back(key);
-            return;
+        let is_wanted = matches!(calls.work_mut(key), Some(Work::Waiting(_)));
+        if is_wanted && !classifying.step(pool) {
+            self.under_way.insert(key, classifying);
+            self.order.push_back(key);
+            return None;
         }
         let Classifying { delivery, behind, .. } = *classifying;
-        self.deliver(key, delivery, replies);
-        for delivery in behind {
-            self.delivered_now(key, delivery, replies);
-        }
+        Some((key, delivery, behind))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The documents of management as text, for those inside the process: the same that clients get over HTTP.
 
-use super::{metadata, repository, statistics};
+use super::management::{metadata, repository, statistics};
 use crate::memory::{Gather, Pool};
 use crate::model_config::json as config_json;
 use crate::repository::{IndexRow, ModelMap};

@@ -4,15 +4,19 @@
 //! What a shard knows is answered at once. What takes longer runs on another thread, and its [outcome](Outcome) comes
 //! back by mail.
 
+pub(super) mod health;
+mod logging;
+pub(super) mod metadata;
+pub(super) mod repository;
+mod shared_memory;
+pub(super) mod statistics;
+mod trace;
+
 use std::sync::Arc;
 
-use super::health::{Probe, ask_instances, probe_reply, ready_model};
-use super::metadata::{self, ModelFacts};
 use super::methods::Method;
-use super::repository::{Ask, not_ours};
 use super::routes::{Route, Target};
-use super::shared_memory::RegionOutcome;
-use super::{Facts, Post, error, logging, statistics, trace};
+use super::{Facts, Post, error};
 use crate::memory::{Gather, Pool, Slice};
 use crate::model_config::json as config_json;
 use crate::protocol::grpc::{self, Encoder};
@@ -22,6 +26,10 @@ use crate::repository::{IndexRow, Lifecycle, ModelMap, parse_version};
 use crate::request::Status;
 use crate::wire::health::HealthCheckRequest;
 use crate::wire::inference as wire;
+use health::{Probe, ask_instances, probe_reply, ready_model};
+use metadata::ModelFacts;
+use repository::{Ask, not_ours};
+use shared_memory::RegionOutcome;
 
 /// The protocol of a call, and so of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +58,7 @@ const FIELD_BYTES: usize = 160;
 
 /// Reads a message other than inference. What it becomes is charged while it is read: a few bytes of protobuf can make
 /// an entry of a list or map.
-pub(super) fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
     let pool = message.pool().filter(|_| message.len() > UNCHARGED_BYTES);
     let bytes = || message.len().saturating_add(grpc::count_fields(message).saturating_mul(FIELD_BYTES));
     let _held = pool.map(|pool| pool.hold(bytes())).transpose()?;
@@ -74,11 +82,11 @@ fn json(body: Gather) -> Response {
 
 /// The part of one shard's service that answers management.
 pub(super) struct Management {
-    pub(super) facts: Arc<Facts>,
+    facts: Arc<Facts>,
     pub(super) models: Arc<ModelMap>,
-    pub(super) lifecycle: Arc<Lifecycle>,
-    pub(super) pool: Pool,
-    pub(super) post: Post,
+    lifecycle: Arc<Lifecycle>,
+    pool: Pool,
+    post: Post,
     encoder: Encoder,
 }
 
@@ -286,7 +294,7 @@ impl Management {
         }
     }
 
-    pub(super) fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
+    fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
         let mut framed = Gather::new();
         self.encoder.message(message, &self.pool, &mut framed)?;
         Ok(framed)

@@ -6,10 +6,10 @@ use tracing::info;
 
 use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
-use super::health::{Probe, ask_instances};
 use super::http_infer::too_long;
 use super::http_service::method_number;
 use super::management::Protocol;
+use super::management::health::{Probe, ask_instances};
 use super::routes::Category;
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
 use super::{Facts, Mail, Post, error};

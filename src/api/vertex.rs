@@ -7,9 +7,9 @@ use regex::Regex;
 
 use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
-use super::health::{Probe, ask_instances};
 use super::http_service::method_number;
 use super::management::Protocol;
+use super::management::health::{Probe, ask_instances};
 use super::routes::{self, Category, RegionAction};
 use super::{Facts, Post, error};
 use crate::memory::Pool;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{EXTENSIONS, SERVER_VERSION};
+use super::super::{EXTENSIONS, SERVER_VERSION};
 use crate::memory::{Gather, Pool};
 use crate::protocol::json::{GatherSink, Writer};
 use crate::repository::{ModelMap, ServedModel};

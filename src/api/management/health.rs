@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::management::{Management, Outcome, Protocol};
-use super::{Facts, Mail, Post, ServerState, error};
+use super::super::{Facts, Mail, Post, ServerState, error};
+use super::{Management, Outcome, Protocol};
 use crate::memory::{Gather, Pool};
 use crate::protocol::http1::Response;
 use crate::protocol::service::CallKey;
@@ -79,7 +79,13 @@ pub(super) fn ready_model<'a>(
 }
 
 /// Asks instances, away from this shard, and has the call answered with what they say.
-pub(super) fn ask_instances(post: &Post, call: CallKey, protocol: Protocol, probe: Probe, checks: &[Arc<Checks>]) {
+pub(in crate::api) fn ask_instances(
+    post: &Post,
+    call: CallKey,
+    protocol: Protocol,
+    probe: Probe,
+    checks: &[Arc<Checks>],
+) {
     let post = Arc::clone(post);
     let tell = move |verdict| {
         let outcome = match verdict {

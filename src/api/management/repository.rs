@@ -12,9 +12,9 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
+use super::super::{Mail, error};
 use super::health::probe_reply;
-use super::management::{Management, Outcome, Protocol, decode};
-use super::{Mail, error};
+use super::{Management, Outcome, Protocol, decode};
 use crate::memory::{Exhausted, Gather, Pool, Slice};
 use crate::protocol::http1::Response;
 use crate::protocol::json::{Document, GatherSink, Writer};
@@ -242,7 +242,7 @@ impl Management {
     }
 
     /// Answers what a control thread did.
-    pub(super) fn done(
+    pub(in crate::api) fn done(
         &mut self,
         call: CallKey,
         protocol: Protocol,

@@ -1,7 +1,7 @@
 //! The trace extension: the settings of traces, for all models and for single ones (contract/http.md section 3,
 //! contract/grpc.md section 6).
 
-use super::error;
+use super::super::error;
 use crate::memory::{Gather, Pool, Slice};
 use crate::observe::trace::{Change, Field, Levels, Refused, Shown, Traces};
 use crate::protocol::http1::Response;

@@ -12,10 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use self::listing::Listing;
-use super::management::{Management, Outcome, Protocol};
+use super::super::routes::{MemoryKind, RegionAction};
+use super::super::{Mail, error};
 use super::repository::from_base64;
-use super::routes::{MemoryKind, RegionAction};
-use super::{Mail, error};
+use super::{Management, Outcome, Protocol};
 use crate::gpu::driver::IpcHandle;
 use crate::gpu::{Lent, OpenError};
 use crate::memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX, Unregistered};

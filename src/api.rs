@@ -59,6 +59,7 @@ use infer::grpc_reply;
 use infer::recurring::Recurring;
 use management::Management;
 use plan_cache::PlanCache;
+use reflection::Reflector;
 use sagemaker::SageMakerPort;
 use vertex::VertexPort;
 use watch::Watches;
@@ -204,6 +205,7 @@ pub struct Api {
     management: Management,
     sagemaker: SageMakerPort,
     vertex: VertexPort,
+    reflector: Reflector,
     metrics: Arc<Registry>,
     writer: grpc_reply::Writer,
     recurring: Recurring,
@@ -265,6 +267,7 @@ impl Api {
             pool: pool.clone(),
             post: Arc::clone(&post),
         };
+        let reflector = Reflector::new(pool.clone());
         let watches = Watches::new(Arc::clone(&facts.settings.traces));
         Api {
             facts,
@@ -274,6 +277,7 @@ impl Api {
             management,
             sagemaker,
             vertex,
+            reflector,
             metrics,
             writer: grpc_reply::Writer::new(plan_cache.is_on),
             recurring: Recurring::default(),
@@ -396,7 +400,7 @@ impl Service for Api {
         if let Some(send_window) = self.calls.send_window(stream) {
             return send_window.took(unsent);
         }
-        self.reflection_unsent(stream, unsent);
+        reflection::unsent(&mut self.calls, stream, unsent);
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {

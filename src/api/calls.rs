@@ -372,7 +372,7 @@ impl Api {
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
             Work::Copying(copying) => self.copy_on(key, copying, replies),
             Work::Checking(checking) => self.check_on(key, checking, replies),
-            Work::Reflection(reflection) => self.reflect(key, reflection, replies),
+            Work::Reflection(reflection) => self.reflector.go_on(&mut self.calls, key, reflection, replies),
             Work::UnpackingBody(packed) => self.unpack_body(key, packed, replies),
             Work::UnpackingCall(packed) => self.unpack_call(key, packed, replies),
             Work::Packing(answer) => self.pack(Some(key), answer, replies),

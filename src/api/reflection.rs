@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 
 use prost_reflect::{DescriptorPool, FileDescriptor, MessageDescriptor};
 
-use super::calls::Work;
-use super::{Api, error};
-use crate::memory::{Gather, Slice};
-use crate::protocol::grpc::{self, Code, Message, Mode};
+use super::calls::{Calls, Work};
+use super::error;
+use crate::memory::{Gather, Pool, Slice};
+use crate::protocol::grpc::{self, Code, Encoder, Message, Mode};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::request::Status;
 use crate::wire;
@@ -78,63 +78,74 @@ impl Reflection {
     }
 }
 
-impl Api {
-    pub(super) fn reflection_message(&mut self, token: Token, message: Message, replies: &mut Replies) {
-        let Some(reflection) = self.calls.reflection(token) else { return };
-        let problem = match message {
-            Message::Collected(_) if reflection.waiting.len() >= WAITING_MAX => {
-                let text = format!("more than {WAITING_MAX} requests of the stream wait for their answers");
-                GrpcStatus::new(Code::ResourceExhausted, text)
-            }
-            Message::Collected(message)
-                if reflection.waiting_bytes.saturating_add(message.len()) > WAITING_BYTES_MAX =>
-            {
-                let text = format!("more than {WAITING_BYTES_MAX} bytes of requests wait for their answers");
-                GrpcStatus::new(Code::ResourceExhausted, text)
-            }
-            Message::Collected(message) => {
-                reflection.waiting_bytes += message.len();
-                reflection.waiting.push_back(message);
-                return self.list_reflection(token);
-            }
-            Message::Compressed(..) | Message::Infer(_) => {
-                let text = "reflection does not take compressed messages";
-                error::grpc_status(Status::unsupported(text))
-            }
-        };
-        self.end_reflection(token, problem, replies);
-    }
-
-    pub(super) fn reflection_half_closed(&mut self, token: Token) {
-        if let Some(reflection) = self.calls.reflection(token) {
-            reflection.half_closed = true;
+/// A request of a stream is there.
+pub(super) fn message(calls: &mut Calls, token: Token, message: Message, replies: &mut Replies) {
+    let Some(reflection) = calls.reflection(token) else { return };
+    let problem = match message {
+        Message::Collected(_) if reflection.waiting.len() >= WAITING_MAX => {
+            let text = format!("more than {WAITING_MAX} requests of the stream wait for their answers");
+            GrpcStatus::new(Code::ResourceExhausted, text)
         }
-        self.list_reflection(token);
-    }
-
-    pub(super) fn reflection_unsent(&mut self, token: Token, unsent: usize) {
-        let Some(reflection) = self.calls.reflection(token) else { return };
-        reflection.taken = reflection.said.saturating_sub(unsent as u64);
-        self.list_reflection(token);
-    }
-
-    /// Has the stream looked at before the turn ends, if there is anything to do.
-    fn list_reflection(&mut self, token: Token) {
-        let Some(reflection) = self.calls.reflection(token) else { return };
-        let has_work = reflection.half_closed || !reflection.waiting.is_empty();
-        if has_work && !reflection.is_held_back() && !std::mem::replace(&mut reflection.is_listed, true) {
-            self.calls.come_back_to(token.0);
+        Message::Collected(message) if reflection.waiting_bytes.saturating_add(message.len()) > WAITING_BYTES_MAX => {
+            let text = format!("more than {WAITING_BYTES_MAX} bytes of requests wait for their answers");
+            GrpcStatus::new(Code::ResourceExhausted, text)
         }
-    }
-
-    fn end_reflection(&mut self, token: Token, status: GrpcStatus, replies: &mut Replies) {
-        if let Some(Work::Reflection(reflection)) = self.calls.end_work(token.0) {
-            replies.push(reflection.call, Reply::GrpcEnd(status));
+        Message::Collected(message) => {
+            reflection.waiting_bytes += message.len();
+            reflection.waiting.push_back(message);
+            return list(calls, token);
         }
+        Message::Compressed(..) | Message::Infer(_) => {
+            let text = "reflection does not take compressed messages";
+            error::grpc_status(Status::unsupported(text))
+        }
+    };
+    end_stream(calls, token, problem, replies);
+}
+
+/// No request follows.
+pub(super) fn half_closed(calls: &mut Calls, token: Token) {
+    if let Some(reflection) = calls.reflection(token) {
+        reflection.half_closed = true;
+    }
+    list(calls, token);
+}
+
+/// All but so many bytes of answers are out.
+pub(super) fn unsent(calls: &mut Calls, token: Token, unsent: usize) {
+    let Some(reflection) = calls.reflection(token) else { return };
+    reflection.taken = reflection.said.saturating_sub(unsent as u64);
+    list(calls, token);
+}
+
+/// Has the stream looked at before the turn ends, if there is anything to do.
+fn list(calls: &mut Calls, token: Token) {
+    let Some(reflection) = calls.reflection(token) else { return };
+    let has_work = reflection.half_closed || !reflection.waiting.is_empty();
+    if has_work && !reflection.is_held_back() && !std::mem::replace(&mut reflection.is_listed, true) {
+        calls.come_back_to(token.0);
+    }
+}
+
+fn end_stream(calls: &mut Calls, token: Token, status: GrpcStatus, replies: &mut Replies) {
+    if let Some(Work::Reflection(reflection)) = calls.end_work(token.0) {
+        replies.push(reflection.call, Reply::GrpcEnd(status));
+    }
+}
+
+/// The part of one shard's service that answers requests of such streams.
+pub(super) struct Reflector {
+    pool: Pool,
+    encoder: Encoder,
+}
+
+impl Reflector {
+    pub fn new(pool: Pool) -> Reflector {
+        Reflector { pool, encoder: Encoder::new() }
     }
 
     /// Answers the next requests.
-    pub(super) fn reflect(&mut self, key: u64, mut reflection: Box<Reflection>, replies: &mut Replies) {
+    pub fn go_on(&mut self, calls: &mut Calls, key: u64, mut reflection: Box<Reflection>, replies: &mut Replies) {
         let token = Token(key);
         reflection.is_listed = false;
         let mut end = None;
@@ -151,7 +162,7 @@ impl Api {
             let framed = match request {
                 Ok(request) => {
                     let mut framed = Gather::new();
-                    let framing = self.writer.encoder.message(&answer(request), &self.pool, &mut framed);
+                    let framing = self.encoder.message(&answer(request), &self.pool, &mut framed);
                     framing.map(|()| framed).map_err(Status::from)
                 }
                 Err(_) => Err(Status::internal("Unable to parse request")),
@@ -167,12 +178,12 @@ impl Api {
                 }
             }
         }
-        if let Some(place) = self.calls.work_mut(key) {
+        if let Some(place) = calls.work_mut(key) {
             *place = Work::Reflection(reflection);
         }
         match end {
-            Some(status) => self.end_reflection(token, status, replies),
-            None => self.list_reflection(token),
+            Some(status) => end_stream(calls, token, status, replies),
+            None => list(calls, token),
         }
     }
 }

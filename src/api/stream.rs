@@ -157,7 +157,7 @@ impl Api {
 
     pub(super) fn stream_message(&mut self, token: Token, plan: &GrpcPlan, message: Message, replies: &mut Replies) {
         if plan.method == reflection::METHOD {
-            return self.reflection_message(token, message, replies);
+            return reflection::message(&mut self.calls, token, message, replies);
         }
         let Some(stream) = self.calls.stream(token) else { return };
         if stream.is_full() {
@@ -389,7 +389,7 @@ impl Api {
     }
 
     pub(super) fn stream_half_closed(&mut self, token: Token, replies: &mut Replies) {
-        let Some(stream) = self.calls.stream(token) else { return self.reflection_half_closed(token) };
+        let Some(stream) = self.calls.stream(token) else { return reflection::half_closed(&mut self.calls, token) };
         stream.half_closed = true;
         if stream.flush(replies) {
             self.calls.end_work(token.0);

@@ -54,6 +54,7 @@ use crate::protocol::{grpc, http1, http2};
 use crate::repository::{Lifecycle, ModelMap, ServedModel, parse_version};
 use crate::request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
 use calls::Calls;
+use chunked_reply::ChunkedReplies;
 use classifying::Classifier;
 use infer::grpc_reply;
 use infer::recurring::Recurring;
@@ -206,7 +207,7 @@ pub struct Api {
     sagemaker: SageMakerPort,
     vertex: VertexPort,
     reflector: Reflector,
-    metrics: Arc<Registry>,
+    chunked_replies: ChunkedReplies,
     writer: grpc_reply::Writer,
     recurring: Recurring,
     /// Contents of small tensors.
@@ -268,6 +269,7 @@ impl Api {
             post: Arc::clone(&post),
         };
         let reflector = Reflector::new(pool.clone());
+        let chunked_replies = ChunkedReplies { pool: pool.clone(), metrics };
         let watches = Watches::new(Arc::clone(&facts.settings.traces));
         Api {
             facts,
@@ -278,7 +280,7 @@ impl Api {
             sagemaker,
             vertex,
             reflector,
-            metrics,
+            chunked_replies,
             writer: grpc_reply::Writer::new(plan_cache.is_on),
             recurring: Recurring::default(),
             portions: Portions::default(),
@@ -405,7 +407,7 @@ impl Service for Api {
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
         match self.calls.chunked(stream).is_some() {
-            true => self.told_waits(stream, replies),
+            true => ChunkedReplies::waits(&mut self.calls, stream, replies),
             false => self.stream_waits(stream, replies),
         }
     }

@@ -190,7 +190,7 @@ impl Api {
             watch.answered(response);
         }
         if waiting.chunked.is_some() {
-            return self.delivered_to_chunked(key, delivery, replies);
+            return self.chunked_replies.delivered(&mut self.calls, key, delivery, replies);
         }
         if let Peer::Stream(stream) = waiting.peer
             && waiting.model.spec.decoupled
@@ -365,7 +365,7 @@ impl Api {
         let Some(key) = self.calls.next_unfinished() else { return };
         let Some(place) = self.calls.work_mut(key) else { return };
         if matches!(place, Work::Waiting(_) | Work::ChunkedReply(_)) {
-            return self.tell_on(key, replies);
+            return self.chunked_replies.go_on(&mut self.calls, key, replies);
         }
         match std::mem::replace(place, Work::Reserved) {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),

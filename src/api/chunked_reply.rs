@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::calls::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE, Work};
+use super::calls::{Calls, LONG_STEPS_AT_ONCE, STEPS_AT_ONCE, Work};
 use super::generate::{load, reply};
 use super::infer::{AnswerForm, Manner, http_reply};
 use super::send_window::SendWindow;
-use super::{Api, error, events};
+use super::{error, events};
 use crate::memory::{Gather, Pool};
+use crate::observe::metrics::Registry;
 use crate::protocol::http1::ResponseHead;
 use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::ServedModel;
@@ -195,48 +196,54 @@ impl ChunkedReply {
     }
 }
 
-impl Api {
+/// The part of one shard's service that writes such answers.
+pub(super) struct ChunkedReplies {
+    pub pool: Pool,
+    /// Metrics of backends, some of which answers report.
+    pub metrics: Arc<Registry>,
+}
+
+impl ChunkedReplies {
     /// A second has passed in which the peer had not taken everything.
-    pub(super) fn told_waits(&mut self, token: Token, replies: &mut Replies) {
-        let Some(chunked) = self.calls.chunked(token) else { return };
+    pub fn waits(calls: &mut Calls, token: Token, replies: &mut Replies) {
+        let Some(chunked) = calls.chunked(token) else { return };
         let call = chunked.call;
         if chunked.send_window.is_stuck() {
             tracing::info!("a connection is closed: its client does not read the responses");
-            self.calls.cancel(token.0);
+            calls.cancel(token.0);
             replies.push(call, Reply::HttpAbort);
         }
     }
 
     /// A response to a request whose answer is told in parts, or its end.
-    pub(super) fn delivered_to_chunked(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
+    pub fn delivered(&self, calls: &mut Calls, key: u64, delivery: Delivery, replies: &mut Replies) {
         let last = delivery.last;
-        let Some(Work::Waiting(waiting)) = self.calls.work_mut(key) else { return };
+        let Some(Work::Waiting(waiting)) = calls.work_mut(key) else { return };
         let id = waiting.id();
         let Some(chunked) = &mut waiting.chunked else { return };
         chunked.take_in(delivery, id);
         if last {
-            self.end_told(key);
+            ChunkedReplies::end(calls, key);
         }
-        self.tell(key, replies);
+        self.tell(calls, key, replies);
     }
 
     /// The last response is there: what remains is to be written, under the same token.
-    fn end_told(&mut self, key: u64) {
-        let Some(place @ Work::Waiting(_)) = self.calls.work_mut(key) else { return };
+    fn end(calls: &mut Calls, key: u64) {
+        let Some(place @ Work::Waiting(_)) = calls.work_mut(key) else { return };
         let Work::Waiting(mut waiting) = std::mem::replace(place, Work::Reserved) else { return };
-        if let (Some(chunked), Some(place)) = (waiting.chunked.take(), self.calls.work_mut(key)) {
+        if let (Some(chunked), Some(place)) = (waiting.chunked.take(), calls.work_mut(key)) {
             *place = Work::ChunkedReply(chunked);
         }
-        self.calls.count_out(key, &waiting);
+        calls.count_out(key, &waiting);
     }
 
     /// Writes on; what does not fit into this turn is put off.
-    pub(super) fn tell(&mut self, key: u64, replies: &mut Replies) {
-        let pool = self.pool.clone();
+    fn tell(&self, calls: &mut Calls, key: u64, replies: &mut Replies) {
         let mut long_steps = 0;
         for _ in 0..STEPS_AT_ONCE {
-            let Some(chunked) = self.calls.chunked(Token(key)) else { return };
-            match chunked.step(&pool) {
+            let Some(chunked) = calls.chunked(Token(key)) else { return };
+            match chunked.step(&self.pool) {
                 Written::Nothing => break,
                 Written::Partly => {
                     long_steps += 1;
@@ -244,54 +251,60 @@ impl Api {
                         break;
                     }
                 }
-                Written::Response(status, json, credit) => self.say(key, status, json, credit, replies),
+                Written::Response(status, json, credit) => self.say(calls, key, status, json, credit, replies),
             }
         }
-        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
+        let Some(chunked) = calls.chunked(Token(key)) else { return };
         if !chunked.is_idle() {
             if !std::mem::replace(&mut chunked.is_put_off, true) {
-                self.calls.come_back_to(key);
+                calls.come_back_to(key);
             }
             return;
         }
         if chunked.over {
-            self.finish_chunked(key, replies);
+            self.finish(calls, key, replies);
         }
     }
 
     /// Goes on with an answer that was put off.
-    pub(super) fn tell_on(&mut self, key: u64, replies: &mut Replies) {
-        if let Some(chunked) = self.calls.chunked(Token(key)) {
+    pub fn go_on(&self, calls: &mut Calls, key: u64, replies: &mut Replies) {
+        if let Some(chunked) = calls.chunked(Token(key)) {
             chunked.is_put_off = false;
-            self.tell(key, replies);
+            self.tell(calls, key, replies);
         }
     }
 
     /// One response is written.
-    fn say(&mut self, key: u64, status: u16, json: Gather, credit: Option<Credit>, replies: &mut Replies) {
-        let pool = self.pool.clone();
-        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
+    fn say(
+        &self,
+        calls: &mut Calls,
+        key: u64,
+        status: u16,
+        json: Gather,
+        credit: Option<Credit>,
+        replies: &mut Replies,
+    ) {
+        let Some(chunked) = calls.chunked(Token(key)) else { return };
         if !chunked.tells_each() {
             chunked.first.get_or_insert((status, json));
             return;
         }
-        self.send_head(key, status, replies);
-        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
-        let event = events::framed(json, &pool);
+        self.send_head(calls, key, status, replies);
+        let Some(chunked) = calls.chunked(Token(key)) else { return };
+        let event = events::framed(json, &self.pool);
         chunked.send_window.say(event.len(), credit);
         replies.push(chunked.call, Reply::HttpChunk(event));
     }
 
     /// Everything is written.
-    fn finish_chunked(&mut self, key: u64, replies: &mut Replies) {
-        let pool = self.pool.clone();
-        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
+    fn finish(&self, calls: &mut Calls, key: u64, replies: &mut Replies) {
+        let Some(chunked) = calls.chunked(Token(key)) else { return };
         let (call, watch) = (chunked.call, Rc::make_mut(&mut chunked.form).watch.take());
         let part = (!chunked.tells_each()).then(|| {
-            let (status, json) = chunked.only_part(&pool);
-            (status, if chunked.is_events() { events::framed(json, &pool) } else { json })
+            let (status, json) = chunked.only_part(&self.pool);
+            (status, if chunked.is_events() { events::framed(json, &self.pool) } else { json })
         });
-        self.send_head(key, part.as_ref().map_or(200, |(status, _)| *status), replies);
+        self.send_head(calls, key, part.as_ref().map_or(200, |(status, _)| *status), replies);
         if let Some((_, part)) = part {
             replies.push(call, Reply::HttpChunk(part));
         }
@@ -299,12 +312,12 @@ impl Api {
             watch.leaves(call, replies);
         }
         replies.push(call, Reply::HttpEnd);
-        self.calls.end_work(key);
+        calls.end_work(key);
     }
 
     /// The head of the answer, if it is not out.
-    fn send_head(&mut self, key: u64, status: u16, replies: &mut Replies) {
-        let Some(chunked) = self.calls.chunked(Token(key)) else { return };
+    fn send_head(&self, calls: &mut Calls, key: u64, status: u16, replies: &mut Replies) {
+        let Some(chunked) = calls.chunked(Token(key)) else { return };
         if std::mem::replace(&mut chunked.head_sent, true) {
             return;
         }

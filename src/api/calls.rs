@@ -12,7 +12,7 @@ use super::delays::{Late, PutOff};
 use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{AnswerForm, Decode, Progress, http_reply};
-use super::packing::Answer;
+use super::packing::{Answer, pack};
 use super::watch::{grpc_ends, http_leaves, watch_by_parameter};
 use super::{Api, error};
 use crate::protocol::service::{CallKey, Replies, Reply, Token};
@@ -262,7 +262,13 @@ impl Api {
                 let status = grpc_ends(watch);
                 if let Some(packing) = form.packing {
                     watch.inspect(|watch| watch.leaves(call, replies));
-                    return self.pack(None, Box::new(Answer::grpc(call, message, packing, status)), replies);
+                    return pack(
+                        &mut self.calls,
+                        &self.pool,
+                        None,
+                        Box::new(Answer::grpc(call, message, packing, status)),
+                        replies,
+                    );
                 }
                 replies.push(call, Reply::GrpcMessage(message));
                 watch.inspect(|watch| watch.leaves(call, replies));
@@ -332,7 +338,13 @@ impl Api {
                     let mut reply = encoder.finish();
                     http_leaves(watch.as_ref(), call, &mut reply, replies);
                     if let Some(packing) = packing {
-                        return self.pack(key, Box::new(Answer::http(call, reply, packing)), replies);
+                        return pack(
+                            &mut self.calls,
+                            &self.pool,
+                            key,
+                            Box::new(Answer::http(call, reply, packing)),
+                            replies,
+                        );
                     }
                     reply
                 }
@@ -375,7 +387,7 @@ impl Api {
             Work::Reflection(reflection) => self.reflector.go_on(&mut self.calls, key, reflection, replies),
             Work::UnpackingBody(packed) => self.unpack_body(key, packed, replies),
             Work::UnpackingCall(packed) => self.unpack_call(key, packed, replies),
-            Work::Packing(answer) => self.pack(Some(key), answer, replies),
+            Work::Packing(answer) => pack(&mut self.calls, &self.pool, Some(key), answer, replies),
             stream @ Work::Stream(_) => {
                 *place = stream;
                 self.go_on_with_stream(Token(key), replies);

@@ -1,8 +1,7 @@
 //! Answers that are packed before they leave (contract/http.md section 5, "Accept-Encoding";
 //! contract/grpc.md section 7, "Compression").
 
-use super::Api;
-use super::calls::{LONG_STEPS_AT_ONCE, Work};
+use super::calls::{Calls, LONG_STEPS_AT_ONCE, Work};
 use crate::memory::{Gather, Pool};
 use crate::protocol::compression::{Format, Level, Outcome, Packer};
 use crate::protocol::grpc::{Encoding, MessagePacker};
@@ -107,25 +106,23 @@ impl Answer {
     }
 }
 
-impl Api {
-    /// Packs on; what does not fit into this turn is put off. `key`: the answer's work, if it has any yet.
-    pub(super) fn pack(&mut self, key: Option<u64>, mut answer: Box<Answer>, replies: &mut Replies) {
-        for _ in 0..LONG_STEPS_AT_ONCE {
-            if answer.step(&self.pool) {
-                key.and_then(|key| self.calls.end_work(key));
-                return answer.send(true, &self.pool, replies);
-            }
+/// Packs on; what does not fit into this turn is put off. `key`: the answer's work, if it has any yet.
+pub(super) fn pack(calls: &mut Calls, pool: &Pool, key: Option<u64>, mut answer: Box<Answer>, replies: &mut Replies) {
+    for _ in 0..LONG_STEPS_AT_ONCE {
+        if answer.step(pool) {
+            key.and_then(|key| calls.end_work(key));
+            return answer.send(true, pool, replies);
         }
-        let key = match key {
-            Some(key) => key,
-            None => match self.calls.new_work(Work::Reserved) {
-                Ok(token) => token.0,
-                // No place to go on: an answer that is not packed is an answer, too.
-                Err(_) => return answer.send(false, &self.pool, replies),
-            },
-        };
-        self.calls.put_off_work(key, Work::Packing(answer));
     }
+    let key = match key {
+        Some(key) => key,
+        None => match calls.new_work(Work::Reserved) {
+            Ok(token) => token.0,
+            // No place to go on: an answer that is not packed is an answer, too.
+            Err(_) => return answer.send(false, pool, replies),
+        },
+    };
+    calls.put_off_work(key, Work::Packing(answer));
 }
 
 #[cfg(test)]

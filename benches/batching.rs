@@ -7,12 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Exhausted};
+use nereid_model_config::{ModelSpec, normalize};
+use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker};
 use tritonserver::instance::{Next, Seat};
-use tritonserver::memory::{BlockMut, Exhausted};
-use tritonserver::model_config::{self, ModelSpec, normalize};
-use tritonserver::request::{
-    Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker, now_ns,
-};
 use tritonserver::scheduler::{Purpose, Scheduling, Services, create};
 
 /// Requests of one measurement, and measurements of a row.
@@ -82,7 +81,8 @@ fn measure(row: &Row) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
          input {{ name: \"INPUT0\" data_type: TYPE_INT32 dims: [ {} ] }} {}",
         row.dims, row.batching
     );
-    let mut config = model_config::from_dynamic(&model_config::parse("config.pbtxt", text.as_bytes())?.message)?;
+    let mut config =
+        nereid_model_config::from_dynamic(&nereid_model_config::parse("config.pbtxt", text.as_bytes())?.message)?;
     normalize::fill_defaults(&mut config);
     let spec = Arc::new(ModelSpec::new(config)?);
     let purpose = Purpose {
@@ -90,7 +90,7 @@ fn measure(row: &Row) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
         version: 1,
         statistics: Arc::default(),
         directory: Default::default(),
-        pool: tritonserver::memory::Pool::new(1 << 24),
+        pool: nereid_memory::Pool::new(1 << 24),
         strategy: None,
     };
     let Scheduling { scheduler, source } = create(&purpose, &Services::default())?;

@@ -8,10 +8,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tritonserver::memory::{BlockMut, Exhausted, Slice};
-use tritonserver::request::{
-    Completion, DataType, Delivery, InputTensor, OutputTensor, Request, Response, Shape, Sink, Text,
-};
+use nereid_memory::{BlockMut, Exhausted, Slice};
+use nereid_request::{Completion, DataType, Delivery, InputTensor, OutputTensor, Request, Response, Shape, Sink, Text};
 use tritonserver::scheduler::cache::{Entry, Form, Inserted, Key, Local, Secret};
 
 /// 16 FP32.

@@ -11,13 +11,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-use tritonserver::gpu::driver::{
+use nereid_gpu::driver::{
     Access, Argument, DeviceAddress, Driver, DriverError, EventHandle, EventOptions, Extent, GraphHandle, KernelHandle,
     Program, StreamHandle,
 };
-use tritonserver::gpu::simulated::{Simulated, Spec};
-use tritonserver::gpu::{Gpus, Settings};
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{Gpus, Settings};
+use rustix::time::{ClockId, clock_gettime};
 
 type Outcome<T> = Result<T, DriverError>;
 

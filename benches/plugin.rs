@@ -9,15 +9,16 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Instant;
 
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
+use nereid_model_config::ModelSpec;
+use nereid_observe::statistics::Execution;
+use nereid_request::{
+    Completion, DataType, Delivery, InputTensor, OutputTensor, Request, Response, Shape, Sink, Status, Text,
+};
+use nereid_wire::inference::ModelConfig;
 use tritonserver::backend::plugin::{PluginSettings, Plugins};
 use tritonserver::backend::{Instance, InstanceContext, ModelContext, Payload};
-use tritonserver::memory::{BlockMut, Exhausted, Pool, Slice};
-use tritonserver::model_config::ModelSpec;
-use tritonserver::observe::statistics::Execution;
-use tritonserver::request::{
-    Completion, DataType, Delivery, InputTensor, OutputTensor, Request, Response, Shape, Sink, Status, Text, now_ns,
-};
-use tritonserver::wire::inference::ModelConfig;
 
 /// Requests of one measurement, and measurements of a row.
 const REQUESTS: usize = 16_384;

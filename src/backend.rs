@@ -25,16 +25,17 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use crate::abi::handles::ModelHandle;
-use crate::gpu::{Gpu, Gpus};
-use crate::memory::Pool;
-use crate::model_config::ModelSpec;
-use crate::model_config::normalize::PreferredGroup;
-use crate::observe::metrics::Registry;
-use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
-use crate::queue::Spin;
-use crate::request::{Control, LoadUnderWay, Request, Response, Status, Submit, TimeSums, now_ns};
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
+use nereid_clock::now_ns;
+use nereid_gpu::{Gpu, Gpus};
+use nereid_memory::Pool;
+use nereid_model_config::ModelSpec;
+use nereid_model_config::normalize::PreferredGroup;
+use nereid_observe::metrics::Registry;
+use nereid_observe::statistics::{Execution, FailureReason, ModelStatistics};
+use nereid_queue::Spin;
+use nereid_request::{Control, LoadUnderWay, Request, Response, Status, Submit, TimeSums};
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 
 pub use host_policy::{HostPolicies, HostPolicy, check_key};
 

@@ -27,11 +27,12 @@ use self::confinement::Confinement;
 use self::groups::{Share, Wish};
 use self::worker::{Candidate, Task, Worker};
 use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
-use crate::model_config::ModelSpec;
-use crate::model_config::warmup::Sample;
-use crate::observe::log::verbose;
-use crate::request::{Status, Waker, now_ns};
-use crate::wire::inference::ModelRateLimiter;
+use nereid_clock::now_ns;
+use nereid_model_config::ModelSpec;
+use nereid_model_config::warmup::Sample;
+use nereid_observe::log::verbose;
+use nereid_request::{Status, Waker};
+use nereid_wire::inference::ModelRateLimiter;
 
 pub use self::borrow::{Borrowable, RunToCompletion};
 pub use self::confinement::{all_within, confined};
@@ -40,7 +41,7 @@ pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
 pub use self::stall::StallWatch;
 pub use crate::backend::Payload;
 pub use crate::backend::batching::BatchStrategy;
-pub use crate::queue::Spin;
+pub use nereid_queue::Spin;
 
 /// How often instances that go are looked at: soon at first, since most requests are short.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);

@@ -8,28 +8,17 @@
 //!    └────── net ◄─ protocol ◄─ api ◄──────────── mailbox of the shard ◄═══ queue ═══ Response, Response, … FINAL
 //! ```
 //!
-//! The modules below stand in the order in which a request passes them; `use` points that way only, and
-//! `tests/tidy.rs` holds the tree to it.
+//! A folder of `src/` with a `Cargo.toml` is a crate: `net` is `nereid_net`. Cargo holds the direction in which crates
+//! depend on each other, `tests/tidy.rs` that of the modules of this one, which are what a server adds to them.
 
 pub mod abi;
 pub mod api;
 pub mod backend;
 pub mod cli;
-pub mod gpu;
 pub mod instance;
-pub mod memory;
-pub mod model_config;
-pub mod net;
-pub mod observe;
-pub mod perf;
-pub mod protocol;
-pub mod queue;
 pub mod repository;
-pub mod request;
 pub mod scheduler;
 pub mod server;
-pub mod shard;
-pub mod wire;
 
 /// What unit tests share with the tests of the whole server.
 #[cfg(test)]

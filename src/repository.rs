@@ -21,12 +21,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::{Host, HostPolicies};
-use crate::gpu::Gpus;
 use crate::instance::Spin;
-use crate::memory::Pool;
-use crate::model_config::SupportedGpus;
-use crate::observe::metrics::{MetricsConfig, Registry};
-use crate::request::Status;
+use nereid_gpu::Gpus;
+use nereid_memory::Pool;
+use nereid_model_config::SupportedGpus;
+use nereid_observe::metrics::{MetricsConfig, Registry};
 use store::Store;
 
 pub use crate::instance::{Checks, Verdict, ask_all, wait_for_all};
@@ -94,24 +93,10 @@ pub struct Settings {
     pub agents: agents::Agents,
 }
 
-impl From<&Gpus> for SupportedGpus {
-    fn from(gpus: &Gpus) -> SupportedGpus {
-        match gpus.is_supported() {
-            true => SupportedGpus::Found { ids: gpus.ids(), capability_min: gpus.min_compute_capability() },
-            false => SupportedGpus::NoDriver,
-        }
-    }
-}
-
-impl From<crate::model_config::Error> for Status {
-    fn from(error: crate::model_config::Error) -> Status {
-        use crate::model_config::Error;
-        let message = error.to_string();
-        match error {
-            Error::Invalid { .. } => Status::invalid(message),
-            Error::NotFound { .. } => Status::not_found(message),
-            Error::Unsupported { .. } => Status::unsupported(message),
-            Error::Internal { .. } => Status::internal(message),
-        }
+/// What the models of this server may be checked against.
+fn supported_gpus(gpus: &Gpus) -> SupportedGpus {
+    match gpus.is_supported() {
+        true => SupportedGpus::Found { ids: gpus.ids(), capability_min: gpus.min_compute_capability() },
+        false => SupportedGpus::NoDriver,
     }
 }

@@ -21,11 +21,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::instance::{BatchStrategy, PayloadSource, RunToCompletion};
-use crate::memory::Pool;
-use crate::model_config::ModelSpec;
-use crate::observe::statistics::{FailureReason, ModelStatistics};
-use crate::request::{Request, Status, Ticket, WakeUp, now_ns};
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_clock::now_ns;
+use nereid_memory::Pool;
+use nereid_model_config::ModelSpec;
+use nereid_observe::statistics::{FailureReason, ModelStatistics};
+use nereid_request::{Request, Status, Ticket, WakeUp};
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 pub use cache::{Cache, Cached};
 pub use direct::Direct;
@@ -36,7 +37,7 @@ pub use rate_limiter::RateLimiter;
 pub use sequence::SequenceBatcher;
 use witnessed::Witnessed;
 
-pub use crate::model_config::validate::ResourceLimit;
+pub use nereid_model_config::validate::ResourceLimit;
 
 /// A request that was not accepted, and why. It goes back to its caller, unanswered and uncounted.
 #[derive(Debug)]

@@ -31,9 +31,9 @@ use tracing::{error, info, warn};
 
 use self::core::Core;
 use crate::abi::ledger;
-use crate::observe::log::Logger;
-use crate::request::Status;
 use control::RepositoryPoller;
+use nereid_observe::log::Logger;
+use nereid_request::Status;
 use options::{ModelControl, Options};
 
 /// Runs the server until a signal ends it.

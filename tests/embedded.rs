@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
+use nereid_observe::log;
 use support::repository::{Pair, Repository};
 use tritonserver::abi::server::log::{Wish, grant};
-use tritonserver::observe::log;
 use tritonserver::server::access::Access;
 use tritonserver::server::options::Options;
 

@@ -24,9 +24,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use prost::Message;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use support::grpc::{Grpc, SERVICE, code, frame, frame_bytes};
 use support::http::{Peer, infer_with_tail, request};
@@ -76,7 +76,7 @@ fn message(count: i64) -> ModelInferRequest {
             shape: vec![count],
             ..Default::default()
         }],
-        outputs: vec![tritonserver::wire::inference::model_infer_request::InferRequestedOutputTensor {
+        outputs: vec![nereid_wire::inference::model_infer_request::InferRequestedOutputTensor {
             name: "OUTPUT0".into(),
             ..Default::default()
         }],

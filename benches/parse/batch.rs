@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Exhausted, Pool};
+use nereid_model_config::{ModelSpec, normalize};
+use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker};
 use tritonserver::instance::{Next, PayloadSource, Seat};
-use tritonserver::memory::{BlockMut, Exhausted, Pool};
-use tritonserver::model_config::{self, ModelSpec, normalize};
-use tritonserver::request::{
-    Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker, now_ns,
-};
 use tritonserver::scheduler::{Purpose, Scheduler, Scheduling, Services, create};
 
 use super::operation::Operation;
@@ -40,8 +39,8 @@ struct Cut {
 
 /// Eight requests enqueued, and the batch of them cut; their making and their answers are not in it.
 pub fn cut() -> Box<dyn Operation> {
-    let parsed = model_config::parse("config.pbtxt", CONFIG.as_bytes()).expect("a good configuration");
-    let mut config = model_config::from_dynamic(&parsed.message).expect("a model's configuration");
+    let parsed = nereid_model_config::parse("config.pbtxt", CONFIG.as_bytes()).expect("a good configuration");
+    let mut config = nereid_model_config::from_dynamic(&parsed.message).expect("a model's configuration");
     normalize::fill_defaults(&mut config);
     let purpose = Purpose {
         spec: Arc::new(ModelSpec::new(config).expect("a model")),

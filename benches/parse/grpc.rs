@@ -1,7 +1,7 @@
 //! gRPC messages: what a call reads and what it writes.
 
-use tritonserver::memory::{Gather, Pool, Slice};
-use tritonserver::protocol::grpc::{
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::grpc::{
     Encoder, InferRequestParts, InferResponse, InputTensor, Limits, Message, MessageReader, Mode, OutputTensor,
 };
 

@@ -1,7 +1,7 @@
 //! HTTP/1.1, the server's side of one connection.
 
-use tritonserver::memory::{Gather, Pool, Slice};
-use tritonserver::protocol::http1::{
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::http1::{
     BodyPlan, Connection, ExchangeId, Handler, Head, Limits, RequestBody, RequestHead, Response, ResponseHead,
 };
 

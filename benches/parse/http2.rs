@@ -1,7 +1,7 @@
 //! HTTP/2, the server's side of a connection whose tables and windows are warm.
 
-use tritonserver::memory::{Gather, Pool, Slice};
-use tritonserver::protocol::http2::{Config, Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::http2::{Config, Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 
 use super::grpc;
 use super::operation::Operation;

@@ -1,7 +1,7 @@
 //! The JSON of inference over HTTP, as the API reads and writes it.
 
-use tritonserver::memory::{Gather, Pool, Slice};
-use tritonserver::protocol::json::{ArrayWriter, Builder, Element, GatherSink, NumbersReader, Value, Writer};
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::json::{ArrayWriter, Builder, Element, GatherSink, NumbersReader, Value, Writer};
 
 use super::operation::Operation;
 

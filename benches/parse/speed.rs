@@ -3,9 +3,9 @@
 //! The time is that of the thread, not of the clock on the wall, and the distribution over rounds is shown: neighbours
 //! that share caches make single rounds slow. What is written is what is read, in the steps of the API.
 
+use nereid_memory::{BlockMut, Gather, Pool, Slice};
+use nereid_protocol::json::{ArrayWriter, Builder, Element, GatherSink, Value};
 use rustix::time::{ClockId, clock_gettime};
-use tritonserver::memory::{BlockMut, Gather, Pool, Slice};
-use tritonserver::protocol::json::{ArrayWriter, Builder, Element, GatherSink, Value};
 
 const ELEMENTS: usize = 2_000_000;
 const ROUNDS: usize = 15;

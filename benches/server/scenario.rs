@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tritonserver::memory::Slice;
+use nereid_memory::Slice;
 
 use super::process::Server;
 use crate::side::answer::Check;

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use tritonserver::memory::{Pool, Slice};
-use tritonserver::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
+use nereid_memory::{Pool, Slice};
+use nereid_protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 
 use super::answer::{Answer, Check};
 use super::line::Peer;

@@ -10,10 +10,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Range;
 
+use nereid_memory::Slice;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
-use tritonserver::memory::Slice;
 
 use super::line::Peer;
 use super::load::Tally;

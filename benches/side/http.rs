@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use tritonserver::memory::Slice;
-use tritonserver::protocol::http1::{ResponseParser, ResponseSink};
+use nereid_memory::Slice;
+use nereid_protocol::http1::{ResponseParser, ResponseSink};
 
 use super::answer::{Answer, Check};
 use super::line::Peer;

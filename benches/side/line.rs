@@ -5,9 +5,9 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use nereid_memory::Slice;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
-use tritonserver::memory::Slice;
 
 use super::load::Tally;
 

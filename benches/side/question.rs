@@ -1,11 +1,11 @@
 //! One request in each of the protocols' forms, and what its answer must hold.
 
+use nereid_memory::Slice;
+use nereid_protocol::http1::{RequestBody, RequestHead};
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use prost::Message;
 use serde_json::{Value, json};
-use tritonserver::memory::Slice;
-use tritonserver::protocol::http1::{RequestBody, RequestHead};
-use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 use super::http::JSON_LENGTH;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tritonserver::memory::Slice;
+use nereid_memory::Slice;
 
 /// Stands where each request gets a number of its own; a request without it repeats.
 pub const UNREPEATED: &str = "unrepeated-000000000000";

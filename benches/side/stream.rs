@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use tritonserver::memory::{Pool, Slice};
-use tritonserver::protocol::grpc::PREFIX_BYTES;
-use tritonserver::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
+use nereid_memory::{Pool, Slice};
+use nereid_protocol::grpc::PREFIX_BYTES;
+use nereid_protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 
 use super::answer::Answer;
 use super::line::Peer;

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::grpc::Value as Parameter;
+use nereid_protocol::grpc::{Encoder, InferRequestParts, InputTensor, PREFIX_BYTES, RequestedOutput};
+use nereid_protocol::http1::{RequestBody, RequestHead};
+use nereid_wire::inference::{ModelInferResponse, ModelStreamInferResponse};
 use prost::Message;
 use serde_json::{Value, json};
-use tritonserver::memory::{Gather, Pool, Slice};
-use tritonserver::protocol::grpc::Value as Parameter;
-use tritonserver::protocol::grpc::{Encoder, InferRequestParts, InputTensor, PREFIX_BYTES, RequestedOutput};
-use tritonserver::protocol::http1::{RequestBody, RequestHead};
-use tritonserver::wire::inference::{ModelInferResponse, ModelStreamInferResponse};
 
 use super::http::JSON_LENGTH;
 use super::region::Region;

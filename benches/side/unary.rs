@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use tritonserver::memory::{Gather, Pool, Slice};
-use tritonserver::protocol::http2::{Config, Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::http2::{Config, Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 
 use super::answer::{Answer, Check};
 use super::line::Peer;

@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_void};
 
 use super::border::{deref, entry, null, put, text};
 use super::server::{Error, Message};
-use crate::model_config::json;
-use crate::request::Status;
+use nereid_model_config::json;
+use nereid_request::Status;
 
 pub use library::libraries;
 pub use model::{AgentHandle, AgentModelHandle};

@@ -22,13 +22,13 @@ use crate::abi::border::{deref, deref_mut, entry, lend, null, put};
 use crate::abi::casts::readable_request;
 use crate::abi::ledger;
 use crate::backend::{report_failure, tell_executed};
-use crate::model_config::json;
-use crate::model_config::normalize::{PreferredGroup, fill_defaults};
-use crate::observe::statistics::Execution;
-use crate::request::{Request, Status};
 use crate::server::access::Access;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_instance_group::Kind;
+use nereid_model_config::json;
+use nereid_model_config::normalize::{PreferredGroup, fill_defaults};
+use nereid_observe::statistics::Execution;
+use nereid_request::{Request, Status};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_instance_group::Kind;
 
 /// Version of the backend half of the interface: major, minor.
 pub const BACKEND_API_VERSION: (u32, u32) = (1, 19);

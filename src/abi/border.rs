@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::ledger;
 use super::server::Error;
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Runs the body of an exported function: errors and panics become `TRITONSERVER_Error`, success is NULL.
 pub(super) fn entry(body: impl FnOnce() -> Result<(), Status>) -> *mut Error {

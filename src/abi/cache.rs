@@ -8,7 +8,7 @@ mod library;
 
 use super::border::{deref, deref_mut, entry as body, put};
 use super::server::{BufferAttributes, Error};
-use crate::request::Status;
+use nereid_request::Status;
 
 use entry::INCOMPLETE;
 pub use entry::{AllocatorHandle, EntryHandle};

@@ -10,7 +10,7 @@ use super::border::deref;
 use super::handles::ResponseHandle;
 use super::server::requests::InferenceRequest;
 use super::server::responses::InferenceResponse;
-use crate::request::{Request, Status};
+use nereid_request::{Request, Status};
 
 const OF_APPLICATION: usize = 1;
 

@@ -8,7 +8,7 @@ use libloading::os::unix::Library as Handle;
 use super::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
 use crate::backend::plugin::{open_file, reason_of};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// One library. Never closed: its threads and destructors may outlive the last call.
 pub(super) struct Library {
@@ -95,6 +95,6 @@ mod tests {
     fn what_is_no_library_is_refused() {
         let error = Library::open(Path::new("/etc/passwd")).map(|_| ()).unwrap_err();
         assert!(error.message.starts_with("unable to load shared library: /etc/passwd: "), "{error}");
-        assert_eq!(error.code, crate::request::Code::NotFound);
+        assert_eq!(error.code, nereid_request::Code::NotFound);
     }
 }

@@ -12,12 +12,12 @@ use super::server::{BufferAttributes, Message};
 use crate::abi::backend::memory_manager::MemoryManager;
 use crate::abi::ledger;
 use crate::backend::{Attributes, InstanceContext, ModelContext};
-use crate::gpu::driver::DeviceAddress;
-use crate::gpu::{DeviceBuffer, DeviceTarget, Gpu, Gpus};
-use crate::memory::{Pool, Target};
-use crate::observe::statistics::Holder;
-use crate::request::{Call, MemoryType, OutputShapes, OutputTensor, Request, Response, ResponseFactory, Text};
-use crate::wire::inference::ModelConfig;
+use nereid_gpu::driver::DeviceAddress;
+use nereid_gpu::{DeviceBuffer, DeviceTarget, Gpu, Gpus};
+use nereid_memory::{Pool, Target};
+use nereid_observe::statistics::Holder;
+use nereid_request::{Call, MemoryType, OutputShapes, OutputTensor, Request, Response, ResponseFactory, Text};
+use nereid_wire::inference::ModelConfig;
 
 /// A pointer that a plug-in stores with one of our objects and gets back.
 #[derive(Debug, Default)]

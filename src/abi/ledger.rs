@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::plugin::guard::Work;
-use crate::request::Status;
 use book::{Book, Entry, Fault, Memory};
 use kinds::{Kind, kind_of};
+use nereid_request::Status;
 
 /// Turns the ledger on.
 pub const VARIABLE: &str = "NEREID_CHECK_HANDLES";

@@ -19,7 +19,7 @@ pub mod trace;
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-use crate::request::{Code, DataType, Status, Value};
+use nereid_request::{Code, DataType, Status, Value};
 
 pub use buffer_attributes::BufferAttributes;
 

@@ -3,11 +3,11 @@
 
 use super::error;
 use super::routes::Category;
-use crate::memory::Pool;
-use crate::protocol::grpc::Code;
-use crate::protocol::http1::{self, Response};
-use crate::protocol::http2::Headers;
-use crate::protocol::service::GrpcStatus;
+use nereid_memory::Pool;
+use nereid_protocol::grpc::Code;
+use nereid_protocol::http1::{self, Response};
+use nereid_protocol::http2::Headers;
+use nereid_protocol::service::GrpcStatus;
 
 /// Before the key of a `--grpc-restricted-protocol` in the metadata.
 const METADATA_PREFIX: &str = "triton-grpc-protocol-";

@@ -15,10 +15,10 @@ use super::infer::{AnswerForm, Decode, Progress, http_reply};
 use super::packing::{Answer, pack};
 use super::watch::{grpc_ends, http_leaves, watch_by_parameter};
 use super::{Api, error};
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Delivery, Home, Request, Response, Status};
 use crate::scheduler::{Accepted, Refused};
+use nereid_protocol::service::{CallKey, Replies, Reply, Token};
+use nereid_request::{Delivery, Home, Request, Response, Status};
 pub use under_way::{Calls, Peer, Timed, Waiting, Work};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.

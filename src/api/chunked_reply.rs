@@ -14,12 +14,12 @@ use super::generate::{load, reply};
 use super::infer::{AnswerForm, Manner, http_reply};
 use super::send_window::SendWindow;
 use super::{error, events};
-use crate::memory::{Gather, Pool};
-use crate::observe::metrics::Registry;
-use crate::protocol::http1::ResponseHead;
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Credit, Delivery, Response, Status, Text, Value};
+use nereid_memory::{Gather, Pool};
+use nereid_observe::metrics::Registry;
+use nereid_protocol::http1::ResponseHead;
+use nereid_protocol::service::{CallKey, Replies, Reply, Token};
+use nereid_request::{Credit, Delivery, Response, Status, Text, Value};
 
 /// Which responses are the last ones.
 const FINAL: &str = "triton_final_response";

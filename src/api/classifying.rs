@@ -6,8 +6,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::calls::{Calls, Waiting, Work};
 use super::infer::Classes;
-use crate::memory::Pool;
-use crate::request::{Delivery, Status};
+use nereid_memory::Pool;
+use nereid_request::{Delivery, Status};
 
 /// A response that takes longer than a turn may.
 struct Classifying {

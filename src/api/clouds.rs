@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::dialect::Dialect;
 use super::routes::Route;
-use crate::protocol::http1::Response;
+use nereid_protocol::http1::Response;
 
 /// What a call to such a port is passed on to. Err: the port's own answer.
 pub(super) type Passed<'p> = Result<PassedOn<'p>, Box<Response>>;

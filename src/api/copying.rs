@@ -12,10 +12,10 @@ use super::Api;
 use super::calls::{Peer, Work};
 use super::delays::PutOff;
 use super::preparing::Prepared;
-use crate::memory::{BlockMut, Pool, Slice};
-use crate::protocol::service::{Replies, Token};
-use crate::request::shared::COPIED_AT_ONCE;
-use crate::request::{DataType, InputTensor, Status};
+use nereid_memory::{BlockMut, Pool, Slice};
+use nereid_protocol::service::{Replies, Token};
+use nereid_request::shared::COPIED_AT_ONCE;
+use nereid_request::{DataType, InputTensor, Status};
 
 /// A request some of whose inputs are still to be copied.
 pub struct Copying {

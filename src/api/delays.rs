@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use super::calls::{Peer, Work};
 use super::infer::AnswerForm;
 use super::{Api, error};
-use crate::protocol::service::{Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Delivery, Request};
+use nereid_protocol::service::{Replies, Reply, Token};
+use nereid_request::{Delivery, Request};
 
 /// How late things are, in nanoseconds; 0 is not at all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,10 +6,10 @@
 
 use super::error;
 use super::http_infer::{NumberError, parse_int32, read_int32};
-use crate::memory::Gather;
-use crate::protocol::http1::{Head, Response};
-use crate::protocol::service::Port;
-use crate::request::Status;
+use nereid_memory::Gather;
+use nereid_protocol::http1::{Head, Response};
+use nereid_protocol::service::Port;
+use nereid_request::Status;
 
 /// Says how many leading bytes of an inference body are JSON.
 pub(super) const HEADER_LENGTH: &str = "Inference-Header-Content-Length";

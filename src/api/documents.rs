@@ -1,10 +1,10 @@
 //! The documents of management as text, for those inside the process: the same that clients get over HTTP.
 
 use super::management::{metadata, repository, statistics};
-use crate::memory::{Gather, Pool};
-use crate::model_config::json as config_json;
 use crate::repository::{IndexRow, ModelMap};
-use crate::request::Status;
+use nereid_memory::{Gather, Pool};
+use nereid_model_config::json as config_json;
+use nereid_request::Status;
 
 fn text(mut document: Gather) -> String {
     String::from_utf8_lossy(&document.to_vec()).into_owned()

@@ -1,12 +1,18 @@
 //! The one place where an error becomes a code of HTTP or gRPC (contract/http.md section 2,
 //! contract/grpc.md section 3).
 
-use crate::memory::{Gather, Pool};
-use crate::protocol::grpc;
-use crate::protocol::http1::{Response, ResponseHead};
-use crate::protocol::json::{GatherSink, Writer};
-use crate::protocol::service::GrpcStatus;
-use crate::request::{Code, Status};
+use nereid_memory::{Gather, Pool};
+use nereid_protocol::grpc;
+use nereid_protocol::grpc::TooLarge;
+use nereid_protocol::http1::{Response, ResponseHead};
+use nereid_protocol::json::{GatherSink, Writer};
+use nereid_protocol::service::GrpcStatus;
+use nereid_request::{Code, Status};
+
+/// The error of a call whose answer does not fit into a gRPC message.
+pub fn too_large(error: TooLarge) -> Status {
+    Status::invalid(error.to_string())
+}
 
 pub const JSON: Option<&str> = Some("application/json");
 

@@ -1,7 +1,7 @@
 //! Server-sent events: who asks for them, and how one is framed (docs/streaming.md; WHATWG HTML, section 9.2).
 
-use crate::memory::{Gather, Pool};
-use crate::protocol::http1;
+use nereid_memory::{Gather, Pool};
+use nereid_protocol::http1;
 
 /// The media type with which clients ask for events.
 const MEDIA_TYPE: &[u8] = b"text/event-stream";
@@ -61,8 +61,8 @@ pub fn framed(mut json: Gather, pool: &Pool) -> Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Slice;
-    use crate::protocol::http1::{BodyPlan, Connection, ExchangeId, Handler, Head, Limits};
+    use nereid_memory::Slice;
+    use nereid_protocol::http1::{BodyPlan, Connection, ExchangeId, Handler, Head, Limits};
 
     #[derive(Default)]
     struct Asked(Vec<bool>);

@@ -5,10 +5,10 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use regex::{Regex, RegexBuilder};
 
-use crate::protocol::http1;
-use crate::protocol::http2::Headers;
-use crate::protocol::service::Kept;
-use crate::request::{Request, Status, Text, Value};
+use nereid_protocol::http1;
+use nereid_protocol::http2::Headers;
+use nereid_protocol::service::Kept;
+use nereid_request::{Request, Status, Text, Value};
 
 /// Bytes that a compiled pattern may take, and that it may keep while it searches.
 const PATTERN_BYTES_MAX: usize = 1 << 20;

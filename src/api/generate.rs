@@ -11,11 +11,11 @@ use super::http_infer::too_long;
 use super::infer::{AnswerForm, Manner};
 use super::routes::Target;
 use super::{Api, error};
-use crate::memory::Slice;
-use crate::protocol::http1;
-use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
-use crate::request::Status;
 use load::LoadFormat;
+use nereid_memory::Slice;
+use nereid_protocol::http1;
+use nereid_protocol::service::{CallKey, Port, Replies, Reply, Token};
+use nereid_request::Status;
 use request::Reader;
 
 /// A request as it came.

@@ -11,11 +11,11 @@ use super::methods::{Method, method_of};
 use super::packing::Packing;
 use super::unpacking::PackedCall;
 use super::{Api, ServerState, error, reflection};
-use crate::protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
-use crate::protocol::http2::Headers;
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Request, Status};
+use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
+use nereid_protocol::http2::Headers;
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use nereid_request::{Request, Status};
 
 /// What gRPC answers for a method that the service does not have: no text.
 fn unimplemented() -> GrpcStatus {

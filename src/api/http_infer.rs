@@ -13,11 +13,11 @@ use super::routes::{Target, route};
 use super::unpacking::PackedBody;
 use super::watch::Watch;
 use super::{Api, error, events};
-use crate::memory::Slice;
-use crate::protocol::http1;
-use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::Status;
+use nereid_memory::Slice;
+use nereid_protocol::http1;
+use nereid_protocol::service::{CallKey, Port, Replies, Reply, Token};
+use nereid_request::Status;
 
 /// An inference request as it came.
 pub(super) struct InferCall<'a> {

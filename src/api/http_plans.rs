@@ -18,10 +18,10 @@ use super::dialect::{Dialect, HEADER_LENGTH};
 use super::http_service::log_request;
 use super::infer::draft::{Bounds, Draft};
 use super::packing::Packing;
-use crate::memory::Slice;
-use crate::protocol::http1;
-use crate::protocol::service::{CallKey, Port, Replies, Token};
 use crate::repository::ServedModel;
+use nereid_memory::Slice;
+use nereid_protocol::http1;
+use nereid_protocol::service::{CallKey, Port, Replies, Token};
 
 /// Plans of one shard; the oldest makes way.
 const PLANS_MAX: usize = 256;

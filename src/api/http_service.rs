@@ -7,10 +7,10 @@ use super::http_infer::InferCall;
 use super::routes::{Method, Route, Target, route};
 use super::vertex::redirect_path;
 use super::{Api, error};
-use crate::memory::Slice;
-use crate::observe::log::verbose;
-use crate::protocol::http1;
-use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
+use nereid_memory::Slice;
+use nereid_observe::log::verbose;
+use nereid_protocol::http1;
+use nereid_protocol::service::{CallKey, Port, Replies, Reply, Token};
 
 pub(super) fn method_of(method: http1::Method) -> Method {
     match method {

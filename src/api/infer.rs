@@ -23,9 +23,9 @@ use super::generate::load::LoadFormat;
 use super::infer::classification::Classifier;
 use super::packing::Packing;
 use super::watch::Watch;
-use crate::memory::{Exhausted, Pool, Slice};
 use crate::repository::ServedModel;
-use crate::request::{OutputTensor, Request, Response, SharedMemory, Status, Text};
+use nereid_memory::{Exhausted, Pool, Slice};
+use nereid_request::{OutputTensor, Request, Response, SharedMemory, Status, Text};
 
 /// A request on its way from its bytes, which is read in bounded steps.
 pub trait Decode {

@@ -17,17 +17,18 @@ use std::sync::Arc;
 use super::methods::Method;
 use super::routes::{Route, Target};
 use super::{Facts, Post, error};
-use crate::memory::{Gather, Pool, Slice};
-use crate::model_config::json as config_json;
-use crate::protocol::grpc::{self, Encoder};
-use crate::protocol::http1::Response;
-use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use crate::api::error::too_large;
 use crate::repository::{IndexRow, Lifecycle, ModelMap, parse_version};
-use crate::request::Status;
-use crate::wire::health::HealthCheckRequest;
-use crate::wire::inference as wire;
 use health::{Probe, ask_instances, probe_reply, ready_model};
 use metadata::ModelFacts;
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_model_config::json as config_json;
+use nereid_protocol::grpc::{self, Encoder};
+use nereid_protocol::http1::Response;
+use nereid_protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use nereid_request::Status;
+use nereid_wire::health::HealthCheckRequest;
+use nereid_wire::inference as wire;
 use repository::{Ask, not_ours};
 use shared_memory::RegionOutcome;
 
@@ -296,7 +297,7 @@ impl Management {
 
     fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
         let mut framed = Gather::new();
-        self.encoder.message(message, &self.pool, &mut framed)?;
+        self.encoder.message(message, &self.pool, &mut framed).map_err(too_large)?;
         Ok(framed)
     }
 }

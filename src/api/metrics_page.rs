@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::http_service::method_of;
 use super::routes::Method;
 use super::{Control, Mail, Post, RenderMetrics, error};
-use crate::memory::{Gather, Pool};
-use crate::observe::metrics::CONTENT_TYPE;
-use crate::protocol::http1::{self, Response};
-use crate::protocol::service::{CallKey, Replies, Reply};
+use nereid_memory::{Gather, Pool};
+use nereid_observe::metrics::CONTENT_TYPE;
+use nereid_protocol::http1::{self, Response};
+use nereid_protocol::service::{CallKey, Replies, Reply};
 
 /// Answers calls for the page.
 pub(super) struct MetricsPage {

@@ -2,11 +2,11 @@
 //! contract/grpc.md section 7, "Compression").
 
 use super::calls::{Calls, LONG_STEPS_AT_ONCE, Work};
-use crate::memory::{Gather, Pool};
-use crate::protocol::compression::{Format, Level, Outcome, Packer};
-use crate::protocol::grpc::{Encoding, MessagePacker};
-use crate::protocol::http1::{Response, ResponseHead};
-use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use nereid_memory::{Gather, Pool};
+use nereid_protocol::compression::{Format, Level, Outcome, Packer};
+use nereid_protocol::grpc::{Encoding, MessagePacker};
+use nereid_protocol::http1::{Response, ResponseHead};
+use nereid_protocol::service::{CallKey, GrpcStatus, Replies, Reply};
 
 /// How an answer is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::infer::AnswerForm;
-use crate::observe::log::verbose;
+use nereid_observe::log::verbose;
 
 /// See the [module](self).
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use super::calls::Peer;
 use super::delays::PutOff;
 use super::dialect::Dialect;
 use super::{Api, error};
-use crate::protocol::service::{Replies, Reply, Token};
-use crate::request::{Status, Text};
+use nereid_protocol::service::{Replies, Reply, Token};
+use nereid_request::{Status, Text};
 
 /// What is to be known of a request once it is handed in, or refused.
 pub(super) struct Prepared {

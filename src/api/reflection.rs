@@ -11,14 +11,14 @@ use prost_reflect::{DescriptorPool, FileDescriptor, MessageDescriptor};
 
 use super::calls::{Calls, Work};
 use super::error;
-use crate::memory::{Gather, Pool, Slice};
-use crate::protocol::grpc::{self, Code, Encoder, Message, Mode};
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
-use crate::request::Status;
-use crate::wire;
-use crate::wire::reflection::server_reflection_request::MessageRequest as Ask;
-use crate::wire::reflection::server_reflection_response::MessageResponse as Answer;
-use crate::wire::reflection::{
+use super::error::too_large;
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::grpc::{self, Code, Encoder, Message, Mode};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use nereid_request::Status;
+use nereid_wire::reflection::server_reflection_request::MessageRequest as Ask;
+use nereid_wire::reflection::server_reflection_response::MessageResponse as Answer;
+use nereid_wire::reflection::{
     ErrorResponse, ExtensionNumberResponse, FileDescriptorResponse, ListServiceResponse, ServerReflectionRequest,
     ServerReflectionResponse, ServiceResponse,
 };
@@ -163,7 +163,7 @@ impl Reflector {
                 Ok(request) => {
                     let mut framed = Gather::new();
                     let framing = self.encoder.message(&answer(request), &self.pool, &mut framed);
-                    framing.map(|()| framed).map_err(Status::from)
+                    framing.map(|()| framed).map_err(too_large)
                 }
                 Err(_) => Err(Status::internal("Unable to parse request")),
             };
@@ -201,7 +201,7 @@ struct Index {
 /// Made when the first client asks.
 fn index() -> &'static Index {
     static INDEX: OnceLock<Index> = OnceLock::new();
-    INDEX.get_or_init(|| Index::new(DescriptorPool::decode(wire::DESCRIPTORS).unwrap_or_default()))
+    INDEX.get_or_init(|| Index::new(DescriptorPool::decode(nereid_wire::DESCRIPTORS).unwrap_or_default()))
 }
 
 impl Index {

@@ -13,13 +13,13 @@ use super::management::health::{Probe, ask_instances};
 use super::routes::Category;
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
 use super::{Facts, Mail, Post, error};
-use crate::memory::{Gather, Pool, Slice};
-use crate::observe::log::verbose;
-use crate::protocol::http1::{Head, Method, Response};
-use crate::protocol::json::{GatherSink, Writer};
-use crate::protocol::service::CallKey;
 use crate::repository::{Lifecycle, ModelMap};
-use crate::request::Status;
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_observe::log::verbose;
+use nereid_protocol::http1::{Head, Method, Response};
+use nereid_protocol::json::{GatherSink, Writer};
+use nereid_protocol::service::CallKey;
+use nereid_request::Status;
 
 /// Names the model of a load, where it is not that of the hash; elsewhere it must agree with the path.
 const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";

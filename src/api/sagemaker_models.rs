@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, info};
 
-use crate::memory::Slice;
-use crate::protocol::json::Document;
 use crate::repository::Lifecycle;
-use crate::request::{Code, Status};
+use nereid_memory::Slice;
+use nereid_protocol::json::Document;
+use nereid_request::{Code, Status};
 
 /// How often it is looked whether a model that goes is gone, and how long at most (contract/http.md section 8).
 const POLL_EVERY: Duration = Duration::from_millis(500);

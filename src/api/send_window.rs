@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::request::Credit;
+use nereid_request::Credit;
 
 /// Seconds for which a peer may leave a model waiting that has sent it as much as it may.
 const BLOCKED_S_MAX: u32 = 10;
@@ -56,8 +56,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::memory::{BlockMut, Exhausted};
-    use crate::request::{Completion, Delivery, Request, Response, ResponseFactory, Sink, Text};
+    use nereid_memory::{BlockMut, Exhausted};
+    use nereid_request::{Completion, Delivery, Request, Response, ResponseFactory, Sink, Text};
 
     /// Keeps the credits of what is delivered.
     #[derive(Default)]

@@ -17,11 +17,11 @@ use super::packing::Packing;
 use super::send_window::SendWindow;
 use super::watch::Watch;
 use super::{Api, ServerState, error, reflection};
-use crate::memory::Gather;
-use crate::protocol::grpc::{Code, InferRequest, Message};
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Credit, Delivery, Request, Response, Status, Text};
+use nereid_memory::Gather;
+use nereid_protocol::grpc::{Code, InferRequest, Message};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use nereid_request::{Credit, Delivery, Request, Response, Status, Text};
 use packed::{Inbox, Outbox};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.

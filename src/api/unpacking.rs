@@ -5,11 +5,11 @@ use super::Api;
 use super::calls::{LONG_STEPS_AT_ONCE, Work};
 use super::error;
 use super::http_infer::Opening;
-use crate::memory::{Pool, Slice};
-use crate::protocol::compression::{Framing, InflateError, Joiner, Step, UnpackError, Unpacker};
-use crate::protocol::grpc::{MessageUnpacker, Unpacked};
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
-use crate::request::Status;
+use nereid_memory::{Pool, Slice};
+use nereid_protocol::compression::{Framing, InflateError, Joiner, Step, UnpackError, Unpacker};
+use nereid_protocol::grpc::{MessageUnpacker, Unpacked};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use nereid_request::Status;
 
 /// The body of an inference request, and what its head said.
 pub struct PackedBody {

@@ -12,12 +12,12 @@ use super::management::Protocol;
 use super::management::health::{Probe, ask_instances};
 use super::routes::{self, Category, RegionAction};
 use super::{Facts, Post, error};
-use crate::memory::Pool;
-use crate::observe::log::verbose;
-use crate::protocol::http1::{Head, Method, Response};
-use crate::protocol::service::CallKey;
 use crate::repository::ModelMap;
-use crate::request::Status;
+use nereid_memory::Pool;
+use nereid_observe::log::verbose;
+use nereid_protocol::http1::{Head, Method, Response};
+use nereid_protocol::service::CallKey;
+use nereid_request::Status;
 
 /// Names a route of the HTTP port, without its leading slash.
 const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";

@@ -4,20 +4,20 @@
 //! for that one question.
 
 use std::borrow::Cow;
-use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use tracing::warn;
 
 use super::timing::{self, Lap, Timing};
-use crate::gpu::DeviceSlice;
-use crate::memory::Slice;
-use crate::observe::trace::{Context, Kind, Tensor, Trace, Traces};
-use crate::protocol::http1;
-use crate::protocol::http2::Headers;
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Kept, Replies, Reply, Sent};
-use crate::request::{Mark, Observation, Observer, Request, Response, SeenAt, SeenTensor, Text, TraceFacts, now_ns};
+use nereid_clock::now_ns;
+use nereid_gpu::DeviceSlice;
+use nereid_memory::Slice;
+use nereid_observe::trace::{Context, Kind, Tensor, Trace, Traces};
+use nereid_protocol::http1;
+use nereid_protocol::http2::Headers;
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Kept, Replies, Reply, Sent};
+use nereid_request::{Mark, Observation, Observer, Request, Response, SeenAt, SeenTensor, Text, TraceFacts};
 
 /// Names of W3C Trace Context.
 const TRACEPARENT: &str = "traceparent";
@@ -408,29 +408,3 @@ impl Part {
 
 observes!(Watch, |this| this.timing.get().map(|timing| &**timing), accepted);
 observes!(Part, |this| this.timing.as_deref(), accepted);
-
-impl TraceFacts for Trace {
-    fn id(&self) -> u64 {
-        Trace::id(self)
-    }
-
-    fn parent_id(&self) -> u64 {
-        Trace::parent_id(self)
-    }
-
-    fn model_name(&self) -> &CStr {
-        Trace::model_name(self)
-    }
-
-    fn model_version(&self) -> i64 {
-        Trace::model_version(self)
-    }
-
-    fn request_id(&self) -> &CStr {
-        Trace::request_id(self)
-    }
-
-    fn context(&self) -> &CStr {
-        Trace::context(self)
-    }
-}

@@ -15,9 +15,9 @@ use self::device::DeviceInstance;
 use self::host::HostInstance;
 use self::model::AffineModel;
 use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext};
-use crate::model_config::normalize::PreferredGroup;
-use crate::request::Status;
-use crate::wire::inference::model_instance_group::Kind;
+use nereid_model_config::normalize::PreferredGroup;
+use nereid_request::Status;
+use nereid_wire::inference::model_instance_group::Kind;
 
 /// The backend; its models share nothing.
 #[derive(Debug, Default)]

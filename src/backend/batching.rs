@@ -1,7 +1,7 @@
 //! Custom batching: code of a model's owner that says which requests make a batch (contract/c_api.md section 5, "Batch
 //! strategy library").
 
-use crate::request::Request;
+use nereid_request::Request;
 
 /// Asked by the batcher while it forms a batch, by one thread at a time, and never on a shard.
 pub trait BatchStrategy: Send + Sync {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::request::Status;
+use nereid_request::Status;
 
 const NUMA_NODE: &str = "numa-node";
 const CPU_CORES: &str = "cpu-cores";

@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 
 use self::model::{Activities, IdentityModel, TensorPair};
 use super::{Attributes, Backend, Instance, InstanceContext, Mobility, Model, ModelContext, Payload};
-use crate::memory::Slice;
-use crate::observe::metrics::Counter;
-use crate::observe::statistics::Execution;
-use crate::request::{
-    DataType, OutputTensor, Parameter, Parameters, Request, Response, Shape, Status, Text, Value, element_count, now_ns,
+use nereid_clock::now_ns;
+use nereid_memory::Slice;
+use nereid_observe::metrics::Counter;
+use nereid_observe::statistics::Execution;
+use nereid_request::{
+    DataType, OutputTensor, Parameter, Parameters, Request, Response, Shape, Status, Text, Value, element_count,
 };
 
 /// The backend; its models share nothing.

@@ -40,9 +40,9 @@ pub use library::{Inspected, LibraryError, Missing, inspect, locate};
 use self::model::OnnxModel;
 use self::settings::{BackendSettings, SessionSettings};
 use super::{Attributes, Backend, Model, ModelContext};
-use crate::model_config::normalize::PreferredGroup;
-use crate::request::Status;
-use crate::wire::inference::model_instance_group::Kind;
+use nereid_model_config::normalize::PreferredGroup;
+use nereid_request::Status;
+use nereid_wire::inference::model_instance_group::Kind;
 
 /// The backend. Nothing is opened before a model asks for it.
 #[derive(Debug, Default)]

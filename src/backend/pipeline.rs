@@ -10,9 +10,10 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{InstanceContext, Payload};
-use crate::gpu::{DriverError, Flight};
-use crate::observe::statistics::Execution;
-use crate::request::{Request, Status, now_ns};
+use nereid_clock::now_ns;
+use nereid_gpu::{DriverError, Flight};
+use nereid_observe::statistics::Execution;
+use nereid_request::{Request, Status};
 
 /// Batches under way: one comes in, one computes, one goes out.
 pub const UNDER_WAY_MAX: usize = 3;

@@ -20,11 +20,11 @@ use std::sync::{Arc, PoisonError};
 use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, Readiness, fail};
 use crate::abi::handles::{InstanceHandle, ModelHandle};
 use crate::abi::ledger;
-use crate::model_config::ModelSpec;
-use crate::observe::statistics::Holder;
-use crate::request::{OutputShape, OutputShapes, Request, Shape, Status, Text};
-use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
+use nereid_model_config::ModelSpec;
+use nereid_observe::statistics::Holder;
+use nereid_request::{OutputShape, OutputShapes, Request, Shape, Status, Text};
+use nereid_wire::inference::ModelConfig;
 use readiness::Gate;
 
 pub(crate) use library::{executing_model, note_release, open_file, reason_of};

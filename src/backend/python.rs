@@ -61,9 +61,9 @@ use self::layout::Layout;
 use self::model::PythonModel;
 use self::settings::Settings;
 use super::{Attributes, Backend, Model, ModelContext};
-use crate::model_config::normalize::PreferredGroup;
-use crate::request::Status;
-use crate::wire::inference::model_instance_group::Kind;
+use nereid_model_config::normalize::PreferredGroup;
+use nereid_request::Status;
+use nereid_wire::inference::model_instance_group::Kind;
 
 /// By which configurations, and the settings of all models in Python, call it.
 pub const NAME: &str = "python";

@@ -14,7 +14,7 @@ use super::onnxruntime::OnnxRuntimeBackend;
 use super::python::{self, PythonBackend};
 use super::repeat::RepeatBackend;
 use super::square::SquareBackend;
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Names of the built-in backends, sorted.
 pub const NATIVE_NAMES: [&str; 6] = ["affine", "identity", "onnxruntime", python::NAME, "repeat", "square"];
@@ -100,8 +100,8 @@ pub fn backend_of_platform(platform: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model_config::normalize::PreferredGroup;
-    use crate::wire::inference::model_instance_group::Kind;
+    use nereid_model_config::normalize::PreferredGroup;
+    use nereid_wire::inference::model_instance_group::Kind;
 
     #[test]
     fn every_name_leads_to_a_backend_of_that_name() {

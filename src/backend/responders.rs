@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Threads of one instance at a time: each holds a request open and may sleep for as long as its client says.
 const MAX: usize = 1024;

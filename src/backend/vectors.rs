@@ -3,11 +3,11 @@
 
 use smallvec::smallvec;
 
-use crate::memory::{Slice, Target};
-use crate::request::{
+use nereid_memory::{Slice, Target};
+use nereid_request::{
     DataType, InputTensor, OutputTensor, Request, ResponseFactory, Shape, Status, Text, format_shape,
 };
-use crate::wire::inference::ModelInput;
+use nereid_wire::inference::ModelInput;
 
 /// One tensor of a configuration, input or output.
 pub struct Declared<'a> {

@@ -14,12 +14,12 @@ use std::process::ExitCode;
 use super::Arguments;
 use super::getopt::{Item, Items};
 use super::options::{OptionsError, ServeOptions};
-use crate::gpu::Gpus;
 use crate::repository::inspect::ensembles::{Candidate, misfits};
 use crate::repository::inspect::{Inspection, Inspector};
 use crate::repository::store::{self, Store};
 use crate::server::options::WILDCARD;
-use crate::shard::placement::{Cores, Placement};
+use nereid_gpu::Gpus;
+use nereid_shard::placement::{Cores, Placement};
 use report::{Instances, ModelReport, Report};
 
 const USAGE: &str = "\

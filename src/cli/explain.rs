@@ -9,9 +9,9 @@ use super::Arguments;
 use super::check::report::{backend, numbers};
 use super::check::{place, print, split, worker_cpu_count};
 use crate::backend::onnxruntime::{Surroundings, locate};
-use crate::gpu::Gpus;
-use crate::model_config::provenance::{self, Field, Source};
 use crate::repository::inspect::{BackendPlace, Inspection, Inspector};
+use nereid_gpu::Gpus;
+use nereid_model_config::provenance::{self, Field, Source};
 
 const USAGE: &str = "\
 Usage: nereid explain <model directory> [--override=<file>] [options of serve]

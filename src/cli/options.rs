@@ -12,7 +12,7 @@ use super::given::{ControlMode, Given};
 use super::values::{Value, ValueError};
 
 use crate::backend::check_key;
-use crate::request::Status;
+use nereid_request::Status;
 
 pub use super::given::WithoutEffect;
 pub use crate::server::options::{

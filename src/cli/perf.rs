@@ -1,6 +1,6 @@
 //! `nereid perf`: loads a server, and tells what came of it, with perf_analyzer's flags.
 //!
-//! Here is what the user sees; requests are made and sent by [`crate::perf`].
+//! Here is what the user sees; requests are made and sent by [`nereid_perf`].
 
 mod address;
 mod flags;
@@ -19,10 +19,10 @@ use std::time::SystemTime;
 
 use super::Arguments;
 use super::check::print;
-use crate::perf::report::{Machine, Report, csv, html, json, profile, text};
-use crate::perf::{self, Measurement, PerfError};
 use given::{Asked, Given};
 use mistake::Mistake;
+use nereid_perf::report::{Machine, Report, csv, html, json, profile, text};
+use nereid_perf::{Measurement, PerfError};
 use plan::PlanError;
 use screen::Screen;
 
@@ -75,7 +75,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     look_at_reports(&given)?;
     let target = given.target()?;
-    let model_info = perf::inspect(&target, &given.model, &given.version, &given.headers)?;
+    let model_info = nereid_perf::inspect(&target, &given.model, &given.version, &given.headers)?;
     let machine = Machine::here();
     let plan = given.plan(target, &model_info, machine.cores)?;
     let frame = Report {
@@ -89,7 +89,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     print(&text::settings(&frame));
     let mut screen = Screen::new(frame, given.verbose);
-    let outcome = perf::run(&plan, &mut screen);
+    let outcome = nereid_perf::run(&plan, &mut screen);
     screen.finish();
     let (points, error) = match outcome {
         Ok(points) => (points, None),

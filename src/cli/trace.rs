@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use super::options::OptionsError;
 use super::values::{Value, ValueError};
-use crate::observe::trace::{Levels, Mode, SpanProcessor, TraceOptions};
+use nereid_observe::trace::{Levels, Mode, SpanProcessor, TraceOptions};
 
 /// What the flags said, in their order.
 #[derive(Debug, Default)]

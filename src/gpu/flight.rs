@@ -18,7 +18,7 @@ use super::kernel::Kernel;
 use super::pinned::{PinnedBuffer, PinnedPool};
 use super::regions::DeviceTarget;
 use super::stream::{Event, Stream};
-use crate::memory::{BlockMut, Slice};
+use nereid_memory::{BlockMut, Slice};
 
 /// Bytes of pinned memory that are worth a copy of their own.
 const OWN_COPY_BYTES_MIN: usize = 64 * 1024;

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use super::buffer::DeviceSlice;
 use super::device::Gpu;
 use super::driver::{self, DeviceAddress, DriverError, IpcHandle};
-use crate::memory::regions::Clerk;
+use nereid_memory::regions::Clerk;
 
 /// What another process needs to see a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]

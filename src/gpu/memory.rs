@@ -196,7 +196,7 @@ fn rounded(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::simulated::{Simulated, Spec};
+    use crate::simulated::{Simulated, Spec};
 
     const POOL: usize = 1 << 20;
 

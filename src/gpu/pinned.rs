@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::arena::Arena;
 use super::driver::Driver;
-use crate::memory::{Slice, Source};
+use nereid_memory::{Slice, Source};
 
 /// The pool. Clones are the same; the default one is always empty.
 #[derive(Clone, Default)]

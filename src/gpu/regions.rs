@@ -1,6 +1,6 @@
 //! CUDA memory that clients have registered: allocations of other processes, opened by their handles.
 //!
-//! Regions of both kinds live by the same rules (see [`crate::memory::regions`]): while a request uses one it stays
+//! Regions of both kinds live by the same rules (see [`nereid_memory::regions`]): while a request uses one it stays
 //! listed, and it is closed when nothing points into it any more. Closing may wait for a device, so that it is left to
 //! the thread that maps and unmaps regions of the host.
 
@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::buffer::DeviceSlice;
 use super::device::{Gpu, Gpus};
 use super::driver::{DeviceAddress, IpcHandle};
-use crate::memory::WindowError;
-use crate::memory::regions::{Clerk, REGIONS_MAX, TEXT_BYTES_MAX, Unregistered, Uses, range_in};
+use nereid_memory::WindowError;
+use nereid_memory::regions::{Clerk, REGIONS_MAX, TEXT_BYTES_MAX, Unregistered, Uses, range_in};
 
 /// One registration.
 pub struct DeviceRegion {
@@ -153,7 +153,7 @@ impl DeviceTarget {
     }
 
     /// A place that somebody else keeps, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn of_slice(slice: &DeviceSlice) -> DeviceTarget {
         let (gpu, at, len) = (slice.gpu().clone(), slice.address(), slice.len());
         DeviceTarget { gpu, at, len, owner: Arc::new(slice.clone()) }

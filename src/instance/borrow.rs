@@ -14,7 +14,8 @@ use super::device_inputs::land;
 use super::stall::Pulse;
 use super::worker::{check_alive, execute};
 use crate::backend::{Instance, InstanceContext, Mobility, Payload, fail};
-use crate::request::{Status, now_ns};
+use nereid_clock::now_ns;
+use nereid_request::Status;
 
 /// Which instances shards may borrow: `--run-to-completion`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

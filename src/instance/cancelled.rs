@@ -5,9 +5,10 @@
 //! called it back before it was handed in.
 
 use crate::backend::{InstanceContext, Payload};
-use crate::observe::statistics::FailureReason;
-use crate::request::{Request, Status, now_ns};
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_clock::now_ns;
+use nereid_observe::statistics::FailureReason;
+use nereid_request::{Request, Status};
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// Answers and counts the cancelled requests of `payload`, and leaves the others in it; true if there were any. Not
 /// for models with sequences: there a row of the batch belongs to a sequence, and its batcher ends the sequences of

@@ -6,8 +6,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing::warn;
 
 use crate::backend::{HostPolicies, HostPolicy};
-use crate::memory::numa;
-use crate::request::Status;
+use nereid_memory::numa;
+use nereid_request::Status;
 
 const SYSFS: &str = "/sys";
 

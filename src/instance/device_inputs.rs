@@ -7,12 +7,12 @@
 use smallvec::smallvec;
 
 use crate::backend::{InstanceContext, Payload};
-use crate::gpu::{DeviceSlice, DriverError, PinnedPool};
-use crate::memory::Slice;
-use crate::request::validate::check_contents;
-use crate::request::{DataType, InputTensor, Request, Status};
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_sequence_batching::StrategyChoice;
+use nereid_gpu::{DeviceSlice, DriverError, PinnedPool};
+use nereid_memory::Slice;
+use nereid_request::validate::check_contents;
+use nereid_request::{DataType, InputTensor, Request, Status};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_sequence_batching::StrategyChoice;
 
 /// What is to be done with an input.
 enum Step {

@@ -1,12 +1,12 @@
 //! Which instances a configuration asks for, which of them may stay when it changes, and on which threads they live.
 
 use crate::backend::{ExecutionPolicy, ModelContext};
-use crate::gpu::Gpu;
-use crate::model_config::{InstanceKind, ModelSpec};
-use crate::request::Status;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::{ModelInstanceGroup, ModelRateLimiter};
+use nereid_gpu::Gpu;
+use nereid_model_config::{InstanceKind, ModelSpec};
+use nereid_request::Status;
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::{ModelInstanceGroup, ModelRateLimiter};
 
 /// What the kernel keeps of a thread's name.
 const THREAD_NAME_BYTES_MAX: usize = 15;
@@ -79,7 +79,7 @@ impl Share {
 
 /// Every instance of a resolved configuration, in its order.
 pub(super) fn wishes(spec: &ModelSpec) -> Vec<Wish> {
-    let wish = |instance: &crate::model_config::Instance| {
+    let wish = |instance: &nereid_model_config::Instance| {
         let group = spec.config.instance_group.get(instance.group).cloned().unwrap_or_default();
         let group = ModelInstanceGroup { name: String::new(), count: 0, ..group };
         let device = match instance.kind {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::Duration;
 
-use crate::queue::{AdaptiveSpin, Spin, WakeFlag};
-use crate::request::{Waker, now_ns};
+use nereid_clock::now_ns;
+use nereid_queue::{AdaptiveSpin, Spin, WakeFlag};
+use nereid_request::Waker;
 
 /// A worker's waiting, and what it has learnt of it.
 #[derive(Debug)]

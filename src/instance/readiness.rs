@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::info;
 
 use crate::backend::Readiness;
-use crate::gpu::Gpu;
-use crate::observe::log::verbose;
-use crate::request::Status;
+use nereid_gpu::Gpu;
+use nereid_observe::log::verbose;
+use nereid_request::Status;
 
 /// Who waits for one model version at the same time.
 const WAITING_MAX: usize = 1024;

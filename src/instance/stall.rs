@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 
 use super::readiness::Checks;
 use crate::backend::{ModelContext, Readiness};
-use crate::observe::metrics::Counter;
+use nereid_observe::metrics::Counter;
 
 /// How often counts are compared, within what the limit asks for.
 const TICK_MIN: Duration = Duration::from_millis(10);

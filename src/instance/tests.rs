@@ -8,12 +8,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::backend::{HostPolicy, Instance};
-use crate::gpu::Gpus;
-use crate::memory::{BlockMut, Exhausted, Pool};
-use crate::request::{Completion, Delivery, Request, Response, Sink};
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
+use nereid_gpu::Gpus;
+use nereid_memory::{BlockMut, Exhausted, Pool};
+use nereid_request::{Completion, Delivery, Request, Response, Sink};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 
 mod devices;
 mod stalls;
@@ -291,7 +291,7 @@ fn with_a_cancelled_one(plan_of: impl FnOnce(&mut ModelConfig), cancelled: &[usi
     let told = told.into_iter().map(|told| match told.recv().unwrap() {
         Ok(()) => true,
         Err(status) => {
-            assert_eq!((status.code, &*status.message), (crate::request::Code::Cancelled, ""));
+            assert_eq!((status.code, &*status.message), (nereid_request::Code::Cancelled, ""));
             false
         }
     });

@@ -12,12 +12,13 @@ use tracing::{debug, warn};
 
 use super::worker::execute;
 use crate::backend::{Instance, InstanceContext, Payload, fail};
-use crate::memory::{BlockMut, Exhausted, Pool, Slice};
-use crate::model_config::datatype;
-use crate::model_config::warmup::{Sample, SampleInput};
-use crate::observe::log::verbose;
-use crate::request::validate::{add_input, validate};
-use crate::request::{Completion, DataType, Delivery, InputTensor, Origin, Request, Shape, Sink, Status, Text, now_ns};
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
+use nereid_model_config::datatype;
+use nereid_model_config::warmup::{Sample, SampleInput};
+use nereid_observe::log::verbose;
+use nereid_request::validate::{add_input, validate};
+use nereid_request::{Completion, DataType, Delivery, InputTensor, Origin, Request, Shape, Sink, Status, Text};
 
 /// How often a missing answer is complained about.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -19,11 +19,12 @@ use super::stall::Watched;
 use super::warmup;
 use super::{Borrowable, Parker, PayloadSource, RunToCompletion, Seat, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness, StateLoss};
-use crate::gpu::Gpu;
-use crate::model_config::warmup::Sample;
-use crate::observe::log::verbose;
-use crate::queue::Spin;
-use crate::request::{Status, now_ns};
+use nereid_clock::now_ns;
+use nereid_gpu::Gpu;
+use nereid_model_config::warmup::Sample;
+use nereid_observe::log::verbose;
+use nereid_queue::Spin;
+use nereid_request::Status;
 
 /// What a thread is started for.
 pub(super) struct Task {

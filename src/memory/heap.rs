@@ -51,7 +51,7 @@ impl std::fmt::Debug for Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::ALIGNMENT;
+    use crate::ALIGNMENT;
 
     #[test]
     fn what_is_allocated_is_freed_once_and_counted_by_the_pool() {

@@ -39,7 +39,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::memory::Slice;
+    use crate::Slice;
 
     #[test]
     fn the_owner_is_told_once_when_the_last_holder_is_gone() {

@@ -408,7 +408,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::memory::ALIGNMENT;
+    use crate::ALIGNMENT;
 
     #[test]
     fn blocks_are_aligned_reused_and_bounded() {

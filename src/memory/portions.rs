@@ -41,7 +41,7 @@ impl Portions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::ALIGNMENT;
+    use crate::ALIGNMENT;
 
     #[test]
     fn copies_are_apart_aligned_and_share_a_block() {

@@ -59,7 +59,7 @@ impl Slice {
     }
 
     /// What a runtime's output is to its readers, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn foreign_vec(bytes: &Arc<Vec<u8>>) -> Slice {
         // SAFETY: the slice holds the vector, and a shared vector is written by nobody.
         unsafe { Slice::foreign(bytes.as_ptr(), bytes.len(), Arc::clone(bytes) as Arc<_>) }
@@ -182,7 +182,7 @@ impl PartialEq<[u8]> for Slice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::BlockMut;
+    use crate::BlockMut;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]

@@ -84,7 +84,7 @@ mod tests {
     use std::ffi::CStr;
 
     use super::*;
-    use crate::memory::Pool;
+    use crate::Pool;
 
     /// A mapping of its own that `/proc/self/maps` shows by name.
     fn mapped(name: &CStr, len: usize) -> NonNull<u8> {

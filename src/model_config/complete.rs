@@ -4,8 +4,8 @@
 //! Pure functions of the configuration and of [`Learned`], so that they can be tested without a runtime.
 
 use super::Error;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::{DataType, ModelConfig, ModelInput, ModelOutput, ModelTensorReshape};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::{DataType, ModelConfig, ModelInput, ModelOutput, ModelTensorReshape};
 
 mod checks;
 

@@ -1,6 +1,6 @@
 //! The names and sizes of tensor data types: those of a configuration (`TYPE_FP32`) and of the protocol (`FP32`).
 
-use crate::wire::inference::DataType;
+use nereid_wire::inference::DataType;
 
 /// All types that a tensor can have, with their protocol names and sizes of one element in bytes.
 const TYPES: [(DataType, &str, Option<usize>); 14] = [

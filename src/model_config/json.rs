@@ -6,7 +6,7 @@
 use thiserror::Error as ThisError;
 
 use super::{Error, from_dynamic, to_dynamic};
-use crate::wire::inference::ModelConfig;
+use nereid_wire::inference::ModelConfig;
 
 mod lenient;
 mod read;

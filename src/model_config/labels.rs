@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Component, Path};
 
 use super::Error;
-use crate::wire::inference::ModelOutput;
+use nereid_wire::inference::ModelOutput;
 
 /// Longest label file in bytes.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;

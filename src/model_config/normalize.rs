@@ -5,11 +5,11 @@
 
 use super::Error;
 use super::layout::Layout;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_optimization_policy::PinnedMemoryBuffer;
-use crate::wire::inference::model_sequence_batching::StrategyChoice;
-use crate::wire::inference::model_version_policy::{Latest, PolicyChoice};
-use crate::wire::inference::{ModelConfig, ModelVersionPolicy};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_optimization_policy::PinnedMemoryBuffer;
+use nereid_wire::inference::model_sequence_batching::StrategyChoice;
+use nereid_wire::inference::model_version_policy::{Latest, PolicyChoice};
+use nereid_wire::inference::{ModelConfig, ModelVersionPolicy};
 
 mod backend;
 mod instances;

@@ -9,7 +9,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Re
 
 use super::text::{Place, Positions, entry_path, push_scalar};
 use super::{Error, to_dynamic};
-use crate::wire::inference::ModelConfig;
+use nereid_wire::inference::ModelConfig;
 
 /// One configuration on its way to the server.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -218,7 +218,7 @@ mod tests {
                     optimization { input_pinned_memory { enable: false } }";
         let document = parse("c", text.as_bytes()).unwrap();
         let complete = |config: &mut ModelConfig| {
-            let mut input = crate::wire::inference::ModelInput { name: "I".into(), ..Default::default() };
+            let mut input = nereid_wire::inference::ModelInput { name: "I".into(), ..Default::default() };
             input.dims.push(-1);
             config.input.push(input);
         };

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::shape_match::full_dims;
 use super::{Error, VersionPolicy, datatype, states};
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::model_sequence_batching::control::Kind as ControlKind;
-use crate::wire::inference::{DataType, ModelConfig, ModelTensorReshape};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::model_sequence_batching::control::Kind as ControlKind;
+use nereid_wire::inference::{DataType, ModelConfig, ModelTensorReshape};
 
 /// Most instances of one model: each is a thread, and often a session of a runtime.
 pub const MAX_INSTANCES: usize = 1024;
@@ -51,7 +51,7 @@ pub struct ModelSpec {
     /// Inputs that the server itself adds to requests: sequence controls, then states. In [`InputTensor::index`] they
     /// follow the inputs.
     ///
-    /// [`InputTensor::index`]: crate::request::InputTensor::index
+    /// [`InputTensor::index`]: nereid_request::InputTensor::index
     pub hidden_inputs: Vec<TensorSpec>,
     /// State outputs that are no outputs of the model as well.
     pub hidden_outputs: Vec<TensorSpec>,
@@ -340,7 +340,7 @@ impl Hasher for NameHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::inference::{ModelInput, ModelInstanceGroup, ModelOutput, ModelParameter, ModelTransactionPolicy};
+    use nereid_wire::inference::{ModelInput, ModelInstanceGroup, ModelOutput, ModelParameter, ModelTransactionPolicy};
 
     fn group(name: &str, kind: Kind, count: i32) -> ModelInstanceGroup {
         ModelInstanceGroup { name: name.into(), kind: kind.into(), count, ..Default::default() }

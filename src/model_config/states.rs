@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::wire::inference::ModelSequenceBatching;
-use crate::wire::inference::model_sequence_batching::State;
+use nereid_wire::inference::ModelSequenceBatching;
+use nereid_wire::inference::model_sequence_batching::State;
 
 /// The states that are used, in the order of the configuration.
 pub fn states(batching: &ModelSequenceBatching) -> Vec<&State> {

@@ -6,7 +6,7 @@
 //! first error counts, as it does in Triton; who checks a repository wants all of them, each with its field.
 
 use super::{Error, SupportedGpus};
-use crate::wire::inference::ModelConfig;
+use nereid_wire::inference::ModelConfig;
 
 mod data_files;
 mod ensemble;

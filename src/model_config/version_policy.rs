@@ -1,8 +1,8 @@
 //! Which of a model's versions are served (contract/model_config.md section 4).
 
 use super::Error;
-use crate::wire::inference::ModelVersionPolicy;
-use crate::wire::inference::model_version_policy::PolicyChoice;
+use nereid_wire::inference::ModelVersionPolicy;
+use nereid_wire::inference::model_version_policy::PolicyChoice;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionPolicy {
@@ -70,7 +70,7 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::inference::model_version_policy::{All, Latest, Specific};
+    use nereid_wire::inference::model_version_policy::{All, Latest, Specific};
 
     #[test]
     fn policies_choose() {

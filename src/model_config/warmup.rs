@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Error, ModelSpec, datatype, labels};
-use crate::wire::inference::model_warmup::Input;
-use crate::wire::inference::model_warmup::input::InputDataType;
-use crate::wire::inference::{DataType, ModelConfig, ModelWarmup};
+use nereid_wire::inference::model_warmup::Input;
+use nereid_wire::inference::model_warmup::input::InputDataType;
+use nereid_wire::inference::{DataType, ModelConfig, ModelWarmup};
 
 /// Directory of the data files, in the model's directory.
 const DIRECTORY: &str = "warmup";

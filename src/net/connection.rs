@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::memory::{BlockMut, Key, Pool, Slice, Tally};
-use crate::protocol::http2::StreamId;
-use crate::protocol::service::{CallKey, Port, Reply, Service};
-use crate::protocol::slow_peers::{Progress, SlowPeers};
-use crate::protocol::{http1, http2};
-use crate::shard::{Seat, TimerKey};
+use nereid_memory::{BlockMut, Key, Pool, Slice, Tally};
+use nereid_protocol::http2::StreamId;
+use nereid_protocol::service::{CallKey, Port, Reply, Service};
+use nereid_protocol::slow_peers::{Progress, SlowPeers};
+use nereid_protocol::{http1, http2};
+use nereid_shard::{Seat, TimerKey};
 
 use super::grpc::GrpcWire;
 use super::http::HttpWire;

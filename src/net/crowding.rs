@@ -11,9 +11,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use tracing::warn;
 
 use super::Net;
-use crate::memory::Key;
-use crate::protocol::service::Service;
-use crate::shard::Core;
+use nereid_memory::Key;
+use nereid_protocol::service::Service;
+use nereid_shard::Core;
 
 /// Seconds that a brief connection has.
 pub(super) const BRIEF_S: u32 = 5;

@@ -8,12 +8,12 @@ mod calls;
 use std::time::Duration;
 
 use super::{OUT_OF_TIME, Shared, call_mut, remove_call};
-use crate::memory::{BlockMut, Gather, Key, Pool};
-use crate::protocol::grpc::{self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, UnknownEncoding, encode_message};
-use crate::protocol::http2::{self, ErrorCode, Known, SendError, StreamId};
-use crate::protocol::service::{CallKey, GrpcStatus, Reply, Service};
-use crate::protocol::slow_peers::SlowPeers;
 use calls::{Handler, Refusal, Route, Streams, give_up, keep_reader};
+use nereid_memory::{BlockMut, Gather, Key, Pool};
+use nereid_protocol::grpc::{self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, UnknownEncoding, encode_message};
+use nereid_protocol::http2::{self, ErrorCode, Known, SendError, StreamId};
+use nereid_protocol::service::{CallKey, GrpcStatus, Reply, Service};
+use nereid_protocol::slow_peers::SlowPeers;
 
 /// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
 /// so can the peer open its own windows.

@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use super::grpc::unsent_max;
 use super::{At, Call, OUT_OF_TIME, Shared, call_mut, remove_call};
-use crate::memory::{BlockMut, Key, Pool, Slice};
-use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head, Response, ResponseHead};
-use crate::protocol::service::{CallKey, Port, Reply, Service};
-use crate::request::now_ns;
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Key, Pool, Slice};
+use nereid_protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head, Response, ResponseHead};
+use nereid_protocol::service::{CallKey, Port, Reply, Service};
 
 pub(super) struct HttpWire {
     pub connection: http1::Connection,

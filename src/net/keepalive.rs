@@ -8,10 +8,10 @@ use tracing::debug;
 
 use super::Net;
 use super::connection::{Connection, Wire};
-use crate::memory::Key;
-use crate::protocol::http2::{Counters, ErrorCode};
-use crate::protocol::service::Service;
-use crate::shard::Core;
+use nereid_memory::Key;
+use nereid_protocol::http2::{Counters, ErrorCode};
+use nereid_protocol::service::Service;
+use nereid_shard::Core;
 
 /// Marks the number of a connection among the tokens of timers as one whose pulse it is.
 const PULSE_MARK: u64 = 1 << 30;
@@ -257,7 +257,7 @@ impl Connection {
     }
 }
 
-fn signs(connection: &crate::protocol::http2::Connection) -> Signs {
+fn signs(connection: &nereid_protocol::http2::Connection) -> Signs {
     Signs {
         established: connection.is_established(),
         has_calls: connection.open_streams() > 0,

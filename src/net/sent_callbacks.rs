@@ -3,8 +3,8 @@
 //! A callback waits until the codec has nothing of its answer any more, goes along with the send that takes the last of
 //! it, and is called when that send is complete. Those of a connection that ends first are dropped.
 
-use crate::protocol::service::Sent;
-use crate::request::now_ns;
+use nereid_clock::now_ns;
+use nereid_protocol::service::Sent;
 
 /// `A` says where an answer is said.
 pub(super) struct SentCallbacks<A> {

@@ -10,8 +10,8 @@ mod tls;
 use std::io::{Read as _, Write as _};
 
 use super::*;
-use crate::protocol::grpc::Code;
-use crate::protocol::service::{GrpcStatus, Reply};
+use nereid_protocol::grpc::Code;
+use nereid_protocol::service::{GrpcStatus, Reply};
 use peers::{GrpcPeer, World, ok_text};
 
 /// A second and what the wheel may round up.
@@ -240,8 +240,8 @@ fn a_stream_whose_window_stays_shut_is_given_up_and_its_neighbours_stay() {
     // More than the window of a stream: the peer gives no credit for the first.
     peer.withhold(shut);
     for &call in &calls {
-        let mut message = crate::memory::Gather::new();
-        message.push(&world.pool, crate::memory::BlockMut::unpooled(8 << 20).freeze());
+        let mut message = nereid_memory::Gather::new();
+        message.push(&world.pool, nereid_memory::BlockMut::unpooled(8 << 20).freeze());
         world.mail(call, Reply::GrpcAnswer(message));
     }
     for _ in 0..8 {
@@ -330,8 +330,8 @@ fn a_window_opens_however_much_waits_for_it() {
         let calls = world.script.borrow().unary.clone();
         assert_eq!(calls.len(), answers);
         for (at, &call) in calls.iter().enumerate() {
-            let mut message = crate::memory::Gather::new();
-            message.push(&world.pool, crate::memory::BlockMut::unpooled(len).freeze());
+            let mut message = nereid_memory::Gather::new();
+            message.push(&world.pool, nereid_memory::BlockMut::unpooled(len).freeze());
             if at % 2 == 0 {
                 world.mail(call, Reply::GrpcMessage(message));
                 world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));

@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use crate::memory::{Key, Pool, Slice};
-use crate::protocol::service::Service;
-use crate::shard::Core;
+use nereid_memory::{Key, Pool, Slice};
+use nereid_protocol::service::Service;
+use nereid_shard::Core;
 
 use super::connection::Second;
 use super::{Net, keepalive};
@@ -88,7 +88,7 @@ impl Rest {
     }
 
     /// Copies a portion. An error: there is no memory for it.
-    pub fn copy(&mut self, pool: &Pool) -> Result<(), crate::memory::Exhausted> {
+    pub fn copy(&mut self, pool: &Pool) -> Result<(), nereid_memory::Exhausted> {
         copy_portion(&mut self.uncopied, &mut self.ready, pool)
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn copy_portion(
     from: &mut VecDeque<Slice>,
     to: &mut Vec<Slice>,
     pool: &Pool,
-) -> Result<(), crate::memory::Exhausted> {
+) -> Result<(), nereid_memory::Exhausted> {
     let mut budget = COPIED_PER_TURN;
     while budget > 0
         && let Some(mut piece) = from.pop_front()

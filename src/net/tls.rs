@@ -21,8 +21,8 @@ use tracing::debug;
 use super::connection::Connection;
 use super::timeouts::copy_portion;
 use super::{Net, Shared};
-use crate::memory::{BlockMut, Exhausted, Held, Key, Pool, Slice};
-use crate::protocol::service::{Port, Service};
+use nereid_memory::{BlockMut, Exhausted, Held, Key, Pool, Slice};
+use nereid_protocol::service::{Port, Service};
 
 pub use credentials::{Credentials, CredentialsError};
 pub(crate) use handshake::Handshake;

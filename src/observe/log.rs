@@ -30,12 +30,13 @@ use writer::{Queue, Sinks};
 
 /// Logs at a verbose level: `verbose!(2, "parsed {count} files")`. Nothing is formatted unless `--log-verbose` is that
 /// high.
+#[macro_export]
 macro_rules! verbose {
     ($level:expr, $($message:tt)+) => {
         ::tracing::debug!(verbose = $level, $($message)+)
     };
 }
-pub(crate) use verbose;
+pub use crate::verbose;
 
 /// How long the end of the process waits for a log that nobody takes.
 pub const FLUSH_PATIENCE: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::plan::Expected;
 use super::request::{Placement, json};
-use crate::wire::inference::ModelInferResponse;
+use nereid_wire::inference::ModelInferResponse;
 
 /// Deeper or stranger values of `triton_final_response` than a boolean are no end.
 const FINAL: &[u8] = b"triton_final_response";

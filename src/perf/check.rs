@@ -5,7 +5,7 @@ use super::model_info::{ModelInfo, TensorFacts};
 use super::plan::{Form, Input, Load, Parameter, Plan, Protocol, SharedMemory, Sweep, Template, Window};
 use super::request::json::strings;
 use super::threads::{CONNECTIONS_MAX, one_each};
-use crate::request::DataType;
+use nereid_request::DataType;
 
 const LOAD_MAX: usize = 1 << 20;
 const RATE_MAX: f64 = 1e8;

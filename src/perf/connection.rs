@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::ClientConnection;
 
 use super::exchange::{Book, Exchange, Flight, Heard, NotBegun};
-use crate::memory::{BlockMut, Pool, Slice};
+use nereid_memory::{BlockMut, Pool, Slice};
 
 /// Pieces of one gathered send; the system's limit is 1024.
 const PIECES_MAX: usize = 256;
@@ -138,12 +138,12 @@ mod tests {
     use rustls::{ServerConfig, ServerConnection};
 
     use super::*;
-    use crate::perf::plan::tests::plan;
-    use crate::perf::plan::{Endpoint, Protocol, Target, Tls};
-    use crate::perf::tls::Security;
+    use crate::plan::tests::plan;
+    use crate::plan::{Endpoint, Protocol, Target, Tls};
+    use crate::tls::Security;
 
     fn server() -> ServerConnection {
-        let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tls").join(name);
+        let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tls").join(name);
         let certificate = CertificateDer::from_pem_file(file("certificate.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap();
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use super::PerfError;
 use super::plan::{Endpoint, Target};
 use super::threads::Order;
-use crate::shard::Mailbox;
+use nereid_shard::Mailbox;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that nobody can connect to for so long is away.

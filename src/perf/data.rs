@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::{Expected, Input, ModelInfo, Parameter, Template, TensorFacts};
-use crate::memory::Slice;
-use crate::request::DataType;
 use encode::Elements;
+use nereid_memory::Slice;
+use nereid_request::DataType;
 use random::Random;
 
 /// All templates of a run together.

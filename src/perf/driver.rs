@@ -25,9 +25,9 @@ use super::tally::Tally;
 use super::threads::{Assignment, Counters, Order, Pace, Report};
 use super::tls::Security;
 use super::work::{Pick, Picker};
-use crate::memory::{Key, Slab, Slice};
-use crate::shard::engine::{Event, Received};
-use crate::shard::{Core, Handler};
+use nereid_memory::{Key, Slab, Slice};
+use nereid_shard::engine::{Event, Received};
+use nereid_shard::{Core, Handler};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A request that leaves so much later than it was due, with room for it, tells of a client that is too slow.

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use super::answer::Expectation;
 use super::plan::{Compression, Plan, Protocol};
 use super::request::{Marks, Prepared};
-use crate::memory::{Pool, Slice};
-use crate::protocol::grpc::{Code, decode_message};
-use crate::protocol::http2::{Config, Headers};
 use http::HttpExchange;
+use nereid_memory::{Pool, Slice};
+use nereid_protocol::grpc::{Code, decode_message};
+use nereid_protocol::http2::{Config, Headers};
 use stream::StreamExchange;
 use unary::UnaryExchange;
 

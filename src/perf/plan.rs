@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::memory::Slice;
-use crate::shard::EngineKind;
+use nereid_memory::Slice;
+use nereid_shard::EngineKind;
 
 /// One run: every load point of a sweep, against one model.
 #[derive(Debug, Clone)]

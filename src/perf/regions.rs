@@ -15,8 +15,8 @@ use super::metadata_client::MetadataClient;
 use super::model_info::{ModelInfo, TensorFacts};
 use super::plan::{Plan, SharedMemory, Template};
 use super::request::Placement;
-use crate::memory::align_up;
-use crate::request::DataType;
+use nereid_memory::align_up;
+use nereid_request::DataType;
 
 const DIRECTORY: &str = "/dev/shm";
 /// More than this is a mistake, rather than a load.
@@ -124,8 +124,8 @@ fn byte_size(facts: &TensorFacts, batch: Option<i64>) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Slice;
-    use crate::perf::plan::Input;
+    use crate::plan::Input;
+    use nereid_memory::Slice;
 
     fn facts(name: &str, datatype: &str, shape: &[i64]) -> TensorFacts {
         TensorFacts { name: name.into(), datatype: datatype.into(), shape: shape.to_vec(), ..TensorFacts::default() }

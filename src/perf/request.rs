@@ -18,12 +18,12 @@ use serde_json::{Map, Value, json};
 
 use super::PerfError;
 use super::plan::{Compression, Form, Input, Parameter, Plan, Protocol, Template};
-use crate::memory::{Key, Slice};
-use crate::protocol::grpc::PREFIX_BYTES;
-use crate::protocol::http1::{RequestBody, RequestHead};
-use crate::wire::inference::infer_parameter::ParameterChoice;
-use crate::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use crate::wire::inference::{InferParameter, ModelInferRequest};
+use nereid_memory::{Key, Slice};
+use nereid_protocol::grpc::PREFIX_BYTES;
+use nereid_protocol::http1::{RequestBody, RequestHead};
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{InferParameter, ModelInferRequest};
 
 /// Tails shorter than this are copied behind the rest: cheaper than another piece of a gathered send.
 const COPY_BELOW: usize = 16 * 1024;

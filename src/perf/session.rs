@@ -341,7 +341,7 @@ impl Session<'_> {
     /// it, and who waits for the last of them waits for ever.
     fn begin(&self, point: LoadPoint, budget: Option<u64>, records_max: usize) -> Counts {
         let before = self.threads.counts();
-        let began_ns = crate::request::now_ns();
+        let began_ns = nereid_clock::now_ns();
         let rules = &self.plan.rules;
         let threads = &self.threads;
         let at_once = match (&self.plan.work.sequences, point) {

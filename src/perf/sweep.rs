@@ -121,7 +121,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::perf::plan::Spacing;
+    use crate::plan::Spacing;
 
     fn walk(load: &Load, rules: &Rules, within: impl Fn(f64) -> bool) -> Vec<f64> {
         let mut course = Course::new(load, rules);

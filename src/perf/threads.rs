@@ -13,10 +13,10 @@ use super::plan::{Load, Plan, Protocol};
 use super::schedule::{Schedule, Share};
 use super::tally::Tally;
 use super::tls::Security;
-use crate::memory::Pool;
-use crate::shard::engine::Limits;
-use crate::shard::probe::{Probe, Wanted};
-use crate::shard::{self, EngineKind, Mailbox, Running, mailbox};
+use nereid_memory::Pool;
+use nereid_shard::engine::Limits;
+use nereid_shard::probe::{Probe, Wanted};
+use nereid_shard::{EngineKind, Mailbox, Running, mailbox};
 
 /// Bytes of each thread that may be on their way.
 const POOL_BYTES: usize = 4 << 30;
@@ -105,7 +105,7 @@ impl Threads {
     pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Threads, PerfError> {
         let engine = match plan.client.engine {
             Some(engine) => Ok(engine),
-            None => shard::probe::choose(Wanted::Auto, || Probe::begin().outcome()).map(|choice| choice.engine),
+            None => nereid_shard::probe::choose(Wanted::Auto, || Probe::begin().outcome()).map(|choice| choice.engine),
         };
         let engine = engine.map_err(|error| PerfError::Plan(error.to_string()))?;
         let connector = Connector::start(&plan.target)?;
@@ -134,7 +134,7 @@ impl Threads {
             0 => None,
             cores => plan.client.pin_to.get(thread % cores).copied(),
         };
-        let options = shard::Options {
+        let options = nereid_shard::Options {
             name: format!("perf-{thread}"),
             engine,
             cpu,
@@ -158,7 +158,7 @@ impl Threads {
             reports,
             connect: Box::new(self.connector.request(mailbox.clone())),
         };
-        let running = shard::start(options, inbox, move |core| Driver::new(settings, core))
+        let running = nereid_shard::start(options, inbox, move |core| Driver::new(settings, core))
             .map_err(|error| system(std::io::Error::other(error.to_string())))?;
         Ok(Hand { mailbox, counters, running: Some(running), connections: 0 })
     }

@@ -202,7 +202,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::plan::{Endpoint, Protocol, Target, Template, tests::plan};
+    use crate::plan::{Endpoint, Protocol, Target, Template, tests::plan};
 
     fn work(streams: &[usize], sequences: Option<Sequences>) -> Work {
         let endpoint = Endpoint::Unix("/".into());

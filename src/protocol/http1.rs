@@ -24,7 +24,7 @@ pub use connection::Connection;
 pub use head::{BodyLength, Head, Method, Version};
 pub use response::{FieldValue, JSON_LENGTH, PlainResponse, Response, ResponseHead};
 
-use crate::memory::{BlockMut, Slice};
+use nereid_memory::{BlockMut, Slice};
 
 /// What a connection may take of its peer.
 #[derive(Debug, Clone)]

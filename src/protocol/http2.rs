@@ -27,17 +27,17 @@ pub use frame::ErrorCode;
 pub use headers::Headers;
 pub use stream::IdHash;
 
-pub use crate::protocol::hpack::Known;
+pub use crate::hpack::Known;
 
 use std::collections::VecDeque;
 
-use crate::memory::{Gather, Pool, Slice};
-use crate::protocol::hpack;
-use crate::protocol::slow_peers::SlowPeers;
+use crate::hpack;
+use crate::slow_peers::SlowPeers;
 use budget::Budget;
 use control::{PeerSettings, Shutdown};
 use frame::DEFAULT_WINDOW;
 use heads::HeaderBlock;
+use nereid_memory::{Gather, Pool, Slice};
 use receive::Parser;
 use stream::{Gone, Streams};
 

@@ -5,7 +5,7 @@
 
 use super::grpc::{self, Code};
 use super::{http1, http2};
-use crate::memory::{Gather, Slice};
+use nereid_memory::{Gather, Slice};
 
 /// One exchange on a connection: an HTTP request or a gRPC call. Generational: a reply to a finished one is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

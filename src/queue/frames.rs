@@ -57,7 +57,8 @@ impl<M: Memory> Producer<M> {
         Producer { memory, head }
     }
 
-    #[cfg(test)]
+    /// The memory that frames are written to, for tests.
+    #[cfg(any(test, feature = "testing"))]
     pub fn memory(&self) -> &M {
         &self.memory
     }

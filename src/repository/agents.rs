@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_repository_agents;
 use checksum::Checksum;
 pub use models::AgentModels;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_repository_agents;
 
 /// What happens to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, Instance, InstanceContext, Model, ModelContext};
-use crate::request::Status;
+use nereid_request::Status;
 
 pub struct Composed;
 

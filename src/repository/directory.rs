@@ -4,11 +4,11 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use super::lifecycle::Lifecycle;
 use super::models::{ModelMap, ServedModel};
-use crate::model_config::ModelSpec;
-use crate::model_config::labels::Labels;
-use crate::request::{Request, Status, Ticket, WakeUp};
 use crate::scheduler::ensemble::{Composing, Models, Wanted};
 use crate::scheduler::{Accepted, Refused};
+use nereid_model_config::ModelSpec;
+use nereid_model_config::labels::Labels;
+use nereid_request::{Request, Status, Ticket, WakeUp};
 
 /// The present map. Its lock is held for a look or a change of a pointer, so that shards may take it.
 pub struct Directory {

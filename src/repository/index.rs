@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::lifecycle::Lifecycle;
 use super::models::{ModelId, VersionState};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Why a model that two repositories hold is not loaded.
 pub const DUPLICATE: &str = "model appears in two or more repositories";

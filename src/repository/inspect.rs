@@ -12,16 +12,16 @@ use crate::backend::plugin::{Located, PluginSettings, Plugins};
 use crate::backend::python;
 use crate::backend::registry::{COMPLETING, NATIVE_NAMES, NativeBackends, check_version};
 use crate::backend::{Attributes, Backend, ModelContext};
-use crate::gpu::Gpus;
-use crate::memory::Pool;
-use crate::model_config::normalize;
-use crate::model_config::provenance::Stages;
-use crate::model_config::text::{Position, Positions};
-use crate::model_config::validate::{self, Finding, Findings};
-use crate::model_config::{self, Error, ModelSpec, SupportedGpus, VersionPolicy, json, labels, layout, support};
-use crate::observe::metrics::Registry;
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
+use nereid_gpu::Gpus;
+use nereid_memory::Pool;
+use nereid_model_config::normalize;
+use nereid_model_config::provenance::Stages;
+use nereid_model_config::text::{Position, Positions};
+use nereid_model_config::validate::{self, Finding, Findings};
+use nereid_model_config::{Error, ModelSpec, VersionPolicy, json, labels, layout, support};
+use nereid_observe::metrics::Registry;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
 
 mod complete;
 pub mod ensembles;
@@ -201,7 +201,7 @@ impl<'a> Inspector<'a> {
         if let Some(given) = given {
             seen.has_config = true;
             seen.stages.written = json::read(given)?;
-            let message = model_config::to_dynamic(&seen.stages.written)?;
+            let message = nereid_model_config::to_dynamic(&seen.stages.written)?;
             for refused in support::check_all(&message, None, is_built_in) {
                 seen.problem(String::new(), None, refused.to_string());
             }
@@ -217,13 +217,13 @@ impl<'a> Inspector<'a> {
         seen.file = Some(file.clone());
         let shown = file.to_string_lossy().into_owned();
         let text = layout::read_config(&file)?;
-        match model_config::parse_all(&shown, &text) {
+        match nereid_model_config::parse_all(&shown, &text) {
             Ok(document) => {
                 for refused in support::check_all(&document.message, Some(&document.positions), is_built_in) {
                     let message = format!("'{}' is not supported by this version of Nereid", refused.field);
                     seen.problem(shown.clone(), refused.position, message);
                 }
-                seen.stages.written = model_config::from_dynamic(&document.message)?;
+                seen.stages.written = nereid_model_config::from_dynamic(&document.message)?;
                 seen.positions = Some(document.positions);
             }
             Err(errors) => {
@@ -294,7 +294,7 @@ impl<'a> Inspector<'a> {
     fn resolve(&self, seen: &mut Inspection, mut findings: Findings, attributes: Attributes, may_complete: bool) {
         let mut config = seen.stages.completed.clone();
         normalize::fill_defaults(&mut config);
-        let gpus = SupportedGpus::from(&*self.gpus);
+        let gpus = super::supported_gpus(&self.gpus);
         normalize::instance_groups(&mut config, &attributes.preferred_groups, &gpus);
         seen.stages.resolved = config.clone();
         let mut at_load = validate::findings_at_load(&config, &gpus);

@@ -8,13 +8,14 @@ use std::sync::atomic::AtomicUsize;
 
 use super::index::DUPLICATE;
 use crate::instance::Checks;
-use crate::model_config::ModelSpec;
-use crate::model_config::labels::Labels;
-use crate::observe::statistics::ModelStatistics;
-use crate::request::validate::{validate, validate_but_strings};
-use crate::request::{Code, Request, SeenAt, Status, now_ns};
 use crate::scheduler::ensemble::Wanted;
 use crate::scheduler::{Accepted, Refused, Scheduler};
+use nereid_clock::now_ns;
+use nereid_model_config::ModelSpec;
+use nereid_model_config::labels::Labels;
+use nereid_observe::statistics::ModelStatistics;
+use nereid_request::validate::{validate, validate_but_strings};
+use nereid_request::{Code, Request, SeenAt, Status};
 
 /// What tells models apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::version::Directory;
-use crate::model_config::json;
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
+use nereid_model_config::json;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
 
 /// A parameter of a load request.
 #[derive(Debug, Clone, PartialEq)]

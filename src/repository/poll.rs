@@ -10,10 +10,10 @@ use super::Settings;
 use super::agents::AgentModels;
 use super::version::Directory;
 use crate::backend::registry::NATIVE_NAMES;
-use crate::model_config::{self, layout, normalize, support, validate};
-use crate::observe::log::verbose;
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
+use nereid_model_config::{layout, normalize, support, validate};
+use nereid_observe::log::verbose;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
 
 /// A directory that passed its poll.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,7 +66,7 @@ pub fn poll(
     if settings.auto_complete {
         verbose!(1, object = %shown(&config), "Server side auto-completed config: ");
     }
-    let policy = model_config::VersionPolicy::from_config(config.version_policy.as_ref());
+    let policy = nereid_model_config::VersionPolicy::from_config(config.version_policy.as_ref());
     let selection = policy.select(&layout.versions);
     for absent in &selection.absent {
         error!("version {absent} is specified for model '{name}', but the version directory is not present");
@@ -94,22 +94,24 @@ fn after_agents(
 
 /// The configuration as text, for the log.
 fn shown(config: &ModelConfig) -> String {
-    model_config::to_dynamic(config).map(|message| model_config::text::print(&message)).unwrap_or_default()
+    nereid_model_config::to_dynamic(config)
+        .map(|message| nereid_model_config::text::print(&message))
+        .unwrap_or_default()
 }
 
 fn read(file: &Path) -> Result<ModelConfig, Status> {
     let shown = file.to_string_lossy();
     let text = layout::read_config(file)?;
-    let document = model_config::parse(&shown, &text)
+    let document = nereid_model_config::parse(&shown, &text)
         .map_err(|error| Status::internal(format!("failed to read text proto from {shown}: {error}")))?;
     support::check(&document.message, Some(&document.positions), is_built_in)
         .map_err(|error| Status::unsupported(error.to_string()))?;
-    Ok(model_config::from_dynamic(&document.message)?)
+    Ok(nereid_model_config::from_dynamic(&document.message)?)
 }
 
 /// Whether this build honours all of a configuration that is not from a file.
 pub fn honoured(config: &ModelConfig) -> Result<(), String> {
-    let message = model_config::to_dynamic(config).map_err(|error| error.to_string())?;
+    let message = nereid_model_config::to_dynamic(config).map_err(|error| error.to_string())?;
     support::check(&message, None, is_built_in).map_err(|error| error.to_string())
 }
 

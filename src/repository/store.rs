@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use crate::request::Status;
+use nereid_request::Status;
 
 mod addressing;
 mod bucket;

@@ -15,25 +15,26 @@ use super::agents::AgentModels;
 use super::composed::Composed;
 use super::models::{ModelId, ServedModel};
 use super::poll::{Polled, honoured};
+use super::supported_gpus;
 use crate::backend::batching::BatchStrategy;
 use crate::backend::plugin::{Located, PluginSettings, Plugins, batching};
 use crate::backend::python;
 use crate::backend::registry::{NativeBackends, check_version};
 use crate::backend::{Attributes, Backend, ExecutionPolicy, Model, ModelContext};
-use crate::gpu::Gpus;
 use crate::instance::{Instances, Plan, confined};
-use crate::model_config::labels::{self, Labels};
-use crate::model_config::{ModelSpec, SupportedGpus, layout, normalize, text, to_dynamic, validate, warmup};
-use crate::observe::log::verbose;
-use crate::observe::metrics::is_customizable;
-use crate::observe::statistics::ModelStatistics;
-use crate::request::{LoadUnderWay, Status};
 use crate::scheduler::ensemble::labels_of_steps;
 use crate::scheduler::{self, Purpose, Registration, Scheduling};
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_metrics::MetricControl;
-use crate::wire::inference::model_metrics::metric_control::MetricOptions;
+use nereid_gpu::Gpus;
+use nereid_model_config::labels::{self, Labels};
+use nereid_model_config::{ModelSpec, layout, normalize, text, to_dynamic, validate, warmup};
+use nereid_observe::log::verbose;
+use nereid_observe::metrics::is_customizable;
+use nereid_observe::statistics::ModelStatistics;
+use nereid_request::{LoadUnderWay, Status};
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_metrics::MetricControl;
+use nereid_wire::inference::model_metrics::metric_control::MetricOptions;
 
 /// What a load waits for an instance that goes: it may execute something long.
 const SETTLE_WITHIN: Duration = Duration::from_secs(60);
@@ -342,7 +343,7 @@ impl Loader {
             instance_group: polled.instance_group.clone(),
             ..old.clone()
         };
-        let gpus = SupportedGpus::from(&*self.settings.gpus);
+        let gpus = supported_gpus(&self.settings.gpus);
         normalize::instance_groups(&mut config, &running.attributes.preferred_groups, &gpus);
         if config == *old {
             return Ok(());
@@ -407,7 +408,7 @@ fn bounds_of(config: &ModelConfig, family: &str) -> Option<Vec<f64>> {
 
 /// Defaults and checks after the backend's own completion.
 fn resolve(mut config: ModelConfig, backend: &dyn Backend, gpus: &Gpus) -> Result<ModelSpec, Status> {
-    let gpus = SupportedGpus::from(gpus);
+    let gpus = supported_gpus(gpus);
     normalize::fill_defaults(&mut config);
     normalize::instance_groups(&mut config, &backend.attributes().preferred_groups, &gpus);
     validate::at_load(&config, &gpus)?;

@@ -7,7 +7,7 @@ use super::credit::{Attempt, Room};
 use super::mutants::{self, Mutant};
 use super::shared::Wish;
 use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit, local_delivery};
-use crate::memory::{BlockMut, Exhausted, Target};
+use nereid_memory::{BlockMut, Exhausted, Target};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
 #[derive(Debug)]
@@ -323,7 +323,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::request::Request;
+    use crate::Request;
 
     #[derive(Default)]
     struct Collected(Mutex<Vec<(u64, Delivery)>>);

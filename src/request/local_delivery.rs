@@ -62,7 +62,7 @@ pub fn has_answers() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{BlockMut, Exhausted};
+    use nereid_memory::{BlockMut, Exhausted};
 
     /// Not of size zero, so that each has an address of its own.
     struct Silent(u8);

@@ -9,9 +9,10 @@ use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{DataType, Request, Text, now_ns};
-use crate::gpu::DeviceSlice;
-use crate::memory::Slice;
+use super::{DataType, Request, Text};
+use nereid_clock::now_ns;
+use nereid_gpu::DeviceSlice;
+use nereid_memory::Slice;
 
 /// A point that a request passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

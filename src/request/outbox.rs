@@ -93,8 +93,8 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::memory::{BlockMut, Exhausted};
-    use crate::request::{Completion, Request, Sink, Text};
+    use crate::{Completion, Request, Sink, Text};
+    use nereid_memory::{BlockMut, Exhausted};
 
     /// Keeps what is delivered until the test takes it.
     #[derive(Default)]

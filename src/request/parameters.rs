@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Text;
-use crate::memory::Slice;
+use nereid_memory::Slice;
 
 /// `TRITONSERVER_ParameterType` and its value.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use smallvec::SmallVec;
 
 use super::Text;
-use crate::gpu::DeviceSlice;
-use crate::memory::Slice;
+use nereid_gpu::DeviceSlice;
+use nereid_memory::Slice;
 
 /// Kinds of memory, by the numbers of `TRITONSERVER_MemoryType`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Clone for Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{DataType, InputTensor, Shape};
+    use crate::{DataType, InputTensor, Shape};
 
     #[test]
     fn a_policy_of_its_own_has_its_data_and_all_others_the_common_one() {

@@ -107,8 +107,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::memory::{BlockMut, Exhausted};
-    use crate::request::{DataType, Delivery, InputTensor, OutputTensor, Response, Shape, Status, Text, Value};
+    use crate::{DataType, Delivery, InputTensor, OutputTensor, Response, Shape, Status, Text, Value};
+    use nereid_memory::{BlockMut, Exhausted};
 
     #[derive(Default)]
     struct Keys(Mutex<Vec<(u64, bool)>>);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::gpu::{Gpus, Lent, OpenError};
-use crate::memory::Regions;
-use crate::memory::regions::{Clerk, RegisterError};
+use nereid_gpu::{Gpus, Lent, OpenError};
+use nereid_memory::Regions;
+use nereid_memory::regions::{Clerk, RegisterError};
 
 /// See the [module](self). One value for the process.
 #[derive(Debug, Default)]

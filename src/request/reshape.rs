@@ -70,7 +70,7 @@ mod tests {
         let shapes = OutputShapes::new(outputs.into_iter(), true).unwrap();
         for (name, made, seen) in [("A", &[1i64, 2, 3][..], &[1i64, 2, 3][..]), ("B", &[1, 2, 3], &[1, 3, 2])] {
             let (name, shape) = (Text::from(name), Shape::from_slice(made));
-            let datatype = crate::request::DataType::Int8;
+            let datatype = crate::DataType::Int8;
             let mut tensor = OutputTensor { name, datatype, shape, data: SmallVec::new(), index: 0, on_device: None };
             shapes.turn(&mut tensor);
             assert_eq!(&tensor.shape[..], seen);

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{Credit, DataType, Parameters, Shape, Status, Text, recycle};
-use crate::gpu::DeviceSlice;
-use crate::memory::Slice;
+use nereid_gpu::DeviceSlice;
+use nereid_memory::Slice;
 
 #[derive(Debug, Clone)]
 pub struct OutputTensor {

@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 use self::on_devices::OnDevices;
 use super::completion::{Asked, Completion, Delivery};
 use super::{Place, Request, Response, ResponseFactory, Status, Text, credit};
-use crate::gpu::{DeviceTarget, DeviceUse};
-use crate::memory::regions::Clerk;
-use crate::memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};
+use nereid_gpu::{DeviceTarget, DeviceUse};
+use nereid_memory::regions::Clerk;
+use nereid_memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};
 
 /// Bytes that a shard copies itself: 25 µs where pages are at hand.
 pub const COPIED_AT_ONCE: usize = 256 * 1024;

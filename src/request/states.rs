@@ -9,7 +9,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::{DataType, Shape, Status, element_count};
-use crate::memory::{BlockMut, Exhausted, Pool, Slice};
+use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
 
 /// One state tensor.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::gpu::DriverError;
+use nereid_gpu::DriverError;
 
 /// `TRITONSERVER_Error_Code`, in its numeric order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,6 +55,19 @@ pub struct Status {
     pub message: Cow<'static, str>,
 }
 
+impl From<nereid_model_config::Error> for Status {
+    fn from(error: nereid_model_config::Error) -> Status {
+        use nereid_model_config::Error;
+        let message = error.to_string();
+        match error {
+            Error::Invalid { .. } => Status::invalid(message),
+            Error::NotFound { .. } => Status::not_found(message),
+            Error::Unsupported { .. } => Status::unsupported(message),
+            Error::Internal { .. } => Status::internal(message),
+        }
+    }
+}
+
 impl From<DriverError> for Status {
     fn from(error: DriverError) -> Status {
         let full = error.code == DriverError::OUT_OF_MEMORY;
@@ -95,8 +108,8 @@ impl Status {
     }
 }
 
-impl From<crate::memory::Exhausted> for Status {
-    fn from(error: crate::memory::Exhausted) -> Status {
+impl From<nereid_memory::Exhausted> for Status {
+    fn from(error: nereid_memory::Exhausted) -> Status {
         Status::unavailable(error.to_string())
     }
 }

@@ -8,8 +8,8 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::{Request, ResponseFactory, Sink, Status};
-use crate::gpu::Gpus;
-use crate::model_config::ModelSpec;
+use nereid_gpu::Gpus;
+use nereid_model_config::ModelSpec;
 
 /// Finds models for requests from inside the process.
 pub trait Submit: Send + Sync {

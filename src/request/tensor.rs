@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{Apart, Beside, DataType, Kept, Place, Text};
-use crate::gpu::DeviceSlice;
-use crate::memory::Slice;
+use nereid_gpu::DeviceSlice;
+use nereid_memory::Slice;
 
 /// Dimensions; -1 is variable. Six fit in place.
 pub type Shape = SmallVec<[i64; 6]>;

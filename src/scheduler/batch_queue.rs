@@ -16,9 +16,9 @@ use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::{Purpose, Refused, STOPPING, Services, answer_expired};
 use crate::instance::{Borrowable, Next, Payload, Seat};
-use crate::observe::statistics::ModelStatistics;
-use crate::queue::{Armed, BatcherToken, Mpsc, Outlet, Place, SegmentedVec, Turn};
-use crate::request::{Request, Status, Ticket, WakeUp, Waker};
+use nereid_observe::statistics::ModelStatistics;
+use nereid_queue::{Armed, BatcherToken, Mpsc, Outlet, Place, SegmentedVec, Turn};
+use nereid_request::{Request, Status, Ticket, WakeUp, Waker};
 
 /// Decides what goes into a payload. One at a time: only who holds the token (or sweeps) has it.
 pub trait Former: Send + 'static {
@@ -85,7 +85,7 @@ impl Arrivals<'_> {
         drop(request);
     }
 
-    /// The time of `request` was up, and the caller won it by [`Admission::expire`](crate::request::Admission::expire).
+    /// The time of `request` was up, and the caller won it by [`Admission::expire`](nereid_request::Admission::expire).
     pub fn expire(&mut self, request: Box<Request>, weight: usize) {
         self.waiting.fetch_sub(weight, Ordering::AcqRel);
         if request.is_counted() {

@@ -28,9 +28,10 @@ pub use self::key::{Form, Key, Secret};
 pub use self::local::Local;
 use self::watch::Watch;
 use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, answer_cancelled};
-use crate::model_config::ModelSpec;
-use crate::observe::statistics::ModelStatistics;
-use crate::request::{Completion, Request, Status, Ticket, WakeUp, now_ns};
+use nereid_clock::now_ns;
+use nereid_model_config::ModelSpec;
+use nereid_observe::statistics::ModelStatistics;
+use nereid_request::{Completion, Request, Status, Ticket, WakeUp};
 
 /// Inputs of so many bytes are hashed on the shard, in less than 50 µs; larger ones elsewhere.
 pub const HASHED_AT_ONCE: usize = 64 * 1024;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::batch_queue::{Arrivals, BatchQueue, EXPIRED, Former, Look};
 use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
 use crate::instance::{Borrowable, Next, Payload, PayloadSource, Seat};
-use crate::request::{Request, Status, Ticket, WakeUp};
+use nereid_request::{Request, Status, Ticket, WakeUp};
 
 pub struct Direct {
     queue: BatchQueue<OneByOne>,

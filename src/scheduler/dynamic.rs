@@ -20,10 +20,10 @@ use self::policy::{Policies, Policy};
 use super::batch_queue::{BatchQueue, EXPIRED};
 use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
 use crate::instance::{Borrowable, Next, Payload, PayloadSource, Seat};
-use crate::observe::log::verbose;
-use crate::request::{Request, Status, Ticket, WakeUp};
-use crate::wire::inference::ModelDynamicBatching;
-use crate::wire::inference::model_queue_policy::TimeoutAction;
+use nereid_observe::log::verbose;
+use nereid_request::{Request, Status, Ticket, WakeUp};
+use nereid_wire::inference::ModelDynamicBatching;
+use nereid_wire::inference::model_queue_policy::TimeoutAction;
 
 pub struct Dynamic {
     queue: BatchQueue<Batches>,

@@ -20,10 +20,10 @@ use tracing::info;
 
 use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, Scheduling};
 use crate::instance::{Next, PayloadSource, Seat};
-use crate::model_config::ModelSpec;
-use crate::model_config::labels::Labels;
-use crate::observe::statistics::ModelStatistics;
-use crate::request::{Request, Status, Ticket, WakeUp};
+use nereid_model_config::ModelSpec;
+use nereid_model_config::labels::Labels;
+use nereid_observe::statistics::ModelStatistics;
+use nereid_request::{Request, Status, Ticket, WakeUp};
 
 use limiter::Limiter;
 use plan::Plan;

@@ -5,8 +5,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::instance::Seat;
-use crate::request::{Grant, Status};
-use crate::wire::inference::ModelInstanceGroup;
+use nereid_request::{Grant, Status};
+use nereid_wire::inference::ModelInstanceGroup;
 
 /// Gives out what instances of all models share.
 pub trait Limiter: Send + Sync {

@@ -13,9 +13,9 @@ use smallvec::SmallVec;
 
 use super::mutants::{self, Mutant};
 use super::{Accepted, Refused, Scheduler};
-use crate::memory::{BlockMut, Exhausted, Target};
-use crate::request::shared::Wish;
-use crate::request::{self, Asked, Completion, Delivery, Job, Request, Sink, Status, Ticket, WakeUp};
+use nereid_memory::{BlockMut, Exhausted, Target};
+use nereid_request::shared::Wish;
+use nereid_request::{Asked, Completion, Delivery, Job, Request, Sink, Status, Ticket, WakeUp};
 
 pub struct Ordered {
     inner: Arc<dyn Scheduler>,
@@ -194,8 +194,8 @@ impl Sink for Link {
         &self,
         _key: u64,
         asked: (Option<&CStr>, Option<usize>),
-        place: request::Place,
-    ) -> Result<request::Place, Status> {
+        place: nereid_request::Place,
+    ) -> Result<nereid_request::Place, Status> {
         self.home.preferred_place(asked, place)
     }
 

@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::line::State;
 use super::gate::{Gate, Limiter, Registration};
 use crate::instance::Seat;
-use crate::model_config::validate::ResourceLimit;
-use crate::request::{Grant, Lender, ResourceLease, Status, Waker};
-use crate::wire::inference::ModelInstanceGroup;
+use nereid_model_config::validate::ResourceLimit;
+use nereid_request::{Grant, Lender, ResourceLease, Status, Waker};
+use nereid_wire::inference::ModelInstanceGroup;
 
 /// How often an instance that waits for its resources is passed by others that take some of them.
 pub const PASSED_MAX: u32 = 16;

@@ -34,12 +34,13 @@ pub use self::tables::Hold;
 use self::tables::{Effects, Place, Queued, Row, Tables, Taken, Why};
 use super::mutants::{self, Mutant};
 use super::{Accepted, Limiter, Purpose, Refused, STOPPING, Scheduler, Services, answer_cancelled};
-use crate::memory::Key;
-use crate::model_config::ModelSpec;
-use crate::observe::statistics::{FailureReason, ModelStatistics};
-use crate::request::{CorrelationId, Request, SEQUENCE_START, States, Status, Ticket, WakeUp, now_ns};
-use crate::wire::inference::ModelSequenceBatching;
-use crate::wire::inference::model_sequence_batching::{StrategyChoice, StrategyDirect};
+use nereid_clock::now_ns;
+use nereid_memory::Key;
+use nereid_model_config::ModelSpec;
+use nereid_observe::statistics::{FailureReason, ModelStatistics};
+use nereid_request::{CorrelationId, Request, SEQUENCE_START, States, Status, Ticket, WakeUp};
+use nereid_wire::inference::ModelSequenceBatching;
+use nereid_wire::inference::model_sequence_batching::{StrategyChoice, StrategyDirect};
 
 /// Without `max_sequence_idle_microseconds`.
 const IDLE_US: u64 = 1_000_000;

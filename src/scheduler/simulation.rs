@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use super::mutants::{self, Mutant};
 use super::{Accepted, Refused, Scheduling};
 use crate::instance::{Next, Payload, Seat};
-use crate::memory::{BlockMut, Exhausted};
-use crate::request::{
+use nereid_memory::{BlockMut, Exhausted};
+use nereid_request::{
     Code, Completion, Delivery, Home, Job, Origin, Request, Response, Sink, Status, Text, Ticket, WakeUp, Waker,
 };
 

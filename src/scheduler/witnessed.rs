@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use super::{Accepted, Refused, Scheduler};
-use crate::observe::statistics::ModelStatistics;
-use crate::request::{Request, Ticket, WakeUp, Witness, now_ns};
+use nereid_clock::now_ns;
+use nereid_observe::statistics::ModelStatistics;
+use nereid_request::{Request, Ticket, WakeUp, Witness};
 
 pub struct Witnessed {
     inner: Arc<dyn Scheduler>,
@@ -67,9 +68,9 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::memory::{BlockMut, Exhausted};
-    use crate::observe::statistics::Wanted;
-    use crate::request::{Completion, Delivery, Origin, Response, Sink, Status, Text};
+    use nereid_memory::{BlockMut, Exhausted};
+    use nereid_observe::statistics::Wanted;
+    use nereid_request::{Completion, Delivery, Origin, Response, Sink, Status, Text};
 
     struct Nowhere;
 

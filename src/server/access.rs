@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use super::core::Core;
 use super::embedded::Embedded;
 use super::inproc_executor::InprocExecutor;
-use crate::gpu::Gpus;
-use crate::memory::Pool;
 use crate::repository::Lifecycle;
-use crate::request::Status;
+use nereid_gpu::Gpus;
+use nereid_memory::Pool;
+use nereid_request::Status;
 
 /// See the [module](self). `TRITONSERVER_Server` points to one.
 #[derive(Default)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustix::process::{Resource, getrlimit};
 
 use super::options::Options;
-use crate::memory::Peers;
-use crate::net::{CONNECTIONS_MAX, Shares, WAITING_MAX};
-use crate::shard::placement::memory_granted_bytes;
+use nereid_memory::Peers;
+use nereid_net::{CONNECTIONS_MAX, Shares, WAITING_MAX};
+use nereid_shard::placement::memory_granted_bytes;
 
 /// Part of the memory that there is which requests may hold: models and what they compute with need the rest.
 const SERVER_PART: u64 = 2;

@@ -4,7 +4,7 @@ use super::Failure;
 use super::options::Options;
 use crate::api;
 use crate::repository::ModelMap;
-use crate::request::Status;
+use nereid_request::Status;
 
 /// The settings of both ports: SageMaker's, and Vertex AI's where that is on.
 pub fn settings(options: &Options, models: &ModelMap) -> Result<(api::SageMaker, Option<api::Vertex>), Failure> {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use crate::memory::Pool;
 use crate::repository::Lifecycle;
+use nereid_memory::Pool;
 
 /// Jobs that wait; beyond it they are refused, and whoever asked gets no answer in time.
 const WAITING_MAX: usize = 1024;

@@ -17,21 +17,21 @@ use super::{Failure, budget, clouds, devices, drain, tables};
 use crate::abi::{agents, cache as cache_library};
 use crate::api::{self, Facts, ServerState};
 use crate::backend::{Host, HostPolicies};
-use crate::gpu::Gpus;
 use crate::instance::{self, StallWatch};
-use crate::memory::Pool;
-use crate::model_config::normalize::ENSEMBLE_PLATFORM;
-use crate::observe::log::{self, Logger};
-use crate::observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
-use crate::observe::statistics::{DeviceReading, Distributions, Snapshot};
-use crate::observe::trace::{self, Traces};
-use crate::queue::Spin;
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap, ServedModel};
-use crate::request::Status;
 use crate::scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
-use crate::shard::placement::{Cores, Placement};
+use nereid_gpu::Gpus;
+use nereid_memory::Pool;
+use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
+use nereid_observe::log::{self, Logger};
+use nereid_observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
+use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
+use nereid_observe::trace::{self, Traces};
+use nereid_queue::Spin;
+use nereid_request::Status;
+use nereid_shard::placement::{Cores, Placement};
 
 /// What is waited for at the end until traces are written or sent.
 const TRACE_PATIENCE: Duration = Duration::from_secs(4);
@@ -352,7 +352,7 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
             pool.bytes_in_use() as f64
         }),
     ];
-    let keep = |gauge: Result<_, crate::observe::metrics::MetricError>| {
+    let keep = |gauge: Result<_, nereid_observe::metrics::MetricError>| {
         gauge.map_err(|error| warn!("a metric is left out: {error}")).ok()
     };
     gauges.into_iter().filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::options::{NO_GPU, Options};
-use crate::gpu::Gpus;
-use crate::observe::metrics::{Devices, Field, GpuSource, Sources};
+use nereid_gpu::Gpus;
+use nereid_observe::metrics::{Devices, Field, GpuSource, Sources};
 
 /// Logs, in Triton's words, which pools there will not be, and of each option that is about GPUs that it has no effect
 /// where there are none.

@@ -18,7 +18,7 @@ use super::options::Options;
 use super::shards::Shards;
 use crate::api::{Facts, ServerState};
 use crate::repository::{InFlight, Lifecycle};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// How often the end of the work is looked for.
 const POLL: Duration = Duration::from_millis(5);

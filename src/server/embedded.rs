@@ -14,9 +14,9 @@ use super::core::Core;
 use super::options::{ModelControl, Options};
 use super::{Failure, drain};
 use crate::api::documents;
-use crate::observe::log::Hold;
 use crate::repository::{Checks, Lifecycle, ModelMap, ServedModel, Verdict, wait_for_all};
-use crate::request::Status;
+use nereid_observe::log::Hold;
+use nereid_request::Status;
 
 pub use crate::repository::{Parameter as LoadParameter, ParameterValue as LoadValue};
 

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use tracing::error;
 
-use crate::request::{self, Job, WakeUp, never_wait_here, now_ns};
+use nereid_clock::now_ns;
+use nereid_request::{Job, WakeUp, never_wait_here};
 
 /// See the [module](self). Dropped, it does what it was given, forgets its timers, and ends.
 #[derive(Default)]
@@ -181,7 +182,7 @@ impl Shared {
 /// What a job finds.
 struct Here<'a>(&'a Arc<Shared>);
 
-impl request::Home for Here<'_> {
+impl nereid_request::Home for Here<'_> {
     fn wake(&mut self, wake_up: WakeUp) {
         wake_up.now();
     }
@@ -197,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    fn job(run: impl FnOnce(&mut dyn request::Home) + Send + 'static) -> Box<dyn Job> {
+    fn job(run: impl FnOnce(&mut dyn nereid_request::Home) + Send + 'static) -> Box<dyn Job> {
         Box::new(run)
     }
 
@@ -209,7 +210,7 @@ mod tests {
             let (tell, executor) = (tell.clone(), Arc::downgrade(&executor));
             executor.upgrade().unwrap().post(job(move |_| {
                 let here = executor.upgrade().is_some_and(|executor| executor.is_here());
-                let _ = tell.send((number, here, request::never_waits()));
+                let _ = tell.send((number, here, nereid_request::never_waits()));
             }));
         }
         drop(tell);

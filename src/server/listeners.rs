@@ -11,9 +11,9 @@ use tracing::warn;
 
 use super::options::{Listen, Options, TlsOptions};
 use super::{Failure, clouds};
-use crate::net::{Listener, Post, Run, Secure};
-use crate::protocol::service::Port;
-use crate::shard::listener::{self, SocketFile};
+use nereid_net::{Listener, Post, Run, Secure};
+use nereid_protocol::service::Port;
+use nereid_shard::listener::{self, SocketFile};
 
 /// A listening socket and the service behind it.
 pub struct Open {

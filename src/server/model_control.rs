@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::embedded::{LoadParameter, LoadValue, agreed};
-use crate::request::{Control, LoadUnderWay, Replacement, Status};
+use nereid_request::{Control, LoadUnderWay, Replacement, Status};
 
 impl Control for Access {
     fn load(&self, asker: &LoadUnderWay, model: &str, replacement: Replacement) -> Result<(), Status> {

@@ -1,20 +1,18 @@
 //! What the server is told to do, whoever tells it.
 
+use nereid_observe::log::LogSettings;
+use nereid_observe::trace::TraceOptions;
+use nereid_protocol::slow_peers::SlowPeers;
+use nereid_request::Status;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::gpu;
-use crate::observe::log::LogSettings;
-use crate::observe::trace::TraceOptions;
-use crate::protocol::slow_peers::SlowPeers;
-use crate::request::Status;
-
 pub use crate::api::HeaderPattern;
 pub use crate::instance::RunToCompletion;
-pub use crate::net::{Credentials, Keepalive};
-pub use crate::protocol::compression::Level;
-pub use crate::shard::placement::IoCores;
+pub use nereid_net::{Credentials, Keepalive};
+pub use nereid_protocol::compression::Level;
+pub use nereid_shard::placement::IoCores;
 
 /// `--stall-timeout`: honest models rarely execute for so long.
 const STALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -394,8 +392,8 @@ impl Options {
     }
 
     /// What is said about GPUs.
-    pub fn gpu_settings(&self) -> gpu::Settings {
-        gpu::Settings {
+    pub fn gpu_settings(&self) -> nereid_gpu::Settings {
+        nereid_gpu::Settings {
             min_compute_capability: self.min_compute_capability,
             pinned_pool_bytes: self.pinned_memory_pool_byte_size,
             memory_pool_bytes: self.cuda_memory_pools.clone(),

@@ -15,20 +15,20 @@ use super::drain::{End, tell_of_end};
 use super::listeners;
 use super::options::{IoEngine, Keepalive, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
-use crate::memory::{BlockMut, Exhausted, Pool};
-use crate::net::{self, Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
-use crate::observe::metrics::Registry;
-use crate::protocol::grpc;
-use crate::protocol::slow_peers::SlowPeers;
-use crate::queue::Spin;
 use crate::repository::{Lifecycle, Publisher};
-use crate::request::validate::tensors_looked_at_max;
-use crate::request::{Delivery, Job, Sink, never_wait_here};
-use crate::shard::engine::Limits;
-use crate::shard::listener::{self, SocketFile};
-use crate::shard::placement::Placement;
-use crate::shard::probe::{self, Probe, Wanted};
-use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, StartError, Starting, mailbox};
+use nereid_memory::{BlockMut, Exhausted, Pool};
+use nereid_net::{Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
+use nereid_observe::metrics::Registry;
+use nereid_protocol::grpc;
+use nereid_protocol::slow_peers::SlowPeers;
+use nereid_queue::Spin;
+use nereid_request::validate::tensors_looked_at_max;
+use nereid_request::{Delivery, Job, Sink, never_wait_here};
+use nereid_shard::engine::Limits;
+use nereid_shard::listener::{self, SocketFile};
+use nereid_shard::placement::Placement;
+use nereid_shard::probe::{self, Probe, Wanted};
+use nereid_shard::{Core, EngineKind, Load, Mailbox, Running, StartError, Starting, mailbox};
 
 /// Deadlines that one shard keeps.
 const TIMERS_MAX: usize = 1 << 20;
@@ -186,17 +186,17 @@ impl Shards {
                 grpc_message_bytes_max: options.grpc_max_receive_message_size as usize,
                 api,
             };
-            let options = shard::Options {
+            let options = nereid_shard::Options {
                 name: format!("shard-{shard}"),
                 engine: choice.engine,
                 cpu: parts.placement.shards[shard],
                 spin: Spin::new(parts.placement.spin_ns, 1),
-                limits: Limits { connections: net::CONNECTIONS_MAX, ..Limits::default() },
+                limits: Limits { connections: nereid_net::CONNECTIONS_MAX, ..Limits::default() },
                 timers_max: TIMERS_MAX,
                 pool: parts.pool.clone(),
             };
             let ends = parts.ends.clone();
-            let begun = shard::begin(options, inbox, move |core| {
+            let begun = nereid_shard::begin(options, inbox, move |core| {
                 tell_of_end(ends, shard);
                 seat.into_net(core)
             });
@@ -329,7 +329,7 @@ impl ShardParts {
             core.engine.listen(socket, id).map_err(io::Error::other)?;
             listeners.push(listener);
         }
-        Ok(Net::new(net::Parts {
+        Ok(Net::new(nereid_net::Parts {
             pool: self.pool,
             shares: self.shares,
             grpc_limits: grpc::Limits {

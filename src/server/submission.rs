@@ -11,16 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::access::Access;
 use super::inproc_executor::{InprocExecutor, TimerKey};
-use crate::gpu::Gpus;
-use crate::memory::{BlockMut, Exhausted, Pool, Target};
-use crate::model_config::ModelSpec;
 use crate::repository::ServedModel;
-use crate::request::shared::Wish;
-use crate::request::{
-    self, Asked, Call, Callee, Completion, Delivery, Job, Place, Request, ResponseFactory, Sink, Status, Submit,
-    Ticket, never_waits, now_ns,
-};
 use crate::scheduler::{Accepted, Refused};
+use nereid_clock::now_ns;
+use nereid_gpu::Gpus;
+use nereid_memory::{BlockMut, Exhausted, Pool, Target};
+use nereid_model_config::ModelSpec;
+use nereid_request::shared::Wish;
+use nereid_request::{
+    Asked, Call, Callee, Completion, Delivery, Job, Place, Request, ResponseFactory, Sink, Status, Submit, Ticket,
+    never_waits,
+};
 
 impl Submit for Access {
     fn find(&self, model: &[u8], version: i64) -> Result<Arc<dyn Callee>, Status> {
@@ -148,7 +149,7 @@ impl Submission {
         state.ticket = Some(Arc::new(ticket));
         if let Some(at_ns) = expires_at_ns {
             let me = Weak::clone(&self.me);
-            let expire = move |home: &mut dyn request::Home| {
+            let expire = move |home: &mut dyn nereid_request::Home| {
                 if let Some(me) = me.upgrade()
                     && let Some(ticket) = me.ticket()
                 {
@@ -179,7 +180,7 @@ impl Submission {
     /// At home, because whoever wins answers there, in code of the sender's that may hold what the sender holds now.
     fn call_back(&self) {
         let me = Weak::clone(&self.me);
-        self.executor().post(Box::new(move |home: &mut dyn request::Home| {
+        self.executor().post(Box::new(move |home: &mut dyn nereid_request::Home| {
             if let Some(me) = me.upgrade()
                 && let Some(ticket) = me.ticket()
             {
@@ -231,7 +232,7 @@ impl Call for Submission {
     fn run_foreign(&self, job: Box<dyn FnOnce() + Send>, is_fine_here: bool) {
         match self.executor().is_here() || (is_fine_here && !never_waits()) {
             true => job(),
-            false => self.executor().post(Box::new(move |_: &mut dyn request::Home| job())),
+            false => self.executor().post(Box::new(move |_: &mut dyn nereid_request::Home| job())),
         }
     }
 }
@@ -246,7 +247,7 @@ impl Sink for Submission {
         }
         let Some(me) = self.me.upgrade() else { return };
         self.put_off.fetch_add(1, Ordering::AcqRel);
-        self.executor().post(Box::new(move |_: &mut dyn request::Home| {
+        self.executor().post(Box::new(move |_: &mut dyn nereid_request::Home| {
             me.answers.deliver(0, delivery);
             me.put_off.fetch_sub(1, Ordering::AcqRel);
         }));

@@ -9,10 +9,10 @@ use super::options::{ModelControl, Options};
 use crate::api::{EXTENSIONS, SERVER_VERSION};
 use crate::backend::registry::NATIVE_NAMES;
 use crate::backend::{plugin, python};
-use crate::gpu::{self, Gpus};
-use crate::net::Keepalive;
-use crate::observe::log::{Table, verbose};
 use crate::repository::{ModelMap, VersionState};
+use nereid_gpu::Gpus;
+use nereid_net::Keepalive;
+use nereid_observe::log::{Table, verbose};
 
 /// `agents`: the names of those that are open, and where their code is.
 pub fn log_start(options: &Options, gpus: &Gpus, models: &ModelMap, agents: &[(String, String)]) {
@@ -129,7 +129,7 @@ fn settings(options: &Options, gpus: &BTreeSet<i32>) -> Table {
         row(&format!("rate_limit_resource[{at}]"), value);
     }
     row("pinned_memory_pool_byte_size", options.pinned_memory_pool_byte_size.to_string());
-    let usual = gpus.iter().map(|device| (*device, gpu::Settings::MEMORY_POOL_BYTES));
+    let usual = gpus.iter().map(|device| (*device, nereid_gpu::Settings::MEMORY_POOL_BYTES));
     let mut pools: BTreeMap<i32, u64> = usual.collect();
     pools.extend(&options.cuda_memory_pools);
     for (device, bytes) in pools {

@@ -15,7 +15,7 @@ pub struct Monotonic;
 
 impl Clock for Monotonic {
     fn now_ns(&self) -> u64 {
-        crate::request::now_ns()
+        nereid_clock::now_ns()
     }
 }
 

@@ -50,9 +50,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::memory::Key;
-use crate::memory::{BlockMut, Slice};
-use crate::queue::Wake;
+use nereid_memory::Key;
+use nereid_memory::{BlockMut, Slice};
+use nereid_queue::Wake;
 
 pub use chunk::{CHUNK_BYTES, Chunk};
 pub use epoll::Epoll;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::engine::Waker;
-use crate::queue::{Mpsc, Sleeper};
+use nereid_queue::{Mpsc, Sleeper};
 
 /// The senders' end. Clones post to the same shard.
 pub struct Mailbox<M>(Arc<Shared<M>>);

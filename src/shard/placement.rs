@@ -12,7 +12,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use super::engine::sys;
-use crate::queue::Spin;
+use nereid_queue::Spin;
 
 /// From this many cores on, shards have cores of their own.
 const PIN_FROM: usize = 4;

@@ -13,9 +13,9 @@ use std::thread::JoinHandle;
 
 use super::clock::{Clock, Monotonic};
 use super::engine::{Engine, Event, Limits, Park, Received, Unavailable, Uring, Waker, host, sys};
-use crate::memory::Key;
-use crate::memory::{BlockMut, Slice};
-use crate::queue::Wake;
+use nereid_memory::Key;
+use nereid_memory::{BlockMut, Slice};
+use nereid_queue::Wake;
 
 /// glommio refuses to start below this.
 const LOCKED_MEMORY: u64 = 512 * 1024;

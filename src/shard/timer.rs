@@ -5,7 +5,7 @@
 //! six-bit digit in which its tick differs from the wheel's position, so each level only holds what lies ahead within
 //! its parent's slot, the lowest occupied level holds the earliest timers, and a bitmap finds their slot.
 
-use crate::memory::{Key, Slab};
+use nereid_memory::{Key, Slab};
 
 /// log₂ of the tick in nanoseconds.
 const TICK_SHIFT: u32 = 18;

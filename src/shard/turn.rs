@@ -10,8 +10,8 @@ use super::clock::Clock;
 use super::engine::{Engine, Event, Park};
 use super::mailbox::Inbox;
 use super::timer::Timers;
-use crate::memory::Pool;
-use crate::queue::{AdaptiveSpin, Spin};
+use nereid_memory::Pool;
+use nereid_queue::{AdaptiveSpin, Spin};
 
 /// Mails that one turn reads.
 const MAILS_PER_TURN: usize = 256;
@@ -166,11 +166,11 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::memory::Slice;
-    use crate::memory::{Key, Slab};
-    use crate::shard::clock::Manual;
-    use crate::shard::engine::{Epoll, Fake, Limits, Received};
-    use crate::shard::mailbox::{Mailbox, mailbox};
+    use crate::clock::Manual;
+    use crate::engine::{Epoll, Fake, Limits, Received};
+    use crate::mailbox::{Mailbox, mailbox};
+    use nereid_memory::Slice;
+    use nereid_memory::{Key, Slab};
 
     enum Mail {
         Connection(UnixStream),

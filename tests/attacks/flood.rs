@@ -9,9 +9,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use nereid_wire::inference::ModelInferRequest;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
 use prost::Message;
-use tritonserver::wire::inference::ModelInferRequest;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
 
 use crate::support::http::{Peer, request};
 use crate::support::server::Server;

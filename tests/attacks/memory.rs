@@ -6,9 +6,9 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
+use nereid_wire::inference::InferParameter;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
 use prost::Message;
-use tritonserver::wire::inference::InferParameter;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 
 use super::super::support::grpc::{Grpc, SERVICE, code, frame_bytes};
 use super::super::support::http::{Peer, infer_with_tail, request};

@@ -4,13 +4,13 @@
 //! that of an optimised build, scaled by what reading JSON costs in this one; a shape fails only if each of several
 //! attempts had a long turn, because a hypervisor's pauses look like CPU time.
 
+use nereid_memory::Slice;
+use nereid_protocol::json::Document;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelStreamInferResponse};
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
-use tritonserver::memory::Slice;
-use tritonserver::protocol::json::Document;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use tritonserver::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelStreamInferResponse};
 
 use crate::support::grpc::{Grpc, SERVICE, code, decode, frame_bytes};
 use crate::support::http::{Peer, infer_with_tail, request};

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
+use nereid_request::Code;
 use serde_json::json;
-use tritonserver::request::Code;
 
 use super::stands::{Mount, Stands, open};
 

@@ -1,8 +1,8 @@
 //! Repositories in Google's and Azure's services, against the requests that a store makes of them, in pages of two.
 
+use nereid_request::Code;
 use serde_json::{Value, json};
 use tritonserver::repository::store::Store;
-use tritonserver::request::Code;
 
 use super::stands::{Mount, Stands, open, tree};
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use nereid_request::{Code, Status};
 use tritonserver::repository::store::{Print, Store, TreeStamp};
-use tritonserver::request::{Code, Status};
 
 use super::stands::{Mount, Stands, open, tree};
 

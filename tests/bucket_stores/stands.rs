@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nereid_request::Status;
 use serde_json::{Value, json};
 use tritonserver::repository::store::{self, Store};
-use tritonserver::request::Status;
 
 use crate::support::python::Python;
 

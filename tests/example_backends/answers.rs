@@ -1,8 +1,8 @@
 //! The examples over HTTP: values, errors, statistics, sequences, calls of other models, reloads and refused loads.
 
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::{InferParameter, ModelInferResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::{InferParameter, ModelInferResponse};
 
 use super::built::{backends, models};
 use super::servers::{Asked, everywhere, everywhere_in};

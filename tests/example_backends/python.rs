@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use nereid_wire::inference::InferParameter;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
 use serde_json::{Value, json};
-use tritonserver::wire::inference::InferParameter;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 
 use super::built::backends;
 use super::servers::{Asked, everywhere_in};

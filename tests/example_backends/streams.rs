@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelStreamInferResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelStreamInferResponse};
 
 use super::built::{backends, models};
 use super::servers::{Asked, everywhere};

@@ -1,8 +1,8 @@
 //! HTTP/2 as nobody should speak it, against a whole server: for each script the answer, and the state in which it
 //! leaves the connection (RFC 9113). Another client is served meanwhile.
 
+use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use prost::Message;
-use tritonserver::wire::inference::{ServerLiveRequest, ServerLiveResponse};
 
 use crate::support::certificates::Certificates;
 use crate::support::grpc::SERVICE;

@@ -2,10 +2,10 @@
 //! contract/http.md section 6).
 
 use bytes::Bytes;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice::{
+use nereid_wire::inference::infer_parameter::ParameterChoice::{
     self, BoolParam, DoubleParam, Int64Param, StringParam, Uint64Param,
 };
-use tritonserver::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
+use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
 
 use super::message::{infer, numbers, output, parameters, raw, typed};
 use crate::support::grpc::{Grpc, Status, code};

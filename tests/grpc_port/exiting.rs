@@ -4,7 +4,7 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use tritonserver::wire::inference::*;
+use nereid_wire::inference::*;
 
 use super::message::numbers;
 use crate::support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode, frame_bytes};

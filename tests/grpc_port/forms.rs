@@ -2,10 +2,10 @@
 //! (contract/grpc.md section 4).
 
 use bytes::Bytes;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse};
 use prost::Message;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse};
 
 use super::message::{infer, numbers, output, parameters, raw, typed};
 use crate::support::grpc::{Grpc, SERVICE, code, decode, frame_bytes};

@@ -1,7 +1,7 @@
 //! Health, metadata, configuration, statistics and index over gRPC (contract/grpc.md sections 1 to 3 and 6).
 
-use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
-use tritonserver::wire::inference::*;
+use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
+use nereid_wire::inference::*;
 
 use super::message::numbers;
 use crate::support::grpc::{Grpc, Status, code, decode, frame};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use tritonserver::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 
 pub fn infer(model: &str) -> ModelInferRequest {
     ModelInferRequest { model_name: model.to_string(), ..Default::default() }

@@ -2,10 +2,8 @@
 //! the unary call about it.
 
 use bytes::Bytes;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64Param, Uint64Param};
-use tritonserver::wire::inference::{
-    InferTensorContents, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse,
-};
+use nereid_wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64Param, Uint64Param};
+use nereid_wire::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 use super::message::{infer, output, parameters, raw, typed};
 use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};

@@ -1,8 +1,8 @@
 //! Not ready is no error (contract/grpc.md section 3): what is said of models that failed, and of a server that has
 //! one.
 
-use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
-use tritonserver::wire::inference::*;
+use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
+use nereid_wire::inference::*;
 
 use super::message::numbers;
 use crate::support::backend;

@@ -2,8 +2,8 @@
 //! had come alone, whatever came before (contract/grpc.md sections 4 and 5).
 
 use bytes::Bytes;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64Param};
-use tritonserver::wire::inference::{
+use nereid_wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64Param};
+use nereid_wire::inference::{
     InferTensorContents, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse, RepositoryModelLoadRequest,
     RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse,
 };

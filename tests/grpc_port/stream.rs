@@ -1,8 +1,8 @@
 //! ModelStreamInfer: order, ids, errors in band, the end of the stream (contract/grpc.md section 5).
 
 use bytes::Bytes;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 use super::message::{numbers, parameter};
 use crate::support::grpc::{Exchange, Grpc, SERVICE, code, decode};

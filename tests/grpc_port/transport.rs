@@ -1,7 +1,7 @@
 //! gRPC over HTTP/2 as such: content types, unknown methods, framing, and the RPCs of later versions.
 
 use bytes::Bytes;
-use tritonserver::wire::inference::*;
+use nereid_wire::inference::*;
 
 use super::message::numbers;
 use crate::support::grpc::{Grpc, SERVICE, code, decode, frame, frame_bytes};

@@ -1,8 +1,8 @@
 //! `TRITONBACKEND_ModelInstanceReady`: every instance is asked, away from the shards, and has a say in what the server
 //! answers (contract/schedulers.md section 10, "Readiness"; tests/backends/ready.c says what it is told).
 
-use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
-use tritonserver::wire::inference::{ModelReadyRequest, ModelReadyResponse, ServerReadyRequest, ServerReadyResponse};
+use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
+use nereid_wire::inference::{ModelReadyRequest, ModelReadyResponse, ServerReadyRequest, ServerReadyResponse};
 
 use crate::native_programs::program::Program;
 use crate::support::backend;

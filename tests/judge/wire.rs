@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use prost::Message;
-use serde_json::json;
-use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
-use tritonserver::wire::inference::infer_parameter::ParameterChoice::{
+use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
+use nereid_wire::inference::infer_parameter::ParameterChoice::{
     self, BoolParam, DoubleParam, Int64Param, StringParam, Uint64Param,
 };
-use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use tritonserver::wire::inference::*;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::*;
+use prost::Message;
+use serde_json::json;
 
 use crate::judge::differences::{Known, Line, compare};
 use crate::support::backend;

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::{Value, json};
-use tritonserver::wire::inference::model_repository_parameter::ParameterChoice;
-use tritonserver::wire::inference::{
+use nereid_wire::inference::model_repository_parameter::ParameterChoice;
+use nereid_wire::inference::{
     ModelRepositoryParameter, RepositoryModelLoadRequest, RepositoryModelLoadResponse, RepositoryModelUnloadRequest,
     RepositoryModelUnloadResponse,
 };
+use serde_json::{Value, json};
 
 use crate::support::backend;
 use crate::support::grpc::{Grpc, Status};

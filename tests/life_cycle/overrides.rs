@@ -1,7 +1,7 @@
 //! Loads that bring their own configuration or their own files.
 
+use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 use serde_json::json;
-use tritonserver::wire::inference::model_repository_parameter::ParameterChoice;
 
 use crate::life_cycle::control::{EXPLICIT, Life, generation, generation_json, grpc_load, make_old, touch};
 use crate::support::grpc::Grpc;

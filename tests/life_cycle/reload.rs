@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use crate::life_cycle::control::{BODY, EXPLICIT, Life, make_old, parameter, touch};
 use crate::support::grpc::Grpc;

@@ -1,7 +1,7 @@
 //! What load and unload say, letter for letter, over both protocols.
 
+use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 use serde_json::{Value, json};
-use tritonserver::wire::inference::model_repository_parameter::ParameterChoice;
 
 use crate::life_cycle::control::{EXPLICIT, Life, config, grpc_load, grpc_unload, parameter};
 use crate::support::grpc::{Grpc, Status, code};

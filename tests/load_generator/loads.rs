@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tritonserver::memory::Slice;
-use tritonserver::perf::{
+use nereid_memory::Slice;
+use nereid_perf::{
     Compression, Form, Input, Load, LoadPoint, Measurement, MetricsSource, Plan, Progress, Protocol, Spacing, Stage,
     Step, Sweep, Template, Tls, Window, WindowFigures, inspect,
 };
@@ -47,7 +47,7 @@ fn closed_loops_send_exactly_what_was_asked_for() {
                 let mut overlaps = measured.records.clone();
                 overlaps.sort_by_key(|record| record.sent_ns);
                 for record in &overlaps {
-                    let during = |other: &&tritonserver::perf::Record| {
+                    let during = |other: &&nereid_perf::Record| {
                         other.sent_ns <= record.sent_ns && other.responses_ns[0] > record.sent_ns
                     };
                     assert!(overlaps.iter().filter(during).count() <= 5, "more in flight than the concurrency");
@@ -160,7 +160,7 @@ fn windows_are_tried_until_they_agree_and_sweeps_go_on() {
         plan.rules.stability_percent = 1e6;
         plan.load = Load::Concurrency(Sweep { start: 1, end: Some(4), step: 3 });
         let mut notes = Notes::default();
-        let measured = tritonserver::perf::run(&plan, &mut notes).expect("a run");
+        let measured = nereid_perf::run(&plan, &mut notes).expect("a run");
         assert_eq!(notes.points, [LoadPoint::Concurrency(1), LoadPoint::Concurrency(4)]);
         assert_eq!((notes.measured, measured.len()), (2, 2));
         for point in &measured {
@@ -194,17 +194,17 @@ fn a_run_can_be_stopped_and_a_threshold_ends_a_sweep() {
     plan.rules.request_count = None;
     plan.rules.window = Window::Time(Duration::from_secs(3600));
     let mut notes = Notes { stop_at: Some(Stage::Trial(1)), ..Notes::default() };
-    let cut = tritonserver::perf::run(&plan, &mut notes).expect("a run");
+    let cut = nereid_perf::run(&plan, &mut notes).expect("a run");
     assert!(cut.len() <= 1 && cut.iter().all(|point| !point.stable && point.windows.len() == 1), "{cut:?}");
     // No answer comes within a nanosecond.
     (plan.rules.request_count, plan.rules.latency_threshold) = (Some(10), Some(Duration::from_nanos(1)));
     plan.load = Load::Concurrency(Sweep { start: 1, end: None, step: 1 });
-    let measured = tritonserver::perf::run(&plan, &mut ()).expect("a run");
+    let measured = nereid_perf::run(&plan, &mut ()).expect("a run");
     assert_eq!((measured.len(), measured[0].within_threshold), (1, false));
     plan.rules.latency_threshold = Some(Duration::from_secs(3600));
     plan.rules.binary_search = true;
     plan.load = Load::Concurrency(Sweep { start: 1, end: Some(4), step: 1 });
-    let measured = tritonserver::perf::run(&plan, &mut ()).expect("a run");
+    let measured = nereid_perf::run(&plan, &mut ()).expect("a run");
     assert_eq!(
         measured.iter().map(|point| point.load).collect::<Vec<_>>(),
         [LoadPoint::Concurrency(1), LoadPoint::Concurrency(4)]
@@ -232,7 +232,7 @@ fn tls_and_metrics_and_unix_sockets() {
             demand_all_good(&measure(&plan), 30);
             let mut stranger = plan.clone();
             stranger.target.tls.as_mut().expect("TLS").ca = Some(certificates.path("other.pem").into());
-            let error = tritonserver::perf::run(&stranger, &mut ()).expect_err("an unknown authority");
+            let error = nereid_perf::run(&stranger, &mut ()).expect_err("an unknown authority");
             assert!(error.to_string().contains("certificate"), "{error}");
             stranger.target.tls.as_mut().expect("TLS").accept_any_certificate = true;
             demand_all_good(&measure(&stranger), 30);
@@ -283,7 +283,7 @@ fn models_are_inspected_alike_over_both_protocols() {
             ..Template::default()
         };
         demand_all_good(&measure(&plan_of(protocol, vec![input(&[2, 4], 32)])), 10);
-        let error = tritonserver::perf::run(&plan_of(protocol, vec![input(&[9, 4], 144)]), &mut ());
+        let error = nereid_perf::run(&plan_of(protocol, vec![input(&[9, 4], 144)]), &mut ());
         let error = error.expect_err("a batch that is too large").to_string();
         assert_eq!(error, "request 0: input 'INPUT0': a batch of 9 is more than the model's 8");
     }

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tritonserver::memory::Slice;
-use tritonserver::perf::{
+use nereid_memory::Slice;
+use nereid_perf::{
     Client, Compression, Endpoint, Expected, Form, Input, Load, Measurement, Plan, Protocol, Rules, SharedMemory,
     Spacing, Sweep, Target, Template, Window, Work,
 };
@@ -80,7 +80,7 @@ pub fn plan(server: &Server, protocol: Protocol, model: &str, templates: Vec<Tem
 
 /// Runs a plan of one load point.
 pub fn measure(plan: &Plan) -> Measurement {
-    let mut measured = tritonserver::perf::run(plan, &mut ()).expect("a run");
+    let mut measured = nereid_perf::run(plan, &mut ()).expect("a run");
     assert_eq!(measured.len(), 1, "one load point");
     measured.remove(0)
 }

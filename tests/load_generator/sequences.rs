@@ -1,7 +1,7 @@
 //! Sequences against a model that adds up what they bring, and models that answer more than once.
 
-use tritonserver::memory::Slice;
-use tritonserver::perf::{Compression, Expected, Input, Plan, Protocol, Sequences, Template};
+use nereid_memory::Slice;
+use nereid_perf::{Compression, Expected, Input, Plan, Protocol, Sequences, Template};
 
 use super::plans::{PROTOCOLS, concurrency, measure, plan, rate};
 use crate::support::backend;
@@ -70,7 +70,7 @@ fn sequences_are_sent_in_order_and_end() {
                 let ids = || measured.records.iter().map(|record| record.sequence_id.expect("an id"));
                 assert!(ids().all(|id| (100..130).contains(&id)));
                 for record in &measured.records {
-                    let same = |other: &&tritonserver::perf::Record| {
+                    let same = |other: &&nereid_perf::Record| {
                         other.sequence_id == record.sequence_id && other.sent_ns > record.sent_ns
                     };
                     let next = measured.records.iter().filter(same).map(|other| other.sent_ns).min();
@@ -80,7 +80,7 @@ fn sequences_are_sent_in_order_and_end() {
         }
     }
     // A plan without them is refused before anything is sent.
-    let error = tritonserver::perf::run(&plan(&server, Protocol::Http, "rows", steps(), 5), &mut ());
+    let error = nereid_perf::run(&plan(&server, Protocol::Http, "rows", steps(), 5), &mut ());
     assert!(error.expect_err("no sequences").to_string().contains("scheduled by sequences"));
     server.stop();
 }
@@ -128,7 +128,7 @@ fn responses_of_decoupled_models_are_counted_until_the_last_one() {
         }
     }
     for protocol in [Protocol::Http, Protocol::GrpcUnary] {
-        let error = tritonserver::perf::run(&plan(&server, protocol, "repeat", vec![repeat(1)], 5), &mut ());
+        let error = nereid_perf::run(&plan(&server, protocol, "repeat", vec![repeat(1)], 5), &mut ());
         assert!(error.expect_err("no stream").to_string().contains("gRPC streams only"));
     }
     server.stop();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tritonserver::perf::{Endpoint, Plan, Progress, Protocol, SharedMemory, Step, Window};
+use nereid_perf::{Endpoint, Plan, Progress, Protocol, SharedMemory, Step, Window};
 
 use super::plans::{PROTOCOLS, demand_all_good, echoes, measure, plan};
 use crate::support::repository::{Pair, Repository};
@@ -72,7 +72,7 @@ fn nothing_of_a_run_stays() {
         assert_eq!((objects().len(), regions(&server).as_str()), (0, "[]"));
         let mut wrong = in_memory(plan(&server, protocol, "identity", echoes(1, 256), 10));
         if let Some(expected) = wrong.work.streams[0][0].expected.as_mut() {
-            expected[0].data = tritonserver::memory::Slice::copy_of(&[9; 1024]);
+            expected[0].data = nereid_memory::Slice::copy_of(&[9; 1024]);
         }
         let measured = measure(&wrong);
         assert_eq!(measured.errors.counts.keys().collect::<Vec<_>>(), ["output 'OUTPUT0' is not what was expected"]);
@@ -81,21 +81,21 @@ fn nothing_of_a_run_stays() {
         let mut endless = in_memory(plan(&server, protocol, "identity", echoes(1, 256), 0));
         (endless.rules.request_count, endless.rules.window) = (None, Window::Time(Duration::from_secs(3600)));
         let mut watcher = Watcher { server: &server, seen: 0 };
-        assert!(tritonserver::perf::run(&endless, &mut watcher).expect("a run").iter().all(|point| !point.stable));
+        assert!(nereid_perf::run(&endless, &mut watcher).expect("a run").iter().all(|point| !point.stable));
         assert_eq!((watcher.seen, objects().len(), regions(&server).as_str()), (1, 0, "[]"));
         // One that fails behind the registration.
         let mut failing = good.clone();
         let nobody = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
         let interval = Duration::from_secs(1);
-        failing.metrics = Some(tritonserver::perf::MetricsSource { endpoint: nobody, path: "/".to_owned(), interval });
-        assert!(tritonserver::perf::run(&failing, &mut ()).is_err());
+        failing.metrics = Some(nereid_perf::MetricsSource { endpoint: nobody, path: "/".to_owned(), interval });
+        assert!(nereid_perf::run(&failing, &mut ()).is_err());
         assert_eq!((objects().len(), regions(&server).as_str()), (0, "[]"));
     }
     server.stop();
     // A server that takes no regions says so, and nothing is left of the attempt.
     let server = Server::start(usual(), repository.path(), &["--allow-client-shm=false"]);
     let refused = in_memory(plan(&server, Protocol::Http, "identity", echoes(1, 256), 10));
-    let error = tritonserver::perf::run(&refused, &mut ()).expect_err("no regions").to_string();
+    let error = nereid_perf::run(&refused, &mut ()).expect_err("no regions").to_string();
     assert!(error.starts_with("registration of shared memory"), "{error}");
     assert!(objects().is_empty());
     server.stop();

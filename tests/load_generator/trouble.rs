@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tritonserver::perf::{Load, PerfError, Progress, Protocol, Step, Sweep, Window};
+use nereid_perf::{Load, PerfError, Progress, Protocol, Step, Sweep, Window};
 
 use super::plans::{PROTOCOLS, concurrency, echoes, measure, plan, rate};
 use crate::support::repository::{Pair, Repository};
@@ -47,7 +47,7 @@ fn an_open_loop_shows_a_pause_of_the_server() {
         // Requests have to wait for connections while the server takes none of theirs.
         open.client.connections = Some(2);
         let mut pauser = Pauser { pid: server.pid(), paused: None };
-        let measured = tritonserver::perf::run(&open, &mut pauser).expect("a run").remove(0);
+        let measured = nereid_perf::run(&open, &mut pauser).expect("a run").remove(0);
         assert!(pauser.paused.is_some());
         assert_eq!((measured.completed, measured.failed), (2000, 0), "{:?}", measured.errors);
         let p99 = Duration::from_nanos(measured.latency_ns.value_at_percentile(99.0));
@@ -58,7 +58,7 @@ fn an_open_loop_shows_a_pause_of_the_server() {
     let mut closed = plan(&server, Protocol::Http, "identity", echoes(2, 16), 20_000);
     closed.load = concurrency(1);
     let mut pauser = Pauser { pid: server.pid(), paused: None };
-    let measured = tritonserver::perf::run(&closed, &mut pauser).expect("a run").remove(0);
+    let measured = nereid_perf::run(&closed, &mut pauser).expect("a run").remove(0);
     assert!(pauser.paused.is_some());
     let late = measured.latency_ns.count_between(PAUSE.as_nanos() as u64 / 3, u64::MAX);
     assert!((1..20).contains(&late), "a closed loop with one request in flight saw {late}");
@@ -76,11 +76,11 @@ fn a_rate_beyond_the_server_is_said_to_be_unsustainable() {
         plan.rules.request_count = None;
         plan.load = Load::Rate {
             sweep: Sweep { start: 5000.0, end: Some(6000.0), step: 1000.0 },
-            spacing: tritonserver::perf::Spacing::Constant,
+            spacing: nereid_perf::Spacing::Constant,
         };
         plan.client.outstanding_max = 100;
         plan.rules.window = Window::Time(Duration::from_secs(5));
-        let measured = tritonserver::perf::run(&plan, &mut ()).expect("a run");
+        let measured = nereid_perf::run(&plan, &mut ()).expect("a run");
         assert_eq!(measured.len(), 1, "more of it would be no better");
         assert!(measured[0].limits.unsustainable && !measured[0].stable);
         assert!(measured[0].sent <= 300, "{}", measured[0].sent);
@@ -96,21 +96,21 @@ fn errors_are_counted_by_what_they_say() {
     for protocol in PROTOCOLS {
         let mut wrong = plan(&server, protocol, "identity", echoes(4, 16), 40);
         if let Some(expected) = wrong.work.streams[0][1].expected.as_mut() {
-            expected[0].data = tritonserver::memory::Slice::copy_of(&[0; 64]);
+            expected[0].data = nereid_memory::Slice::copy_of(&[0; 64]);
         }
         let measured = measure(&wrong);
         assert_eq!((measured.completed, measured.failed), (30, 10));
         let errors: Vec<_> = measured.errors.counts.iter().map(|(text, count)| (text.as_str(), *count)).collect();
         assert_eq!(errors, [("output 'OUTPUT0' is not what was expected", 10)]);
         // What the server refuses is told in its words.
-        let input = |name: &str, rows: i64| tritonserver::perf::Input {
+        let input = |name: &str, rows: i64| nereid_perf::Input {
             name: name.to_owned(),
             datatype: "FP32".to_owned(),
             shape: vec![rows, 1],
-            data: tritonserver::memory::Slice::copy_of(&vec![0; 4 * rows as usize]),
+            data: nereid_memory::Slice::copy_of(&vec![0; 4 * rows as usize]),
         };
         let inputs = vec![input("INPUT0", 1), input("INPUT1", 2)];
-        let template = tritonserver::perf::Template { inputs, ..Default::default() };
+        let template = nereid_perf::Template { inputs, ..Default::default() };
         let measured = measure(&plan(&server, protocol, "batch", vec![template], 20));
         assert_eq!((measured.completed, measured.failed), (0, 20));
         let texts: Vec<_> = measured.errors.counts.keys().collect();
@@ -139,13 +139,12 @@ fn a_server_that_goes_away_ends_the_run_with_an_error() {
         let server = Server::start(usual(), repository.path(), &[]);
         let mut endless = plan(&server, protocol, "identity", echoes(2, 16), u64::MAX);
         endless.load = concurrency(4);
-        let error =
-            tritonserver::perf::run(&endless, &mut Killer(Some(server.pid()))).expect_err("a server that is away");
+        let error = nereid_perf::run(&endless, &mut Killer(Some(server.pid()))).expect_err("a server that is away");
         assert!(matches!(&error, PerfError::Unreachable { .. }), "{error:?}");
         assert!(error.to_string().contains("refused"), "{error}");
         drop(server);
         // And one that was never there.
-        let error = tritonserver::perf::run(&endless, &mut ()).expect_err("no server");
+        let error = nereid_perf::run(&endless, &mut ()).expect_err("no server");
         assert!(matches!(&error, PerfError::Unreachable { .. }), "{error:?}");
     }
 }

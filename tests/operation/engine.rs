@@ -1,9 +1,9 @@
 //! Which engine runs where the kernel, a container or an operator refuses io_uring or a part of it, and that epoll then
 //! serves as well.
 
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::json;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use crate::support::confine::{locking_at_most, refusing};
 use crate::support::grpc::Grpc;

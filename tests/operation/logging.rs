@@ -1,11 +1,11 @@
 //! The log of a whole server: its formats, its file, and its settings changed while the server runs
 //! (contract/cli.md section 5, contract/http.md section 3, contract/grpc.md section 6).
 
+use nereid_wire::inference::log_settings_request::SettingValue;
+use nereid_wire::inference::log_settings_request::setting_value::ParameterChoice;
+use nereid_wire::inference::log_settings_response::setting_value::ParameterChoice as Shown;
+use nereid_wire::inference::{LogSettingsRequest, LogSettingsResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::log_settings_request::SettingValue;
-use tritonserver::wire::inference::log_settings_request::setting_value::ParameterChoice;
-use tritonserver::wire::inference::log_settings_response::setting_value::ParameterChoice as Shown;
-use tritonserver::wire::inference::{LogSettingsRequest, LogSettingsResponse};
 
 use crate::support::grpc::{Grpc, code};
 use crate::support::http::Peer;

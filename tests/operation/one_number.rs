@@ -1,7 +1,7 @@
 //! The smallest requests, one for each protocol, to a model that gives an INT32 back.
 
-use tritonserver::wire::inference::ModelInferRequest;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::ModelInferRequest;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
 
 pub const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[8]}]}"#;
 

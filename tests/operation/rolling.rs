@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use serde_json::json;
-use tritonserver::wire::inference::{
+use nereid_wire::inference::{
     ModelInferResponse, ServerLiveRequest, ServerLiveResponse, ServerReadyRequest, ServerReadyResponse,
 };
+use serde_json::json;
 
 use crate::operation::one_number::{BODY, message};
 use crate::support::grpc::Grpc;

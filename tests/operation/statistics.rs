@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
+use nereid_wire::inference::{ModelStatisticsRequest, ModelStatisticsResponse, StatisticDuration};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::{ModelStatisticsRequest, ModelStatisticsResponse, StatisticDuration};
 
 use crate::support::grpc::Grpc;
 use crate::support::http::{Peer, request};

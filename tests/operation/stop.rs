@@ -3,8 +3,8 @@
 
 use std::net::TcpStream;
 
+use nereid_wire::inference::ModelInferResponse;
 use serde_json::json;
-use tritonserver::wire::inference::ModelInferResponse;
 
 use crate::operation::one_number::{BODY, message};
 use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use super::{models, trouble};
 use crate::support::grpc::{Grpc, code};

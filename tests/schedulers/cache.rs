@@ -4,9 +4,9 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use super::ensemble::ensemble;
 use crate::support::grpc::{Grpc, SERVICE, code};

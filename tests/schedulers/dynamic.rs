@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 
 use crate::support::grpc::{Grpc, SERVICE, code};
 use crate::support::http::{Answer, Peer, request};

@@ -1,9 +1,9 @@
 //! Ensembles of models (contract/schedulers.md section 5).
 
 use bytes::Bytes;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use crate::support::grpc::{Grpc, code};
 use crate::support::http::{Answer, Peer, request};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::Value;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use super::decoupled::{
     Answer, BIG, all_of, backends, later, next, open, repeat, repeat_config, rest, single, start_later,

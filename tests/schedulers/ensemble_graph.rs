@@ -1,11 +1,9 @@
 //! Ensembles and the repository: what is loaded with them, what takes them down, and what brings them back
 //! (contract/schedulers.md section 10).
 
+use nereid_wire::inference::model_repository_parameter::ParameterChoice;
+use nereid_wire::inference::{ModelRepositoryParameter, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse};
 use serde_json::json;
-use tritonserver::wire::inference::model_repository_parameter::ParameterChoice;
-use tritonserver::wire::inference::{
-    ModelRepositoryParameter, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse,
-};
 
 use super::ensemble::ensemble;
 use crate::support::grpc::Grpc;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 
 use crate::support::backend;
 use crate::support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode};

@@ -430,7 +430,7 @@ fn part_of(id: &str) -> &str {
     id.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
-/// The first component below src: `net` of `src/net.rs` and of `src/net/http.rs`.
+/// The first component below src: `net` of `src/net/lib.rs` and of `src/net/http.rs`.
 fn folder(file: &str) -> &str {
     let below = file.strip_prefix("src/").unwrap_or(file);
     below.split('/').next().unwrap_or(below).trim_end_matches(".rs")
@@ -490,7 +490,7 @@ fn a_wrong_page_is_found() {
 | A1 to B2 | the rest | 1 | B1 waits |
 ### A. Asks
 | Step | From | File | Function | Thread | Handed over |
-| A1 | – | `src/net.rs` | `Net::event` | shard | x |
+| A1 | – | `src/net/lib.rs` | `Net::event` | shard | x |
 | A2 | A1 | `src/net/http.rs` | `take` | shard | x |
 ### B. Answers
 | B1 | – | `src/queue/run.rs` | `Worker::run` | worker | x |
@@ -500,7 +500,7 @@ fn a_wrong_page_is_found() {
 ";
     let read = |file: &str| {
         let text = match file {
-            "src/net.rs" => {
+            "src/net/lib.rs" => {
                 "impl Other { fn event(&self) {} }\nimpl<S: Fn() -> u8> Handler for Net<S> where S: Send {\n\
                  fn event(&mut self, of: [u8; 2]) {\n// other()\nhttp::take(of);\nrefuse()\n}\n}\n"
             }
@@ -524,8 +524,8 @@ fn a_wrong_page_is_found() {
     assert_eq!(findings("A, B", "A, B"), [""; 0]);
     for (from, to, finding) in [
         ("src/queue/run.rs", "src/queue/none.rs", "B1: there is no file src/queue/none.rs"),
-        ("Net::event", "Net::events", "A1: src/net.rs does not define Net::events"),
-        ("Net::event", "event", "A1: src/net.rs does not define event"),
+        ("Net::event", "Net::events", "A1: src/net/lib.rs does not define Net::events"),
+        ("Net::event", "event", "A1: src/net/lib.rs does not define event"),
         ("`take`", "`Net::take`", "A2: src/net/http.rs does not define Net::take"),
         ("Loop.answer", "answer", "B2: src/api.py does not define answer"),
         ("Loop.answer", "Loop.other", "B2: Worker::run (B1) does not call other"),

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
-use prost::Message;
-use serde_json::json;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{
     ModelConfigResponse, ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelStreamInferResponse,
     RepositoryIndexRequest, RepositoryIndexResponse, ServerLiveRequest, ServerLiveResponse,
 };
+use prost::Message;
+use serde_json::json;
 
 use crate::support::grpc::{Grpc, Reply, SERVICE, code, decode, frame, frame_bytes};
 use crate::support::http::{Answer, Peer, request};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::json;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use crate::support::grpc::Grpc;
 use crate::support::http::{Peer, infer_with_tail};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 use crate::support::backend;
 use crate::support::grpc::{Grpc, SERVICE, code, decode, frame};

@@ -1,11 +1,11 @@
 //! Models on GPUs as clients and scrapers see them, on devices that stand in for some
 //! (contract/model_config.md section 5, contract/metrics.md section 1, contract/schedulers.md section 10).
 
-use serde_json::{Value, json};
-use tritonserver::wire::inference::{
+use nereid_wire::inference::{
     ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerReadyRequest,
     ServerReadyResponse,
 };
+use serde_json::{Value, json};
 
 use super::metrics::{Page, ask, body, one, wait_for};
 use crate::support::grpc::Grpc;

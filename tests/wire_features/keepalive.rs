@@ -1,7 +1,7 @@
 //! gRPC keepalive and the age of connections (contract/grpc.md section 7), as a scripted peer and grpcio see them.
 
+use nereid_wire::inference::ServerLiveRequest;
 use prost::Message;
-use tritonserver::wire::inference::ServerLiveRequest;
 
 use crate::support::grpc::SERVICE;
 use crate::support::http2::{ACK, END_STREAM, RawPeer, error, frame, kind};

@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use nereid_wire::otlp::any_value::Value as Any;
+use nereid_wire::otlp::{ExportTraceServiceRequest, KeyValue, Span};
 use prost::Message;
-use tritonserver::wire::otlp::any_value::Value as Any;
-use tritonserver::wire::otlp::{ExportTraceServiceRequest, KeyValue, Span};
 
 use super::trace::{infer_http, message};
 use crate::support::certificates::Certificates;

@@ -1,10 +1,10 @@
 //! Parameters of requests as they come to a backend (contract/http.md section 5, contract/grpc.md section 4).
 
 use bytes::Bytes;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use serde_json::json;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 
 use crate::support::backend;
 use crate::support::grpc::Grpc;

@@ -1,10 +1,10 @@
 //! gRPC server reflection, which Triton does not offer (contract/grpc.md section 1 has the services that it tells of).
 
 use bytes::Bytes;
+use nereid_wire::reflection::server_reflection_request::MessageRequest as Ask;
+use nereid_wire::reflection::server_reflection_response::MessageResponse as Answer;
+use nereid_wire::reflection::{ServerReflectionRequest, ServerReflectionResponse};
 use prost::Message;
-use tritonserver::wire::reflection::server_reflection_request::MessageRequest as Ask;
-use tritonserver::wire::reflection::server_reflection_response::MessageResponse as Answer;
-use tritonserver::wire::reflection::{ServerReflectionRequest, ServerReflectionResponse};
 
 use crate::support::grpc::{Grpc, code, decode, frame, frame_bytes};
 use crate::support::python::Python;

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use nereid_wire::inference::{ModelStatistics, ModelStatisticsRequest, ModelStatisticsResponse, StatisticDuration};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::{
-    ModelStatistics, ModelStatisticsRequest, ModelStatisticsResponse, StatisticDuration,
-};
 
 use super::metrics::{Page, ask, body, ensemble, one, wait_for};
 use crate::support::backend;

@@ -1,8 +1,8 @@
 //! The breakdown of a request's time that its client asks for.
 
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::{InferParameter, ModelInferRequest};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::{InferParameter, ModelInferRequest};
 
 use super::trace::{body, message};
 use crate::support::grpc::{Grpc, Reply, SERVICE, code, frame};

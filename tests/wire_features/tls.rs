@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use prost::Message;
-use tritonserver::wire::inference::{ServerLiveRequest, ServerLiveResponse};
 
 use crate::support::certificates::Certificates;
 use crate::support::grpc::SERVICE;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use nereid_wire::inference::model_infer_request::InferInputTensor;
+use nereid_wire::inference::trace_setting_request::SettingValue;
+use nereid_wire::inference::{ModelInferRequest, ModelInferResponse, TraceSettingRequest, TraceSettingResponse};
 use serde_json::{Value, json};
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::trace_setting_request::SettingValue;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse, TraceSettingRequest, TraceSettingResponse};
 
 use crate::support::backend;
 use crate::support::grpc::{Grpc, SERVICE, Status, code, frame};

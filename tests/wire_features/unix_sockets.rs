@@ -6,8 +6,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
 
+use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use prost::Message;
-use tritonserver::wire::inference::{ServerLiveRequest, ServerLiveResponse};
 
 use crate::support::certificates::Certificates;
 use crate::support::grpc::SERVICE;

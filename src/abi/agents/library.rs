@@ -13,7 +13,7 @@ use crate::abi::server::Error;
 use crate::backend::plugin::guard::Work;
 use crate::backend::plugin::places;
 use crate::repository::agents::{Action, Agent, AgentModel, Location, OpenLibrary, Task};
-use crate::request::Status;
+use nereid_request::Status;
 
 type OnAgent = unsafe extern "C-unwind" fn(*mut AgentHandle) -> *mut Error;
 type OnModel = unsafe extern "C-unwind" fn(*mut AgentHandle, *mut AgentModelHandle) -> *mut Error;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::abi::handles::{UserState, c_string};
 use crate::repository::agents::{Action, Location, Task};
 use crate::repository::store::{ModelCopy, Scratch};
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
 
 /// `TRITONREPOAGENT_ARTIFACT_…`.
 const FILESYSTEM: u32 = 0;

@@ -7,7 +7,7 @@ use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::casts::{self, Either};
 use crate::abi::handles::{FactoryHandle, ResponseHandle};
 use crate::abi::server::Error;
-use crate::request::{Request, Status};
+use nereid_request::{Request, Status};
 
 use super::responses::FINAL;
 

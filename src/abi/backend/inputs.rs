@@ -9,9 +9,9 @@ use std::ffi::{CStr, c_char, c_void};
 use super::requests::at;
 use crate::abi::border::{deref, entry, lend, put, put_if_asked};
 use crate::abi::server::{BufferAttributes, Error};
-use crate::gpu::DeviceRegion;
-use crate::memory::Slice;
-use crate::request::{InputTensor, Place, Status};
+use nereid_gpu::DeviceRegion;
+use nereid_memory::Slice;
+use nereid_request::{InputTensor, Place, Status};
 
 /// The policy that is asked for; NULL is none.
 ///

@@ -5,8 +5,8 @@ use std::ffi::{CStr, c_char};
 use crate::abi::border::{deref, entry, lend, put};
 use crate::abi::handles::InstanceHandle;
 use crate::abi::server::{Error, Message};
-use crate::request::Status;
-use crate::wire::inference::model_instance_group::secondary_device::SecondaryDeviceKind;
+use nereid_request::Status;
+use nereid_wire::inference::model_instance_group::secondary_device::SecondaryDeviceKind;
 
 /// Entry `index` of `list`.
 fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {

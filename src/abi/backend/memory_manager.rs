@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::border::{deref, entry, null, put};
 use crate::abi::server::Error;
-use crate::gpu::{DeviceBuffer, Gpus, PinnedBuffer};
-use crate::memory::{Heap, Pool};
-use crate::request::{MemoryType, Status};
+use nereid_gpu::{DeviceBuffer, Gpus, PinnedBuffer};
+use nereid_memory::{Heap, Pool};
+use nereid_request::{MemoryType, Status};
 
 /// `TRITONBACKEND_MemoryManager`: knows every address that is out, and what was never given back goes with it.
 pub struct MemoryManager {

@@ -8,8 +8,8 @@ use super::super::handles::{InstanceHandle, ModelHandle};
 use crate::abi::border::{deref, entry, null};
 use crate::abi::server::Error;
 use crate::abi::server::buffer_attributes::BufferAttributes;
-use crate::observe::statistics::{Holder, MemoryKind, MemoryUse};
-use crate::request::Status;
+use nereid_observe::statistics::{Holder, MemoryKind, MemoryUse};
+use nereid_request::Status;
 
 /// Places of one report: far more than a host has devices.
 const USES_MAX: u32 = 1024;

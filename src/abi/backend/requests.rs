@@ -9,7 +9,7 @@ use crate::abi::ledger;
 use crate::abi::server::inference::preferred_place;
 use crate::abi::server::{Error, parameter_pointer};
 use crate::backend::plugin::note_release;
-use crate::request::{CorrelationId, InputTensor, NOT_RESCHEDULED, Parameter, Request, Status};
+use nereid_request::{CorrelationId, InputTensor, NOT_RESCHEDULED, Parameter, Request, Status};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`, `_RESCHEDULE`.
 const RELEASE_ALL: u32 = 1;

@@ -5,8 +5,8 @@
 use super::super::handles::{FactoryHandle, InstanceHandle};
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take};
 use crate::abi::server::Error;
-use crate::observe::statistics::{ResponseOutcome, ResponseTimes};
-use crate::request::{Code, Status};
+use nereid_observe::statistics::{ResponseOutcome, ResponseTimes};
+use nereid_request::{Code, Status};
 
 /// `TRITONBACKEND_ModelInstanceResponseStatistics`: a report that its owner fills and may send again.
 pub struct ResponseStatisticsHandle {

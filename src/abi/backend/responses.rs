@@ -11,9 +11,9 @@ use crate::abi::casts::{self, Either};
 use crate::abi::handles::{FactoryHandle, OutputHandle, OutputMemory, ResponseHandle};
 use crate::abi::server::responses::Head;
 use crate::abi::server::{BufferAttributes, Error};
-use crate::memory::{Given, Target};
-use crate::request::shared::Wish;
-use crate::request::{
+use nereid_memory::{Given, Target};
+use nereid_request::shared::Wish;
+use nereid_request::{
     Asked, DataType, MemoryType, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count, format_shape,
 };
 

@@ -9,7 +9,7 @@ use crate::abi::border::{deref, entry, lend, null, put, text};
 use crate::abi::casts::readable_request;
 use crate::abi::server::{BufferAttributes, Error};
 use crate::backend::plugin::executing_model;
-use crate::request::{DataType, Request, Shape, StateHandle, Status};
+use nereid_request::{DataType, Request, Shape, StateHandle, Status};
 
 /// `TRITONSERVER_MEMORY_CPU`.
 const MEMORY_CPU: u32 = 0;

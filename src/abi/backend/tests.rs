@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::abi::server::{TRITONSERVER_ErrorDelete, TRITONSERVER_ErrorMessage};
 use crate::backend::onnxruntime::fixtures::{Answers, context};
-use crate::memory::{Pool, Slice};
-use crate::request::{Completion, DataType, Keeper, Owner, Shape, StateHandle, StateTensor, States};
-use crate::wire::inference::ModelConfig;
+use nereid_memory::{Pool, Slice};
+use nereid_request::{Completion, DataType, Keeper, Owner, Shape, StateHandle, StateTensor, States};
+use nereid_wire::inference::ModelConfig;
 
 /// The text of an error; `None`: success.
 fn text(error: *mut Error) -> Option<String> {
@@ -158,9 +158,9 @@ fn memory_is_reported_by_model_and_instance_and_copied() {
         TRITONBACKEND_ModelInstanceReportMemoryUsage, TRITONBACKEND_ModelReportMemoryUsage,
     };
     use crate::abi::server::buffer_attributes::BufferAttributes;
-    use crate::observe::statistics::{MemoryKind, MemoryUse};
+    use nereid_observe::statistics::{MemoryKind, MemoryUse};
     let handle = Arc::new(model(ModelConfig { name: "m".into(), ..ModelConfig::default() }));
-    let spec = crate::model_config::ModelSpec::new(ModelConfig::default()).unwrap();
+    let spec = nereid_model_config::ModelSpec::new(ModelConfig::default()).unwrap();
     let context = crate::backend::InstanceContext::new("m_0", Arc::new(spec), Arc::clone(&handle.context));
     let instance = InstanceHandle::new(context, Arc::clone(&handle));
     let of = |memory_type: u32, memory_type_id: i64, byte_size: usize| BufferAttributes {
@@ -212,7 +212,7 @@ fn an_input_shows_each_host_policy_its_own_data() {
         TRITONBACKEND_InputPropertiesForHostPolicy,
     };
     use crate::abi::server::BufferAttributes;
-    use crate::request::{Apart, Beside, InputTensor, MemoryType, Place, Text};
+    use nereid_request::{Apart, Beside, InputTensor, MemoryType, Place, Text};
     let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::from_slice(&[3]));
     input.data = [Slice::from_static(b"ab"), Slice::from_static(b"c")].into_iter().collect();
     let pinned = Place { memory_type: MemoryType::CpuPinned, memory_type_id: 4, cuda_ipc_handle: 0x50 };

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::server::BufferAttributes;
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Buffers that a cache may add to one entry. Ours has one.
 const BUFFERS_MAX: usize = 1024;

@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn kinds_have_the_names_of_c() {
-        assert_eq!(kind_of::<crate::request::Request>().name(), "TRITONBACKEND_Request");
+        assert_eq!(kind_of::<nereid_request::Request>().name(), "TRITONBACKEND_Request");
         assert_eq!(kind_of::<crate::abi::server::Error>().name(), "TRITONSERVER_Error");
         assert_eq!(kind_of::<Vec<String>>().name(), "Vec");
         assert!(!kind_of::<Vec<String>>().is_complete());

@@ -9,9 +9,9 @@ use super::{BufferAttributes, Error};
 use crate::abi::border::{deref_mut, entry, give, null, put, take};
 use crate::abi::ledger;
 use crate::backend::plugin::guard::{Work, guarded};
-use crate::gpu::driver::DeviceAddress;
-use crate::gpu::{DeviceTarget, Gpus};
-use crate::request::{MemoryType, Place, Status};
+use nereid_gpu::driver::DeviceAddress;
+use nereid_gpu::{DeviceTarget, Gpus};
+use nereid_request::{MemoryType, Place, Status};
 
 pub(super) type AllocFn = unsafe extern "C-unwind" fn(
     *mut ResponseAllocator,

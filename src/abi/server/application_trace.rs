@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
-use crate::observe::trace::next_id;
-use crate::request::{
+use nereid_clock::now_ns;
+use nereid_observe::trace::next_id;
+use nereid_request::{
     Call, DataType, Mark, Observation, Observer, OutputTensor, Place, SeenAt, SeenTensor, Status, Text, TraceFacts,
-    now_ns,
 };
 
 pub(super) type ActivityFn = unsafe extern "C-unwind" fn(*mut Observation, u32, u64, *mut c_void);

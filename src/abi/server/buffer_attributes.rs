@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::Error;
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// `TRITONSERVER_BufferAttributes`.
 #[derive(Debug)]

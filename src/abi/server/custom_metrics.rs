@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::Error;
 use super::parameters::{Parameter, listed};
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take, text};
-use crate::observe::metrics::{self, Kind, MetricError, Registry};
-use crate::request::Status;
+use nereid_observe::metrics::{self, Kind, MetricError, Registry};
+use nereid_request::Status;
 
 /// `TRITONSERVER_MetricFamily`.
 pub struct MetricFamily {

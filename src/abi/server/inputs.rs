@@ -7,8 +7,8 @@ use std::ffi::{CStr, c_char, c_void};
 use super::requests::{InferenceRequest, edited};
 use super::{BufferAttributes, Error};
 use crate::abi::border::{deref, entry, null, text};
-use crate::gpu::{Gpu, Gpus};
-use crate::request::{DataType, MemoryType, Place, Shape, Status, Text};
+use nereid_gpu::{Gpu, Gpus};
+use nereid_request::{DataType, MemoryType, Place, Shape, Status, Text};
 
 /// An input, as far as it is described.
 pub(super) struct Input {

@@ -10,8 +10,8 @@ use super::super::border::{deref, entry, give_shared, null, put, take_shared, ut
 use super::super::ledger;
 use super::Error;
 use super::options::ServerOptions;
-use crate::observe::log::Hold;
 use crate::server::access::Access;
+use nereid_observe::log::Hold;
 
 /// The highest version that is ready.
 const ANY_VERSION: i64 = -1;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::super::border::{entry, text};
 use super::Error;
 use crate::backend::plugin::guard::{Work, guarded};
-use crate::observe::log::{self, LogError, LogFormat, Logger, Message, MessageKind};
-use crate::request::Status;
+use nereid_observe::log::{self, LogError, LogFormat, Logger, Message, MessageKind};
+use nereid_request::Status;
 
 /// `TRITONSERVER_LogLevel`.
 const INFO: u32 = 0;

@@ -4,8 +4,8 @@ use std::ffi::c_char;
 
 use super::super::border::{deref, entry, give, null, put, take};
 use super::Error;
-use crate::request::Status;
 use crate::server::access::Access;
+use nereid_request::Status;
 
 /// `TRITONSERVER_MetricFormat`.
 const PROMETHEUS: u32 = 0;

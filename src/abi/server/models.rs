@@ -8,8 +8,8 @@ use super::super::border::{deref, entry, put, put_if_asked, utf8};
 use super::life::version_of;
 use super::parameters::{Parameter, listed};
 use super::{Error, Message};
-use crate::request::Status;
 use crate::server::access::Access;
+use nereid_request::Status;
 
 /// `TRITONSERVER_ModelBatchFlag`.
 const BATCH_UNKNOWN: u32 = 1;

@@ -13,13 +13,13 @@ use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
 use super::log::{LogCallback, LogFn, Wish, grant, install};
 use crate::backend::{HostPolicies, check_key};
-use crate::observe::log::Hold;
-use crate::request::Status;
 use crate::server::access::Access;
 use crate::server::options::{
     BackendSetting, CacheSetting, HostPolicySetting, ModelControl, NO_COPYING_THREADS, NO_GROWING, Options,
     RateLimitResource,
 };
+use nereid_observe::log::Hold;
+use nereid_request::Status;
 
 /// Seconds between two looks at the repositories in mode POLL, beside those that the application asks for.
 const POLL_SECS: u32 = 15;

@@ -5,8 +5,8 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use super::super::border::{deref, entry_or, give, take, text};
-use crate::request::Status;
 use crate::server::embedded::{LoadParameter, LoadValue};
+use nereid_request::Status;
 
 /// `TRITONSERVER_ParameterType`.
 const STRING: u32 = 0;

@@ -15,10 +15,10 @@ use super::responses::InferenceResponse;
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take, text};
 use crate::abi::casts::{self, Either, handle_of_application};
 use crate::abi::ledger;
-use crate::request::{
+use crate::server::access::Access;
+use nereid_request::{
     Admission, Call, Callee, CorrelationId, Parameters, Request, Status, Submit, Text, Value, log_id,
 };
-use crate::server::access::Access;
 
 pub(super) type ReleaseFn = unsafe extern "C-unwind" fn(*mut InferenceRequest, u32, *mut c_void);
 pub(super) type CompleteFn = unsafe extern "C-unwind" fn(*mut InferenceResponse, u32, *mut c_void);
@@ -350,7 +350,7 @@ macro_rules! setters {
 }
 
 /// `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`.
-const KNOWN_FLAGS: u32 = crate::request::SEQUENCE_START | crate::request::SEQUENCE_END;
+const KNOWN_FLAGS: u32 = nereid_request::SEQUENCE_START | nereid_request::SEQUENCE_END;
 
 setters! {
     TRITONSERVER_InferenceRequestSetId(*const c_char) = |request, id| {

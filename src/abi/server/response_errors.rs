@@ -123,7 +123,7 @@ pub(super) fn give_up(lease: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Status;
+    use nereid_request::Status;
 
     fn error(text: &'static str) -> Error {
         Error::of(Status::internal(text))

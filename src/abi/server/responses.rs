@@ -10,8 +10,8 @@ use super::{Error, parameter_pointer};
 use crate::abi::border::{deref, deref_mut, entry, put, put_if_asked, take};
 use crate::abi::casts::{self, Either};
 use crate::abi::handles::ResponseHandle;
-use crate::gpu::DeviceSlice;
-use crate::request::{Callee, DataType, MemoryType, Parameters, Place, Shape, Status, Text};
+use nereid_gpu::DeviceSlice;
+use nereid_request::{Callee, DataType, MemoryType, Parameters, Place, Shape, Status, Text};
 
 /// `TRITONSERVER_InferenceResponse`. Deleting it gives its buffers back.
 pub struct InferenceResponse {
@@ -36,7 +36,7 @@ pub(super) enum Data {
     /// Its model gave it none.
     None,
     /// What the model wrote itself, to memory that the application gave.
-    Written(crate::memory::Slice),
+    Written(nereid_memory::Slice),
     /// The same, where that is memory of a device.
     OnDevice(DeviceSlice),
     /// A copy of what the model wrote elsewhere.

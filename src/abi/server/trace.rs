@@ -9,7 +9,7 @@ use crate::abi::border::{deref, entry, give, lend, null, put, take, text};
 use crate::abi::casts::readable_request;
 use crate::abi::server::Error;
 use crate::abi::server::application_trace::ApplicationTrace;
-use crate::request::{Observation, Request, Status, TraceFacts};
+use nereid_request::{Observation, Request, Status, TraceFacts};
 
 /// # Safety
 /// The request is live and the pointer writable; the trace lives as long as the request. NULL: it is not traced.
@@ -152,15 +152,15 @@ mod tests {
 
     use super::*;
     use crate::abi::server::TRITONSERVER_ErrorDelete;
-    use crate::request::{Completion, Mark, Observer, Sink, Text};
+    use nereid_request::{Completion, Mark, Observer, Sink, Text};
 
     struct Nowhere;
 
     impl Sink for Nowhere {
-        fn deliver(&self, _key: u64, _delivery: crate::request::Delivery) {}
+        fn deliver(&self, _key: u64, _delivery: nereid_request::Delivery) {}
 
-        fn allocate(&self, _key: u64, byte_size: usize) -> Result<crate::memory::BlockMut, crate::memory::Exhausted> {
-            Ok(crate::memory::BlockMut::unpooled(byte_size))
+        fn allocate(&self, _key: u64, byte_size: usize) -> Result<nereid_memory::BlockMut, nereid_memory::Exhausted> {
+            Ok(nereid_memory::BlockMut::unpooled(byte_size))
         }
     }
 

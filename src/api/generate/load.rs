@@ -2,9 +2,9 @@
 //!
 //! What they say comes from metrics that the backends of language models keep.
 
-use crate::observe::metrics::Registry;
-use crate::protocol::http1;
-use crate::protocol::json;
+use nereid_observe::metrics::Registry;
+use nereid_protocol::http1;
+use nereid_protocol::json;
 
 /// With this a client asks for a report, and names its format.
 const ASKS: &str = "endpoint-load-metrics-format";
@@ -110,7 +110,7 @@ pub fn report(metrics: &Registry, format: LoadFormat) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::metrics::Observed;
+    use nereid_observe::metrics::Observed;
 
     /// Samples of the kinds, as a backend labels them.
     fn samples(values: &[(&'static str, f64)]) -> (Registry, Vec<Observed>) {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::api::infer::contiguous;
 use crate::api::infer::http_reply::{array_of, misfit};
-use crate::memory::{Gather, Pool, Slice};
-use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
 use crate::repository::ServedModel;
-use crate::request::{Response, Status, Value, element_count};
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::json::{ArrayWriter, GatherSink, Writer};
+use nereid_request::{Response, Status, Value, element_count};
 
 /// Elements that one step writes.
 const STEP: usize = 4096;
@@ -127,7 +127,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::request::{DataType, OutputTensor, Shape, Text};
+    use nereid_request::{DataType, OutputTensor, Shape, Text};
 
     fn output(name: &str, datatype: DataType, shape: &[i64], bytes: &[u8]) -> OutputTensor {
         let data = smallvec![Slice::copy_of(bytes)];
@@ -208,7 +208,7 @@ mod tests {
         // A model that does not keep to its own shapes is told off and breaks nothing.
         for bytes in [&[][..], &[1, 2], &[1, 2, 3], b"\x05\0\0\0a"] {
             let datatype = if bytes.len() == 5 { DataType::Bytes } else { DataType::Int8 };
-            assert_eq!(refused(output("A", datatype, &[1], bytes)).code, crate::request::Code::Internal);
+            assert_eq!(refused(output("A", datatype, &[1], bytes)).code, nereid_request::Code::Internal);
         }
     }
 

@@ -10,13 +10,13 @@ use smallvec::smallvec;
 use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::infer::http_request::{TEXT_BYTES_MAX, custom_parameter, data_error, element_of, parse_error};
 use crate::api::infer::{AnswerForm, Decode, Progress};
-use crate::memory::{BlockMut, Pool, Slice};
-use crate::protocol::json::{
+use crate::repository::ServedModel;
+use nereid_memory::{BlockMut, Pool, Slice};
+use nereid_protocol::json::{
     Builder, Document, DocumentError, Element, Kind, NumbersReader, Place, StringsReader, TensorError, Value,
 };
-use crate::repository::ServedModel;
-use crate::request::validate::add_input;
-use crate::request::{DataType, InputTensor, Request, Shape, SharedMemory, Status, Text};
+use nereid_request::validate::add_input;
+use nereid_request::{DataType, InputTensor, Request, Shape, SharedMemory, Status, Text};
 
 /// Members that one step maps.
 const MEMBERS_AT_ONCE: usize = 256;
@@ -358,7 +358,7 @@ fn members_of(root: Value<'_>, nested_is_input: bool) -> Result<Vec<Member>, Sta
     Ok(members)
 }
 
-fn first_values(object: Value<'_>) -> Result<Vec<crate::protocol::json::Member<'_>>, Status> {
+fn first_values(object: Value<'_>) -> Result<Vec<nereid_protocol::json::Member<'_>>, Status> {
     check_count(if object.kind() == Kind::Object { object.len() } else { 0 })?;
     object.members_with_first_values().map_err(|error| Status::internal(error.to_string()))
 }
@@ -431,7 +431,7 @@ fn put_scalar(element: Element, value: Value<'_>, out: &mut [u8]) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::json::AccessError;
+    use nereid_protocol::json::AccessError;
 
     /// A model's shape, a number of elements, and what comes of them.
     type Filled<'a> = (&'a [i64], usize, Option<&'a [i64]>);

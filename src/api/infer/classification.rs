@@ -10,9 +10,9 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::contiguous;
-use crate::memory::{Exhausted, Held, Pool, Slice};
-use crate::model_config::labels::Labels;
-use crate::request::{DataType, OutputTensor, Shape, Status, element_count};
+use nereid_memory::{Exhausted, Held, Pool, Slice};
+use nereid_model_config::labels::Labels;
+use nereid_request::{DataType, OutputTensor, Shape, Status, element_count};
 
 /// Elements of one batch item beyond which Triton refuses to sort.
 const ITEM_ELEMENTS_MAX: usize = 1_000_000;
@@ -272,7 +272,7 @@ impl Element {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Slice;
+    use nereid_memory::Slice;
 
     fn tensor(datatype: DataType, shape: &[i64], bytes: &[u8]) -> OutputTensor {
         let data = smallvec![Slice::copy_of(bytes)];

@@ -14,10 +14,10 @@ use super::http_request::{element_of, json_byte_size};
 use super::regions::Place;
 use super::{AnswerForm, OutputForm};
 use crate::api::timing::PARAMETER;
-use crate::memory::{ALIGNMENT, Pool, Portions, Slice};
-use crate::protocol::json::Cursor;
-use crate::request::validate::{add_input, add_output};
-use crate::request::{
+use nereid_memory::{ALIGNMENT, Pool, Portions, Slice};
+use nereid_protocol::json::Cursor;
+use nereid_request::validate::{add_input, add_output};
+use nereid_request::{
     CorrelationId, DataType, InputTensor, Parameters, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Text,
     Value,
 };

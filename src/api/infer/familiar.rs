@@ -6,9 +6,9 @@
 
 use smallvec::SmallVec;
 
-use crate::protocol::grpc::ResponseHead;
 use crate::repository::ServedModel;
-use crate::request::{DataType, Parameters, Response, Shape, Text};
+use nereid_protocol::grpc::ResponseHead;
+use nereid_request::{DataType, Parameters, Response, Shape, Text};
 
 /// Looks that a shard remembers.
 const KEPT: usize = 8;

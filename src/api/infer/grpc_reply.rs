@@ -4,17 +4,12 @@ use std::sync::Arc;
 
 use super::familiar::Familiar;
 use super::{AnswerForm, contiguous};
+use crate::api::error::too_large;
 use crate::api::watch::Watch;
-use crate::memory::{Exhausted, Gather, Pool, Slice};
-use crate::protocol::grpc::{Encoder, FINAL, InferResponse, OutputTensor, TooLarge, Value};
 use crate::repository::ServedModel;
-use crate::request::{Response, Status, Text, Value as Parameter};
-
-impl From<TooLarge> for Status {
-    fn from(error: TooLarge) -> Status {
-        Status::invalid(error.to_string())
-    }
-}
+use nereid_memory::{Exhausted, Gather, Pool, Slice};
+use nereid_protocol::grpc::{Encoder, FINAL, InferResponse, OutputTensor, Value};
+use nereid_request::{Response, Status, Text, Value as Parameter};
 
 /// A response with its texts checked: protobuf strings are UTF-8.
 struct Parts<'a> {
@@ -164,7 +159,7 @@ pub fn unary(
     let message = parts.message(model);
     writer.remember(response, model, &message);
     let mut framed = Gather::new();
-    writer.encoder.infer_response(&message, pool, &mut framed)?;
+    writer.encoder.infer_response(&message, pool, &mut framed).map_err(too_large)?;
     Ok(framed)
 }
 
@@ -237,7 +232,7 @@ where
     let parameters = parameters.chain([(FINAL, Value::Bool(is_final))]);
     let mut framed = Gather::new();
     let message = InferResponse { model_name, model_version, id, parameters, outputs };
-    encoder.stream_response(error, &message, pool, &mut framed)?;
+    encoder.stream_response(error, &message, pool, &mut framed).map_err(too_large)?;
     Ok(framed)
 }
 

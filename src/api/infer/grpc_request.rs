@@ -5,15 +5,15 @@ use super::regions::{Lent, Place};
 use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
-use crate::memory::{Pool, Slice};
-use crate::protocol::grpc::{INT_BYTES, InferRequest, InputRef, List, Parameters, Value};
-use crate::protocol::service::Kept;
 use crate::repository::ServedModel;
-use crate::request::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
-use crate::request::{
+use nereid_memory::{Pool, Slice};
+use nereid_protocol::grpc::{INT_BYTES, InferRequest, InputRef, List, Parameters, Value};
+use nereid_protocol::service::Kept;
+use nereid_request::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
+use nereid_request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };
-use crate::request::{Parameters as RequestParameters, Value as Parameter};
+use nereid_request::{Parameters as RequestParameters, Value as Parameter};
 
 /// Fills `request` from `message`, in the specification's order, and from the metadata of its call; says how it is to
 /// be answered.

@@ -15,11 +15,11 @@ use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
 use crate::api::packing::Packing;
 use crate::api::watch::Watch;
-use crate::memory::{Gather, Pool, Slice};
-use crate::protocol::http1;
-use crate::protocol::json::{ArrayWriter, Element, GatherSink, Sink, Writer};
 use crate::repository::ServedModel;
-use crate::request::{DataType, OutputTensor, Response, Status, Text, Value, element_count, format_shape};
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::http1;
+use nereid_protocol::json::{ArrayWriter, Element, GatherSink, Sink, Writer};
+use nereid_request::{DataType, OutputTensor, Response, Status, Text, Value, element_count, format_shape};
 
 /// Elements that one step writes.
 const STEP: usize = 4096;

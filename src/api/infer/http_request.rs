@@ -13,19 +13,19 @@ use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::dialect::Dialect;
 use crate::api::forwarding::Forwarded;
 use crate::api::timing::PARAMETER;
-use crate::memory::{ALIGNMENT, BlockMut, Pool, Slice};
-use crate::protocol::json::{
+use crate::repository::ServedModel;
+use nereid_memory::{ALIGNMENT, BlockMut, Pool, Slice};
+use nereid_protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, Paused, StringsReader, TensorError,
     Value,
 };
-use crate::repository::ServedModel;
-use crate::request::validate::{
+use nereid_request::validate::{
     self, Named, Raw, add_named_input, add_named_output, check_input_count, check_output_count, check_parameter_count,
 };
-use crate::request::{
+use nereid_request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };
-use crate::request::{Value as Parameter, format_shape};
+use nereid_request::{Value as Parameter, format_shape};
 
 /// Bytes of text beyond which a step is a long one although it came to its end.
 const LONG_BYTES: usize = 8 * 1024;
@@ -34,7 +34,7 @@ const LONG_BYTES: usize = 8 * 1024;
 const COPIED_AT_ONCE: usize = 64 * 1024;
 
 /// Names, ids and parameters of one request, in bytes. A gRPC message has the same bound.
-pub(in crate::api) const TEXT_BYTES_MAX: usize = crate::protocol::grpc::TEXT_BYTES_MAX;
+pub(in crate::api) const TEXT_BYTES_MAX: usize = nereid_protocol::grpc::TEXT_BYTES_MAX;
 
 /// Arrays of numbers that one step begins with.
 const OPENED_AT_ONCE: usize = 4;

@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use super::AnswerForm;
-use crate::memory::{Exhausted, Pool, Portions};
-use crate::protocol::grpc::Outline;
-use crate::protocol::service::CallKey;
 use crate::repository::ServedModel;
-use crate::request::{CorrelationId, DataType, InputTensor, Parameters, Request, RequestedOutput, Shape, Text};
+use nereid_memory::{Exhausted, Pool, Portions};
+use nereid_protocol::grpc::Outline;
+use nereid_protocol::service::CallKey;
+use nereid_request::{CorrelationId, DataType, InputTensor, Parameters, Request, RequestedOutput, Shape, Text};
 
 /// Heads that a shard remembers, a power of two. Two that fall into one place take turns.
 const PLACES: usize = 64;

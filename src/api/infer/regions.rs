@@ -2,9 +2,9 @@
 
 use smallvec::smallvec;
 
-use crate::memory::{Slice, WindowError};
-use crate::request::shared::{check, draft};
-use crate::request::{Beside, InputTensor, Request, SharedMemory, Status, Text};
+use nereid_memory::{Slice, WindowError};
+use nereid_request::shared::{check, draft};
+use nereid_request::{Beside, InputTensor, Request, SharedMemory, Status, Text};
 
 /// Where a tensor is, in the client's words.
 #[derive(Debug, Clone, PartialEq, Eq)]

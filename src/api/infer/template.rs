@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::AnswerForm;
 use crate::repository::ServedModel;
-use crate::request::{DataType, OutputTensor, Parameters, Response, Shape, Text, Value};
+use nereid_request::{DataType, OutputTensor, Parameters, Response, Shape, Text, Value};
 
 /// Models of which a text is kept.
 const MODELS_MAX: usize = 16;

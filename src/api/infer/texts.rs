@@ -3,7 +3,7 @@
 //! An answer's text is written into one piece of memory that stays, and copied behind the others once its length is
 //! known: no answer takes a block of its own.
 
-use crate::memory::{BlockMut, Pool, Slice};
+use nereid_memory::{BlockMut, Pool, Slice};
 
 /// Bytes of a block that texts are cut from.
 const BLOCK_BYTES: usize = 16 * 1024;

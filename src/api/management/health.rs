@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use super::super::{Facts, Mail, Post, ServerState, error};
 use super::{Management, Outcome, Protocol};
-use crate::memory::{Gather, Pool};
-use crate::protocol::http1::Response;
-use crate::protocol::service::CallKey;
 use crate::repository::{Checks, ModelMap, ServedModel, Verdict, ask_all, parse_version};
-use crate::request::Status;
-use crate::wire::health::HealthCheckResponse;
-use crate::wire::health::health_check_response::ServingStatus;
-use crate::wire::inference as wire;
+use nereid_memory::{Gather, Pool};
+use nereid_protocol::http1::Response;
+use nereid_protocol::service::CallKey;
+use nereid_request::Status;
+use nereid_wire::health::HealthCheckResponse;
+use nereid_wire::health::health_check_response::ServingStatus;
+use nereid_wire::inference as wire;
 
 /// What a call asks about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,12 @@
 //! one after the other, and those before a wrong one stick: clients of Triton know it so.
 
 use super::super::error;
-use crate::memory::{Gather, Pool, Slice};
-use crate::observe::log::{self, LogFormat, LogSettings, Logger};
-use crate::protocol::http1::Response;
-use crate::protocol::json::{Document, GatherSink, Value, Writer};
-use crate::request::Status;
-use crate::wire::inference as wire;
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_observe::log::{self, LogFormat, LogSettings, Logger};
+use nereid_protocol::http1::Response;
+use nereid_protocol::json::{Document, GatherSink, Value, Writer};
+use nereid_request::Status;
+use nereid_wire::inference as wire;
 use wire::log_settings_request::SettingValue as Given;
 use wire::log_settings_request::setting_value::ParameterChoice as GivenChoice;
 use wire::log_settings_response::SettingValue as Shown;
@@ -71,7 +71,7 @@ fn change_by_json(logger: &Logger, body: &Slice) -> Result<(), Status> {
     }
     let document = Document::parse(body.clone()).map_err(|error| Status::internal(error.to_string()))?;
     let find = |key: &str| document.root().find(key).filter(|value: &Value<'_>| !value.is_null());
-    let wrong = |error: crate::protocol::json::AccessError| Status::internal(error.to_string());
+    let wrong = |error: nereid_protocol::json::AccessError| Status::internal(error.to_string());
     if find(LOG_FILE).is_some() {
         return Err(no_other_file());
     }

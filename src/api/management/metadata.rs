@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::super::{EXTENSIONS, SERVER_VERSION};
-use crate::memory::{Gather, Pool};
-use crate::protocol::json::{GatherSink, Writer};
 use crate::repository::{ModelMap, ServedModel};
-use crate::request::{Shape, Status};
-use crate::wire::inference::model_metadata_response::TensorMetadata;
-use crate::wire::inference::{ModelMetadataResponse, ServerMetadataResponse};
+use nereid_memory::{Gather, Pool};
+use nereid_protocol::json::{GatherSink, Writer};
+use nereid_request::{Shape, Status};
+use nereid_wire::inference::model_metadata_response::TensorMetadata;
+use nereid_wire::inference::{ModelMetadataResponse, ServerMetadataResponse};
 
 /// A tensor as metadata shows it: the configured dims, behind -1 where the model batches.
 struct TensorFacts<'a> {

@@ -15,14 +15,14 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use super::super::{Mail, error};
 use super::health::probe_reply;
 use super::{Management, Outcome, Protocol, decode};
-use crate::memory::{Exhausted, Gather, Pool, Slice};
-use crate::protocol::http1::Response;
-use crate::protocol::json::{Document, GatherSink, Writer};
-use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply};
 use crate::repository::{IndexRow, Lifecycle, Parameter, ParameterValue};
-use crate::request::Status;
-use crate::wire::inference as wire;
-use crate::wire::inference::model_repository_parameter::ParameterChoice;
+use nereid_memory::{Exhausted, Gather, Pool, Slice};
+use nereid_protocol::http1::Response;
+use nereid_protocol::json::{Document, GatherSink, Writer};
+use nereid_protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use nereid_request::Status;
+use nereid_wire::inference as wire;
+use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 
 /// What a request asks of the repository, with its body still to be read.
 pub(super) enum Ask {
@@ -138,7 +138,7 @@ fn load_body(body: &Slice) -> Result<Vec<Parameter>, Status> {
     }
     let document = parsed(body)?;
     let Some(parameters) = document.root().find("parameters") else { return Ok(Vec::new()) };
-    let internal = |error: crate::protocol::json::AccessError| Status::internal(error.to_string());
+    let internal = |error: nereid_protocol::json::AccessError| Status::internal(error.to_string());
     let mut read = Vec::new();
     // Of a key given twice each occurrence has the first value (contract/http.md section 2).
     for (name, value) in parameters.members_with_first_values().map_err(internal)? {

@@ -8,6 +8,7 @@
 
 mod listing;
 
+use crate::api::error::too_large;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -16,17 +17,17 @@ use super::super::routes::{MemoryKind, RegionAction};
 use super::super::{Mail, error};
 use super::repository::from_base64;
 use super::{Management, Outcome, Protocol};
-use crate::gpu::driver::IpcHandle;
-use crate::gpu::{Lent, OpenError};
-use crate::memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX, Unregistered};
-use crate::memory::{Gather, Pool, Slice};
-use crate::observe::log::verbose;
-use crate::protocol::grpc::Encoder;
-use crate::protocol::http1::Response;
-use crate::protocol::json::{Document, Value};
-use crate::protocol::service::{CallKey, Replies};
-use crate::request::{SharedMemory, Status};
-use crate::wire::inference as wire;
+use nereid_gpu::driver::IpcHandle;
+use nereid_gpu::{Lent, OpenError};
+use nereid_memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX, Unregistered};
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_observe::log::verbose;
+use nereid_protocol::grpc::Encoder;
+use nereid_protocol::http1::Response;
+use nereid_protocol::json::{Document, Value};
+use nereid_protocol::service::{CallKey, Replies};
+use nereid_request::{SharedMemory, Status};
+use nereid_wire::inference as wire;
 
 /// Regions whose list a shard writes itself.
 const LISTED_AT_ONCE: usize = 256;
@@ -388,10 +389,10 @@ fn written(outcome: RegionOutcome, protocol: Protocol, pool: &Pool) -> Result<Re
     match (protocol, &listing) {
         (Protocol::Http, listing) => written = listing.to_json(pool),
         (Protocol::Grpc, Listing::System(regions)) => {
-            Encoder::new().message(&listing::system_message(regions), pool, &mut written)?;
+            Encoder::new().message(&listing::system_message(regions), pool, &mut written).map_err(too_large)?;
         }
         (Protocol::Grpc, Listing::Cuda(regions)) => {
-            Encoder::new().message(&listing::cuda_message(regions), pool, &mut written)?;
+            Encoder::new().message(&listing::cuda_message(regions), pool, &mut written).map_err(too_large)?;
         }
     }
     Ok(RegionOutcome::Written(written))

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::memory::{Gather, Pool};
-use crate::observe::statistics::{MemoryUse, ResponseTally, Snapshot, Tally};
-use crate::protocol::json::{GatherSink, Writer};
 use crate::repository::ServedModel;
-use crate::wire::inference as wire;
+use nereid_memory::{Gather, Pool};
+use nereid_observe::statistics::{MemoryUse, ResponseTally, Snapshot, Tally};
+use nereid_protocol::json::{GatherSink, Writer};
+use nereid_wire::inference as wire;
 
 type Json<'a> = Writer<GatherSink<'a>>;
 

@@ -2,13 +2,13 @@
 //! contract/grpc.md section 6).
 
 use super::super::error;
-use crate::memory::{Gather, Pool, Slice};
-use crate::observe::trace::{Change, Field, Levels, Refused, Shown, Traces};
-use crate::protocol::http1::Response;
-use crate::protocol::json::{AccessError, Document, GatherSink, Value, Writer};
 use crate::repository::ModelMap;
-use crate::request::Status;
-use crate::wire::inference as wire;
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_observe::trace::{Change, Field, Levels, Refused, Shown, Traces};
+use nereid_protocol::http1::Response;
+use nereid_protocol::json::{AccessError, Document, GatherSink, Value, Writer};
+use nereid_request::Status;
+use nereid_wire::inference as wire;
 use wire::trace_setting_request::SettingValue as Given;
 use wire::trace_setting_response::SettingValue as ShownValue;
 

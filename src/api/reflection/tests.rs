@@ -4,7 +4,7 @@ use prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;
 
 use super::*;
-use crate::wire::reflection::ExtensionRequest;
+use nereid_wire::reflection::ExtensionRequest;
 
 fn ask(asked: Ask) -> Answer {
     let request = ServerReflectionRequest { host: "here".to_owned(), message_request: Some(asked) };

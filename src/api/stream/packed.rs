@@ -9,10 +9,10 @@ use super::super::Api;
 use super::super::calls::LONG_STEPS_AT_ONCE;
 use super::super::packing::Packing;
 use super::Stream;
-use crate::memory::{Gather, Pool};
-use crate::protocol::grpc::{Message, MessagePacker, MessageUnpacker, Mode, ReadError, Unpacked};
-use crate::protocol::service::{GrpcStatus, Replies, Token};
-use crate::request::Credit;
+use nereid_memory::{Gather, Pool};
+use nereid_protocol::grpc::{Message, MessagePacker, MessageUnpacker, Mode, ReadError, Unpacked};
+use nereid_protocol::service::{GrpcStatus, Replies, Token};
+use nereid_request::Credit;
 
 /// Bytes of answers that wait to be packed; beyond, all of them leave as they are.
 const WAITING_BYTES_MAX: usize = 64 << 20;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::model::AffineModel;
 use crate::backend::InstanceContext;
-use crate::gpu::graph::Graph;
-use crate::gpu::{DeviceBuffer, Kernel, Lanes};
-use crate::request::{Status, element_count};
-use crate::wire::inference::model_optimization_policy::cuda::GraphSpec;
+use nereid_gpu::graph::Graph;
+use nereid_gpu::{DeviceBuffer, Kernel, Lanes};
+use nereid_request::{Status, element_count};
+use nereid_wire::inference::model_optimization_policy::cuda::GraphSpec;
 
 /// Buckets of each size: while one batch computes, the next one is brought.
 const COPIES: usize = 2;

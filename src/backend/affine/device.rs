@@ -7,12 +7,13 @@ use super::buckets::Buckets;
 use super::model::{AffineModel, output_of, pairs};
 use crate::backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::backend::{Instance, InstanceContext, Payload};
-use crate::gpu::flight::{Fetched, Output};
-use crate::gpu::kernels::AFFINE;
-use crate::gpu::{DeviceSlice, DeviceTarget, DriverError, Flight, Gpu, Kernel, Lanes, Piece};
-use crate::memory::Slice;
-use crate::request::shared::Wish;
-use crate::request::{InputTensor, OutputTensor, Request, Response, Status, now_ns};
+use nereid_clock::now_ns;
+use nereid_gpu::flight::{Fetched, Output};
+use nereid_gpu::kernels::AFFINE;
+use nereid_gpu::{DeviceSlice, DeviceTarget, DriverError, Flight, Gpu, Kernel, Lanes, Piece};
+use nereid_memory::Slice;
+use nereid_request::shared::Wish;
+use nereid_request::{InputTensor, OutputTensor, Request, Response, Status};
 
 pub struct DeviceInstance {
     /// Before the lanes: what is under way uses them.
@@ -74,7 +75,7 @@ impl DeviceInstance {
 
     /// What one request adds to the columns, each with the index of its input.
     fn parts(&self, request: &Request, number: usize) -> Result<Vec<(usize, Vec<Piece>, Part)>, Status> {
-        let part = |(position, (input, wanted)): (usize, (&InputTensor, &crate::request::RequestedOutput))| {
+        let part = |(position, (input, wanted)): (usize, (&InputTensor, &nereid_request::RequestedOutput))| {
             let pieces: Vec<Piece> = match input.on_device() {
                 Some(slice) => vec![Piece::Device(slice.clone())],
                 None => {

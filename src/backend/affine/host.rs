@@ -2,8 +2,9 @@
 
 use super::model::{AffineModel, output_of, pairs};
 use crate::backend::{Instance, InstanceContext, Mobility, Payload};
-use crate::observe::statistics::Execution;
-use crate::request::{InputTensor, Request, Response, Status, now_ns};
+use nereid_clock::now_ns;
+use nereid_observe::statistics::Execution;
+use nereid_request::{InputTensor, Request, Response, Status};
 
 pub struct HostInstance {
     context: InstanceContext,

@@ -2,8 +2,8 @@
 
 use crate::backend::ModelContext;
 use crate::backend::vectors::{demand, demand_all};
-use crate::gpu::kernels::Affine;
-use crate::request::{DataType, InputTensor, OutputTensor, Request, Shape, Status};
+use nereid_gpu::kernels::Affine;
+use nereid_request::{DataType, InputTensor, OutputTensor, Request, Shape, Status};
 
 /// See the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,8 +56,8 @@ fn number(context: &ModelContext, key: &str, default: f32) -> Result<f32, Status
 }
 
 /// The pairs that a request asks for: the position of the output, the input it is made of, and the client's name of it.
-pub fn pairs(request: &Request) -> Result<Vec<(&InputTensor, &crate::request::RequestedOutput)>, Status> {
-    let pair = |output: &'_ crate::request::RequestedOutput| {
+pub fn pairs(request: &Request) -> Result<Vec<(&InputTensor, &nereid_request::RequestedOutput)>, Status> {
+    let pair = |output: &'_ nereid_request::RequestedOutput| {
         let missing = || Status::invalid(format!("output '{}' has no input", output.name));
         request.inputs.iter().find(|input| input.index == output.index).ok_or_else(missing)
     };
@@ -65,7 +65,7 @@ pub fn pairs(request: &Request) -> Result<Vec<(&InputTensor, &crate::request::Re
 }
 
 /// An output without its data.
-pub fn output_of(input: &InputTensor, wanted: &crate::request::RequestedOutput) -> OutputTensor {
+pub fn output_of(input: &InputTensor, wanted: &nereid_request::RequestedOutput) -> OutputTensor {
     OutputTensor {
         name: wanted.name.clone(),
         datatype: DataType::Fp32,

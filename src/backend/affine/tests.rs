@@ -6,13 +6,13 @@ use std::sync::Mutex;
 use super::*;
 use crate::backend::onnxruntime::fixtures::{Answers, Draft, as_floats, context, floats};
 use crate::backend::{More, Payload};
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{Gpus, Settings};
-use crate::model_config::ModelSpec;
-use crate::request::{Code, DataType, Request};
-use crate::wire::inference::model_optimization_policy::Cuda;
-use crate::wire::inference::model_optimization_policy::cuda::{GraphSpec, graph_spec};
-use crate::wire::inference::{ModelConfig, ModelInput, ModelOptimizationPolicy, ModelOutput, ModelParameter};
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{Gpus, Settings};
+use nereid_model_config::ModelSpec;
+use nereid_request::{Code, DataType, Request};
+use nereid_wire::inference::model_optimization_policy::Cuda;
+use nereid_wire::inference::model_optimization_policy::cuda::{GraphSpec, graph_spec};
+use nereid_wire::inference::{ModelConfig, ModelInput, ModelOptimizationPolicy, ModelOutput, ModelParameter};
 
 /// `pairs` pairs of `dims`, y = 2 x + 1.
 fn config(pairs: usize, dims: &[i64], max_batch_size: i32) -> ModelConfig {
@@ -113,7 +113,7 @@ impl Rig {
 
     /// The numbers of each answer's outputs, by the request's key; errors by their texts.
     fn answered(&self) -> Vec<Answered> {
-        let numbers = |response: crate::request::Response| {
+        let numbers = |response: nereid_request::Response| {
             response.outputs.iter().map(|output| as_floats(&output.data)).collect()
         };
         let answers = self.answers.take().into_iter();

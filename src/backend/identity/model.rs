@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::{IdentityInstance, example_parameters};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
-use crate::observe::metrics::Counter;
-use crate::request::{DataType, OutputShape, Request, Shape, Status, Text, format_shape, now_ns};
-use crate::wire::inference::ModelInstanceGroup;
-use crate::wire::inference::model_instance_group::Kind;
+use nereid_clock::now_ns;
+use nereid_observe::metrics::Counter;
+use nereid_request::{DataType, OutputShape, Request, Shape, Status, Text, format_shape};
+use nereid_wire::inference::ModelInstanceGroup;
+use nereid_wire::inference::model_instance_group::Kind;
 
 const COUNTER: &str = "input_byte_size_counter";
 const COUNTER_HELP: &str = "Cumulative input byte size of all requests received by the model";

@@ -3,10 +3,10 @@
 use super::model::Delays;
 use super::*;
 use crate::backend::onnxruntime::fixtures::{Answers, Draft, context, floats, with_parameters};
-use crate::model_config::ModelSpec;
-use crate::request::Code;
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::{ModelConfig, ModelInput, ModelInstanceGroup, ModelOutput, ModelTensorReshape};
+use nereid_model_config::ModelSpec;
+use nereid_request::Code;
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::{ModelConfig, ModelInput, ModelInstanceGroup, ModelOutput, ModelTensorReshape};
 
 fn input(name: &str, datatype: DataType, dims: &[i64]) -> ModelInput {
     ModelInput { name: name.to_owned(), data_type: datatype as i32, dims: dims.to_vec(), ..ModelInput::default() }

@@ -14,8 +14,8 @@ use ort::sys;
 use super::options::c_string;
 use super::providers::{Options, Provider};
 use super::runtime::{Runtime, RuntimeError, filled};
-use crate::gpu::Lanes;
-use crate::request::Status;
+use nereid_gpu::Lanes;
+use nereid_request::Status;
 
 /// The device of a session, and the stream on which it computes.
 #[derive(Debug, Clone, Copy)]
@@ -155,8 +155,8 @@ mod tests {
     use crate::backend::onnxruntime::fixtures::with_parameters;
     use crate::backend::onnxruntime::options::SessionOptions;
     use crate::backend::onnxruntime::settings::SessionSettings;
-    use crate::gpu::simulated::{Simulated, Spec};
-    use crate::gpu::{Gpus, Settings};
+    use nereid_gpu::simulated::{Simulated, Spec};
+    use nereid_gpu::{Gpus, Settings};
 
     #[test]
     fn a_library_without_cuda_says_so_before_a_session_is_made() {

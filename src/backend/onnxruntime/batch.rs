@@ -9,8 +9,8 @@ use super::runtime::Runtime;
 use super::strings::Strings;
 use super::value::Value;
 use crate::backend::ModelContext;
-use crate::memory::Pool;
-use crate::request::{InputTensor, Request, Shape, Status, element_count, format_shape};
+use nereid_memory::Pool;
+use nereid_request::{InputTensor, Request, Shape, Status, element_count, format_shape};
 
 /// Who is to blame when nothing was computed.
 #[derive(Debug)]

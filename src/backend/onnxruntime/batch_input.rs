@@ -4,10 +4,10 @@ use std::ffi::CString;
 
 use super::element::ElementType;
 use super::plan::c_name;
-use crate::memory::{Pool, Slice};
-use crate::request::{DataType, Shape, Status, element_count, format_shape};
-use crate::wire::inference::BatchInput;
-use crate::wire::inference::batch_input::Kind;
+use nereid_memory::{Pool, Slice};
+use nereid_request::{DataType, Shape, Status, element_count, format_shape};
+use nereid_wire::inference::BatchInput;
+use nereid_wire::inference::batch_input::Kind;
 
 /// One `batch_input` of the configuration.
 #[derive(Debug)]

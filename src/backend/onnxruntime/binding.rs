@@ -18,8 +18,8 @@ use super::element::ElementType;
 use super::runtime::{Runtime, RuntimeError};
 use super::session::Session;
 use super::value::Value;
-use crate::memory::{Exhausted, Pool, Slice, Target};
-use crate::request::{Shape, Status};
+use nereid_memory::{Exhausted, Pool, Slice, Target};
+use nereid_request::{Shape, Status};
 
 /// The bytes of one tensor as one aligned piece: as they are if they already are that, else gathered into a block.
 pub fn contiguous<'a>(
@@ -147,9 +147,9 @@ impl BoundOutputs {
         if size == 0 {
             return Ok(Produced::Strings { shape, value });
         }
-        let count = crate::request::element_count(&shape).and_then(|count| usize::try_from(count).ok());
+        let count = nereid_request::element_count(&shape).and_then(|count| usize::try_from(count).ok());
         let len = count.and_then(|count| count.checked_mul(size)).ok_or_else(|| {
-            RuntimeError::here(format!("an output has the shape {}", crate::request::format_shape(&shape)))
+            RuntimeError::here(format!("an output has the shape {}", nereid_request::format_shape(&shape)))
         })?;
         let data = value.data()?;
         let bytes = match self.lies_in_ours(data, len, inputs) {
@@ -247,7 +247,7 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::BlockMut;
+    use nereid_memory::BlockMut;
 
     /// A slice whose first byte is `offset` bytes behind an aligned one.
     fn slice_at(offset: usize, bytes: &[u8]) -> Slice {
@@ -280,7 +280,7 @@ mod tests {
         let (a, b) = (slice_at(0, &[1, 2]), slice_at(0, &[3, 4]));
         let joined = contiguous([&a, &b].into_iter(), 4, &pool).unwrap();
         assert_eq!(*joined, [1, 2, 3, 4]);
-        assert!(joined.is_aligned_to(crate::memory::ALIGNMENT));
+        assert!(joined.is_aligned_to(nereid_memory::ALIGNMENT));
         assert!(contiguous(std::iter::empty(), 8, &pool).unwrap().is_empty());
         assert!(contiguous([&a, &b].into_iter(), 4, &Pool::new(0)).is_err());
     }

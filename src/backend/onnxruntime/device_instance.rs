@@ -25,10 +25,11 @@ use super::session::Session;
 use super::strings::{Content, Strings};
 use crate::backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::backend::{Instance, InstanceContext, Payload};
-use crate::gpu::flight::{Input, Output};
-use crate::gpu::{DriverError, Flight, Gpu, Lanes, Piece};
-use crate::request::shared::Wish;
-use crate::request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape, now_ns};
+use nereid_clock::now_ns;
+use nereid_gpu::flight::{Input, Output};
+use nereid_gpu::{DriverError, Flight, Gpu, Lanes, Piece};
+use nereid_request::shared::Wish;
+use nereid_request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape};
 
 pub struct DeviceInstance {
     /// First, so that it is dropped first: what is under way uses all the rest.
@@ -316,7 +317,7 @@ impl DeviceInstance {
         requests: &[Box<Request>],
         index: usize,
         len: usize,
-    ) -> Result<Option<crate::gpu::DeviceTarget>, Status> {
+    ) -> Result<Option<nereid_gpu::DeviceTarget>, Status> {
         let ([only], Some(plan)) = (requests, self.plan.outputs.get(index)) else { return Ok(None) };
         if !only.outputs.iter().any(|output| output.index == index) {
             return Ok(None);

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::plan::Plan;
-use crate::gpu::flight::{Fetched, Output};
-use crate::gpu::{DeviceSlice, DeviceTarget, DriverError, Flight};
-use crate::memory::{Pool, Slice};
-use crate::request::shared::Wish;
-use crate::request::{OutputTensor, Request, Response, Shape, Status};
+use nereid_gpu::flight::{Fetched, Output};
+use nereid_gpu::{DeviceSlice, DeviceTarget, DriverError, Flight};
+use nereid_memory::{Pool, Slice};
+use nereid_request::shared::Wish;
+use nereid_request::{OutputTensor, Request, Response, Shape, Status};
 
 /// One request of a batch, with all but the bytes of its answer.
 pub struct DeviceOutputs {

@@ -2,7 +2,7 @@
 
 use ort::sys::ONNXTensorElementDataType as Number;
 
-use crate::request::DataType;
+use nereid_request::DataType;
 
 /// An element type that both sides know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

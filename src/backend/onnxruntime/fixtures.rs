@@ -9,15 +9,15 @@ use super::discovery::Surroundings;
 use super::library;
 use super::runtime::{Runtime, RuntimeOptions};
 use crate::backend::ModelContext;
-use crate::gpu::DeviceSlice;
-use crate::memory::{BlockMut, Exhausted, Pool, Slice};
-use crate::request::shared::Wish;
-use crate::request::{
-    Asked, Completion, DataType, Delivery, InputTensor, Request, RequestedOutput, Response, Shape, Sink, Status, Text,
-};
 use crate::support::python::Python;
 use crate::support::skip::skip;
-use crate::wire::inference::{ModelConfig, ModelParameter};
+use nereid_gpu::DeviceSlice;
+use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
+use nereid_request::shared::Wish;
+use nereid_request::{
+    Asked, Completion, DataType, Delivery, InputTensor, Request, RequestedOutput, Response, Shape, Sink, Status, Text,
+};
+use nereid_wire::inference::{ModelConfig, ModelParameter};
 
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/onnx")

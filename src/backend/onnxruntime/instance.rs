@@ -15,10 +15,11 @@ use super::result::ResultTensor;
 use super::session::Session;
 use super::strings::{Content, Strings};
 use crate::backend::{Instance, InstanceContext, Mobility, Payload};
-use crate::memory::{Pool, Slice};
-use crate::observe::statistics::Execution;
-use crate::request::{OutputTensor, Request, Response, Status, element_count, now_ns};
-use crate::wire::inference::model_instance_group::Kind;
+use nereid_clock::now_ns;
+use nereid_memory::{Pool, Slice};
+use nereid_observe::statistics::Execution;
+use nereid_request::{OutputTensor, Request, Response, Status, element_count};
+use nereid_wire::inference::model_instance_group::Kind;
 
 type Requests = SmallVec<[Box<Request>; 4]>;
 

@@ -20,10 +20,10 @@ use super::options::RunOptions;
 use super::runtime::{Runtime, RuntimeError, filled};
 use super::session::Session;
 use super::value::Value;
-use crate::gpu::driver::DeviceAddress;
-use crate::gpu::{DeviceSlice, Gpu};
-use crate::memory::Slice;
-use crate::request::{Shape, Status, element_count, format_shape};
+use nereid_gpu::driver::DeviceAddress;
+use nereid_gpu::{DeviceSlice, Gpu};
+use nereid_memory::Slice;
+use nereid_request::{Shape, Status, element_count, format_shape};
 
 /// Where a kind of memory lies, in the library's words.
 pub struct MemoryInfo {

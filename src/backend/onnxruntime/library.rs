@@ -13,7 +13,7 @@ use ort::sys;
 
 use super::discovery::{INSTALL_COMMAND, Origin, Surroundings};
 use super::runtime::{Runtime, RuntimeOptions};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Why a file does not serve as ONNX Runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -178,7 +178,7 @@ mod tests {
         assert!(text.contains("--backend-config=onnxruntime,library: "), "{text}");
         assert!(text.contains(&*file.to_string_lossy()) && text.contains("cannot be opened"), "{text}");
         assert!(text.ends_with("Install it with: nereid runtime install onnxruntime"), "{text}");
-        assert_eq!(Status::from(error).code, crate::request::Code::Unavailable);
+        assert_eq!(Status::from(error).code, nereid_request::Code::Unavailable);
     }
 
     #[test]

@@ -19,12 +19,12 @@ use super::runtime::Runtime;
 use super::session::{Session, TensorInfo};
 use super::settings::{BackendSettings, SessionSettings};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
-use crate::gpu::{Gpu, Lanes};
-use crate::model_config::TensorSpec;
-use crate::model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};
-use crate::request::{DataType, Shape, Status};
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::{self as wire, ModelConfig};
+use nereid_gpu::{Gpu, Lanes};
+use nereid_model_config::TensorSpec;
+use nereid_model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};
+use nereid_request::{DataType, Shape, Status};
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::{self as wire, ModelConfig};
 
 const DEFAULT_FILE: &str = "model.onnx";
 

@@ -5,9 +5,9 @@ use std::ffi::CString;
 use super::batch_input::BatchInputPlan;
 use super::element::ElementType;
 use super::session::{Session, TensorInfo};
-use crate::request::{DataType, OutputShape, Shape, Status, Text};
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_request::{DataType, OutputShape, Shape, Status, Text};
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// A tensor of the configuration, reduced to what execution needs.
 #[derive(Debug, Clone, PartialEq, Eq)]

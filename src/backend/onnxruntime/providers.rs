@@ -3,8 +3,8 @@
 
 use super::settings::{parse_boolean, parse_integer};
 use crate::backend::ModelContext;
-use crate::request::Status;
-use crate::wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
+use nereid_request::Status;
+use nereid_wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
 
 /// A provider of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,8 +236,8 @@ fn parse_bytes(text: &str) -> Result<usize, Status> {
 mod tests {
     use super::*;
     use crate::backend::onnxruntime::fixtures::{context, with_parameters};
-    use crate::wire::inference::model_optimization_policy::ExecutionAccelerators;
-    use crate::wire::inference::{ModelConfig, ModelOptimizationPolicy, ModelParameter};
+    use nereid_wire::inference::model_optimization_policy::ExecutionAccelerators;
+    use nereid_wire::inference::{ModelConfig, ModelOptimizationPolicy, ModelParameter};
 
     fn accelerated(given: &[(&str, &[(&str, &str)])]) -> ModelContext {
         let accelerators = given.iter().map(|(name, parameters)| Accelerator {
@@ -392,7 +392,7 @@ mod tests {
             (with_parameters(&[("gpu_mem_limit", "much")]), "failed to convert 'much' to integral number"),
         ] {
             let error = of(context);
-            assert_eq!((error.code, &*error.message), (crate::request::Code::InvalidArg, text));
+            assert_eq!((error.code, &*error.message), (nereid_request::Code::InvalidArg, text));
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::options::RunOptions;
 use super::runtime::Runtime;
 use super::settings::SessionSettings;
-use crate::gpu::{DeviceBuffer, Gpu};
-use crate::request::{Shape, Status};
+use nereid_gpu::{DeviceBuffer, Gpu};
+use nereid_request::{Shape, Status};
 
 /// Combinations of an instance: each has its memory for as long as the instance.
 const RECORDINGS_MAX: usize = 16;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::binding::Produced;
 use super::plan::OutputPlan;
 use super::strings::{Content, EncodeError, Encoded};
-use crate::memory::{Pool, Slice};
-use crate::request::{Shape, Status, element_count, format_shape};
+use nereid_memory::{Pool, Slice};
+use nereid_request::{Shape, Status, element_count, format_shape};
 
 /// An output of a run, ready to be cut.
 pub struct ResultTensor {

@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 
 use ort::sys;
 
-use crate::request::Status;
+use nereid_request::Status;
 
 /// An error as ONNX Runtime reports it (contract/backends.md section 4).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -20,8 +20,8 @@ use super::options::{RunOptions, SessionOptions, c_string};
 use super::runtime::{Runtime, RuntimeError, filled};
 use super::settings::SessionSettings;
 use super::value::{Value, read_tensor_type};
-use crate::gpu::Lanes;
-use crate::request::Shape;
+use nereid_gpu::Lanes;
+use nereid_request::Shape;
 
 /// An input, overridable initializer or output as the model file declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use ort::sys::GraphOptimizationLevel;
 use super::providers::GpuProviders;
 use super::runtime::{GlobalThreads, RuntimeOptions};
 use crate::backend::ModelContext;
-use crate::request::Status;
-use crate::wire::inference::ModelInstanceGroup;
-use crate::wire::inference::model_instance_group::Kind;
+use nereid_request::Status;
+use nereid_wire::inference::ModelInstanceGroup;
+use nereid_wire::inference::model_instance_group::Kind;
 
 /// Upper end of what is taken as a thread count: far above any host, far below what breaks the library.
 const THREADS_MAX: i32 = 4096;
@@ -231,7 +231,7 @@ pub fn parse_integer(text: &str) -> Result<i32, Status> {
 mod tests {
     use super::*;
     use crate::backend::onnxruntime::fixtures::{context, with_parameters};
-    use crate::request::Code;
+    use nereid_request::Code;
 
     #[test]
     fn booleans_and_integers_follow_the_rules_of_the_configuration() {
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn backend_settings_count_the_last_value() {
-        let mut context = context("m", crate::wire::inference::ModelConfig::default());
+        let mut context = context("m", nereid_wire::inference::ModelConfig::default());
         let settings = BackendSettings::parse(&context).unwrap();
         assert_eq!(settings.default_max_batch_size, 4);
         assert!(settings.runtime.global_threads.is_none());
@@ -348,9 +348,9 @@ mod tests {
 
     #[test]
     fn graph_levels_and_accelerators() {
-        use crate::wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
-        use crate::wire::inference::model_optimization_policy::{ExecutionAccelerators, Graph};
-        use crate::wire::inference::{ModelConfig, ModelOptimizationPolicy};
+        use nereid_wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
+        use nereid_wire::inference::model_optimization_policy::{ExecutionAccelerators, Graph};
+        use nereid_wire::inference::{ModelConfig, ModelOptimizationPolicy};
         let with = |policy| context("m", ModelConfig { optimization: Some(policy), ..ModelConfig::default() });
         let levels = [(-1, Optimization::Basic), (0, Optimization::All), (1, Optimization::Extended)];
         for (level, expected) in levels.into_iter().chain([(2, Optimization::None), (7, Optimization::All)]) {

@@ -5,7 +5,7 @@
 
 use std::ffi::CStr;
 
-use crate::memory::{Exhausted, Pool, Slice};
+use nereid_memory::{Exhausted, Pool, Slice};
 
 /// Bytes that a scratch buffer keeps between runs.
 const KEPT: usize = 1 << 20;

@@ -10,7 +10,7 @@ use ort::sys;
 
 use super::element::ElementType;
 use super::runtime::{Runtime, RuntimeError, filled};
-use crate::request::Shape;
+use nereid_request::Shape;
 
 /// Dimensions that a tensor may have here; more would be a mistake or an attack, and makes shapes costly.
 pub(super) const RANK_MAX: usize = 1024;

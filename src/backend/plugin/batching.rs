@@ -18,9 +18,9 @@ use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::ledger;
 use crate::backend::batching::BatchStrategy;
 use crate::backend::{Model, ModelContext};
-use crate::model_config::ModelSpec;
-use crate::request::{Request, Status};
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_model_config::ModelSpec;
+use nereid_request::{Request, Status};
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// Parameter of a model that names its library.
 const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";

@@ -17,7 +17,7 @@ use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::ledger;
 use crate::abi::server::Error;
 use crate::backend::{Attributes, ExecutionPolicy};
-use crate::request::{Request, Status};
+use nereid_request::{Request, Status};
 
 pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Describe = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;

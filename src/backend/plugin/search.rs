@@ -9,9 +9,9 @@ use super::library::Library;
 use crate::abi::handles::BackendHandle;
 use crate::backend::Backend;
 use crate::backend::python::SCRIPT;
-use crate::gpu::Gpus;
-use crate::memory::Pool;
-use crate::request::Status;
+use nereid_gpu::Gpus;
+use nereid_memory::Pool;
+use nereid_request::Status;
 
 /// What all libraries of one server have in common.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use super::link::Link;
 use super::marshal::{Malformed, Value};
 use super::open::Address;
 use super::tensors::Received;
-use crate::request::{Code, Parameters, Request, Response, Status, Text};
+use nereid_request::{Code, Parameters, Request, Response, Status, Text};
 
 /// A response as its worker sent it: (outputs, parameters, error).
 pub struct Answer<'a> {
@@ -50,7 +50,7 @@ impl<'a> Answer<'a> {
     fn fill(
         self,
         response: &mut Response,
-        mut output: impl FnMut(Received<'a>) -> Result<Option<crate::request::OutputTensor>, Status>,
+        mut output: impl FnMut(Received<'a>) -> Result<Option<nereid_request::OutputTensor>, Status>,
     ) -> Result<(), Malformed> {
         let mut error = self.error;
         for value in self.outputs {
@@ -77,10 +77,10 @@ pub fn read_parameters(value: &Value<'_>) -> Result<Parameters, Malformed> {
     for pair in value.as_sequence()? {
         let [name, value] = pair.as_tuple()?;
         let value = match value {
-            Value::Bool(is_set) => crate::request::Value::Bool(*is_set),
-            Value::Int(_) => crate::request::Value::Int(value.as_int()?),
-            Value::Float(number) => crate::request::Value::Double(*number),
-            value => crate::request::Value::String(Text::from(&*value.as_text()?)),
+            Value::Bool(is_set) => nereid_request::Value::Bool(*is_set),
+            Value::Int(_) => nereid_request::Value::Int(value.as_int()?),
+            Value::Float(number) => nereid_request::Value::Double(*number),
+            value => nereid_request::Value::String(Text::from(&*value.as_text()?)),
         };
         parameters.push(Text::from(&*name.as_text()?), value);
     }

@@ -6,8 +6,8 @@ use super::link::Link;
 use super::loans::Loan;
 use super::marshal::Writer;
 use super::tensors::{self, Content, Room};
-use crate::memory::Segment;
-use crate::request::{CorrelationId, InputTensor, Request, Status, Value};
+use nereid_memory::Segment;
+use nereid_request::{CorrelationId, InputTensor, Request, Status, Value};
 
 /// Places that the worker is told of with one message.
 const FREED_MAX: usize = 16 * 1024;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::link::Bell;
-use crate::gpu::{self, DeviceSlice, Gpus, Imported};
-use crate::request::Status;
+use nereid_gpu::{DeviceSlice, Gpus, Imported};
+use nereid_request::Status;
 
 /// Tensors that a worker may have out at a time; an honest one asks long before which of them it may forget.
 const BORROWED_MAX: usize = 1 << 16;
@@ -71,7 +71,7 @@ impl Borrowed {
     }
 
     /// The allocation, opened once for all tensors in it.
-    fn imported(&self, name: Name, gpu: &gpu::Gpu) -> gpu::driver::Result<Arc<Imported>> {
+    fn imported(&self, name: Name, gpu: &nereid_gpu::Gpu) -> nereid_gpu::driver::Result<Arc<Imported>> {
         if let Some(open) = self.lock().opened.get(&name).and_then(Weak::upgrade) {
             return Ok(open);
         }
@@ -125,7 +125,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let (borrowed, number, imported) = (Arc::clone(&self.borrowed), self.number, self.imported.take());
         // The thread that closes allocations: what it does after this one's last hold is done after the closing.
-        gpu::entrust(move || {
+        nereid_gpu::entrust(move || {
             drop(imported);
             let mut state = borrowed.lock();
             state.out = state.out.saturating_sub(1);
@@ -145,9 +145,9 @@ mod tests {
     use super::*;
     use crate::backend::python::link::{Bounds, Link};
     use crate::backend::python::loans::Loans;
-    use crate::gpu::Settings;
-    use crate::gpu::simulated::{Simulated, Spec};
-    use crate::request::DataType;
+    use nereid_gpu::Settings;
+    use nereid_gpu::simulated::{Simulated, Spec};
+    use nereid_request::DataType;
 
     /// Memory of a worker, which a file stands for.
     fn lent(content: &[u8]) -> (File, [u8; 64]) {

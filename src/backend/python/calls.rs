@@ -18,11 +18,11 @@ use super::link::Link;
 use super::marshal::{Malformed, Value};
 use super::message::SLOTS_MAX;
 use crate::backend::Host;
-use crate::gpu::{self, Gpus};
-use crate::memory::{BlockMut, Exhausted, Pool};
-use crate::request::shared::Wish;
-use crate::request::{
-    self, Asked, Callee, Credit, Delivery, Grant, Observer, Request, Response, Sink, Status, Text, never_waits,
+use nereid_gpu::Gpus;
+use nereid_memory::{BlockMut, Exhausted, Pool};
+use nereid_request::shared::Wish;
+use nereid_request::{
+    Asked, Callee, Credit, Delivery, Grant, Observer, Request, Response, Sink, Status, Text, never_waits,
 };
 use preference::Preference;
 use question::Question;
@@ -161,7 +161,7 @@ impl Calls {
         request.grant = self.grant();
         callee.check(request)?;
         let parent = question.trace.and_then(|token| call.caller.observer(token));
-        request.observer = parent.and_then(|parent| parent.child()).map(request::Observation::new);
+        request.observer = parent.and_then(|parent| parent.child()).map(nereid_request::Observation::new);
         Ok(())
     }
 
@@ -232,7 +232,7 @@ struct Call {
 #[derive(Default)]
 struct State {
     /// Until the last answer is written: the request holds the call, to which its answers come.
-    under_way: Option<Arc<dyn request::Call>>,
+    under_way: Option<Arc<dyn nereid_request::Call>>,
     /// What came and does not fit into the slot yet.
     waiting: VecDeque<Delivery>,
     /// Of what is in the slot and was not taken.
@@ -246,7 +246,7 @@ struct State {
 /// What a state no longer needs; dropped outside its lock, because others may be told.
 #[derive(Default)]
 struct Spent {
-    under_way: Option<Arc<dyn request::Call>>,
+    under_way: Option<Arc<dyn nereid_request::Call>>,
     credits: Vec<Option<Credit>>,
     deliveries: VecDeque<Delivery>,
 }
@@ -375,7 +375,7 @@ impl Sink for Call {
         }
         let Some(this) = self.this.upgrade() else { return };
         self.put_off.fetch_add(1, Ordering::AcqRel);
-        gpu::entrust(move || {
+        nereid_gpu::entrust(move || {
             this.deliver_here(delivery);
             this.put_off.fetch_sub(1, Ordering::AcqRel);
         });

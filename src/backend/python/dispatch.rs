@@ -9,8 +9,8 @@ use super::senders;
 use super::services::{self, Metrics, Models, Reply};
 use super::worker::{Attendant, Worker};
 use crate::backend::ModelContext;
-use crate::observe::metrics::Registry;
-use crate::request::{Grant, Observer, Response};
+use nereid_observe::metrics::Registry;
+use nereid_request::{Grant, Observer, Response};
 
 /// Kinds of messages; `worker/nereid_python/kinds.py` has the same numbers, and what each carries.
 mod kinds {

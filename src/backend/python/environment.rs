@@ -24,9 +24,9 @@ use tracing::{info, warn};
 use super::layout::SCRIPT;
 use super::{archive, errand};
 use crate::backend::ModelContext;
-use crate::observe::log::verbose;
-use crate::request::Status;
-use crate::wire::inference::{ModelConfig, ModelParameter};
+use nereid_observe::log::verbose;
+use nereid_request::Status;
+use nereid_wire::inference::{ModelConfig, ModelParameter};
 
 const PARAMETER: &str = "EXECUTION_ENV_PATH";
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";

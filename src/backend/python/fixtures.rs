@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::backend::ModelContext;
-use crate::memory::Pool;
-use crate::wire::inference::{ModelConfig, ModelParameter};
+use nereid_memory::Pool;
+use nereid_wire::inference::{ModelConfig, ModelParameter};
 
 /// Gone with its owner.
 pub struct Place(PathBuf);

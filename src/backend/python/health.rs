@@ -11,7 +11,7 @@ use super::marshal::{Malformed, Value, Writer};
 use super::worker::Worker;
 use super::worker_supervisor::WorkerSupervisor;
 use crate::backend::Readiness;
-use crate::request::Status;
+use nereid_request::Status;
 
 /// How long one check waits.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -11,8 +11,8 @@ use super::link::{Bounds, Link};
 use super::marshal::{Value, Writer};
 use super::message::from_worker;
 use super::worker::{Attendant, Ended, Plan, Wait, Worker};
-use crate::memory::{BlockMut, Exhausted};
-use crate::request::{Completion, Delivery, Request, RequestedOutput, Sink};
+use nereid_memory::{BlockMut, Exhausted};
+use nereid_request::{Completion, Delivery, Request, RequestedOutput, Sink};
 
 /// SplitMix64.
 struct Random(u64);

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memory::{Segment, Slice};
-use crate::request::Status;
+use nereid_memory::{Segment, Slice};
+use nereid_request::Status;
 
 /// Every range begins at a multiple of this.
 const ALIGNMENT: usize = 64;

@@ -22,10 +22,11 @@ use super::settings::Settings;
 use super::worker::{Ended, Wait, Worker};
 use super::worker_supervisor::WorkerSupervisor;
 use crate::backend::{Instance, InstanceContext, Payload, Readiness};
-use crate::observe::statistics::Execution;
-use crate::queue::AdaptiveSpin;
-use crate::request::{Grant, Origin, Request, SEQUENCE_START, Status, now_ns};
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_clock::now_ns;
+use nereid_observe::statistics::Execution;
+use nereid_queue::AdaptiveSpin;
+use nereid_request::{Grant, Origin, Request, SEQUENCE_START, Status};
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// See the [module](self).
 pub struct PythonInstance {

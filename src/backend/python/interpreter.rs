@@ -17,8 +17,8 @@ use super::probe::{self, About};
 use super::settings::Settings;
 use crate::backend::ModelContext;
 use crate::backend::plugin::needed_libraries;
-use crate::observe::log::verbose;
-use crate::request::Status;
+use nereid_observe::log::verbose;
+use nereid_request::Status;
 
 /// What a user types to get an interpreter with numpy.
 pub const INSTALL_COMMAND: &str = "nereid runtime install python";

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::backend::ModelContext;
-use crate::request::Status;
+use nereid_request::Status;
 
 /// The file of a model, and of a Python-based backend, unless something else is said.
 pub const SCRIPT: &str = "model.py";

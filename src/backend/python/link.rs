@@ -21,10 +21,10 @@ use super::loans::{Loans, ON_DEVICE};
 use super::marshal::Writer;
 use super::message::{self, FAR, to_worker};
 use super::outbound::Outbound;
-use crate::gpu::Gpus;
-use crate::memory::{Segment, Slice};
-use crate::queue::frames::{self, Consumer, Corrupt, Memory, Producer};
-use crate::request::{Hearer, Status};
+use nereid_gpu::Gpus;
+use nereid_memory::{Segment, Slice};
+use nereid_queue::frames::{self, Consumer, Corrupt, Memory, Producer};
+use nereid_request::{Hearer, Status};
 
 /// Places that one message over the socket carries.
 const FREED_AT_ONCE: usize = 2048;

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::marshal::Writer;
-use crate::gpu::{DeviceSlice, DriverError, Exported};
-use crate::request::{DataType, Status};
+use nereid_gpu::{DeviceSlice, DriverError, Exported};
+use nereid_request::{DataType, Status};
 
 /// Keys from here on are those of loans; below are ranges of shared memory.
 pub const ON_DEVICE: u64 = 1 << 62;
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
     use crate::backend::python::marshal::Value;
-    use crate::gpu::simulated::{Simulated, Spec};
-    use crate::gpu::{Gpus, Settings};
+    use nereid_gpu::simulated::{Simulated, Spec};
+    use nereid_gpu::{Gpus, Settings};
 
     fn gpus(pool_bytes: u64) -> Arc<Gpus> {
         let mut settings = Settings::default();

@@ -17,12 +17,12 @@ use super::settings::{Settings, check_stub_name};
 use super::worker::{Ended, OnEnd, Plan, Wait, Worker};
 use super::worker_supervisor::{Crew, Recruiter, WorkerSupervisor, not_healthy};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
-use crate::model_config::json;
-use crate::observe::log::verbose;
-use crate::queue::Spin;
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_instance_group::Kind;
+use nereid_model_config::json;
+use nereid_observe::log::verbose;
+use nereid_queue::Spin;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_instance_group::Kind;
 
 /// See the [module](self).
 pub struct PythonModel {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::link::{Bell, Cancellations};
 
 use super::message::OPEN_MAX;
-use crate::request::{CancelWatch, Observation, Observer, Outbox, Request, RequestedOutput, Response, Room, Text};
+use nereid_request::{CancelWatch, Observation, Observer, Outbox, Request, RequestedOutput, Response, Room, Text};
 
 /// What sends of a request need to know.
 #[derive(Clone)]

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memory::{Segment, Slice};
-use crate::request::Status;
+use nereid_memory::{Segment, Slice};
+use nereid_request::Status;
 
 /// A place in messages is one number: the segment above these bits, the offset below.
 const OFFSET_BITS: u32 = 40;

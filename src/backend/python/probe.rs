@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use super::environment::Change;
 use super::errand;
 use super::interpreter::{INSTALL_COMMAND, Origin};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// The oldest that the worker's code runs on.
 const PYTHON_MIN: (u32, u32) = (3, 8);

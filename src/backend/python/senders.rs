@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::answers::Answer;
 use super::marshal::{Malformed, Value, Writer};
 use super::worker::Worker;
-use crate::request::Response;
+use nereid_request::Response;
 
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`
 const FINAL: u32 = 1;

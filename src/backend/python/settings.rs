@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use crate::backend::ModelContext;
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Seconds after which a batch is given up; 0: never.
 pub const EXECUTE_TIMEOUT: &str = "execute-timeout";
@@ -273,7 +273,7 @@ fn warn_unknown(key: &str) {
 mod tests {
     use super::*;
     use crate::backend::python::fixtures::Place;
-    use crate::request::Code;
+    use nereid_request::Code;
 
     fn read(settings: &[(&str, &str)]) -> Result<Settings, Status> {
         let place = Place::new();

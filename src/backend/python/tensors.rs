@@ -8,10 +8,10 @@ use super::inbound::Range;
 use super::link::{Link, write_range};
 use super::loans::{Loan, ON_DEVICE};
 use super::marshal::{Malformed, Value, Writer};
-use crate::gpu::DeviceSlice;
-use crate::memory::{Segment, Slice, Target};
-use crate::request::shared::Wish;
-use crate::request::{
+use nereid_gpu::DeviceSlice;
+use nereid_memory::{Segment, Slice, Target};
+use nereid_request::shared::Wish;
+use nereid_request::{
     DataType, OutputTensor, Request, RequestedOutput, ResponseFactory, Shape, Status, Text, element_count, format_shape,
 };
 

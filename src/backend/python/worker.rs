@@ -21,9 +21,10 @@ use super::message::{ANSWER, REFUSED, from_worker};
 use super::open::Open;
 use super::process::{self, Process, ending, wait_readable};
 use super::worker_supervisor::not_healthy;
-use crate::gpu::Gpus;
-use crate::queue::{AdaptiveSpin, Spin, Used};
-use crate::request::{Grant, Status, now_ns};
+use nereid_clock::now_ns;
+use nereid_gpu::Gpus;
+use nereid_queue::{AdaptiveSpin, Spin, Used};
+use nereid_request::{Grant, Status};
 
 /// What a worker asks for beside its executions, and what becomes of what it leaves behind. Called by the thread that
 /// has the message: it does not wait for the worker.

@@ -16,8 +16,8 @@ use tracing::{error, info, warn};
 use super::backoff::Backoff;
 use super::worker::{OnEnd, Worker};
 use crate::backend::ModelContext;
-use crate::observe::metrics::Counter;
-use crate::request::Status;
+use nereid_observe::metrics::Counter;
+use nereid_request::Status;
 
 /// How long a request waits for a worker that is being started.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use super::*;
 use crate::backend::onnxruntime::fixtures::context;
-use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::model_config::ModelSpec;
-use crate::request::{Completion, Delivery, InputTensor, Shape, Sink};
-use crate::wire::inference::{ModelInput, ModelOutput};
+use nereid_memory::{BlockMut, Exhausted, Slice};
+use nereid_model_config::ModelSpec;
+use nereid_request::{Completion, Delivery, InputTensor, Shape, Sink};
+use nereid_wire::inference::{ModelInput, ModelOutput};
 
 fn config() -> ModelConfig {
     let input = |name: &str, datatype: DataType, dims: &[i64]| ModelInput {
@@ -62,7 +62,7 @@ fn configurations_are_refused_by_their_texts() {
         let mut config = config();
         change(&mut config);
         let status = check(&config).unwrap_err();
-        assert_eq!((status.code, &*status.message), (crate::request::Code::InvalidArg, text));
+        assert_eq!((status.code, &*status.message), (nereid_request::Code::InvalidArg, text));
     }
     assert_eq!(check(&config()), Ok(()));
 }
@@ -86,7 +86,7 @@ impl Sink for Answers {
 
 impl Answers {
     fn seen(&self) -> Vec<Seen> {
-        let number = |tensor: &crate::request::OutputTensor| elements_of(&tensor.data);
+        let number = |tensor: &nereid_request::OutputTensor| elements_of(&tensor.data);
         let of = |delivery: &Delivery| {
             let response = delivery.response.as_ref().map(|response| match &response.error {
                 Some(status) => Err(status.message.to_string()),

@@ -4,11 +4,11 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::backend::onnxruntime::fixtures::{context, with_parameters};
-use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::model_config::ModelSpec;
-use crate::observe::statistics::ResponseTally;
-use crate::request::{Code, Completion, Delivery, InputTensor, Shape, Sink};
-use crate::wire::inference::{ModelInput, ModelOutput};
+use nereid_memory::{BlockMut, Exhausted, Slice};
+use nereid_model_config::ModelSpec;
+use nereid_observe::statistics::ResponseTally;
+use nereid_request::{Code, Completion, Delivery, InputTensor, Shape, Sink};
+use nereid_wire::inference::{ModelInput, ModelOutput};
 
 fn config(max_batch_size: i32) -> ModelConfig {
     let number = DataType::Int32 as i32;
@@ -117,7 +117,7 @@ impl Rig {
                 let bytes: Vec<u8> = output.data[0].to_vec();
                 format!(
                     "{} {}",
-                    crate::request::format_shape(&output.shape),
+                    nereid_request::format_shape(&output.shape),
                     i32::from_le_bytes(bytes.try_into().unwrap())
                 )
             }

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::cli::options::{HostPolicySetting, ServeOptions};
-use crate::model_config::{Instance, InstanceKind};
 use crate::repository::inspect::{BackendPlace, Inspection};
-use crate::shard::placement::{IoCores, Placement};
+use nereid_model_config::{Instance, InstanceKind};
+use nereid_shard::placement::{IoCores, Placement};
 
 /// All repositories.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::{Action, Flag, Group};
 use crate::cli::values::{Value, ValueError};
-use crate::observe::log::LogFormat;
+use nereid_observe::log::LogFormat;
 
 const SERVER: Group = Group("Server");
 const LOGGING: Group = Group("Logging");

@@ -2,7 +2,7 @@
 
 use super::given::{Given, TlsFiles, Wire};
 use super::mistake::Mistake;
-use crate::perf::{Endpoint, MetricsSource, Protocol, Target, Tls};
+use nereid_perf::{Endpoint, MetricsSource, Protocol, Target, Tls};
 
 const HTTP_PORT: u16 = 8000;
 const GRPC_PORT: u16 = 8001;

@@ -8,7 +8,7 @@ use super::flags::Action;
 use super::mistake::Mistake;
 use super::value::Span;
 use super::words::Items;
-use crate::perf::{Client, Compression, Form, Parameter, Rules, Spacing};
+use nereid_perf::{Client, Compression, Form, Parameter, Rules, Spacing};
 
 /// Fills up while flags are read.
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::given::{Given, Memory, Source, WindowMode};
 use super::mistake::Mistake;
-use crate::perf::data::{self, DataError, DataPlan};
-use crate::perf::{Client, Load, ModelInfo, Plan, Rules, Sequences, SharedMemory, Sweep, Target, Window, Work};
+use nereid_perf::data::{self, DataError, DataPlan};
+use nereid_perf::{Client, Load, ModelInfo, Plan, Rules, Sequences, SharedMemory, Sweep, Target, Window, Work};
 
 /// Times in a file of intervals.
 const INTERVALS_MAX: usize = 1 << 24;

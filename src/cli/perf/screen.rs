@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::perf::report::{Report, text};
-use crate::perf::{LoadPoint, Measurement, Progress, Stage, Step};
+use nereid_perf::report::{Report, text};
+use nereid_perf::{LoadPoint, Measurement, Progress, Stage, Step};
 
 /// Parts of the bar.
 const STEPS: u64 = 1000;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::mistake::Mistake;
-use crate::perf::{Parameter, Sweep};
+use nereid_perf::{Parameter, Sweep};
 
 /// What was given to a flag.
 #[derive(Debug, Clone)]

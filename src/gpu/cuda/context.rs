@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUfunction, CUmodule};
 
 use super::Cuda;
-use crate::gpu::driver::{Description, DriverError, KernelHandle, Program, Result};
+use crate::driver::{Description, DriverError, KernelHandle, Program, Result};
 
 /// See the [module](self).
 pub(super) struct Device {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::*;
-use crate::gpu::{Gpus, Settings};
+use crate::{Gpus, Settings};
 
 /// Runs one ignored test of this file in a process that finds the library in CUDA's place. What it said.
 fn beside_the_fake(test: &str, name: &str, more: &[&str], environment: &[(&str, &str)]) -> String {
@@ -33,7 +33,7 @@ fn run_beside_the_fake(test: &str, name: &str, more: &[&str], environment: &[(&s
 fn compile(directory: &Path, more: &[&str]) -> PathBuf {
     std::fs::create_dir_all(directory).unwrap();
     let library = directory.join("libcuda.so.1");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/libcuda.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/libcuda.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]).args(more).arg(source).arg("-o").arg(&library);
     let output = compiler.output().expect("the compiler that the build needs too");

@@ -1,7 +1,7 @@
 //! Devices on the stand-in: which there are, what is done on them at once, and what is left when one breaks.
 
 use super::*;
-use crate::gpu::simulated::{Simulated, Spec};
+use crate::simulated::{Simulated, Spec};
 
 fn host(spec: Spec, settings: &Settings) -> (Arc<Simulated>, Arc<Gpus>) {
     let simulated = Arc::new(Simulated::new(spec));

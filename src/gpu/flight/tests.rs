@@ -1,9 +1,9 @@
 //! How pieces are joined to copies, and what batches do on devices that keep no order by themselves.
 
 use super::*;
-use crate::gpu::kernels::{AFFINE, Affine};
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{Gpus, Settings};
+use crate::kernels::{AFFINE, Affine};
+use crate::simulated::{Simulated, Spec};
+use crate::{Gpus, Settings};
 
 fn host(bytes: &Slice) -> Piece {
     Piece::Host(bytes.clone())

@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 
 use super::*;
 use crate::instance::tests::model_context;
-use crate::model_config::ModelSpec;
-use crate::wire::inference::ModelConfig;
+use nereid_model_config::ModelSpec;
+use nereid_wire::inference::ModelConfig;
 
 struct Counted {
     mobility: Mobility,

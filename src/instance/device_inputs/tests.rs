@@ -4,13 +4,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::gpu::driver::Driver as _;
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{Gpus, Settings};
 use crate::instance::tests::model_context_on;
-use crate::memory::{BlockMut, Exhausted};
-use crate::model_config::{ModelSpec, from_dynamic, parse};
-use crate::request::{Beside, Completion, Delivery, Shape, Sink, Text};
+use nereid_gpu::driver::Driver as _;
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{Gpus, Settings};
+use nereid_memory::{BlockMut, Exhausted};
+use nereid_model_config::{ModelSpec, from_dynamic, parse};
+use nereid_request::{Beside, Completion, Delivery, Shape, Sink, Text};
 
 struct Home(Mutex<Sender<u64>>);
 
@@ -145,7 +145,7 @@ fn a_broken_device_fails_those_who_have_something_on_it() {
         request.inputs[0].data = smallvec![Slice::copy_of(b"host")];
     }
     // An event that nobody made is none of a correct program's.
-    let none = crate::gpu::driver::EventHandle(u64::MAX);
+    let none = nereid_gpu::driver::EventHandle(u64::MAX);
     assert!(rig.driver.query(1, none).is_err());
     let mut payload = Payload::default();
     requests.into_iter().for_each(|request| payload.push(request));

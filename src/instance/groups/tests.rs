@@ -1,7 +1,7 @@
 //! Which instances are asked for, kept, and on which threads.
 
 use super::*;
-use crate::model_config::parse;
+use nereid_model_config::parse;
 
 fn group(name: &str, kind: Kind, count: i32) -> ModelInstanceGroup {
     ModelInstanceGroup { name: name.into(), kind: kind.into(), count, ..Default::default() }
@@ -9,7 +9,7 @@ fn group(name: &str, kind: Kind, count: i32) -> ModelInstanceGroup {
 
 fn spec(name: &str, groups: Vec<ModelInstanceGroup>) -> ModelSpec {
     let config =
-        crate::wire::inference::ModelConfig { name: name.into(), instance_group: groups, ..Default::default() };
+        nereid_wire::inference::ModelConfig { name: name.into(), instance_group: groups, ..Default::default() };
     ModelSpec::new(config).unwrap()
 }
 
@@ -40,7 +40,7 @@ fn keys_ignore_names_and_counts_only() {
     ] {
         let text = format!("name: \"m\" instance_group {{ name: \"a\" count: 1 kind: KIND_CPU {text} }}");
         let document = parse("config.pbtxt", text.as_bytes()).unwrap();
-        let config = crate::model_config::from_dynamic(&document.message).unwrap();
+        let config = nereid_model_config::from_dynamic(&document.message).unwrap();
         let other = wishes(&ModelSpec::new(config).unwrap());
         assert_ne!(two[0].key, other[0].key, "{text}");
     }

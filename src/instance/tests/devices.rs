@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::backend::ExecutionPolicy;
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{DriverError, Settings};
-use crate::observe::statistics::Execution;
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{DriverError, Settings};
+use nereid_observe::statistics::Execution;
 
 fn devices(count: usize, settings: &Settings) -> Arc<Gpus> {
     Gpus::with(Arc::new(Simulated::new(Spec::prompt(count, 1))), settings)
@@ -38,7 +38,7 @@ fn a_group_has_its_instances_on_each_device() {
     let plan = plan_on(&gpus, &[on(&[2, 0], 2), group("c", 1)], {
         let seen = Arc::clone(&seen);
         move |context| {
-            let gpu = context.gpu.as_ref().map(crate::gpu::Gpu::id);
+            let gpu = context.gpu.as_ref().map(nereid_gpu::Gpu::id);
             let policy = context.host_policy.name.clone();
             lock(&seen).push((context.name.clone(), context.ordinal, context.kind, context.device, gpu, policy));
             context.report_batch(1, &Execution::default());

@@ -4,10 +4,10 @@ use std::sync::mpsc::channel;
 
 use super::super::tests::model_context;
 use super::*;
-use crate::model_config::ModelSpec;
-use crate::observe::statistics::Execution;
-use crate::request::Response;
-use crate::wire::inference::{DataType as WireType, ModelConfig, ModelInput, ModelOutput};
+use nereid_model_config::ModelSpec;
+use nereid_observe::statistics::Execution;
+use nereid_request::Response;
+use nereid_wire::inference::{DataType as WireType, ModelConfig, ModelInput, ModelOutput};
 
 type Run = Box<dyn FnMut(&InstanceContext, &mut Payload) -> Result<(), Status> + Send>;
 

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::Region;
-use crate::memory::Slice;
+use crate::Slice;
 
 /// Why a request cannot have what it names (contract/http.md section 4, "Request use"); the texts lack the region's
 /// name.

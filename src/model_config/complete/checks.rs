@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use super::super::Error;
 use super::super::shape_match::{WILDCARD, format_shape};
 use super::{Learned, LearnedKind, LearnedTensor};
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_sequence_batching::Control;
-use crate::wire::inference::model_sequence_batching::control::Kind;
-use crate::wire::inference::{DataType, ModelConfig, ModelInput, ModelSequenceBatching, ModelTensorReshape};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_sequence_batching::Control;
+use nereid_wire::inference::model_sequence_batching::control::Kind;
+use nereid_wire::inference::{DataType, ModelConfig, ModelInput, ModelSequenceBatching, ModelTensorReshape};
 
 /// Holds a normalised configuration against the model's file.
 pub fn check_instance(config: &ModelConfig, learned: &Learned) -> Result<(), Error> {

@@ -257,9 +257,9 @@ fn absent_messages_are_omitted_and_present_ones_are_not() {
 #[test]
 fn floats_look_as_triton_prints_them() {
     let bucket = |value: f64| {
-        use crate::wire::inference::ModelMetrics;
-        use crate::wire::inference::model_metrics::MetricControl;
-        use crate::wire::inference::model_metrics::metric_control::{HistogramOptions, MetricOptions};
+        use nereid_wire::inference::ModelMetrics;
+        use nereid_wire::inference::model_metrics::MetricControl;
+        use nereid_wire::inference::model_metrics::metric_control::{HistogramOptions, MetricOptions};
         let options = HistogramOptions { buckets: vec![value] };
         let control =
             MetricControl { metric_options: Some(MetricOptions::HistogramOptions(options)), ..Default::default() };

@@ -2,7 +2,7 @@
 
 use super::super::Error;
 use super::super::layout::Entry;
-use crate::wire::inference::ModelConfig;
+use nereid_wire::inference::ModelConfig;
 
 /// One way to be a backend's model.
 struct Signature {

@@ -1,9 +1,9 @@
 //! How many instances a model has, of which kind and by which name (rule 6).
 
 use super::super::SupportedGpus;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 
 /// What a backend would choose for a model that names no instance group.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use super::super::SupportedGpus;
 use super::super::layout::Entry;
 use super::*;
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::model_sequence_batching::{StrategyDirect, StrategyOldest};
-use crate::wire::inference::{
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::model_sequence_batching::{StrategyDirect, StrategyOldest};
+use nereid_wire::inference::{
     ModelDynamicBatching, ModelEnsembling, ModelInstanceGroup, ModelOptimizationPolicy, ModelSequenceBatching,
 };
 

@@ -6,8 +6,8 @@ use prost_reflect::{FieldDescriptor, Kind, MapKey, Value};
 
 use super::super::{descriptor, from_dynamic};
 use super::*;
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 fn config(text: impl AsRef<[u8]>) -> Result<ModelConfig, String> {
     let document = parse("c.pbtxt", text.as_ref(), descriptor()).map_err(|error| error.to_string())?;

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::super::{Error, labels};
 use super::{Findings, state};
-use crate::wire::inference::model_sequence_batching::initial_state::StateData;
-use crate::wire::inference::model_warmup::input::InputDataType;
-use crate::wire::inference::{DataType, ModelConfig};
+use nereid_wire::inference::model_sequence_batching::initial_state::StateData;
+use nereid_wire::inference::model_warmup::input::InputDataType;
+use nereid_wire::inference::{DataType, ModelConfig};
 
 /// Directories of the model where the files lie.
 const INITIAL_STATES: &str = "initial_state";

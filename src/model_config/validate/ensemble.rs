@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::normalize::ENSEMBLE_PLATFORM;
 use super::Findings;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::{ModelConfig, ModelEnsembling};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::{ModelConfig, ModelEnsembling};
 
 pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     let model = &config.name;

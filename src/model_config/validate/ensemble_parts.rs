@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::Error;
 use super::super::datatype::config_name;
 use super::super::shape_match::{WILDCARD, format_shape, full_dims};
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_ensembling::Step;
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_ensembling::Step;
 
 /// What is known of the model that a step names.
 #[derive(Debug, Clone)]

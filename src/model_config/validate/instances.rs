@@ -3,8 +3,8 @@
 use super::super::SupportedGpus;
 use super::super::normalize::ENSEMBLE_PLATFORM;
 use super::Findings;
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 
 pub(super) fn check(config: &ModelConfig, gpus: &SupportedGpus, findings: &mut Findings) {
     if config.platform == ENSEMBLE_PLATFORM {

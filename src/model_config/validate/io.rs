@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::super::datatype::config_name;
 use super::super::shape_match::WILDCARD;
 use super::Findings;
-use crate::wire::inference::model_input::Format;
-use crate::wire::inference::{BatchInput, BatchOutput, DataType, ModelConfig, ModelInput, ModelOutput};
+use nereid_wire::inference::model_input::Format;
+use nereid_wire::inference::{BatchInput, BatchOutput, DataType, ModelConfig, ModelInput, ModelOutput};
 
 pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     let batching = config.max_batch_size > 0;

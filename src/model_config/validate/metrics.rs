@@ -1,9 +1,9 @@
 //! Row "metrics".
 
 use super::Findings;
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_metrics::MetricControl;
-use crate::wire::inference::model_metrics::metric_control::MetricOptions;
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_metrics::MetricControl;
+use nereid_wire::inference::model_metrics::metric_control::MetricOptions;
 
 /// Every bucket of a model is a line of its page, and memory in every thread that counts.
 const BUCKETS_MAX: usize = 1024;

@@ -2,7 +2,7 @@
 
 use super::super::normalize::ENSEMBLE_PLATFORM;
 use super::Findings;
-use crate::wire::inference::ModelConfig;
+use nereid_wire::inference::ModelConfig;
 
 pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     let ModelConfig { name, platform, backend, .. } = config;

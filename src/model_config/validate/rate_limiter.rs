@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::super::Error;
-use crate::wire::inference::ModelInstanceGroup;
+use nereid_wire::inference::ModelInstanceGroup;
 
 /// How much there is of a resource (`--rate-limit-resource`).
 #[derive(Debug, Clone, PartialEq, Eq)]

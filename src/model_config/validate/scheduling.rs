@@ -1,9 +1,9 @@
 //! Rows "dynamic" and "cache"; "sequence" is next door.
 
 use super::{Findings, sequence};
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_queue_policy::TimeoutAction;
-use crate::wire::inference::{ModelConfig, ModelDynamicBatching, ModelQueuePolicy};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_queue_policy::TimeoutAction;
+use nereid_wire::inference::{ModelConfig, ModelDynamicBatching, ModelQueuePolicy};
 
 pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     match &config.scheduling_choice {

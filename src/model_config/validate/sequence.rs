@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Findings;
 use super::scheduling::check_preferred;
-use crate::wire::inference::model_sequence_batching::control::Kind;
-use crate::wire::inference::model_sequence_batching::{Control, StrategyChoice};
-use crate::wire::inference::{DataType, ModelConfig, ModelSequenceBatching};
+use nereid_wire::inference::model_sequence_batching::control::Kind;
+use nereid_wire::inference::model_sequence_batching::{Control, StrategyChoice};
+use nereid_wire::inference::{DataType, ModelConfig, ModelSequenceBatching};
 
 pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching, findings: &mut Findings) {
     // Kind by kind, as Triton looks them up: which of several errors is reported first depends on it.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::super::datatype::element_bytes;
 use super::super::shape_match::{WILDCARD, element_count};
 use super::Findings;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_sequence_batching::initial_state::StateData;
-use crate::wire::inference::model_sequence_batching::{InitialState, State};
-use crate::wire::inference::{DataType, ModelConfig};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_sequence_batching::initial_state::StateData;
+use nereid_wire::inference::model_sequence_batching::{InitialState, State};
+use nereid_wire::inference::{DataType, ModelConfig};
 
 /// What one element of a type without a size of its own counts, as its length prefix.
 const LENGTH_BYTES: u64 = 4;

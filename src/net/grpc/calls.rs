@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::super::{At, Call, Shared, call_mut, remove_call};
-use crate::memory::{Key, Pool};
-use crate::protocol::grpc::{Code, Encoding, MessageReader, PREFIX_BYTES, UnknownEncoding, is_grpc, parse_timeout};
-use crate::protocol::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
-use crate::protocol::slow_peers::Progress;
-use crate::request::now_ns;
+use nereid_clock::now_ns;
+use nereid_memory::{Key, Pool};
+use nereid_protocol::grpc::{Code, Encoding, MessageReader, PREFIX_BYTES, UnknownEncoding, is_grpc, parse_timeout};
+use nereid_protocol::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
+use nereid_protocol::slow_peers::Progress;
 
 /// Readers kept for later calls.
 const READERS_KEPT: usize = 256;

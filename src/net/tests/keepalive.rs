@@ -2,8 +2,8 @@
 
 use super::super::*;
 use super::peers::{GrpcPeer, World};
-use crate::protocol::grpc::Code;
-use crate::protocol::service::{GrpcStatus, Reply};
+use nereid_protocol::grpc::Code;
+use nereid_protocol::service::{GrpcStatus, Reply};
 
 const MS: u64 = 1_000_000;
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use crate::memory::{BlockMut, Key, Slice};
-use crate::shard::engine::{Engine, Event, Park, Refused, Waker};
+use nereid_memory::{BlockMut, Key, Slice};
+use nereid_shard::engine::{Engine, Event, Park, Refused, Waker};
 
 /// Turns for which an event is held back at most.
 const TURNS_LATE: u64 = 4;

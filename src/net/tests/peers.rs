@@ -9,12 +9,12 @@ use std::rc::Rc;
 use super::late::Late;
 use super::script::{Script, Scripted};
 use super::*;
-use crate::memory::{Gather, Peers};
-use crate::protocol::http1::{Response, ResponseHead};
-use crate::protocol::http2::{Headers, ResetCause};
-use crate::shard::clock::{Clock, Manual};
-use crate::shard::engine::{self, Epoll};
-use crate::shard::{Mailbox, Shard, mailbox};
+use nereid_memory::{Gather, Peers};
+use nereid_protocol::http1::{Response, ResponseHead};
+use nereid_protocol::http2::{Headers, ResetCause};
+use nereid_shard::clock::{Clock, Manual};
+use nereid_shard::engine::{self, Epoll};
+use nereid_shard::{Mailbox, Shard, mailbox};
 
 pub struct World {
     pub shard: Shard<Net<Scripted>>,

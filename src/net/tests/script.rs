@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::memory::{Pool, Slice};
-use crate::protocol::grpc::{Code, Message, Mode};
-use crate::protocol::http1::{BodyPlan, Head, Response, ResponseHead};
-use crate::protocol::http2;
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
+use nereid_memory::{Pool, Slice};
+use nereid_protocol::grpc::{Code, Message, Mode};
+use nereid_protocol::http1::{BodyPlan, Head, Response, ResponseHead};
+use nereid_protocol::http2;
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 
 #[derive(Default)]
 pub struct Script {

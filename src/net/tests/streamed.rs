@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 
 use super::peers::{Socket, World, ok_text};
 use super::*;
-use crate::memory::{BlockMut, Gather};
-use crate::protocol::http1::ResponseHead;
-use crate::protocol::service::Reply;
+use nereid_memory::{BlockMut, Gather};
+use nereid_protocol::http1::ResponseHead;
+use nereid_protocol::service::Reply;
 
 const REQUEST: &[u8] = b"POST /wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n";
 

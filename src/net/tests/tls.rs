@@ -13,12 +13,12 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Suppo
 use super::super::*;
 use super::peers::{Socket, World, foreign_response, ok_text};
 use super::{SECOND_NS, patient};
-use crate::protocol::service::Reply;
+use nereid_protocol::service::Reply;
 
 type Jobs = Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>>;
 
 fn fixture(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tls").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tls").join(name)
 }
 
 fn credentials() -> Credentials {

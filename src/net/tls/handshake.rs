@@ -11,7 +11,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
 use super::Post;
-use crate::memory::Key;
+use nereid_memory::Key;
 
 /// A session in the middle of its handshake, and what its peer has sent.
 pub(crate) struct Handshake {

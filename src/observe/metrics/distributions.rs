@@ -3,7 +3,7 @@
 use super::exposition::{Exposition, Kind, Value};
 use super::families::{LabelText, ModelSample};
 use super::settings::{FIRST_RESPONSE, MetricsConfig, PHASE_FAMILIES};
-use crate::observe::statistics::{Distributions, HistogramReading, Latency};
+use crate::statistics::{Distributions, HistogramReading, Latency};
 
 /// Help of [`PHASE_FAMILIES`].
 const PHASE_HELPS: [&str; 5] = [
@@ -108,9 +108,9 @@ fn write_histogram<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::metrics::host::HostGauges;
-    use crate::observe::metrics::render;
-    use crate::observe::statistics::ModelStatistics;
+    use crate::metrics::host::HostGauges;
+    use crate::metrics::render;
+    use crate::statistics::ModelStatistics;
 
     fn config(settings: &[&str]) -> MetricsConfig {
         let pair = |name: &&str| ((*name).to_owned(), "true".to_owned());

@@ -9,7 +9,7 @@ use super::exposition::{Exposition, Kind, Value, push_label};
 use super::host::HostGauges;
 use super::registry::Registry;
 use super::settings::{MetricsConfig, PHASE_FAMILIES};
-use crate::observe::statistics::{Distributions, Snapshot};
+use crate::statistics::{Distributions, Snapshot};
 
 /// What the exposition says about one model version.
 #[derive(Debug, Clone)]
@@ -266,7 +266,7 @@ impl LabelText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::statistics::{DurationsUs, Failures, Tally};
+    use crate::statistics::{DurationsUs, Failures, Tally};
 
     const GOLDEN: &str = include_str!("golden.txt");
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::exposition::{Exposition, Kind, Value};
 use super::gpu::{Devices, GpuGauges, GpuReader};
 use super::nvml::NvmlDevices;
-use crate::observe::log::verbose;
+use crate::log::verbose;
 
 /// The values last read; 0 until the first reading.
 #[derive(Debug, Default)]

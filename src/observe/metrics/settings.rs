@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::observe::statistics::{Bounds, PHASES, Wanted};
+use crate::statistics::{Bounds, PHASES, Wanted};
 
 /// The family of the first responses.
 pub const FIRST_RESPONSE: &str = "nv_inference_first_response_histogram_ms";

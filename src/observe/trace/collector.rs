@@ -16,7 +16,7 @@ use super::options::TraceOptions;
 use super::record::{Entry, Finished};
 use super::spans::{Epoch, spans_of, text};
 use super::writer::{Counts, Destination};
-use crate::wire::otlp::{ExportTraceServiceRequest, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span};
+use nereid_wire::otlp::{ExportTraceServiceRequest, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span};
 
 /// One attempt to send a batch.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Those given; a later one of the same name wins, and the service has a name in any case.
-fn attributes(given: &[(String, String)]) -> Vec<crate::wire::otlp::KeyValue> {
+fn attributes(given: &[(String, String)]) -> Vec<nereid_wire::otlp::KeyValue> {
     let mut resources: Vec<(&str, &str)> = vec![("service.name", "triton-inference-server")];
     for (key, value) in given {
         match resources.iter_mut().find(|(known, _)| known == key) {

@@ -1,5 +1,6 @@
 //! What is kept of one traced request and of the requests made on its behalf.
 
+use nereid_request::TraceFacts;
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::ops::Deref;
@@ -270,5 +271,31 @@ impl Trace {
         }
         body.bytes = body.bytes.saturating_add(bytes + size_of::<Entry>());
         body.entries.push(entry);
+    }
+}
+
+impl TraceFacts for Trace {
+    fn id(&self) -> u64 {
+        Trace::id(self)
+    }
+
+    fn parent_id(&self) -> u64 {
+        Trace::parent_id(self)
+    }
+
+    fn model_name(&self) -> &CStr {
+        Trace::model_name(self)
+    }
+
+    fn model_version(&self) -> i64 {
+        Trace::model_version(self)
+    }
+
+    fn request_id(&self) -> &CStr {
+        Trace::request_id(self)
+    }
+
+    fn context(&self) -> &CStr {
+        Trace::context(self)
     }
 }

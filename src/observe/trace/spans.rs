@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::context::{Ids, SpanId, Spot};
 use super::record::{Entry, Finished, Identity, Kind};
-use crate::wire::otlp::any_value::Value;
-use crate::wire::otlp::span::{Event, SpanKind};
-use crate::wire::otlp::{AnyValue, KeyValue, Span};
+use nereid_wire::otlp::any_value::Value;
+use nereid_wire::otlp::span::{Event, SpanKind};
+use nereid_wire::otlp::{AnyValue, KeyValue, Span};
 
 /// What turns the monotonic clock into that of the world.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::record::Finished;
 use super::settings::Field::{Clear, Set};
 use super::*;
-use crate::wire::otlp::Span;
+use nereid_wire::otlp::Span;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

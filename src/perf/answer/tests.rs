@@ -6,10 +6,10 @@ use prost::bytes::Bytes;
 use serde_json::json;
 
 use super::*;
-use crate::memory::Slice;
-use crate::wire::inference::infer_parameter::ParameterChoice;
-use crate::wire::inference::model_infer_response::InferOutputTensor;
-use crate::wire::inference::{InferParameter, ModelStreamInferResponse};
+use nereid_memory::Slice;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_response::InferOutputTensor;
+use nereid_wire::inference::{InferParameter, ModelStreamInferResponse};
 
 fn response(outputs: &[(&str, &[u8])], is_final: Option<ParameterChoice>) -> ModelInferResponse {
     let mut parameters = BTreeMap::from([(

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::memory::Slice;
-use crate::perf::plan::tests::plan;
-use crate::perf::plan::{Endpoint, Expected, Sequences, Spacing, Target};
+use crate::plan::tests::plan;
+use crate::plan::{Endpoint, Expected, Sequences, Spacing, Target};
+use nereid_memory::Slice;
 
 fn good() -> Plan {
     let endpoint = Endpoint::Tcp { host: "h".into(), port: 1 };

@@ -6,8 +6,8 @@ use std::path::{Component, Path};
 
 use super::encode::put_string;
 use super::{DATA_BYTES_MAX, DataError, DataPlan, Step, Values, datatype, shapes};
-use crate::perf::{ModelInfo, TensorFacts};
-use crate::request::DataType;
+use crate::{ModelInfo, TensorFacts};
+use nereid_request::DataType;
 
 /// One request without a batch.
 pub fn read(directory: &Path, model_info: &ModelInfo, plan: &DataPlan) -> Result<Step, DataError> {

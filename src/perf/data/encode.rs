@@ -2,8 +2,8 @@
 
 use super::random::Random;
 use super::{DataError, DataPlan, datatype};
-use crate::perf::TensorFacts;
-use crate::request::DataType;
+use crate::TensorFacts;
+use nereid_request::DataType;
 
 /// Writes the elements of one tensor.
 #[derive(Debug, Clone, Copy)]

@@ -15,8 +15,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::encode::{Element, Elements, count_strings};
 use super::{DataError, DataPlan, Step, TEMPLATES_MAX, Values, shapes};
-use crate::perf::{ModelInfo, TensorFacts};
-use crate::request::DataType;
+use crate::{ModelInfo, TensorFacts};
+use nereid_request::DataType;
 
 /// The streams of one file; what they take is taken from `room`.
 pub fn read(

@@ -1,8 +1,8 @@
 //! Which shape an input has: what the user says, else what the model says, checked against each other.
 
 use super::{DataError, DataPlan};
-use crate::perf::{ModelInfo, TensorFacts};
-use crate::request::element_count;
+use crate::{ModelInfo, TensorFacts};
+use nereid_request::element_count;
 
 /// What the model says, without the batch dimension.
 pub fn declared<'a>(facts: &'a TensorFacts, model_info: &ModelInfo) -> &'a [i64] {

@@ -3,11 +3,11 @@
 use std::io;
 
 use super::{Connection, Driver, Received, State};
-use crate::memory::{BlockMut, Key, Slice};
-use crate::perf::connector::Socket;
-use crate::perf::threads::Report;
-use crate::shard::Core;
-use crate::shard::engine::CHUNK_BYTES;
+use crate::connector::Socket;
+use crate::threads::Report;
+use nereid_memory::{BlockMut, Key, Slice};
+use nereid_shard::Core;
+use nereid_shard::engine::CHUNK_BYTES;
 
 /// Where large answers are received: a few system calls for a tensor.
 const BULK_BYTES: usize = 256 * 1024;

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver};
 
 use super::*;
-use crate::memory::Pool;
-use crate::perf::connector::Socket;
-use crate::perf::plan::tests::plan;
-use crate::perf::plan::{Endpoint, Protocol, Spacing, Target, Template};
-use crate::perf::request::Prepared;
-use crate::shard::clock::{Clock, Manual};
-use crate::shard::engine::{Epoll, Fake, Limits};
-use crate::shard::{Mailbox, Shard, mailbox};
+use crate::connector::Socket;
+use crate::plan::tests::plan;
+use crate::plan::{Endpoint, Protocol, Spacing, Target, Template};
+use crate::request::Prepared;
+use nereid_memory::Pool;
+use nereid_shard::clock::{Clock, Manual};
+use nereid_shard::engine::{Epoll, Fake, Limits};
+use nereid_shard::{Mailbox, Shard, mailbox};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 const MS: u64 = 1_000_000;

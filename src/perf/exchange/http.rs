@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Book, ERROR_BYTES, EXPIRED, Flight, Heard, NotBegun};
-use crate::memory::{Gather, Pool, Slice};
-use crate::perf::request::JSON_LENGTH;
-use crate::protocol::http1::{ResponseParser, ResponseSink};
+use crate::request::JSON_LENGTH;
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::http1::{ResponseParser, ResponseSink};
 
 pub struct HttpExchange {
     book: Arc<Book>,
@@ -157,11 +157,11 @@ impl ResponseSink for Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Slice;
-    use crate::perf::answer::Expectation;
-    use crate::perf::plan::tests::plan;
-    use crate::perf::plan::{Endpoint, Expected, Protocol, Target, Template};
-    use crate::perf::request::Prepared;
+    use crate::answer::Expectation;
+    use crate::plan::tests::plan;
+    use crate::plan::{Endpoint, Expected, Protocol, Target, Template};
+    use crate::request::Prepared;
+    use nereid_memory::Slice;
 
     fn exchange(expected: Option<&'static [u8]>) -> HttpExchange {
         let plan = plan(Target { endpoint: Endpoint::Unix("/".into()), tls: None, protocol: Protocol::Http });

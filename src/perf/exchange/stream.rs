@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{Book, EXPIRED, Flight, Heard, NotBegun, end_of_call, http2_config};
-use crate::memory::{Gather, Pool, Slab, Slice};
-use crate::perf::answer::read_streamed;
-use crate::perf::request::read_id;
-use crate::protocol::grpc::PREFIX_BYTES;
-use crate::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
+use crate::answer::read_streamed;
+use crate::request::read_id;
+use nereid_memory::{Gather, Pool, Slab, Slice};
+use nereid_protocol::grpc::PREFIX_BYTES;
+use nereid_protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 
 /// Longer messages are not taken: gRPC's own limit.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
@@ -248,13 +248,13 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::memory::Key;
-    use crate::perf::plan::tests::plan;
-    use crate::perf::plan::{Endpoint, Protocol, Target};
-    use crate::perf::request::put_id;
-    use crate::wire::inference::infer_parameter::ParameterChoice;
-    use crate::wire::inference::model_infer_response::InferOutputTensor;
-    use crate::wire::inference::{InferParameter, ModelInferResponse, ModelStreamInferResponse};
+    use crate::plan::tests::plan;
+    use crate::plan::{Endpoint, Protocol, Target};
+    use crate::request::put_id;
+    use nereid_memory::Key;
+    use nereid_wire::inference::infer_parameter::ParameterChoice;
+    use nereid_wire::inference::model_infer_response::InferOutputTensor;
+    use nereid_wire::inference::{InferParameter, ModelInferResponse, ModelStreamInferResponse};
 
     /// One that waits for answers to `count` requests, and their keys.
     fn waiting(count: usize, decoupled: bool) -> (Messages, Vec<Key>) {

@@ -5,10 +5,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::{Book, EXPIRED, Flight, Heard, NotBegun, end_of_call, http2_config};
-use crate::memory::{Gather, Pool, Slice};
-use crate::perf::answer::Expectation;
-use crate::protocol::grpc::PREFIX_BYTES;
-use crate::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, SendError, StreamId};
+use crate::answer::Expectation;
+use nereid_memory::{Gather, Pool, Slice};
+use nereid_protocol::grpc::PREFIX_BYTES;
+use nereid_protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, SendError, StreamId};
 
 /// Memory for answers that is kept for the next ones.
 const SPARE_MAX: usize = 64;

@@ -4,15 +4,15 @@ use prost::Message;
 
 use super::Trouble;
 use super::wire::Wire;
-use crate::memory::Pool;
-use crate::perf::exchange::{call_head, end_of_call, http2_config};
-use crate::perf::measurement::{Phase, ServerSide};
-use crate::perf::model_info::{ModelInfo, TensorFacts};
-use crate::protocol::grpc::PREFIX_BYTES;
-use crate::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_metadata_response::TensorMetadata;
-use crate::wire::inference::{
+use crate::exchange::{call_head, end_of_call, http2_config};
+use crate::measurement::{Phase, ServerSide};
+use crate::model_info::{ModelInfo, TensorFacts};
+use nereid_memory::Pool;
+use nereid_protocol::grpc::PREFIX_BYTES;
+use nereid_protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_metadata_response::TensorMetadata;
+use nereid_wire::inference::{
     ModelConfig, ModelConfigRequest, ModelConfigResponse, ModelMetadataRequest, ModelMetadataResponse,
     ModelStatisticsRequest, ModelStatisticsResponse, ServerMetadataRequest, ServerMetadataResponse, StatisticDuration,
     SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse, SystemSharedMemoryUnregisterRequest,

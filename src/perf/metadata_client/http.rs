@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::Trouble;
 use super::wire::Wire;
-use crate::perf::measurement::{Phase, ServerSide};
-use crate::perf::model_info::{ModelInfo, TensorFacts};
-use crate::perf::request::escape;
-use crate::protocol::http1::{RequestBody, RequestHead, ResponseParser, ResponseSink};
+use crate::measurement::{Phase, ServerSide};
+use crate::model_info::{ModelInfo, TensorFacts};
+use crate::request::escape;
+use nereid_protocol::http1::{RequestBody, RequestHead, ResponseParser, ResponseSink};
 
 /// More than any answer to a question has.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::perf::connector::{connect_tcp, connect_unix};
-use crate::perf::plan::Endpoint;
-use crate::perf::tls::Security;
+use crate::connector::{connect_tcp, connect_unix};
+use crate::plan::Endpoint;
+use crate::tls::Security;
 
 /// Questions have quick answers; this only turns a hang into an error.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::Report;
 use super::figures::{Breakdown, load, mean_us, percentile_name, quantile_us, significant};
-use crate::perf::{LoadPoint, Measurement, MetricFigures};
+use crate::{LoadPoint, Measurement, MetricFigures};
 
 /// Name in the CSV, metric, and which of its figures.
 type MetricColumn = (&'static str, &'static str, fn(&MetricFigures) -> f64);
@@ -118,7 +118,7 @@ fn of_devices(point: &Measurement, metric: &str, figure: fn(&MetricFigures) -> f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::report::samples::{self, Sample};
+    use crate::report::samples::{self, Sample};
 
     fn lines(sample: &Sample, verbose: bool) -> Vec<Vec<String>> {
         let text = render(&sample.report(), verbose);

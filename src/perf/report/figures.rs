@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 
-use crate::perf::stability::WINDOWS;
-use crate::perf::{LoadPoint, Measurement, ServerSide};
+use crate::stability::WINDOWS;
+use crate::{LoadPoint, Measurement, ServerSide};
 
 /// In microseconds, like what follows; nought of nothing.
 pub fn quantile_us(histogram: &Histogram<u64>, percentile: f64) -> f64 {
@@ -146,7 +146,7 @@ pub fn doubts(point: &Measurement) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if limits.busiest_thread >= crate::perf::ClientLimits::BUSY {
+    if limits.busiest_thread >= crate::ClientLimits::BUSY {
         doubts.push(format!(
             "the client is the bottleneck: one of its threads was busy {:.0} % of the time; give it more with \
              --threads",
@@ -192,7 +192,7 @@ pub fn percentile_name(percentile: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::report::samples;
+    use crate::report::samples;
 
     #[test]
     fn numbers_are_short() {

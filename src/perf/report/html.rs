@@ -13,7 +13,7 @@ use super::figures::{
 };
 use super::plot::escape;
 use super::{Report, text, version};
-use crate::perf::{LoadPoint, Measurement, ServerSide};
+use crate::{LoadPoint, Measurement, ServerSide};
 
 /// Texts of errors and metrics of one point.
 const ROWS_MAX: usize = 200;
@@ -245,7 +245,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::perf::report::samples::Sample;
+    use crate::report::samples::Sample;
 
     #[test]
     fn dates() {
@@ -295,7 +295,7 @@ mod tests {
         sample.model_info.server = evil.into();
         sample.points[0].errors.count(evil);
         sample.points[0].server.as_mut().expect("statistics").model = evil.into();
-        sample.points[0].metrics.insert(evil.into(), crate::perf::MetricFigures::default());
+        sample.points[0].metrics.insert(evil.into(), crate::MetricFigures::default());
         let page = render(&sample.report());
         assert!(!page.contains("<img"), "{page}");
         assert!(page.matches("&lt;img").count() >= 5);
@@ -306,7 +306,7 @@ mod tests {
         let sample = Sample::new(&[]);
         assert!(render(&sample.report()).contains("Nothing was measured."));
         let mut sample = Sample::new(&[LoadPoint::Rate(5.0)]);
-        sample.points[0] = crate::perf::report::samples::empty(LoadPoint::Rate(5.0));
+        sample.points[0] = crate::report::samples::empty(LoadPoint::Rate(5.0));
         let page = render(&sample.report());
         assert!(!page.contains("NaN") && !page.contains("inf "), "{page}");
     }

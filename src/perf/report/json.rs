@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::figures::{Breakdown, Phases, doubts};
 use super::{Report, version};
-use crate::perf::{
+use crate::{
     Compression, Form, Load, LoadPoint, Measurement, Phase, Plan, Protocol, ServerSide, SharedMemory, Spacing, Window,
 };
 
@@ -52,7 +52,7 @@ fn plan(plan: &Plan, batch: u32) -> Value {
         Form::Binary => "binary",
         Form::Json => "json",
     };
-    let inputs = |template: &crate::perf::Template| {
+    let inputs = |template: &crate::Template| {
         let inputs = template.inputs.iter();
         inputs
             .map(|input| {
@@ -266,7 +266,7 @@ fn server(server: &ServerSide) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::report::samples::Sample;
+    use crate::report::samples::Sample;
 
     #[test]
     fn what_is_read_back_is_what_was_measured() {
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(point["completed"], json!(1000));
         let latency = &point["latency"];
         let expected = &sample.points[1].latency_ns;
-        let mut again = Histogram::<u64>::new_with_bounds(1, crate::perf::LATENCY_MAX_NS, 3).expect("a histogram");
+        let mut again = Histogram::<u64>::new_with_bounds(1, crate::LATENCY_MAX_NS, 3).expect("a histogram");
         for bucket in latency["buckets_ns"].as_array().expect("buckets") {
             let pair = (bucket[0].as_u64().expect("ns"), bucket[1].as_u64().expect("count"));
             again.record_n(pair.0, pair.1).expect("within bounds");

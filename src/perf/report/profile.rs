@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Serialize, Serializer};
 
 use super::{Report, version};
-use crate::perf::{LoadPoint, Measurement, Record};
+use crate::{LoadPoint, Measurement, Record};
 
 #[derive(Serialize)]
 struct Profile<E> {
@@ -113,7 +113,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::perf::report::samples::Sample;
+    use crate::report::samples::Sample;
 
     #[test]
     fn requests_have_the_times_of_the_wall() {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hdrhistogram::Histogram;
 
 use super::{Machine, Report};
-use crate::perf::{
+use crate::{
     Client, ClientLimits, Compression, Endpoint, ErrorTexts, Form, LATENCY_MAX_NS, Load, LoadPoint, Measurement,
     MetricsSource, ModelInfo, Phase, Plan, Protocol, Rules, ServerSide, SharedMemory, Sweep, Target, Timeline,
     WindowFigures, Work,

@@ -8,9 +8,7 @@ use super::Report;
 use super::figures::{
     NONE, Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant, usec, whole,
 };
-use crate::perf::{
-    Compression, Load, LoadPoint, Measurement, Protocol, Rules, ServerSide, SharedMemory, Spacing, Window,
-};
+use crate::{Compression, Load, LoadPoint, Measurement, Protocol, Rules, ServerSide, SharedMemory, Spacing, Window};
 
 /// Percentiles of a block.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
@@ -372,8 +370,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::perf::report::samples::Sample;
-    use crate::perf::{MetricFigures, Sequences};
+    use crate::report::samples::Sample;
+    use crate::{MetricFigures, Sequences};
 
     #[test]
     fn a_block_tells_everything_of_a_point() {
@@ -503,7 +501,7 @@ mod tests {
 
     #[test]
     fn loads_and_rules_in_words() {
-        use crate::perf::Sweep;
+        use crate::Sweep;
         for (load, line) in [
             (Load::Concurrency(Sweep { start: 4, end: Some(4), step: 1 }), "Closed loop, in flight: 4"),
             (Load::Concurrency(Sweep { start: 1, end: Some(8), step: 2 }), "Closed loop, in flight: 1 to 8 by 2"),

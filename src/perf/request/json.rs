@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::request::DataType;
+use nereid_request::DataType;
 
 /// The elements of raw contents, in order; or why JSON cannot hold them.
 pub fn values(datatype: &str, data: &[u8]) -> Result<Vec<Value>, String> {

@@ -5,9 +5,9 @@ use std::io::Read;
 use flate2::read::{GzDecoder, ZlibDecoder};
 
 use super::*;
-use crate::memory::Slab;
-use crate::perf::plan::tests::plan;
-use crate::perf::plan::{Endpoint, Sequences, Target};
+use crate::plan::tests::plan;
+use crate::plan::{Endpoint, Sequences, Target};
+use nereid_memory::Slab;
 
 fn wanted(protocol: Protocol, in_sequence: bool, compression: Compression) -> Plan {
     let mut plan = plan(Target { endpoint: Endpoint::Tcp { host: "h".into(), port: 1 }, tls: None, protocol });

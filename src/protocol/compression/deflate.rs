@@ -4,7 +4,7 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 use super::Format;
 use super::inflate::WINDOW_BITS;
-use crate::memory::{BlockMut, Pool, Slice};
+use nereid_memory::{BlockMut, Pool, Slice};
 
 /// Of one block of what comes out.
 const BLOCK: usize = 16 * 1024;

@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
 use super::*;
-use crate::memory::{ALIGNMENT, Pool, Slice};
+use nereid_memory::{ALIGNMENT, Pool, Slice};
 
 fn packed(format: Format, plain: &[u8]) -> Vec<u8> {
     match format {

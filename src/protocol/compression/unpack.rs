@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::inflate::{Framing, InflateError, Inflater, Progress};
 use super::{Format, STEP_BYTES};
-use crate::memory::{ALIGNMENT, BlockMut, Exhausted, Pool, Slice};
+use nereid_memory::{ALIGNMENT, BlockMut, Exhausted, Pool, Slice};
 
 /// Of blocks behind the first, and of a first one whose content says nothing about its length.
 const BLOCK: usize = 256 * 1024;

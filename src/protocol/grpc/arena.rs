@@ -3,7 +3,7 @@
 //! A tensor is written at the end, grows as its bytes arrive and is then handed out as a slice; the block that they
 //! share goes back to the pool with the last of them.
 
-use crate::memory::{BlockMut, Exhausted, Pool, Slice, align_up};
+use nereid_memory::{BlockMut, Exhausted, Pool, Slice, align_up};
 
 /// A block is not made larger than this for the sake of tensors that may still come.
 const AHEAD_BYTES: usize = 64 * 1024;
@@ -92,7 +92,7 @@ impl TensorArena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::ALIGNMENT;
+    use nereid_memory::ALIGNMENT;
 
     #[test]
     fn tensors_are_aligned_whole_and_share_a_block() {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::{Code, MESSAGE_BYTES_MAX, PREFIX_BYTES, Value, varint};
-use crate::memory::{BlockMut, Gather, Pool, Slice};
+use nereid_memory::{BlockMut, Gather, Pool, Slice};
 
 /// Tensors shorter than this are copied behind the head: [`Gather`] would do the same, one by one.
 const COPY_BELOW: usize = 1024;

@@ -1,7 +1,7 @@
 //! Why a message could not be read, with the code and text that the peer gets.
 
 use super::Code;
-use crate::memory::Exhausted;
+use nereid_memory::Exhausted;
 
 /// What ends a call, or a stream, whose bytes cannot be taken. `Display` is the text of `grpc-message`, as gRPC's own
 /// server library words it; the source says what exactly was wrong.
@@ -106,7 +106,7 @@ mod tests {
         for (error, code, text) in cases {
             assert_eq!((error.code(), error.to_string().as_str()), (code, text));
         }
-        let full = ReadError::Exhausted(Exhausted { asked: 1, left: 0, limit: 0, bound: crate::memory::Bound::Server });
+        let full = ReadError::Exhausted(Exhausted { asked: 1, left: 0, limit: 0, bound: nereid_memory::Bound::Server });
         assert_eq!(full.code(), Code::ResourceExhausted);
         let source = ReadError::Malformed(Malformed::Utf8);
         assert_eq!(source.source().unwrap().to_string(), "a string is not UTF-8");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Code;
-use crate::protocol::compression::Format;
+use crate::compression::Format;
 
 /// The encodings of requests that are understood: the value of `grpc-accept-encoding`.
 pub const ACCEPTED_ENCODINGS: &str = "identity, deflate, gzip";

@@ -107,8 +107,8 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::wire::inference::ModelInferRequest;
-    use crate::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+    use nereid_wire::inference::ModelInferRequest;
+    use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 
     fn message(id: &str, contents: &[&'static [u8]]) -> ModelInferRequest {
         ModelInferRequest {

@@ -1,8 +1,8 @@
 //! A framed message becomes a compressed one, in bounded steps, or stays as it is where that is shorter.
 
 use super::PREFIX_BYTES;
-use crate::memory::{Gather, Pool, Slice};
-use crate::protocol::compression::{Format, Level, Outcome, Packer};
+use crate::compression::{Format, Level, Outcome, Packer};
+use nereid_memory::{Gather, Pool, Slice};
 
 /// One message on its way.
 pub struct MessagePacker(Packer);
@@ -49,7 +49,7 @@ fn framed(flag: u8, pieces: Vec<Slice>, pool: &Pool) -> Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::grpc::{Encoding, Limits, Message, MessageReader, Mode};
+    use crate::grpc::{Encoding, Limits, Message, MessageReader, Mode};
 
     fn packed(message: &[u8], pool: &Pool) -> Vec<u8> {
         let plain = framed(0, vec![Slice::copy_of(message)], pool);

@@ -4,7 +4,7 @@
 
 use super::scan::{Direct, InferScanner, Limits};
 use super::{Encoding, InferRequest, MESSAGE_BYTES_MAX, PREFIX_BYTES, ReadError};
-use crate::memory::{BlockMut, Pool, Slice, TRUSTED_BYTES};
+use nereid_memory::{BlockMut, Pool, Slice, TRUSTED_BYTES};
 
 /// Of the blocks of a compressed message behind the first.
 const PACKED_BLOCK_BYTES: usize = 256 * 1024;
@@ -304,8 +304,8 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::memory::Exhausted;
-    use crate::wire::inference::{ModelInferRequest, ModelReadyRequest};
+    use nereid_memory::Exhausted;
+    use nereid_wire::inference::{ModelInferRequest, ModelReadyRequest};
 
     fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
         [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat()

@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::ops::Range;
 
-use crate::memory::{Held, Slice};
+use nereid_memory::{Held, Slice};
 
 /// Capacities above these are not kept for the next request.
 const TEXT_KEPT_BYTES: usize = 64 * 1024;
@@ -177,7 +177,7 @@ pub struct InferRequest {
     pub(super) inputs_passed_over: usize,
     pub(super) outputs_passed_over: usize,
     pub(super) raw_passed_over: usize,
-    /// raw_input_contents in order, each aligned to [`crate::memory::ALIGNMENT`].
+    /// raw_input_contents in order, each aligned to [`nereid_memory::ALIGNMENT`].
     pub raw: Vec<Slice>,
     /// What the rest of it is charged with.
     pub(super) held: Option<Held>,

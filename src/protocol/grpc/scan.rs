@@ -21,7 +21,7 @@ use self::build::Builder;
 use self::fields::{Field, Kind, Numbers, Text, WireType};
 use self::tokens::Tokens;
 use super::{InferRequest, MESSAGE_BYTES_MAX, Malformed, ReadError, TEXT_BYTES_MAX};
-use crate::memory::{BlockMut, Pool};
+use nereid_memory::{BlockMut, Pool};
 
 /// From this length on, raw contents get a block of their own.
 pub const DIRECT_BYTES: usize = 16 * 1024;

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use super::{Encoding, InferScanner, Limits, MESSAGE_BYTES_MAX, Message, Mode, ReadError};
-use crate::memory::{Pool, Slice};
-use crate::protocol::compression::{Framing, InflateError, Joiner, STEP_BYTES, Step, UnpackError, Unpacker};
+use crate::compression::{Framing, InflateError, Joiner, STEP_BYTES, Step, UnpackError, Unpacker};
+use nereid_memory::{Pool, Slice};
 
 /// One message on its way.
 pub struct MessageUnpacker {
@@ -131,8 +131,8 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::memory::ALIGNMENT;
-    use crate::wire::inference::ModelInferRequest;
+    use nereid_memory::ALIGNMENT;
+    use nereid_wire::inference::ModelInferRequest;
 
     fn packed(encoding: Encoding, plain: &[u8]) -> Vec<Slice> {
         let bytes = match encoding {
@@ -223,7 +223,7 @@ mod tests {
         let pieces = packed(Encoding::Deflate, &vec![0; 3 << 20]);
         let bomb = unpack(Mode::Collect, Encoding::Deflate, Limits::default(), &pool, pieces).unwrap_err();
         assert!(matches!(bomb, ReadError::UnpackedExhausted(_)), "{bomb:?}");
-        assert_eq!(bomb.code(), crate::protocol::grpc::Code::ResourceExhausted);
+        assert_eq!(bomb.code(), crate::grpc::Code::ResourceExhausted);
         let malformed = error(Encoding::Gzip, packed(Encoding::Gzip, b"\x0a\x05ab"));
         assert!(matches!(malformed, ReadError::Malformed(_)), "{malformed:?}");
         assert_eq!(pool.bytes_in_use(), 0);

@@ -1,6 +1,6 @@
 //! A request's body in one block, with the byte that matters aligned.
 
-use crate::memory::{ALIGNMENT, BlockMut, Exhausted, Pool, Slice};
+use nereid_memory::{ALIGNMENT, BlockMut, Exhausted, Pool, Slice};
 
 /// First capacity of a body whose length is not known.
 const FIRST_CAPACITY: usize = 4096;

@@ -11,7 +11,7 @@ use super::incoming::{Broken, Coding, Incoming, Target};
 use super::outbox::Outbox;
 use super::response::{PlainResponse, Response, ResponseHead};
 use super::{BodyPlan, Direct, ExchangeId, Handler, Limits};
-use crate::memory::{Gather, Pool};
+use nereid_memory::{Gather, Pool};
 
 /// Missing bytes from which a body is received directly.
 const DIRECT_FROM: usize = 4096;

@@ -3,7 +3,7 @@
 use super::body::{Body, BodyError};
 use super::chunked::{ChunkError, Chunked, Piece};
 use super::{ExchangeId, Limits};
-use crate::memory::Pool;
+use nereid_memory::Pool;
 
 /// A request whose body is on its way.
 #[derive(Debug)]

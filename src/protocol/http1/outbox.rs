@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::ExchangeId;
 use super::head::Version;
 use super::response::{Framing, PlainResponse, Response, ResponseHead};
-use crate::memory::{Gather, Pool, Slice};
+use nereid_memory::{Gather, Pool, Slice};
 
 /// Bodies up to this many bytes are copied behind their head, so that a small answer is one piece to send.
 const COPY_BODY_UP_TO: usize = 4096;

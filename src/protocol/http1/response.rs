@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::head::Version;
-use crate::memory::{Gather, Pool, Slice};
-use crate::protocol::json;
+use crate::json;
+use nereid_memory::{Gather, Pool, Slice};
 
 /// Status and fields of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

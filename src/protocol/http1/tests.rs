@@ -1,7 +1,7 @@
 //! Scripted peers: whole sessions in every split, both roles against each other, and everything a peer may do wrong.
 
 use super::*;
-use crate::memory::{Gather, Pool};
+use nereid_memory::{Gather, Pool};
 
 /// Notes what it is told. Targets that begin with `/reject` are refused at their head.
 #[derive(Default)]
@@ -205,7 +205,7 @@ fn a_body_takes_memory_as_it_arrives() {
     let mut recorder = Recorder { align_at: 10, ..Recorder::default() };
     let body: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
     connection.receive(b"POST /d HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n", &mut recorder);
-    assert_eq!(pool.bytes_in_use(), crate::memory::TRUSTED_BYTES, "its head says a lot");
+    assert_eq!(pool.bytes_in_use(), nereid_memory::TRUSTED_BYTES, "its head says a lot");
     let mut come = 0;
     while come < body.len() {
         let mut direct = connection.take_direct().unwrap();
@@ -218,7 +218,7 @@ fn a_body_takes_memory_as_it_arrives() {
         connection.receive(&body[come..come + more], &mut recorder);
         come += more;
         assert!(
-            pool.bytes_in_use() <= (8 * come).max(crate::memory::TRUSTED_BYTES),
+            pool.bytes_in_use() <= (8 * come).max(nereid_memory::TRUSTED_BYTES),
             "{} of {come}",
             pool.bytes_in_use()
         );

@@ -1,7 +1,7 @@
 //! What a connection announces to its peer, and the bounds that it holds itself to.
 
 use super::frame::{DEFAULT_WINDOW, MAX_31, MAX_MAX_FRAME_SIZE, MIN_MAX_FRAME_SIZE};
-use crate::protocol::hpack;
+use crate::hpack;
 
 /// One for all connections of a listener. Values outside of what HTTP/2 allows are brought into range.
 #[derive(Debug, Clone, Copy)]

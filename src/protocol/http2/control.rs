@@ -6,7 +6,7 @@ use super::frame::{
 };
 use super::stream::{Gone, Receiving, Stream};
 use super::{Connection, ConnectionError, ErrorCode, Handler, ResetCause, Role, StreamId};
-use crate::protocol::hpack;
+use crate::hpack;
 
 /// Comes back when everything that the peer sent before it read our first GOAWAY has arrived.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";

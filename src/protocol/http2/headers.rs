@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::protocol::hpack::{self, Field, Sink};
+use crate::hpack::{self, Field, Sink};
 
 /// What a field counts beyond its octets (RFC 9113 section 10.5.1).
 pub(super) const FIELD_OVERHEAD: usize = 32;

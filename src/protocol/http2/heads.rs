@@ -330,8 +330,8 @@ impl Connection {
     }
 }
 
-fn compression(error: crate::protocol::hpack::Error) -> ConnectionError {
-    use crate::protocol::hpack::Error;
+fn compression(error: crate::hpack::Error) -> ConnectionError {
+    use crate::hpack::Error;
     let why = match error {
         Error::Truncated => "header block ends inside a field",
         Error::IntegerOverflow => "integer in header block is too large",

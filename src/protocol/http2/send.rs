@@ -8,8 +8,8 @@ use super::frame::{FrameHead, HEAD_LEN, flag, kind};
 use super::headers::FIELD_OVERHEAD;
 use super::stream::{Finish, Receiving, Sending};
 use super::{Connection, Role, SendError, StreamId};
-use crate::memory::{Gather, Slice};
-use crate::protocol::hpack::{Encoder, Known};
+use crate::hpack::{Encoder, Known};
+use nereid_memory::{Gather, Slice};
 
 /// DATA frames are no larger, whatever the peer accepts, so that streams can take turns.
 const DATA_FRAME_MAX: u32 = 1 << 20;

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::memory::Slice;
-use crate::protocol::slow_peers::Progress;
+use crate::slow_peers::Progress;
+use nereid_memory::Slice;
 
 /// Streams that were reset and may still be spoken to by a peer that does not know it yet.
 const REMEMBERED_RESETS: usize = 1024;

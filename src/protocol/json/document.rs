@@ -10,7 +10,7 @@ use super::reader::{Container, Event, Reader};
 use super::syntax::SyntaxError;
 use super::text;
 use super::value::{ESCAPE_BYTES_MAX, Elements, Kind, Paused, Value};
-use crate::memory::{BlockMut, Exhausted, Held, Slice};
+use nereid_memory::{BlockMut, Exhausted, Held, Slice};
 
 /// Decides whether the array behind the member `key` is kept as a byte range. `depth` counts the containers around
 /// the member: 1 for members of the root, 3 for `inputs[i].data`.

@@ -14,8 +14,8 @@ use super::walk::{Stop, TensorError, Walk};
 /// Evaluates an expression with the function that reads one element of a kind, once for each kind.
 macro_rules! with_reader {
     ($element:expr, |$read:ident| $body:expr) => {{
-        use $crate::protocol::json::Element;
-        use $crate::protocol::json::numbers::{boolean, double, fit, signed, unsigned};
+        use $crate::json::Element;
+        use $crate::json::numbers::{boolean, double, fit, signed, unsigned};
         match $element {
             Element::Bool => {
                 let $read = boolean;

@@ -1,7 +1,7 @@
 //! The dialect as a whole: tokens, errors and their offsets, documents, tensors, and a second parser as the judge.
 
 use super::*;
-use crate::memory::{BlockMut, Gather, Pool, Slice};
+use nereid_memory::{BlockMut, Gather, Pool, Slice};
 
 fn tokens(text: &[u8]) -> Result<Vec<String>, SyntaxError> {
     let mut reader = Reader::new();

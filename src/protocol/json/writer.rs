@@ -3,7 +3,7 @@
 //! Strings are escaped as Triton escapes them: quotes, backslashes and control characters, nothing else
 //! (contract/http.md section 2). The writer checks no nesting: what it writes is fixed by the code that calls it.
 
-use crate::memory::{Gather, Pool};
+use nereid_memory::{Gather, Pool};
 
 use super::double::DoubleText;
 use super::text;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use md5::{Digest, Md5};
 
 use super::{Action, Agent, AgentModel, Location, Task, inside};
-use crate::request::Status;
+use nereid_request::Status;
 
 pub const NAME: &str = "checksum";
 

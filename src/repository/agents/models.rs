@@ -13,8 +13,8 @@ use tracing::error;
 
 use super::super::store;
 use super::{Action, AgentModel, Agents, Location, Task};
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
 
 /// See the [module](self). Whoever holds it uses the files that the agents left.
 pub struct AgentModels {

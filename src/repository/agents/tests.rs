@@ -92,7 +92,7 @@ fn config(agents: &[(&str, &[(&str, &str)])]) -> ModelConfig {
     let agents = agents.iter().map(named).collect();
     ModelConfig {
         default_model_filename: "first".to_owned(),
-        model_repository_agents: Some(crate::wire::inference::ModelRepositoryAgents { agents }),
+        model_repository_agents: Some(nereid_wire::inference::ModelRepositoryAgents { agents }),
         ..ModelConfig::default()
     }
 }

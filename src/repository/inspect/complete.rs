@@ -7,11 +7,11 @@ use super::{BackendPlace, Inspection, Inspector, no_configuration};
 use crate::backend::plugin::Located;
 use crate::backend::registry::NATIVE_NAMES;
 use crate::backend::{Attributes, Backend};
-use crate::model_config::layout;
-use crate::model_config::validate::Findings;
-use crate::model_config::{self, support};
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
+use nereid_model_config::layout;
+use nereid_model_config::support;
+use nereid_model_config::validate::Findings;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
 
 impl Inspector<'_> {
     /// Opens the highest version that would be served, and goes on with the configuration as its backend completes it.
@@ -61,7 +61,7 @@ impl Inspector<'_> {
                 false => Err(no_configuration(&seen.name).into()),
             };
         };
-        support::check(&model_config::to_dynamic(&completed)?, None, |backend| NATIVE_NAMES.contains(&backend))
+        support::check(&nereid_model_config::to_dynamic(&completed)?, None, |backend| NATIVE_NAMES.contains(&backend))
             .map_err(|error| Status::unsupported(format!("the backend completed the configuration: {error}")))?;
         Ok((completed, backend.attributes()))
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::super::lifecycle::parts_of;
 use super::Inspection;
-use crate::model_config::validate::{Part, ensemble_cycle, ensemble_parts};
-use crate::wire::inference::ModelConfig;
+use nereid_model_config::validate::{Part, ensemble_cycle, ensemble_parts};
+use nereid_wire::inference::ModelConfig;
 
 impl Inspection {
     /// The names of the models that this ensemble is made of; of any other model, none.

@@ -1,7 +1,7 @@
 //! Directories of models, whole and broken.
 
 use super::*;
-use crate::model_config::provenance::{Source, fields};
+use nereid_model_config::provenance::{Source, fields};
 
 /// A directory that goes away with the test.
 struct Scratch(PathBuf);

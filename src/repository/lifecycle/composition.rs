@@ -19,10 +19,10 @@ use super::super::store::Store;
 use super::graph::{parts_of, steps_of};
 use super::operation::{Loading, Plan, Source};
 use super::{Lifecycle, Slot, lock};
-use crate::model_config::validate::{Part, ensemble_cycle, ensemble_parts};
-use crate::request::Status;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_ensembling::Step;
+use nereid_model_config::validate::{Part, ensemble_cycle, ensemble_parts};
+use nereid_request::Status;
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_ensembling::Step;
 
 /// Why no version of the model serves.
 fn reason_of(entry: &Entry) -> Option<String> {

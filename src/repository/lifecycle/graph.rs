@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::models::ModelId;
-use crate::model_config::normalize::ENSEMBLE_PLATFORM;
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_ensembling::Step;
+use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_ensembling::Step;
 
 #[derive(Debug, Clone, Default)]
 pub struct Graph {

@@ -16,8 +16,8 @@ use super::super::version::{Directory, RunningVersion};
 use super::graph::parts_of;
 use super::waits::OnBehalf;
 use super::{Lifecycle, Slot, lock, poll_failed};
-use crate::request::Status;
-use crate::wire::inference::ModelConfig;
+use nereid_request::Status;
+use nereid_wire::inference::ModelConfig;
 
 /// A load that succeeded.
 pub struct Loaded {

@@ -13,8 +13,8 @@ use super::super::store::{Store, TreeStamp};
 use super::super::{ControlMode, index};
 use super::operation::Loading;
 use super::{Lifecycle, lock, poll_failed};
-use crate::observe::log::verbose;
-use crate::request::Status;
+use nereid_observe::log::verbose;
+use nereid_request::Status;
 
 /// What polling saw of a model when it last looked: what its files looked like, or why that cannot be told.
 pub type Attempt = Result<TreeStamp, Status>;

@@ -14,7 +14,7 @@ use super::super::ControlMode;
 use super::super::models::ModelId;
 use super::super::store::{self, MappedStore, Store};
 use super::{Lifecycle, lock};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Repositories at a time: those of the start and those that came later.
 const REPOSITORIES_MAX: usize = 4096;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::*;
 use crate::backend::HostPolicies;
-use crate::memory::Pool;
 use crate::repository::store;
 use crate::repository::{IndexRow, ParameterValue, ServedModel};
+use nereid_memory::Pool;
 
 mod namespaces;
 mod registration;
@@ -278,7 +278,7 @@ fn a_failed_load_leaves_what_serves_alone() {
     place.write_at("m/config.pbtxt", &config(&format!("{ALL}\n{uneven}")), 800);
     let error = lifecycle.load("m", vec![]).unwrap_err();
     let reason = "Invalid argument: model configuration must have equal input/output pairs";
-    assert_eq!(error.code, crate::request::Code::InvalidArg);
+    assert_eq!(error.code, nereid_request::Code::InvalidArg);
     let each = [1, 2, 3].map(|version| format!("version {version} is at UNAVAILABLE state: {reason}"));
     assert!(each.iter().all(|text| error.message.contains(text)), "{error}");
     assert!(error.message.starts_with("load failed for model 'm': version 1 is") && error.message.ends_with(";\n"));

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 use super::super::models::ModelId;
 use super::lock;
-use crate::request::{LoadUnderWay, Status};
+use nereid_request::{LoadUnderWay, Status};
 
 /// See the [module](self).
 #[derive(Default)]

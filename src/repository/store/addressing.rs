@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use super::failure::Failure;
-use crate::request::Status;
+use nereid_request::Status;
 
 /// The longest label of a host name, and the shortest name of a bucket.
 const LABEL_BYTES_MAX: usize = 63;

@@ -23,7 +23,7 @@ use super::listing::{self, LIST_TIMEOUT, Listing, RemoteFile};
 use super::location::Place;
 use super::scratch::Scratch;
 use super::{LocalModel, Store, TreeStamp, check_name, client, credentials};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Files of a model that are copied at the same time.
 const DOWNLOADS_MAX: usize = 8;

@@ -392,7 +392,7 @@ fn text(environment: &Environment, name: &str) -> Result<Option<String>, Failure
     environment.text(name).map_err(local)
 }
 
-fn local(status: crate::request::Status) -> Failure {
+fn local(status: nereid_request::Status) -> Failure {
     Failure::Local(status.message.into_owned())
 }
 

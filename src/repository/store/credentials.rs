@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::addressing::Addressing;
 use super::environment::{Environment, Secret};
 use super::location::{Place, Provider};
-use crate::observe::log::verbose;
-use crate::request::Status;
+use nereid_observe::log::verbose;
+use nereid_request::Status;
 
 const FILE_VARIABLE: &str = "TRITON_CLOUD_CREDENTIAL_PATH";
 

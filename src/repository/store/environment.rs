@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Everything of contract/cli.md section 4 that concerns buckets, and what the providers' own tools read besides.
 const NAMES: [&str; 40] = [

@@ -11,7 +11,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path;
 
 use super::location::{Place, Provider};
-use crate::request::Status;
+use nereid_request::Status;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tracing::warn;
 
 use super::{LocalModel, Store, TreeStamp, check_name, tree};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Sub-directories that a repository may hold: what start-up and polling list each time.
 const MODELS_MAX: usize = 100_000;

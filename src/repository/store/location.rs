@@ -2,7 +2,7 @@
 
 use object_store::path::Path as Key;
 
-use crate::request::Status;
+use nereid_request::Status;
 
 /// A place in a bucket, or in a container as Azure calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{LocalModel, Store, TreeStamp};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Directories that no mapping names keep their own names.
 #[derive(Debug)]

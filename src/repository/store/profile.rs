@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::credentials::read_small;
 use super::environment::{Environment, Secret};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// The settings of one profile that a store can use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

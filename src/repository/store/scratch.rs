@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::{info, warn};
 
-use crate::request::Status;
+use nereid_request::Status;
 
 const NAME_START: &str = "nereid-models-";
 const LOCK_END: &str = ".lock";

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::tree::{self, Bounds};
 use super::*;
-use crate::request::Code;
+use nereid_request::Code;
 
 /// A directory that goes with its owner.
 pub struct Folder(PathBuf);

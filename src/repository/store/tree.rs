@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{Part, Print, TreeStamp};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// What a walk looks at before it gives up.
 #[derive(Debug, Clone, Copy)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use smallvec::smallvec;
 
 use super::*;
-use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::request::{Completion, DataType, Delivery, OutputTensor, Request, Shape, Sink, Status, Text};
+use crate::{Completion, DataType, Delivery, OutputTensor, Request, Shape, Sink, Status, Text};
+use nereid_memory::{BlockMut, Exhausted, Slice};
 
 /// Keeps what is delivered until the test takes it.
 #[derive(Default)]

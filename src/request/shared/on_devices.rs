@@ -6,9 +6,9 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::{WIDEST, Wish, too_small};
-use crate::gpu::{DeviceSlice, DeviceTarget, DeviceUse, DriverError};
-use crate::memory::{BlockMut, Exhausted};
-use crate::request::{OutputTensor, Status, Text};
+use crate::{OutputTensor, Status, Text};
+use nereid_gpu::{DeviceSlice, DeviceTarget, DeviceUse, DriverError};
+use nereid_memory::{BlockMut, Exhausted};
 
 /// See the [module](self).
 #[derive(Debug, Default)]

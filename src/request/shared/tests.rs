@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::memory::Regions;
-use crate::memory::regions::tests::{Object, registry};
-use crate::request::{Completion, DataType, InputTensor, OutputTensor, Shape, Sink};
+use crate::{Completion, DataType, InputTensor, OutputTensor, Shape, Sink};
+use nereid_memory::Regions;
+use nereid_memory::regions::testing::{Object, registry};
 
 struct Home(Mutex<Sender<(std::thread::ThreadId, Delivery)>>);
 

@@ -8,14 +8,14 @@ use super::*;
 #[cfg(test)]
 use crate::backend::{Backend, ModelContext, identity::IdentityBackend};
 use crate::instance::{Instances, PayloadSource, Plan, RunToCompletion};
-use crate::memory::{BlockMut, Exhausted, Pool};
-use crate::model_config::{ModelSpec, from_dynamic, normalize, parse};
-use crate::request::validate::{add_output, validate};
-use crate::request::{Completion, DataType, Delivery, InputTensor, Response, Shape, Sink, Text};
 use crate::scheduler::Registration;
 use crate::scheduler::{Direct, Gate, Scheduler};
-use crate::wire::inference::ModelConfig;
-use crate::wire::inference::ModelInstanceGroup;
+use nereid_memory::{BlockMut, Exhausted, Pool};
+use nereid_model_config::{ModelSpec, from_dynamic, normalize, parse};
+use nereid_request::validate::{add_output, validate};
+use nereid_request::{Completion, DataType, Delivery, InputTensor, Response, Shape, Sink, Text};
+use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::ModelInstanceGroup;
 
 /// Where answers came, by thread.
 #[derive(Default)]

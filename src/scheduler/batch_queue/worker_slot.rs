@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::instance::Borrowable;
 use crate::instance::Payload;
-use crate::request::Waker;
 use crate::scheduler::gate::Gate;
+use nereid_request::Waker;
 
 /// What a worker was told last. Only the worker itself looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

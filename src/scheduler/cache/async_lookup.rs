@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::cache_pool::Room;
 use super::{Lookup, Pass, Subject};
-use crate::request::{Home, Request, Ticket, WakeUp, now_ns};
 use crate::scheduler::{Accepted, Refused};
+use nereid_clock::now_ns;
+use nereid_request::{Home, Request, Ticket, WakeUp};
 
 /// In the ticket of such a request.
 pub struct AsyncLookup {

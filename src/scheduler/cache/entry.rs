@@ -8,9 +8,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::key::Key;
-use crate::memory::{BlockMut, Slice};
-use crate::model_config::ModelSpec;
-use crate::request::{DataType, OutputTensor, Request, Response, Shape, Text, element_count};
+use nereid_memory::{BlockMut, Slice};
+use nereid_model_config::ModelSpec;
+use nereid_request::{DataType, OutputTensor, Request, Response, Shape, Text, element_count};
 
 #[derive(Debug)]
 pub struct Entry {

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use smallvec::SmallVec;
 
-use crate::request::{CorrelationId, InputTensor, Parameter, Request, Value};
+use nereid_request::{CorrelationId, InputTensor, Parameter, Request, Value};
 
 /// What of a request is in its key: the setting `key`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -221,8 +221,8 @@ impl<const C: usize, const D: usize> SipHash<C, D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Slice;
-    use crate::request::{Completion, DataType, Delivery, Parameters, RequestedOutput, Shape, Sink, Text};
+    use nereid_memory::Slice;
+    use nereid_request::{Completion, DataType, Delivery, Parameters, RequestedOutput, Shape, Sink, Text};
 
     /// The first vectors of the reference implementation, for 2 and 4 rounds.
     #[test]
@@ -263,8 +263,8 @@ mod tests {
     impl Sink for Nowhere {
         fn deliver(&self, _key: u64, _delivery: Delivery) {}
 
-        fn allocate(&self, _key: u64, len: usize) -> Result<crate::memory::BlockMut, crate::memory::Exhausted> {
-            Ok(crate::memory::BlockMut::unpooled(len))
+        fn allocate(&self, _key: u64, len: usize) -> Result<nereid_memory::BlockMut, nereid_memory::Exhausted> {
+            Ok(nereid_memory::BlockMut::unpooled(len))
         }
     }
 

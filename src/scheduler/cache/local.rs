@@ -11,7 +11,7 @@ use super::super::mutants::{self, Mutant};
 use super::entry::Entry;
 use super::key::Key;
 use super::{Inserted, Store};
-use crate::model_config::ModelSpec;
+use nereid_model_config::ModelSpec;
 
 pub struct Local {
     size: usize,

@@ -23,8 +23,9 @@ use self::security::Security;
 use super::entry::Entry;
 use super::key::Key;
 use super::{Inserted, Store};
-use crate::model_config::ModelSpec;
-use crate::request::{Status, now_ns};
+use nereid_clock::now_ns;
+use nereid_model_config::ModelSpec;
+use nereid_request::Status;
 
 /// Larger answers are not kept, and larger values not read.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::redis::Redis;
 use super::{Cache, Form, Local, OpenLibrary, Secret};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// The caches that this build brings along.
 const BUILT_IN: [&str; 2] = ["local", "redis"];

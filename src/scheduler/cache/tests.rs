@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
 use super::*;
-use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::model_config::{self, normalize};
-use crate::request::{
+use nereid_memory::{BlockMut, Exhausted, Slice};
+use nereid_model_config::normalize;
+use nereid_request::{
     CancelToken, Code, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text,
 };
 
@@ -145,8 +145,8 @@ fn spec() -> Arc<ModelSpec> {
     let text = "name: \"m\" backend: \"identity\" response_cache { enable: true }
         input { name: \"I\" data_type: TYPE_UINT8 dims: [ -1 ] }
         output { name: \"O\" data_type: TYPE_UINT8 dims: [ -1 ] }";
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
     Arc::new(ModelSpec::new(config).unwrap())
 }
@@ -290,12 +290,12 @@ fn an_answer_that_lacks_an_output_is_none() {
     scene.inner.take().finish(Response::default());
     scene.answer();
     let mut request = scene.request(2, b"a");
-    request.outputs.push(crate::request::RequestedOutput { name: Text::from("O"), index: 0 });
+    request.outputs.push(nereid_request::RequestedOutput { name: Text::from("O"), index: 0 });
     let _ = scene.cached.enqueue(request).unwrap();
     scene.inner.take().finish(output(b"A"));
     scene.answer();
     let mut request = scene.request(3, b"a");
-    request.outputs.push(crate::request::RequestedOutput { name: Text::from("O"), index: 0 });
+    request.outputs.push(nereid_request::RequestedOutput { name: Text::from("O"), index: 0 });
     let _ = scene.cached.enqueue(request).unwrap();
     assert_eq!(scene.inner.count(), 0, "the fuller answer took its place");
 }
@@ -316,7 +316,7 @@ fn requests_of_the_server_itself_are_not_counted() {
     let scene = Scene::local();
     for key in 0..2 {
         let mut request = scene.request(key, b"a");
-        request.origin = crate::request::Origin::WarmUp;
+        request.origin = nereid_request::Origin::WarmUp;
         let _ = scene.cached.enqueue(request).unwrap();
         if key == 0 {
             scene.inner.take().finish(output(b"A"));

@@ -9,8 +9,9 @@ use tracing::error;
 
 use super::super::mutants::{self, Mutant};
 use super::{COPIED_AT_ONCE, Entry, Inserted, Key, Lookup, Subject};
-use crate::memory::{BlockMut, Exhausted};
-use crate::request::{Completion, Delivery, Job, Response, Sink, Text, now_ns};
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Exhausted};
+use nereid_request::{Completion, Delivery, Job, Response, Sink, Text};
 
 pub struct Watch {
     subject: Arc<Subject>,

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 use crate::instance::{Parker, Spin, next_payload};
-use crate::memory::{BlockMut, Exhausted};
-use crate::model_config::ModelSpec;
-use crate::request::{Completion, Delivery, Response, Sink, Text};
-use crate::wire::inference::ModelConfig;
+use nereid_memory::{BlockMut, Exhausted};
+use nereid_model_config::ModelSpec;
+use nereid_request::{Completion, Delivery, Response, Sink, Text};
+use nereid_wire::inference::ModelConfig;
 
 #[derive(Default)]
 struct Counter {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::instance::BatchStrategy;
-use crate::request::Request;
+use nereid_request::Request;
 
 pub(super) struct Consultation {
     strategy: Arc<dyn BatchStrategy>,

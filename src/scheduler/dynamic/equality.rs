@@ -3,8 +3,8 @@
 //! Most models need no look at all: inputs of fixed size fit together, and ragged ones need not. What is left is
 //! chosen when the model is loaded.
 
-use crate::model_config::ModelSpec;
-use crate::request::{InputTensor, Request};
+use nereid_model_config::ModelSpec;
+use nereid_request::{InputTensor, Request};
 
 /// What has to be equal over the requests of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use super::levels::Levels;
 use super::policy::Policies;
 use super::queues::{Entry, Position, Queues};
 use crate::instance::{BatchStrategy, Payload};
-use crate::model_config::ModelSpec;
-use crate::request::Request;
 use crate::scheduler::batch_queue::{Arrivals, Former, Look};
 use crate::scheduler::mutants::{self, Mutant};
-use crate::wire::inference::ModelDynamicBatching;
-use crate::wire::inference::model_queue_policy::TimeoutAction;
+use nereid_model_config::ModelSpec;
+use nereid_request::Request;
+use nereid_wire::inference::ModelDynamicBatching;
+use nereid_wire::inference::model_queue_policy::TimeoutAction;
 
 pub(super) struct Batches {
     queues: Queues,

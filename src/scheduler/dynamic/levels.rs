@@ -68,7 +68,7 @@ impl Levels {
 mod tests {
     use super::super::policy::Policies;
     use super::*;
-    use crate::wire::inference::{ModelDynamicBatching, ModelQueuePolicy};
+    use nereid_wire::inference::{ModelDynamicBatching, ModelQueuePolicy};
 
     #[test]
     fn each_level_has_its_own_bound() {

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::request::Request;
-use crate::wire::inference::model_queue_policy::TimeoutAction;
-use crate::wire::inference::{ModelDynamicBatching, ModelQueuePolicy};
+use nereid_request::Request;
+use nereid_wire::inference::model_queue_policy::TimeoutAction;
+use nereid_wire::inference::{ModelDynamicBatching, ModelQueuePolicy};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Policy {
@@ -66,8 +66,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::memory::{BlockMut, Exhausted};
-    use crate::request::{Completion, Delivery, Sink};
+    use nereid_memory::{BlockMut, Exhausted};
+    use nereid_request::{Completion, Delivery, Sink};
 
     struct Nowhere;
 

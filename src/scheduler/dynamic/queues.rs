@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::request::Request;
 use crate::scheduler::mutants::{self, Mutant};
+use nereid_request::Request;
 
 /// A request that waits, and what the batcher wants to know of it without looking into it.
 #[derive(Debug)]

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::instance::{Parker, Spin, next_payload};
-use crate::memory::{BlockMut, Exhausted};
-use crate::model_config::{ModelSpec, from_dynamic, normalize, parse};
-use crate::observe::statistics::ModelStatistics;
-use crate::request::{Code, Completion, DataType, Delivery, InputTensor, Response, Shape, Sink, Text, Waker, now_ns};
 use crate::scheduler::mutants::{self, Mutant};
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Exhausted};
+use nereid_model_config::{ModelSpec, from_dynamic, normalize, parse};
+use nereid_observe::statistics::ModelStatistics;
+use nereid_request::{Code, Completion, DataType, Delivery, InputTensor, Response, Shape, Sink, Text, Waker};
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// Answers by request: `None` is a success.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::run::Run;
-use crate::request::{Home, Job, NeverWaits, WakeUp};
+use nereid_request::{Home, Job, NeverWaits, WakeUp};
 
 thread_local! {
     /// The runs that go on next in this thread; none while it drives none.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::plan::{Plan, Route};
-use crate::gpu::DeviceSlice;
-use crate::memory::Slice;
-use crate::request::{CorrelationId, Credit, DataType, Shape};
 use crate::scheduler::mutants::{self, Mutant};
+use nereid_gpu::DeviceSlice;
+use nereid_memory::Slice;
+use nereid_request::{CorrelationId, Credit, DataType, Shape};
 
 /// What a step is told of the sequence it belongs to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::run::Run;
-use crate::request::{Home, Job, now_ns};
+use nereid_clock::now_ns;
+use nereid_request::{Home, Job};
 
 /// How long a step waits for others to end.
 pub const PATIENCE_NS: u64 = 300 * 1_000_000_000;

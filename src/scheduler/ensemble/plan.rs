@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::model_config::ModelSpec;
-use crate::request::{OutputShape, Request, Shape, Status, Text};
 use crate::scheduler::mutants::{self, Mutant};
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_model_config::ModelSpec;
+use nereid_request::{OutputShape, Request, Shape, Status, Text};
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// The model that a step asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,10 +17,10 @@ use super::driver::Advance;
 use super::flow::{Credits, Due, Flow, Sequence, Value};
 use super::plan::Route;
 use super::{Composing, Shared};
-use crate::memory::{BlockMut, Exhausted};
-use crate::request::shared::Wish;
-use crate::request::{Asked, Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};
 use crate::scheduler::mutants::{self, Mutant};
+use nereid_memory::{BlockMut, Exhausted};
+use nereid_request::shared::Wish;
+use nereid_request::{Asked, Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};
 
 /// Requests to steps that one run has out at a time; what is beyond waits in the run.
 const IN_FLIGHT_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! The batch dimension of a tensor that goes from a model that batches to one that does not, or back
 //! (contract/schedulers.md section 5, "batch mapping").
 
-use crate::request::Shape;
+use nereid_request::Shape;
 
 /// The shape for a reader whose configuration says `dims`. Where it cannot be made to fit it stays as it is, and the
 /// reader's validation has words for that.

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
-use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::model_config::{from_dynamic, parse};
-use crate::request::shared::Wish;
-use crate::request::validate::validate;
-use crate::request::{
-    Asked, Completion, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text, now_ns,
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Exhausted, Slice};
+use nereid_model_config::{from_dynamic, parse};
+use nereid_request::shared::Wish;
+use nereid_request::validate::validate;
+use nereid_request::{
+    Asked, Completion, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text,
 };
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

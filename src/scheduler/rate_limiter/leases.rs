@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::line::{Member, State};
-use crate::request::{Status, Waker};
+use nereid_request::{Status, Waker};
 
 /// A member that executes waits for a request that it has handed to a model.
 pub struct Outstanding {

@@ -7,10 +7,10 @@ use super::PASSED_MAX;
 use super::leases::Outstanding;
 use super::pools::{Demand, Pools};
 use crate::instance::Seat;
-use crate::model_config::validate::{ResourceLimit, rate_limits};
-use crate::observe::log::verbose;
-use crate::request::{Status, Waker};
-use crate::wire::inference::ModelInstanceGroup;
+use nereid_model_config::validate::{ResourceLimit, rate_limits};
+use nereid_observe::log::verbose;
+use nereid_request::{Status, Waker};
+use nereid_wire::inference::ModelInstanceGroup;
 
 /// Everything that the rate limiter knows.
 pub struct State {

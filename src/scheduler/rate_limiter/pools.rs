@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::instance::Seat;
-use crate::model_config::validate::{ResourceLimit, limit};
+use nereid_model_config::validate::{ResourceLimit, limit};
 
 /// What an instance needs of one resource to execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::mutants::{self, Mutant};
 use super::*;
-use crate::request::Code;
-use crate::wire::inference::ModelRateLimiter;
-use crate::wire::inference::model_rate_limiter::Resource;
+use nereid_request::Code;
+use nereid_wire::inference::ModelRateLimiter;
+use nereid_wire::inference::model_rate_limiter::Resource;
 
 /// One instance under test.
 struct Instance {

@@ -5,9 +5,9 @@
 
 use smallvec::SmallVec;
 
-use crate::model_config::{ModelSpec, states};
-use crate::request::{Request, Shape, States};
-use crate::wire::inference::ModelSequenceBatching;
+use nereid_model_config::{ModelSpec, states};
+use nereid_request::{Request, Shape, States};
+use nereid_wire::inference::ModelSequenceBatching;
 
 #[derive(Default)]
 pub(super) struct BatchCompatibility {
@@ -62,7 +62,7 @@ impl BatchCompatibility {
 mod tests {
     use super::super::fixture::{model, request};
     use super::*;
-    use crate::request::{DataType, InputTensor, Text};
+    use nereid_request::{DataType, InputTensor, Text};
 
     fn input(index: usize, dims: &[i64]) -> InputTensor {
         let mut input = InputTensor::new(Text::default(), DataType::Uint8, Shape::from_slice(dims));

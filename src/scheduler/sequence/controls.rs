@@ -6,12 +6,12 @@
 
 use smallvec::smallvec;
 
-use crate::memory::Slice;
-use crate::model_config::ModelSpec;
-use crate::request::{CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Text};
-use crate::wire::inference::ModelSequenceBatching;
-use crate::wire::inference::model_sequence_batching::Control as ControlConfig;
-use crate::wire::inference::model_sequence_batching::control::Kind;
+use nereid_memory::Slice;
+use nereid_model_config::ModelSpec;
+use nereid_request::{CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Text};
+use nereid_wire::inference::ModelSequenceBatching;
+use nereid_wire::inference::model_sequence_batching::Control as ControlConfig;
+use nereid_wire::inference::model_sequence_batching::control::Kind;
 
 pub(super) struct Controls {
     list: Vec<Control>,

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::line::Line;
 use super::{Decision, SequenceBatcher, Taken};
 use crate::instance::Payload;
-use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::request::{Completion, Delivery, InputTensor, Origin, Request, Sink, element_count};
 use crate::scheduler::mutants::{self, Mutant};
-use crate::wire::inference::model_sequence_batching::StrategyDirect;
+use nereid_memory::{BlockMut, Exhausted, Slice};
+use nereid_request::{Completion, Delivery, InputTensor, Origin, Request, Sink, element_count};
+use nereid_wire::inference::model_sequence_batching::StrategyDirect;
 
 /// Slots that are looked at in one go.
 const SLOTS_AT_ONCE: usize = 32;

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::model_config::{self, ModelSpec, normalize};
-use crate::request::{Completion, CorrelationId, DataType, Delivery, InputTensor, Request, Shape, Sink, Text};
-use crate::wire::inference::ModelSequenceBatching;
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_memory::{BlockMut, Exhausted, Slice};
+use nereid_model_config::{ModelSpec, normalize};
+use nereid_request::{Completion, CorrelationId, DataType, Delivery, InputTensor, Request, Shape, Sink, Text};
+use nereid_wire::inference::ModelSequenceBatching;
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// The model `m` with one input `INPUT0` of one byte, and its sequence batching.
 pub fn model(text: &str) -> (Arc<ModelSpec>, ModelSequenceBatching) {
     let io = "input { name: \"INPUT0\" data_type: TYPE_UINT8 dims: [ 1 ] }
               output { name: \"OUTPUT0\" data_type: TYPE_UINT8 dims: [ 1 ] }";
     let text = format!("name: \"m\" backend: \"identity\" {io} {text}");
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
-    normalize::instance_groups(&mut config, &[], &crate::model_config::SupportedGpus::NoDriver);
+    normalize::instance_groups(&mut config, &[], &nereid_model_config::SupportedGpus::NoDriver);
     let Some(SchedulingChoice::SequenceBatching(batching)) = config.scheduling_choice.clone() else {
         panic!("{text} has no sequences")
     };

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use smallvec::smallvec;
 use tracing::warn;
 
-use crate::memory::{BlockMut, Pool, Slice};
-use crate::model_config::{Instance, InstanceKind, ModelSpec, ignored_states, states};
-use crate::request::{
+use nereid_memory::{BlockMut, Pool, Slice};
+use nereid_model_config::{Instance, InstanceKind, ModelSpec, ignored_states, states};
+use nereid_request::{
     Buffering, DataType, InputTensor, Request, Shape, StateTensor, States, Status, Text, element_count,
 };
-use crate::wire::inference::ModelSequenceBatching;
-use crate::wire::inference::model_sequence_batching::State;
-use crate::wire::inference::model_sequence_batching::initial_state::StateData;
+use nereid_wire::inference::ModelSequenceBatching;
+use nereid_wire::inference::model_sequence_batching::State;
+use nereid_wire::inference::model_sequence_batching::initial_state::StateData;
 
 /// Directory of the data files, in the model's directory.
 const DIRECTORY: &str = "initial_state";

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::line::{Line, Slot};
 use super::tables::{Effects, Queued, Tables, Why};
 use crate::instance::Seat;
-use crate::memory::Key;
-use crate::request::{SEQUENCE_START, Status};
 use crate::scheduler::Gate;
+use nereid_memory::Key;
+use nereid_request::{SEQUENCE_START, Status};
 
 /// Workers of one model at a time.
 const LINES_MAX: usize = 4096;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::tables::{Effects, Queued, Tables};
 use super::{SequenceBatcher, Shared};
-use crate::memory::Key;
-use crate::request::{CorrelationId, Keeper, Owner, Request, Status};
 use crate::scheduler::mutants::{self, Mutant};
+use nereid_memory::Key;
+use nereid_request::{CorrelationId, Keeper, Owner, Request, Status};
 
 impl Owner for Shared {
     /// The next request of the slot may go. An iterative sequence ends with the last release of its request, whoever

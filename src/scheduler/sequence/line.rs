@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::order::Order;
-use crate::memory::Key;
-use crate::request::Waker;
 use crate::scheduler::Gate;
+use nereid_memory::Key;
+use nereid_request::Waker;
 
 /// An instance's line.
 pub(super) struct Line {

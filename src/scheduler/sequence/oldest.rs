@@ -8,7 +8,7 @@ use super::line::Line;
 use super::tables::Tables;
 use super::{Decision, SequenceBatcher, Taken};
 use crate::instance::Payload;
-use crate::wire::inference::model_sequence_batching::StrategyOldest;
+use nereid_wire::inference::model_sequence_batching::StrategyOldest;
 
 /// When a batch goes, and how large it is.
 pub(super) struct OldestRules {

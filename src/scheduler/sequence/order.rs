@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memory::{BlockMut, Exhausted, Target};
-use crate::request::shared::Wish;
-use crate::request::{self, Asked, Completion, Delivery, Job, Request, Sink, Status};
+use nereid_memory::{BlockMut, Exhausted, Target};
+use nereid_request::shared::Wish;
+use nereid_request::{Asked, Completion, Delivery, Job, Request, Sink, Status};
 
 /// The requests of one instance whose responses are due, in their order.
 #[derive(Default)]
@@ -106,8 +106,8 @@ impl Sink for Place {
         &self,
         _key: u64,
         asked: (Option<&CStr>, Option<usize>),
-        place: request::Place,
-    ) -> Result<request::Place, Status> {
+        place: nereid_request::Place,
+    ) -> Result<nereid_request::Place, Status> {
         self.next.preferred_place(asked, place)
     }
 
@@ -127,7 +127,7 @@ impl Drop for Place {
 mod tests {
     use super::super::fixture::{Answers, request_to};
     use super::*;
-    use crate::request::Response;
+    use nereid_request::Response;
 
     #[test]
     fn responses_wait_for_those_before_them() {

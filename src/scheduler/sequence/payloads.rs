@@ -2,7 +2,7 @@
 
 use super::{Batching, Decision, SequenceBatcher};
 use crate::instance::{Next, Payload, PayloadSource, Seat};
-use crate::request::Status;
+use nereid_request::Status;
 
 /// Idle sequences that are ended in one go.
 const REAPED_AT_ONCE: usize = 32;

@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 
 use super::line::{Head, Line, Posture, Slot};
 use super::{Rules, Strategy};
-use crate::memory::{Key, Slab};
-use crate::request::{CorrelationId, Request, SEQUENCE_END, States, Status, WakeUp, Waker};
 use crate::scheduler::mutants::{self, Mutant};
+use nereid_memory::{Key, Slab};
+use nereid_request::{CorrelationId, Request, SEQUENCE_END, States, Status, WakeUp, Waker};
 
 /// Sequences that a model may have at a time, most of them in the backlog.
 const SEQUENCES_MAX: usize = u32::MAX as usize;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::fixture::{Answers, model, request_to};
 use super::*;
 use crate::instance::{Next, Payload, PayloadSource, Seat};
-use crate::memory::{Pool, Slice};
-use crate::request::{DataType, InputTensor, Origin, Response, SEQUENCE_END, Shape, Text, Waker};
 use crate::scheduler::{Gate, Registration};
-use crate::wire::inference::ModelInstanceGroup;
+use nereid_memory::{Pool, Slice};
+use nereid_request::{DataType, InputTensor, Origin, Response, SEQUENCE_END, Shape, Text, Waker};
+use nereid_wire::inference::ModelInstanceGroup;
 
 const MS: u64 = 1_000_000;
 const START: u32 = SEQUENCE_START;

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::memory::Slice;
-use crate::request::{DataType, InputTensor, Shape};
 use crate::scheduler::cache::{Cache, Form, Local, Secret};
 use crate::scheduler::{Purpose, Services, create};
+use nereid_memory::Slice;
+use nereid_request::{DataType, InputTensor, Shape};
 
 struct Caching {
     cache: Arc<Cache>,

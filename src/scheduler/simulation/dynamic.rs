@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::*;
-use crate::model_config::{self, ModelSpec, normalize};
-use crate::request::{DataType, InputTensor, Shape};
 use crate::scheduler::{Purpose, Services, create};
+use nereid_model_config::{ModelSpec, normalize};
+use nereid_request::{DataType, InputTensor, Shape};
 
 /// A configuration, in the form in which its promises can be checked.
 struct Batches {
@@ -169,10 +169,10 @@ pub fn spec(text: &str) -> Arc<ModelSpec> {
     let io = "input { name: \"INPUT0\" data_type: TYPE_UINT8 dims: [ -1 ] }
               output { name: \"OUTPUT0\" data_type: TYPE_UINT8 dims: [ -1 ] }";
     let text = format!("name: \"m\" backend: \"identity\" {io} {text}");
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
-    normalize::instance_groups(&mut config, &[], &crate::model_config::SupportedGpus::NoDriver);
+    normalize::instance_groups(&mut config, &[], &nereid_model_config::SupportedGpus::NoDriver);
     Arc::new(ModelSpec::new(config).unwrap())
 }
 

@@ -2,11 +2,11 @@
 //! to real workers. What more steps do with their tensors is played beside the ensemble itself, without workers.
 
 use super::*;
-use crate::model_config::{self, ModelSpec};
-use crate::observe::statistics::ModelStatistics;
-use crate::request::{DataType, InputTensor, RequestedOutput, Shape};
 use crate::scheduler::ensemble::{Composing, Ensemble, Models, Wanted};
 use crate::scheduler::{Direct, Purpose, Scheduler, Services};
+use nereid_model_config::ModelSpec;
+use nereid_observe::statistics::ModelStatistics;
+use nereid_request::{DataType, InputTensor, RequestedOutput, Shape};
 
 struct Through {
     /// `max_inflight_requests`.
@@ -73,8 +73,8 @@ impl Scheduler for Both {
 }
 
 fn spec(text: &str) -> ModelSpec {
-    let document = model_config::parse("config.pbtxt", text.as_bytes()).unwrap();
-    ModelSpec::new(model_config::from_dynamic(&document.message).unwrap()).unwrap()
+    let document = nereid_model_config::parse("config.pbtxt", text.as_bytes()).unwrap();
+    ModelSpec::new(nereid_model_config::from_dynamic(&document.message).unwrap()).unwrap()
 }
 
 impl Through {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::instance::PayloadSource;
-use crate::model_config::validate::ResourceLimit;
-use crate::request::Status;
 use crate::scheduler::{Limiter, Purpose, RateLimiter, Services, create};
-use crate::wire::inference::ModelRateLimiter;
-use crate::wire::inference::model_rate_limiter::Resource;
+use nereid_model_config::validate::ResourceLimit;
+use nereid_request::Status;
+use nereid_wire::inference::ModelRateLimiter;
+use nereid_wire::inference::model_rate_limiter::Resource;
 
 /// What there is of the one resource, over all models.
 const LIMIT: u32 = 5;

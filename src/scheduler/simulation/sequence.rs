@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::*;
-use crate::memory::{Pool, Slice};
-use crate::model_config::ModelSpec;
-use crate::request::{CorrelationId, DataType, SEQUENCE_END, SEQUENCE_START, Shape};
 use crate::scheduler::sequence::{Hold, SequenceBatcher, fixture};
 use crate::scheduler::{Purpose, Services};
-use crate::wire::inference::ModelSequenceBatching;
+use nereid_memory::{Pool, Slice};
+use nereid_model_config::ModelSpec;
+use nereid_request::{CorrelationId, DataType, SEQUENCE_END, SEQUENCE_START, Shape};
+use nereid_wire::inference::ModelSequenceBatching;
 
 /// A configuration, and what its clients know.
 struct Sequences {
@@ -307,7 +307,7 @@ impl Rules for Sequences {
 
     fn arrive(&mut self, random: &mut Random, request: &mut Request) -> Facts {
         let shape = Shape::from_slice(&[1]);
-        let mut input = crate::request::InputTensor::new(Text::from("INPUT0"), DataType::Uint8, shape);
+        let mut input = nereid_request::InputTensor::new(Text::from("INPUT0"), DataType::Uint8, shape);
         input.data.push(Slice::copy_of(&[1]));
         request.inputs.push(input);
         let sent_ns = request.stamps.queued_ns;

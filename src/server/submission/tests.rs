@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::model_config::{self, normalize};
-use crate::request::{DataType, InputTensor, NeverWaits, Response, Shape, Text, WakeUp};
 use crate::scheduler::Scheduler;
+use nereid_model_config::normalize;
+use nereid_request::{DataType, InputTensor, NeverWaits, Response, Shape, Text, WakeUp};
 
 /// Keeps what it gets.
 #[derive(Default)]
@@ -90,8 +90,8 @@ struct Rig {
 fn rig(keeps: Keeps) -> Rig {
     let text = "name: \"m\" backend: \"identity\" input { name: \"I\" data_type: TYPE_UINT8 dims: [ 1 ] } output { \
                 name: \"O\" data_type: TYPE_UINT8 dims: [ 1 ] }";
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
     let keeps = Arc::new(keeps);
     let model = Arc::new(ServedModel {
@@ -119,7 +119,7 @@ fn rig(keeps: Keeps) -> Rig {
     let (tell, told) = channel();
     let (mut request, call) = callee.request(Arc::new(Tells { told: Mutex::new(tell), executor }));
     let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::from_slice(&[1]));
-    input.data.push(crate::memory::Slice::from_static(b"x"));
+    input.data.push(nereid_memory::Slice::from_static(b"x"));
     request.inputs.push(input);
     callee.check(&mut request).unwrap();
     Rig { keeps, model, callee, told, request, call }
@@ -144,7 +144,7 @@ fn what_a_shard_brings_goes_home_and_what_follows_goes_the_same_way() {
     let factory = rig.keeps.requests.lock().unwrap().remove(0).responses();
     // The executor is busy, so that what follows could overtake.
     let (go, gate) = channel::<()>();
-    rig.callee.0.executor.post(Box::new(move |_: &mut dyn request::Home| gate.recv().unwrap_or_default()));
+    rig.callee.0.executor.post(Box::new(move |_: &mut dyn nereid_request::Home| gate.recv().unwrap_or_default()));
     {
         let _shard = NeverWaits::here();
         factory.send(Response::default(), false);

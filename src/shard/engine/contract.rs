@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use super::*;
-use crate::shard::clock::{Clock, Monotonic};
+use crate::clock::{Clock, Monotonic};
 use rig::*;
 
 macro_rules! contract {
@@ -291,7 +291,7 @@ fn either_side_may_close_half(make: Make) {
 fn a_burst_of_connections_is_accepted(make: Make) {
     const BURST: usize = 300;
     let Some(mut rig) = rig(make, Limits::default()) else { return };
-    let listener = crate::shard::listener::tcp(&"127.0.0.1:0".parse().unwrap(), false).unwrap();
+    let listener = crate::listener::tcp(&"127.0.0.1:0".parse().unwrap(), false).unwrap();
     let address = listener.local_addr().unwrap();
     rig.engine.listen(listener.into(), 5).unwrap();
     let peers: Vec<TcpStream> = (0..BURST).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -365,7 +365,7 @@ fn unix_listeners_are_accepted_from(make: Make) {
 fn a_parked_turn_is_woken(make: Make) {
     const ROUNDS: u64 = 20_000;
     let Some(mut rig) = rig(make, Limits::default()) else { return };
-    let sleeper = Arc::new(crate::queue::Sleeper::new(rig.engine.waker()));
+    let sleeper = Arc::new(nereid_queue::Sleeper::new(rig.engine.waker()));
     let work = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let order = std::sync::atomic::Ordering::Relaxed;
     let producer = std::thread::spawn({

@@ -18,9 +18,9 @@ use super::{
     ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window,
     is_transient_accept_error, slot_mut, sys,
 };
-use crate::memory::Key;
-use crate::memory::{BlockMut, Slice};
-use crate::shard::clock::Clock;
+use crate::clock::Clock;
+use nereid_memory::Key;
+use nereid_memory::{BlockMut, Slice};
 
 /// Connections that one listener may bring in one turn.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -427,7 +427,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::shard::clock::Monotonic;
+    use crate::clock::Monotonic;
 
     /// Every edge finds the same starved receive: it must not be remembered once more each time.
     #[test]

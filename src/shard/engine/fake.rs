@@ -11,9 +11,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::{Engine, Event, Park, Received, Refused, Waker};
-use crate::memory::Key;
-use crate::memory::{BlockMut, Slice};
-use crate::shard::clock::Manual;
+use crate::clock::Manual;
+use nereid_memory::Key;
+use nereid_memory::{BlockMut, Slice};
 
 /// Turns that an event is held back at most.
 const TURNS_LATE: u64 = 4;
@@ -203,8 +203,8 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::shard::clock::Clock;
-    use crate::shard::engine::{Epoll, Limits};
+    use crate::clock::Clock;
+    use crate::engine::{Epoll, Limits};
 
     fn fake(seed: u64, clock: &Manual) -> Fake<Epoll> {
         let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), Waker::new().unwrap()).unwrap();

@@ -23,7 +23,7 @@ const PREEMPT_AFTER: Duration = Duration::from_secs(3600);
 ///
 /// The thread is bound here: to place an executor on a core, glommio reads the topology of all cores four times, three
 /// files for each, which on a host of 64 cores took more of a start than all the rest.
-pub(in crate::shard) fn run_on_glommio<T: FnMut() -> io::Result<bool>>(
+pub(crate) fn run_on_glommio<T: FnMut() -> io::Result<bool>>(
     cpu: Option<usize>,
     name: &str,
     start: impl FnOnce() -> io::Result<T>,
@@ -44,7 +44,7 @@ pub(in crate::shard) fn run_on_glommio<T: FnMut() -> io::Result<bool>>(
 }
 
 /// The same on the bare thread.
-pub(in crate::shard) fn run_plainly<T: FnMut() -> io::Result<bool>>(
+pub(crate) fn run_plainly<T: FnMut() -> io::Result<bool>>(
     cpu: Option<usize>,
     start: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<()> {

@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice};
 
 use super::Event;
-use crate::memory::Key;
-use crate::memory::Slice;
+use nereid_memory::Key;
+use nereid_memory::Slice;
 
 /// Pieces that one system call or operation carries; longer gathers take several.
 pub(super) const PIECES_PER_CALL: usize = 256;

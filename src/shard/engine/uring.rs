@@ -21,10 +21,10 @@ use super::sending::Sending;
 use super::{
     EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window, slot_mut, sys,
 };
-use crate::memory::Key;
-use crate::memory::{BlockMut, Slice};
-use crate::shard::clock::Clock;
+use crate::clock::Clock;
 use accept::Listener;
+use nereid_memory::Key;
+use nereid_memory::{BlockMut, Slice};
 use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;

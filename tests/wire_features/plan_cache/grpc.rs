@@ -6,11 +6,11 @@ use std::io::Write;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use nereid_protocol::hpack::{Decoder, Field};
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use prost::Message;
-use tritonserver::protocol::hpack::{Decoder, Field};
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
-use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use tritonserver::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 
 use super::models::{self, Input};
 use super::{Both, GRPC_KEY, HTTP_CLIENTS, KEY, Traffic};

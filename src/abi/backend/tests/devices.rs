@@ -10,11 +10,11 @@ use crate::abi::backend::responses::{
 };
 use crate::abi::handles::{OutputHandle, ResponseHandle};
 use crate::abi::server::buffer_attributes::BufferAttributes;
-use crate::gpu::driver::Driver as _;
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{Gpus, Lent, Settings};
-use crate::request::shared::draft;
-use crate::request::{Beside, InputTensor, SharedMemory, Text};
+use nereid_gpu::driver::Driver as _;
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{Gpus, Lent, Settings};
+use nereid_request::shared::draft;
+use nereid_request::{Beside, InputTensor, SharedMemory, Text};
 
 const CPU: u32 = 0;
 const PINNED: u32 = 1;
@@ -152,8 +152,8 @@ fn an_output_gets_memory_of_a_device_where_that_is_wanted() {
                 assert_eq!(buffer.addr() as u64 == target.address().0, at == 8, "in place where it may be");
                 // SAFETY: eight bytes of that device that are the plug-in's.
                 let own = unsafe {
-                    let address = crate::gpu::driver::DeviceAddress(buffer.addr() as u64);
-                    crate::gpu::DeviceTarget::foreign(gpus.get(id as i32).unwrap().clone(), address, 8, Arc::new(()))
+                    let address = nereid_gpu::driver::DeviceAddress(buffer.addr() as u64);
+                    nereid_gpu::DeviceTarget::foreign(gpus.get(id as i32).unwrap().clone(), address, 8, Arc::new(()))
                 };
                 own.gpu().put_at(&own, &bytes).unwrap();
             }

@@ -5,11 +5,11 @@ use std::ffi::{CStr, c_char};
 use super::*;
 use crate::abi::server::allocators::TRITONSERVER_ResponseAllocatorNew;
 use crate::abi::server::allocators::{Allocating, ResponseAllocator, TRITONSERVER_ResponseAllocatorDelete};
-use crate::gpu::DeviceBuffer;
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{Gpus, Settings};
-use crate::model_config::{ModelSpec, from_dynamic, parse};
-use crate::request::{CorrelationId, DataType, Parameters, Shape};
+use nereid_gpu::DeviceBuffer;
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{Gpus, Settings};
+use nereid_model_config::{ModelSpec, from_dynamic, parse};
+use nereid_request::{CorrelationId, DataType, Parameters, Shape};
 
 struct Named {
     spec: ModelSpec,
@@ -79,7 +79,7 @@ fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Ch
         view: Mutex::default(),
     };
     let sink: Arc<dyn Sink> = Arc::new(Nobody);
-    let mut request = Request::new(crate::request::Completion::new(sink, 0));
+    let mut request = Request::new(nereid_request::Completion::new(sink, 0));
     fill(&mut request, &given, &Arc::new(Lending::new(|| {}))).unwrap();
     request
 }

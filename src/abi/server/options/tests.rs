@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 
 use super::*;
-use crate::request::{Code, Status};
+use nereid_request::{Code, Status};
 
 /// Takes an error apart; NULL is none.
 fn outcome(error: *mut Error) -> Result<(), Status> {

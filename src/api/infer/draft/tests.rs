@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicUsize;
 use super::super::http_request::Decoder;
 use super::super::{Decode, Progress};
 use super::*;
-use crate::memory::BlockMut;
-use crate::memory::Exhausted;
-use crate::model_config::{self, ModelSpec, normalize};
 use crate::repository::ServedModel;
-use crate::request::{Completion, Delivery, SharedMemory, Sink, Status, Ticket, WakeUp};
 use crate::scheduler::{Accepted, Refused, Scheduler};
+use nereid_memory::BlockMut;
+use nereid_memory::Exhausted;
+use nereid_model_config::{ModelSpec, normalize};
+use nereid_request::{Completion, Delivery, SharedMemory, Sink, Status, Ticket, WakeUp};
 
 struct Nobody;
 
@@ -52,8 +52,8 @@ struct Rig {
 fn rig() -> Rig {
     let text = "name: \"m\" backend: \"identity\" input { name: \"I\" data_type: TYPE_FP32 dims: [ -1 ] } output { \
                 name: \"O\" data_type: TYPE_FP32 dims: [ -1 ] }";
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
     let model = ServedModel {
         name: "m".to_owned(),

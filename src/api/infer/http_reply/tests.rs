@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicUsize;
 
 use super::super::OutputForm;
 use super::*;
-use crate::model_config::{self, ModelSpec, normalize};
-use crate::request::{Request, Shape, Ticket, WakeUp};
 use crate::scheduler::{Accepted, Refused, Scheduler};
+use nereid_model_config::{ModelSpec, normalize};
+use nereid_request::{Request, Shape, Ticket, WakeUp};
 
 struct Nobody;
 
@@ -30,8 +30,8 @@ impl Scheduler for Nobody {
 fn model(name: &str, version: i64) -> Arc<ServedModel> {
     let text = "name: \"m\" backend: \"identity\" input { name: \"I\" data_type: TYPE_UINT8 dims: [ -1 ] } output { \
                 name: \"O\" data_type: TYPE_UINT8 dims: [ -1 ] }";
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
     Arc::new(ServedModel {
         name: name.to_owned(),

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::memory::Pool;
-use crate::request::Code;
+use nereid_memory::Pool;
+use nereid_request::Code;
 
 fn log() -> Logger {
     let settings = LogSettings { file: Some(PathBuf::from("/dev/null")), ..LogSettings::default() };

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::api::routes::MemoryKind;
-use crate::gpu::DeviceRegion;
-use crate::memory::{Gather, Pool, Region};
-use crate::protocol::json::{GatherSink, Writer};
-use crate::request::{SharedMemory, Status};
-use crate::wire::inference as wire;
+use nereid_gpu::DeviceRegion;
+use nereid_memory::{Gather, Pool, Region};
+use nereid_protocol::json::{GatherSink, Writer};
+use nereid_request::{SharedMemory, Status};
+use nereid_wire::inference as wire;
 
 #[derive(Debug)]
 pub enum Listing {

@@ -5,11 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use prost::Message as _;
 
 use super::*;
-use crate::gpu::driver::Driver as _;
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{Gpus, Settings};
-use crate::memory::regions::tests::{Object, registry};
-use crate::request::Code;
+use nereid_gpu::driver::Driver as _;
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{Gpus, Settings};
+use nereid_memory::regions::testing::{Object, registry};
+use nereid_request::Code;
 
 use MemoryKind::{Cuda, System};
 use RegionAction::{Register, Status as List, Unregister};

@@ -1,7 +1,7 @@
 //! The texts of contract/http.md section 3 and contract/grpc.md section 6, without a server.
 
 use super::*;
-use crate::request::Code;
+use nereid_request::Code;
 
 fn json(body: &str) -> Result<Change, Status> {
     change_of_json(&Slice::copy_of(body.as_bytes()))

@@ -13,15 +13,15 @@ use crate::backend::onnxruntime::io_binding::tests::{library_that_records, taken
 use crate::backend::onnxruntime::model::OnnxModel;
 use crate::backend::onnxruntime::runtime::Runtime;
 use crate::backend::onnxruntime::settings::BackendSettings;
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{DeviceSlice, DeviceTarget, Gpus, Settings};
-use crate::memory::Slice;
-use crate::model_config::ModelSpec;
-use crate::request::{Code, DataType, Response};
-use crate::wire::inference::model_instance_group::Kind;
-use crate::wire::inference::model_optimization_policy::ExecutionAccelerators;
-use crate::wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
-use crate::wire::inference::{ModelConfig, ModelInstanceGroup, ModelOptimizationPolicy};
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{DeviceSlice, DeviceTarget, Gpus, Settings};
+use nereid_memory::Slice;
+use nereid_model_config::ModelSpec;
+use nereid_request::{Code, DataType, Response};
+use nereid_wire::inference::model_instance_group::Kind;
+use nereid_wire::inference::model_optimization_policy::ExecutionAccelerators;
+use nereid_wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
+use nereid_wire::inference::{ModelConfig, ModelInstanceGroup, ModelOptimizationPolicy};
 
 /// A rig on device 0 of two, and the devices.
 struct Place {
@@ -329,7 +329,7 @@ fn ragged_requests_are_joined_flat_and_split_by_their_shapes() {
 
 #[test]
 fn states_are_read_out_before_the_next_request() {
-    use crate::request::{StateTensor, States};
+    use nereid_request::{StateTensor, States};
     let mut place = place!(running_sum(), 9);
     *place.rig.answers.wish.lock().unwrap() = Wish::OnDevice;
     let states = Arc::new(States::new(vec![StateTensor {

@@ -6,11 +6,11 @@ use super::*;
 use crate::backend::onnxruntime::fixtures::{Answers, Draft, as_floats, context, floats, runtime};
 use crate::backend::onnxruntime::model::OnnxModel;
 use crate::backend::onnxruntime::settings::BackendSettings;
-use crate::model_config::ModelSpec;
-use crate::request::{Code, DataType};
-use crate::wire::inference::model_config::SchedulingChoice;
-use crate::wire::inference::model_sequence_batching::{Control, ControlInput, State};
-use crate::wire::inference::{
+use nereid_model_config::ModelSpec;
+use nereid_request::{Code, DataType};
+use nereid_wire::inference::model_config::SchedulingChoice;
+use nereid_wire::inference::model_sequence_batching::{Control, ControlInput, State};
+use nereid_wire::inference::{
     self as wire, ModelConfig, ModelInput, ModelOutput, ModelParameter, ModelSequenceBatching, ModelTensorReshape,
 };
 
@@ -112,7 +112,7 @@ fn a_batch_of_one_is_written_into_the_block_that_is_sent() {
     // Two blocks of the smallest size are out, from where the answer's home wants them, and nothing else: inputs
     // were not gathered, and outputs not copied.
     assert_eq!((rig.answers.pool.bytes_in_use(), rig.pool.bytes_in_use()), (1024, 0));
-    assert!(sum.data[0].is_aligned_to(crate::memory::ALIGNMENT));
+    assert!(sum.data[0].is_aligned_to(nereid_memory::ALIGNMENT));
     drop(response);
     assert_eq!(rig.answers.pool.bytes_in_use(), 0);
     // What nobody asked for does not take the home's memory.
@@ -348,7 +348,7 @@ fn outputs_that_are_other_tensors_outlive_them() {
             response.outputs.remove(0);
             rig.instance.returns.drain();
             let scribble = rig.pool.get(16).unwrap();
-            let fill = |mut block: crate::memory::BlockMut| block.fill(0xaa);
+            let fill = |mut block: nereid_memory::BlockMut| block.fill(0xaa);
             fill(scribble);
             assert_eq!(values(&response), all[all.len() - response.outputs.len()..]);
         }
@@ -468,7 +468,7 @@ pub fn numbers(data: &[Slice]) -> Vec<i32> {
 }
 
 pub fn ragged() -> ModelConfig {
-    use crate::wire::inference::batch_input::Kind;
+    use nereid_wire::inference::batch_input::Kind;
     let batch_input = |name: &str, kind, datatype| {
         let mut given = wire::BatchInput {
             target_name: vec![name.to_owned()],
@@ -564,7 +564,7 @@ pub fn running_sum() -> ModelConfig {
 
 #[test]
 fn controls_and_states_are_fed_and_states_are_read_out() {
-    use crate::request::{Origin, StateTensor, States};
+    use nereid_request::{Origin, StateTensor, States};
     let mut rig = rig!(running_sum());
     let states: Vec<Arc<States>> = [10., 20., 30.]
         .iter()
@@ -573,7 +573,7 @@ fn controls_and_states_are_fed_and_states_are_read_out() {
                 input_name: "STATE".into(),
                 output_name: "NEXT".into(),
                 datatype: DataType::Fp32,
-                shape: crate::request::Shape::from_slice(&[1, 1]),
+                shape: nereid_request::Shape::from_slice(&[1, 1]),
                 data: floats(&[*present]),
             }]))
         })

@@ -5,9 +5,9 @@ use crate::backend::Backend;
 use crate::backend::onnxruntime::OnnxRuntimeBackend;
 use crate::backend::onnxruntime::fixtures::{context, runtime};
 use crate::backend::onnxruntime::scratch::Scratch;
-use crate::model_config::ModelSpec;
-use crate::request::Code;
-use crate::wire::inference::{ModelInput, ModelOutput};
+use nereid_model_config::ModelSpec;
+use nereid_request::Code;
+use nereid_wire::inference::{ModelInput, ModelOutput};
 
 fn config(file: &str) -> ModelConfig {
     ModelConfig { name: "m".to_owned(), default_model_filename: format!("{file}.onnx"), ..ModelConfig::default() }

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::gpu::{Gpu, Gpus};
-use crate::memory::BlockMut;
-use crate::request::shared::Wish;
-use crate::request::{DataType, MemoryType, OutputTensor, Response, Status};
+use nereid_gpu::{Gpu, Gpus};
+use nereid_memory::BlockMut;
+use nereid_request::shared::Wish;
+use nereid_request::{DataType, MemoryType, OutputTensor, Response, Status};
 
 /// See the [module](self).
 #[derive(Debug, Clone, Default)]

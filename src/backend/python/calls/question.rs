@@ -6,9 +6,9 @@ use super::super::answers::read_parameters;
 use super::super::link::Link;
 use super::super::marshal::{Malformed, Value};
 use super::super::tensors::Received;
-use crate::memory::Pool;
-use crate::request::validate::{add_input, add_output};
-use crate::request::{CorrelationId, InputTensor, Request, Status, Text};
+use nereid_memory::Pool;
+use nereid_request::validate::{add_input, add_output};
+use nereid_request::{CorrelationId, InputTensor, Request, Status, Text};
 
 /// (call, slot, model, version, id, correlation, flags, timeout, parameters, requested outputs, inputs, trace,
 /// decoupled, preferred memory).
@@ -124,7 +124,7 @@ impl<'a> Question<'a> {
 pub fn failed(model: &Text, status: Status) -> Status {
     let text = format!("Model {model} - Error when running inference: {}", status.message);
     match status.code {
-        code @ (crate::request::Code::Unavailable | crate::request::Code::Cancelled) => {
+        code @ (nereid_request::Code::Unavailable | nereid_request::Code::Cancelled) => {
             Status { code, message: text.into() }
         }
         _ => Status::internal(text),

@@ -9,8 +9,8 @@ use super::super::message::{ANSWER, SLOT_STREAM_BYTES};
 use super::super::tensors::{self, Content, Room};
 use super::preference::{Preference, fetch};
 use super::{Caller, WINDOW};
-use crate::queue::frames;
-use crate::request::{Response, Status, Value};
+use nereid_queue::frames;
+use nereid_request::{Response, Status, Value};
 
 /// Bytes of an answer that lies in its slot itself, if there may be as many as the window is wide, the end of the
 /// stream that was too short for one, and an end behind them. Frames are multiples of eight. What is larger lies

@@ -10,9 +10,9 @@ use smallvec::smallvec;
 use super::super::link::Bounds;
 use super::super::message::{ANSWER, FAR};
 use super::*;
-use crate::memory::Slice;
-use crate::model_config::{self, ModelSpec, normalize};
-use crate::request::{
+use nereid_memory::Slice;
+use nereid_model_config::{ModelSpec, normalize};
+use nereid_request::{
     Code, Control, CorrelationId, DataType, LoadUnderWay, OutputTensor, Replacement, ResourceLease, Shape, Submit,
     validate,
 };
@@ -92,8 +92,8 @@ impl Callee for Found {
         None
     }
 
-    fn request(&self, answers: Arc<dyn Sink>) -> (Box<Request>, Arc<dyn request::Call>) {
-        let request = Request::new(request::Completion::new(Arc::clone(&answers), 0));
+    fn request(&self, answers: Arc<dyn Sink>) -> (Box<Request>, Arc<dyn nereid_request::Call>) {
+        let request = Request::new(nereid_request::Completion::new(Arc::clone(&answers), 0));
         let going = Going { server: Arc::clone(&self.0), _answers: answers, is_cancelled: AtomicBool::new(false) };
         (Box::new(request), Arc::new(going))
     }
@@ -110,7 +110,7 @@ struct Going {
     is_cancelled: AtomicBool,
 }
 
-impl request::Call for Going {
+impl nereid_request::Call for Going {
     fn submit(&self, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
         match self.server.refusal.lock().unwrap().take() {
             Some(status) => Err((status, request)),
@@ -150,8 +150,8 @@ fn rig_with(is_decoupled: bool, max_bytes: usize) -> Rig {
          output {{ name: \"O\" data_type: TYPE_INT32 dims: [ -1 ] }} \
          model_transaction_policy {{ decoupled: {is_decoupled} }}"
     );
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
     let server = Arc::new(Server::default());
     server.spec.set(Arc::new(ModelSpec::new(config).unwrap())).unwrap();
@@ -220,7 +220,7 @@ impl Rig {
         self.seen_from(&mut self.worker.link.slot(slot))
     }
 
-    fn seen_from(&self, slot: &mut crate::queue::frames::Consumer<impl crate::queue::frames::Memory>) -> Vec<Seen> {
+    fn seen_from(&self, slot: &mut nereid_queue::frames::Consumer<impl nereid_queue::frames::Memory>) -> Vec<Seen> {
         let (mut seen, mut payload) = (Vec::new(), Vec::new());
         while let Some(kind) = slot.pop(&mut payload).unwrap() {
             assert_eq!(kind & !FAR, ANSWER);
@@ -423,8 +423,8 @@ fn an_answer_of_the_callee_keeps_its_code_and_an_empty_one_is_an_error() {
     // Parameters: a double passes, bytes cannot.
     rig.begin(&question(3, false));
     let mut answer = response(b"\x01\0\0\0");
-    answer.parameters.push(Text::from("p"), request::Value::Double(0.5));
-    answer.parameters.push(Text::from("q"), request::Value::Bytes(Slice::from_static(b"x")));
+    answer.parameters.push(Text::from("p"), nereid_request::Value::Double(0.5));
+    answer.parameters.push(Text::from("q"), nereid_request::Value::Bytes(Slice::from_static(b"x")));
     rig.taken().finish(answer);
     let text = "Unsupported parameter type for parameter 'q'.";
     assert_eq!(rig.seen(3), [(error(Code::Internal, text), true)]);
@@ -473,7 +473,7 @@ fn who_must_not_wait_fills_what_waits_and_not_the_slot() {
     let rig = rig(true);
     rig.begin(&question(0, true));
     let factory = rig.taken().responses();
-    let _never_waits = request::NeverWaits::here();
+    let _never_waits = nereid_request::NeverWaits::here();
     (0..40u8).for_each(|at| factory.send(response(&[at; 8]), false));
     factory.send(response(&[40; 8]), true);
     let mut slot = rig.worker.link.slot(0);
@@ -496,7 +496,7 @@ fn dropped_answers_drain_and_end() {
         let mut slot = rig.worker.link.slot(0);
         let drop_answers = || rig.calls.drop_answers(&[int(100)]).unwrap();
         if is_waiting {
-            let _never_waits = request::NeverWaits::here();
+            let _never_waits = nereid_request::NeverWaits::here();
             (0..40u8).for_each(|at| factory.send(response(&[at; 8]), at == 39));
             drop_answers();
         } else {
@@ -572,7 +572,7 @@ fn the_end_of_a_worker_calls_everything_back_and_leaves_nothing() {
     (0..3).for_each(|slot| rig.begin(&question(slot, true)));
     let requests: Vec<_> = (0..3).map(|_| rig.taken()).collect();
     {
-        let _never_waits = request::NeverWaits::here();
+        let _never_waits = nereid_request::NeverWaits::here();
         (0..20u8).for_each(|at| requests[0].responses().send(response(&[at; 8]), false));
     }
     rig.calls.end();
@@ -613,7 +613,7 @@ fn malformed_calls_are_the_workers_fault() {
 #[test]
 fn calls_carry_the_grant_of_the_execution() {
     struct Lends;
-    impl request::Lender for Lends {
+    impl nereid_request::Lender for Lends {
         fn lend(&self, _model: &str) -> Result<Option<ResourceLease>, Status> {
             Ok(None)
         }

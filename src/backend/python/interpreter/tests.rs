@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::backend::python::fixtures::Place;
-use crate::wire::inference::ModelParameter;
+use nereid_wire::inference::ModelParameter;
 
 /// A program that says it is this version, with this numpy (empty: none).
 fn python(place: &Place, path: &str, version: &str, numpy: &str) -> PathBuf {

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::marshal::{Malformed, Value, Writer};
-use crate::observe::metrics::{Family, Kind, MAX_SERIES, Metric, MetricError, Registry};
-use crate::request::Status;
+use nereid_observe::metrics::{Family, Kind, MAX_SERIES, Metric, MetricError, Registry};
+use nereid_request::Status;
 
 /// Handles that one worker may have: many may stand for one series.
 const HANDLES_MAX: usize = 4 * MAX_SERIES;
@@ -183,7 +183,7 @@ fn refused(error: MetricError) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Code;
+    use nereid_request::Code;
 
     fn text(value: &'static str) -> Value<'static> {
         Value::Str(value.as_bytes())

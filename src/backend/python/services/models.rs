@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::link::Link;
 use super::super::marshal::{Malformed, Value, Writer};
 use crate::backend::Host;
-use crate::request::{Control, LoadUnderWay, Replacement, Status};
+use nereid_request::{Control, LoadUnderWay, Replacement, Status};
 
 /// Questions of one worker that wait for their answers.
 const OPEN_MAX: usize = 32;
@@ -147,7 +147,7 @@ mod tests {
 
     use super::super::super::link::Bounds;
     use super::*;
-    use crate::request::{Callee, Submit};
+    use nereid_request::{Callee, Submit};
 
     /// Writes down what it is asked for, once the gate is open.
     #[derive(Default)]
@@ -260,7 +260,7 @@ mod tests {
         // They all wait; this thread does not.
         models.unload(&[text("m"), Value::Bool(false)], reply(&tell)).unwrap();
         let refused = told.recv().unwrap().unwrap_err();
-        assert_eq!(refused.code, crate::request::Code::Unavailable);
+        assert_eq!(refused.code, nereid_request::Code::Unavailable);
         server.open();
         (0..OPEN_MAX).for_each(|_| assert!(told.recv().unwrap().is_ok()));
         models.unload(&[text("panic"), Value::Bool(false)], reply(&tell)).unwrap();

@@ -8,7 +8,7 @@ use super::*;
 use crate::backend::python::link::Bounds;
 use crate::backend::python::marshal::{Malformed, Value};
 use crate::backend::python::worker::{Attendant, Plan};
-use crate::request::Grant;
+use nereid_request::Grant;
 
 struct Nobody;
 
@@ -134,7 +134,7 @@ fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
     // A pause ends with the instance.
     assert!(supervisor.close().is_none());
     assert_eq!(sleepers.started.load(Ordering::SeqCst), 2);
-    assert!(matches!(supervisor.worker(), Err(status) if status.code == crate::request::Code::Internal));
+    assert!(matches!(supervisor.worker(), Err(status) if status.code == nereid_request::Code::Internal));
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod models;
 mod ports;
 
 use super::*;
-use crate::observe::log::LogFormat;
+use nereid_observe::log::LogFormat;
 
 /// One flag. `help` and `disable-auto-complete-config` take no value and stand elsewhere.
 pub struct Row {

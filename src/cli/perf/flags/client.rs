@@ -1,7 +1,7 @@
 //! What this side brings along: connections, threads, patience.
 
 use super::Flag;
-use crate::shard::EngineKind;
+use nereid_shard::EngineKind;
 
 const CONNECTIONS_MAX: usize = 1 << 16;
 const THREADS_MAX: usize = 1024;

@@ -2,7 +2,7 @@
 
 use super::Flag;
 use crate::cli::perf::given::{Memory, Source};
-use crate::perf::{Compression, Form};
+use nereid_perf::{Compression, Form};
 
 const BATCH_MAX: u32 = 1 << 20;
 const STRING_LENGTH_MAX: usize = 1 << 30;

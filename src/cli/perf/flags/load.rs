@@ -1,7 +1,7 @@
 //! How much is asked of the server: so much at a time, or so much a second.
 
 use super::Flag;
-use crate::perf::Spacing;
+use nereid_perf::Spacing;
 
 /// Beyond it no machine has the ports.
 const CONCURRENCY_MAX: usize = 1 << 16;

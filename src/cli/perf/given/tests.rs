@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cli::perf::flags::{Flag, flags};
-use crate::perf::{Load, Protocol, Window};
+use nereid_perf::{Load, Protocol, Window};
 
 fn parse(line: &str) -> Result<Given, String> {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
@@ -209,7 +209,7 @@ fn threads_follow_flags_and_cores() {
 /// A model without inputs takes any plan.
 #[test]
 fn plans_say_what_was_asked() {
-    let model_info = crate::perf::ModelInfo { sequences: true, ..crate::perf::ModelInfo::default() };
+    let model_info = nereid_perf::ModelInfo { sequences: true, ..nereid_perf::ModelInfo::default() };
     let plan = |line: &str| {
         let given = given(line);
         let target = given.target().expect("a target");
@@ -245,7 +245,7 @@ fn plans_say_what_was_asked() {
 #[test]
 fn files_of_intervals() {
     let path = std::env::temp_dir().join(format!("nereid-perf-intervals-{}", std::process::id()));
-    let model_info = crate::perf::ModelInfo::default();
+    let model_info = nereid_perf::ModelInfo::default();
     let load = |content: &str| {
         std::fs::write(&path, content).expect("a file");
         let given = given(&format!("--request-intervals {}", path.display()));

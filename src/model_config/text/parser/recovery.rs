@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
 mod tests {
     use super::super::super::{MAX_DEPTH, parse_all};
     use super::MAX_ERRORS;
-    use crate::model_config::descriptor;
+    use crate::descriptor;
 
     /// The places of all errors of a text, as `line:column`.
     fn errors(text: &str) -> String {

@@ -1,7 +1,7 @@
 //! A histogram of whole numbers with bounds chosen by the configuration.
 
 use super::Bounds;
-use crate::observe::statistics::slot::Counter;
+use crate::statistics::slot::Counter;
 
 /// What one writer saw.
 #[derive(Debug)]

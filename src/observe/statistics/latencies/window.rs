@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::observe::statistics::slot::Counter;
+use crate::statistics::slot::Counter;
 
 pub const AGE_SECS: u64 = 12;
 const AGES: usize = 5;

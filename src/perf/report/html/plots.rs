@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::perf::report::Report;
-use crate::perf::report::figures::{Breakdown, load, quantile_us, significant};
-use crate::perf::report::plot::{Axis, Bar, Scale, Series, bars, escape, lines};
-use crate::perf::{LoadPoint, Measurement, Timeline};
+use crate::report::Report;
+use crate::report::figures::{Breakdown, load, quantile_us, significant};
+use crate::report::plot::{Axis, Bar, Scale, Series, bars, escape, lines};
+use crate::{LoadPoint, Measurement, Timeline};
 
 /// Load points that one plot of curves shows; more cannot be told apart.
 const CURVES_MAX: usize = 8;
@@ -171,7 +171,7 @@ fn rate_over_time(points: &[&Measurement]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::report::samples::Sample;
+    use crate::report::samples::Sample;
 
     #[test]
     fn long_sweeps_are_thinned_out() {

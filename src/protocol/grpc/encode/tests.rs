@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::memory::BlockMut;
-use crate::protocol::grpc::{Limits, MessageReader, Mode};
-use crate::wire::inference::infer_parameter::ParameterChoice;
-use crate::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use crate::wire::inference::model_infer_response::InferOutputTensor;
-use crate::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use crate::grpc::{Limits, MessageReader, Mode};
+use nereid_memory::BlockMut;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::model_infer_response::InferOutputTensor;
+use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 const VALUES: [(&str, Value<'static>); 9] = [
     ("", Value::Bool(true)),
@@ -134,7 +134,7 @@ fn messages_follow_each_other() {
     for name in names {
         let taken = reader.feed(rest).unwrap();
         rest = &rest[taken..];
-        let Some(crate::protocol::grpc::Message::Collected(slice)) = reader.next_message() else { panic!() };
+        let Some(crate::grpc::Message::Collected(slice)) = reader.next_message() else { panic!() };
         assert_eq!(decode::<ModelInferResponse>(slice).unwrap().model_name, name);
     }
     assert!(rest.is_empty());

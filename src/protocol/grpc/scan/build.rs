@@ -7,7 +7,7 @@ use super::super::request::{InferRequest, Input, List, Output, Param, Str};
 use super::super::{Bound, Malformed, ReadError};
 use super::fields::{Field, Kind, Numbers, Text, WireType};
 use super::{Limits, NUMBERS_AT_ONCE};
-use crate::memory::{BlockMut, Held, Pool, Slice, TRUSTED_BYTES};
+use nereid_memory::{BlockMut, Held, Pool, Slice, TRUSTED_BYTES};
 
 /// Parameters of one message or tensor: they are sorted in one go.
 const ENTRIES_MAX: usize = 4096;

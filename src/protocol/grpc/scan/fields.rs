@@ -1,6 +1,6 @@
 //! Which field of a ModelInferRequest means what: the rows of contract/grpc.md section 2 that a request is made of.
 
-use crate::protocol::grpc::{List, Malformed};
+use crate::grpc::{List, Malformed};
 
 /// How a value is written, by the low three bits of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

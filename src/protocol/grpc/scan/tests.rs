@@ -9,11 +9,11 @@ use prost::Message;
 
 use self::generate::{Random, held};
 use super::*;
-use crate::memory::ALIGNMENT;
-use crate::protocol::grpc::{Bound, Contents, List, Parameters, Value, varint};
-use crate::wire::inference::infer_parameter::ParameterChoice;
-use crate::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use crate::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
+use crate::grpc::{Bound, Contents, List, Parameters, Value, varint};
+use nereid_memory::ALIGNMENT;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 
 fn scanner() -> InferScanner {
     InferScanner::new(Pool::new(1 << 30), Limits::default())
@@ -473,7 +473,7 @@ fn lengths_that_lie_allocate_nothing() {
         scanner.begin(1 << 30).unwrap();
         scanner.feed(field).unwrap();
         scanner.feed(b"\x80\xff\xff\x0f\0\0\0").unwrap();
-        assert!(pool.bytes_in_use() <= 2 * crate::memory::TRUSTED_BYTES, "{} bytes", pool.bytes_in_use());
+        assert!(pool.bytes_in_use() <= 2 * nereid_memory::TRUSTED_BYTES, "{} bytes", pool.bytes_in_use());
     }
 }
 
@@ -484,8 +484,8 @@ fn the_pool_bounds_large_tensors() {
     scanner.feed(b"\x3a\x80\x80\x80\x80\x02").unwrap();
     // By its own window, and by bytes that come another way.
     let direct = scanner.take_direct().unwrap();
-    assert_eq!(direct.len(), crate::memory::TRUSTED_BYTES, "room for what has come, and a little more");
-    assert!(scanner.direct_received(direct, crate::memory::TRUSTED_BYTES));
+    assert_eq!(direct.len(), nereid_memory::TRUSTED_BYTES, "room for what has come, and a little more");
+    assert!(scanner.direct_received(direct, nereid_memory::TRUSTED_BYTES));
     let error = scanner.feed(&vec![0; 2 << 20]).unwrap_err();
     assert!(matches!(error, ReadError::Exhausted(_)));
     scanner.begin(0).unwrap();

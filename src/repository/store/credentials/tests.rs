@@ -118,7 +118,7 @@ fn the_longest_beginning_of_a_location_counts() {
     assert_eq!(find_in("as://x/y", &environment), Ok(Credential::Azure(azure)));
 
     let error = find_in("gs://two", &environment).expect_err("no entry");
-    assert_eq!(error.code, crate::request::Code::NotFound);
+    assert_eq!(error.code, nereid_request::Code::NotFound);
     assert!(error.message.starts_with("Cannot match credential for path  gs://two: "), "{error}");
 }
 

@@ -6,12 +6,12 @@ use std::thread::ThreadId;
 
 use super::super::draft;
 use super::*;
-use crate::gpu::driver::Driver as _;
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{Gpu, Gpus, Lent, Settings};
-use crate::memory::{Slice, Target};
-use crate::request::credit::NeverWaits;
-use crate::request::{Completion, DataType, Delivery, Request, Response, Shape, SharedMemory, Sink};
+use crate::credit::NeverWaits;
+use crate::{Completion, DataType, Delivery, Request, Response, Shape, SharedMemory, Sink};
+use nereid_gpu::driver::Driver as _;
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{Gpu, Gpus, Lent, Settings};
+use nereid_memory::{Slice, Target};
 
 struct Home(Mutex<Sender<(ThreadId, Delivery)>>);
 

@@ -1,8 +1,8 @@
 //! Entries inside and outside the process.
 
 use super::*;
-use crate::model_config::{self, normalize};
-use crate::request::{Completion, Delivery, RequestedOutput, Sink};
+use nereid_model_config::normalize;
+use nereid_request::{Completion, Delivery, RequestedOutput, Sink};
 
 const KEY: Key = Key { hash: 1, seal: 2 };
 
@@ -22,8 +22,8 @@ fn spec() -> ModelSpec {
     let text = "name: \"m\" backend: \"identity\" input { name: \"I\" data_type: TYPE_INT32 dims: [ -1 ] }
         output { name: \"A\" data_type: TYPE_STRING dims: [ -1 ] }
         output { name: \"B\" data_type: TYPE_INT32 dims: [ -1 ] }";
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
     ModelSpec::new(config).unwrap()
 }
@@ -33,7 +33,7 @@ struct Nowhere;
 impl Sink for Nowhere {
     fn deliver(&self, _key: u64, _delivery: Delivery) {}
 
-    fn allocate(&self, _key: u64, len: usize) -> Result<BlockMut, crate::memory::Exhausted> {
+    fn allocate(&self, _key: u64, len: usize) -> Result<BlockMut, nereid_memory::Exhausted> {
         Ok(BlockMut::unpooled(len))
     }
 }

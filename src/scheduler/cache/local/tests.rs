@@ -2,8 +2,8 @@
 
 use super::super::super::mutants::with;
 use super::*;
-use crate::memory::Slice;
-use crate::request::{DataType, OutputTensor, Response, Text};
+use nereid_memory::Slice;
+use nereid_request::{DataType, OutputTensor, Response, Text};
 
 fn key(number: u64) -> Key {
     // Far apart and in few chains at once.

@@ -5,9 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::memory::Slice;
-use crate::model_config::{self, normalize};
-use crate::request::{DataType, OutputTensor, Response, Shape, Text};
+use nereid_memory::Slice;
+use nereid_model_config::normalize;
+use nereid_request::{DataType, OutputTensor, Response, Shape, Text};
 
 /// Reads one command.
 fn words(reader: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
@@ -70,8 +70,8 @@ fn open(port: u16, more: &[(&str, &str)]) -> Result<Redis, String> {
 fn spec() -> ModelSpec {
     let text = "name: \"m\" backend: \"identity\" input { name: \"I\" data_type: TYPE_UINT8 dims: [ -1 ] }
         output { name: \"O\" data_type: TYPE_UINT8 dims: [ -1 ] }";
-    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
-    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
     ModelSpec::new(config).unwrap()
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::model_config::{from_dynamic, parse};
-use crate::request::{Completion, DataType, Delivery, Shape, Sink, Text};
+use nereid_memory::{BlockMut, Exhausted, Slice};
+use nereid_model_config::{from_dynamic, parse};
+use nereid_request::{Completion, DataType, Delivery, Shape, Sink, Text};
 
 struct Nowhere;
 

@@ -3,15 +3,16 @@
 use std::sync::{Arc, Weak};
 
 use super::{Run, State, lock};
-use crate::observe::log::verbose;
-use crate::observe::statistics::{FailureReason, Sums};
-use crate::request::{
-    CorrelationId, Credit, OutputTensor, Parameters, Response, SEQUENCE_END, SEQUENCE_START, Status, Text, TimeSums,
-    Value as Parameter, now_ns,
-};
 use crate::scheduler::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::scheduler::ensemble::run::InFlight;
 use crate::scheduler::ensemble::shapes::adapt;
+use nereid_clock::now_ns;
+use nereid_observe::log::verbose;
+use nereid_observe::statistics::{FailureReason, Sums};
+use nereid_request::{
+    CorrelationId, Credit, OutputTensor, Parameters, Response, SEQUENCE_END, SEQUENCE_START, Status, Text, TimeSums,
+    Value as Parameter,
+};
 
 /// The same sums in the words of the statistics.
 pub(super) fn counted(sums: &TimeSums) -> Sums {

@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex};
 use tracing::error;
 
 use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, RESPONSES_MAX, Run, State, lock};
-use crate::model_config::ModelSpec;
-use crate::request::{Beside, Completion, Home, InputTensor, Observation, Request, Sink, Status, now_ns};
 use crate::scheduler::ensemble::Composing;
 use crate::scheduler::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::scheduler::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
 use crate::scheduler::ensemble::shapes::adapt;
 use crate::scheduler::{Accepted, Refused};
-use crate::wire::inference::model_config::SchedulingChoice;
+use nereid_clock::now_ns;
+use nereid_model_config::ModelSpec;
+use nereid_request::{Beside, Completion, Home, InputTensor, Observation, Request, Sink, Status};
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 impl Run {
     /// Makes the request to a step that has its inputs, or has it wait for its turn.
@@ -159,7 +160,7 @@ impl Run {
             request.inputs.push(input);
         }
         let outputs =
-            plan.outputs.iter().map(|(name, _)| crate::request::RequestedOutput { name: name.clone(), index: 0 });
+            plan.outputs.iter().map(|(name, _)| nereid_request::RequestedOutput { name: name.clone(), index: 0 });
         request.outputs.extend(outputs);
         let told = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
         let mut told = told.filter_map(|value| value.sequence.as_ref());

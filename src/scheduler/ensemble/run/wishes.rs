@@ -4,8 +4,8 @@
 //! number of a request tells its step.
 
 use super::Run;
-use crate::request::Asked;
-use crate::request::shared::Wish;
+use nereid_request::Asked;
+use nereid_request::shared::Wish;
 
 impl Run {
     /// The key of request number `number`, which goes to `step`.

@@ -1,10 +1,10 @@
 //! Tensors that stay on a device from step to step.
 
 use super::*;
-use crate::gpu::driver::Driver as _;
-use crate::gpu::simulated::{Simulated, Spec};
-use crate::gpu::{Gpu, Gpus, Lent, Settings};
-use crate::request::{Beside, SharedMemory};
+use nereid_gpu::driver::Driver as _;
+use nereid_gpu::simulated::{Simulated, Spec};
+use nereid_gpu::{Gpu, Gpus, Lent, Settings};
+use nereid_request::{Beside, SharedMemory};
 
 fn gpu() -> Gpu {
     let gpus = Gpus::with(Arc::new(Simulated::new(Spec::prompt(1, 3))), &Settings::default());
@@ -61,7 +61,7 @@ fn a_tensor_stays_on_a_device_if_all_who_read_it_take_it_there() {
         // A reader that no requested output needs has no say.
         let only_y = {
             let mut request = request_to(&bench.spec, &bench.client, 2, &[("X", "x")]);
-            request.outputs.push(crate::request::RequestedOutput { name: Text::from("Y"), index: 0 });
+            request.outputs.push(nereid_request::RequestedOutput { name: Text::from("Y"), index: 0 });
             bench.hand_in(request);
             bench.part("p").take().unwrap()
         };

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
-use crate::request::{CorrelationId, NeverWaits, SEQUENCE_END, SEQUENCE_START, Value as Parameter};
+use nereid_request::{CorrelationId, NeverWaits, SEQUENCE_END, SEQUENCE_START, Value as Parameter};
 
 fn decoupled(name: &str, inputs: &str, outputs: &str) -> ModelSpec {
     model(name, inputs, outputs, "model_transaction_policy { decoupled: true }")
@@ -62,7 +62,7 @@ fn what_no_requested_output_needs_is_not_run() {
     let spec = ensemble("X", "Y Z", &steps, "", "");
     let bench = Bench::new(spec, ["p", "q", "r", "s"].map(|name| model(name, "I", "O", "")).into());
     let mut request = request_to(&bench.spec, &bench.client, 1, &[("X", "x")]);
-    crate::request::validate::add_output(&mut request, Text::from("Z")).unwrap();
+    nereid_request::validate::add_output(&mut request, Text::from("Z")).unwrap();
     let _ticket = bench.hand_in(request);
     assert_eq!((bench.waiting("p"), bench.waiting("r")), (0, 1));
     bench.answer("r");
@@ -71,7 +71,7 @@ fn what_no_requested_output_needs_is_not_run() {
     // A part that is not needed need not be there.
     lock(&bench.kitchen.0).remove("p");
     let mut request = request_to(&bench.spec, &bench.client, 2, &[("X", "x")]);
-    crate::request::validate::add_output(&mut request, Text::from("Z")).unwrap();
+    nereid_request::validate::add_output(&mut request, Text::from("Z")).unwrap();
     let _other = bench.hand_in(request);
     assert_eq!((bench.waiting("r"), bench.told(2).as_str()), (1, ""));
 }
@@ -314,7 +314,7 @@ fn the_first_error_is_told_when_all_that_was_begun_has_ended() {
     bench.client.work_all();
     assert_eq!(bench.told(1), "!in ensemble 'e', first.");
     let code = lock(&bench.client.answers)[&1][0].response.as_ref().unwrap().error.as_ref().unwrap().code;
-    assert_eq!(code, crate::request::Code::Unavailable);
+    assert_eq!(code, nereid_request::Code::Unavailable);
     let _other = bench.send(2, &[("X", "x")]);
     bench.part("q").take().unwrap().fail(Status::unavailable("first"));
     bench.client.work_all();
@@ -365,7 +365,7 @@ fn cancellation_reaches_the_steps() {
     bench.client.work_all();
     assert_eq!((bench.told(2).as_str(), bench.waiting("q")), ("!in ensemble 'e', .", 0));
     let code = lock(&bench.client.answers)[&2][0].response.as_ref().unwrap().error.as_ref().unwrap().code;
-    assert_eq!(code, crate::request::Code::Cancelled);
+    assert_eq!(code, nereid_request::Code::Cancelled);
     cancel(&ticket);
     assert_eq!(bench.statistics.snapshot().failures.other, 2);
     drop((request, ticket));

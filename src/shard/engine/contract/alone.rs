@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 use super::super::*;
 use super::rig::{Make, Rig, epoll, late_epoll, late_uring, rig, uring};
-use crate::memory::Pool;
-use crate::memory::Slab;
-use crate::shard::clock::Clock;
+use crate::clock::Clock;
+use nereid_memory::Pool;
+use nereid_memory::Slab;
 
 /// Runs one ignored test of this file in a process of its own: it counts or limits what the process has.
 fn alone(test: &str) {
@@ -85,7 +85,7 @@ fn accepting_pauses_and_goes_on() {
     ];
     for make in makes {
         // A clock of ours, so that the pause ends when we say.
-        let clock = crate::shard::clock::Manual::new(1);
+        let clock = crate::clock::Manual::new(1);
         let Some(engine) = make(Rc::new(clock.clone())) else { continue };
         let mut rig = Rig { engine, keys: Slab::new(1), waiting: VecDeque::new(), pool: Pool::new(0) };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -7,10 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use super::super::*;
-use crate::memory::Pool;
-use crate::memory::Slab;
-use crate::shard::clock::{Clock, Monotonic};
+use crate::clock::{Clock, Monotonic};
 use crate::support::skip::skip;
+use nereid_memory::Pool;
+use nereid_memory::Slab;
 
 /// An engine under test, keys for it, and the events that nobody has asked for yet.
 pub(super) struct Rig {

@@ -40,7 +40,7 @@ pub enum Unavailable {
 
 impl Unavailable {
     /// What it means that `call`, one of io_uring's system calls, failed. A filter may refuse each of them alone.
-    pub(in crate::shard) fn refused(call: &'static str) -> impl Fn(io::Error) -> Unavailable {
+    pub(crate) fn refused(call: &'static str) -> impl Fn(io::Error) -> Unavailable {
         move |error| match error.raw_os_error() {
             Some(libc::ENOSYS) => Unavailable::Absent(call),
             Some(libc::EPERM | libc::EACCES) => Unavailable::Forbidden(call),

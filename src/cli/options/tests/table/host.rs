@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::observe::trace::{Levels, Mode};
 use crate::server::options::Options;
+use nereid_observe::trace::{Levels, Mode};
 
 pub const ROWS: &[Row] = &[
     Row {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message;
 
-use crate::protocol::grpc::varint;
-use crate::wire::inference::infer_parameter::ParameterChoice;
-use crate::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use crate::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
+use crate::grpc::varint;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
+use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 
 /// SplitMix64: the same numbers on every run.
 pub struct Random(pub u64);

@@ -36,8 +36,8 @@ mod witness;
 
 use std::sync::Arc;
 
-use crate::gpu::Gpus;
-use crate::memory::{BlockMut, Exhausted, Held, Lending, Pool, Slice};
+use nereid_gpu::Gpus;
+use nereid_memory::{BlockMut, Exhausted, Held, Lending, Pool, Slice};
 
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
@@ -55,7 +55,7 @@ pub use placement::{Apart, Beside, Kept, MemoryType, Place};
 pub use regions::SharedMemory;
 pub use reshape::{OutputShape, OutputShapes};
 pub use response::{OutputTensor, Response, ResponseParts};
-pub use stamps::{Stamps, now_ns};
+pub use stamps::Stamps;
 pub use states::{Buffering, StateHandle, StateTensor, States};
 pub use status::{Code, Status};
 pub use submit::{Call, Callee, Submit};

@@ -26,9 +26,9 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use crate::memory::Pool;
-use crate::queue::Spin;
 use engine::{Engine, Epoll, Limits, Uring, host};
+use nereid_memory::Pool;
+use nereid_queue::Spin;
 
 pub use clock::{Clock, Monotonic};
 pub use load::{Load, Seat};
@@ -164,5 +164,10 @@ impl Running {
     }
 }
 
+#[cfg(test)]
+#[path = "../../tests/support"]
+mod support {
+    pub mod skip;
+}
 #[cfg(test)]
 mod tests;

@@ -20,18 +20,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::debug;
 
-use crate::memory::{Key, Peers, Pool, Slab, Slice};
-use crate::protocol::grpc::{Limits, MessageReader};
-use crate::protocol::http1::{self, ExchangeId};
-use crate::protocol::http2::{self, StreamId};
-use crate::protocol::service::{CallKey, Port, Replies, Service, Token};
-use crate::protocol::slow_peers::SlowPeers;
-use crate::shard::engine::{Event, Received};
-use crate::shard::{Core, Handler, Load, Seat, TimerKey};
 use connection::{Connection, Wire};
 use crowding::Crowding;
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
+use nereid_memory::{Key, Peers, Pool, Slab, Slice};
+use nereid_protocol::grpc::{Limits, MessageReader};
+use nereid_protocol::http1::{self, ExchangeId};
+use nereid_protocol::http2::{self, StreamId};
+use nereid_protocol::service::{CallKey, Port, Replies, Service, Token};
+use nereid_protocol::slow_peers::SlowPeers;
+use nereid_shard::engine::{Event, Received};
+use nereid_shard::{Core, Handler, Load, Seat, TimerKey};
 use timeouts::Lists;
 use tls::Handshakes;
 pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};

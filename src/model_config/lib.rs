@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _};
 use thiserror::Error;
 
-use crate::wire::CONFIGURATION;
-use crate::wire::inference::ModelConfig;
+use nereid_wire::CONFIGURATION;
+use nereid_wire::inference::ModelConfig;
 
 pub mod complete;
 pub mod datatype;

@@ -6,7 +6,7 @@
 //! uses it:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --lib --release --manifest-path .ci/loom/Cargo.toml
+//! RUSTFLAGS="--cfg loom" cargo test --release --package nereid-queue --lib
 //! ```
 
 #![allow(unsafe_code)]

@@ -61,7 +61,7 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         event.record(&mut text);
         let (file, line) = (text.file.take(), text.line);
         let (message, object) = text.finish();
-        let own_file = || metadata.file().map_or("unknown", basename).into();
+        let own_file = || metadata.file().map_or("unknown", source_name).into();
         let record = Record {
             severity: severity_of(*metadata.level()).unwrap_or(Severity::Info),
             at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
@@ -91,6 +91,14 @@ const MAX_FILE_BYTES: usize = 256;
 
 fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Every crate has a `lib.rs`: `net/lib.rs` tells which.
+pub(super) fn source_name(path: &str) -> &str {
+    match path.strip_suffix("/lib.rs").and_then(|crate_path| crate_path.rfind('/')) {
+        Some(at) => &path[at + 1..],
+        None => basename(path),
+    }
 }
 
 fn verbose_level(event: &Event<'_>) -> u64 {

@@ -85,6 +85,12 @@ fn severities_go_to_their_streams_as_json() {
 }
 
 #[test]
+fn a_message_names_its_file_and_the_root_of_a_crate_with_its_folder() {
+    let named = ["src/net/lib.rs", "src/net/http.rs", "/build/src/net/lib.rs", "lib.rs", "main.rs"];
+    assert_eq!(named.map(super::layer::source_name), ["net/lib.rs", "http.rs", "net/lib.rs", "lib.rs", "main.rs"]);
+}
+
+#[test]
 fn every_severity_has_its_switch_while_running() {
     let log = Log::new(&LogSettings { info: false, warning: false, error: false, ..LogSettings::default() }, true);
     let one_each = || {

@@ -22,8 +22,9 @@ use nereid_request::Status;
 
 /// How often the end of the work is looked for.
 const POLL: Duration = Duration::from_millis(5);
-/// Connections that have nothing to do any more get this long to be closed by their clients.
-const GRACE: Duration = Duration::from_millis(500);
+/// Connections that have nothing to do any more get this long, from the last answer on, to be closed by their clients:
+/// a client reads that answer and then ends its stream.
+const GRACE: Duration = Duration::from_secs(2);
 /// What the network takes to bring what was sent before its sender could know better.
 const UNDER_WAY: Duration = Duration::from_millis(200);
 /// How long clients get to read their last messages.
@@ -227,11 +228,14 @@ fn wait_for_models(lifecycle: &Arc<Lifecycle>, budget: &Budget) -> bool {
 }
 
 fn wait_for_connections(shards: &Shards, budget: &Budget) {
-    let started = Instant::now();
-    let mut told = started;
+    let mut was_busy = Instant::now();
+    let mut told = was_busy;
     while !budget.is_spent() {
         let (http, grpc, busy) = (shards.http_connections(), shards.grpc_connections(), shards.busy());
-        if http + grpc == 0 || (busy == 0 && started.elapsed() >= GRACE) {
+        if busy > 0 {
+            was_busy = Instant::now();
+        }
+        if http + grpc == 0 || was_busy.elapsed() >= GRACE {
             return;
         }
         if told.elapsed() >= Duration::from_secs(1) {

@@ -115,6 +115,8 @@ fn calls_are_refused_and_streams_told_in_band() {
             assert_eq!(response.error_message, text);
             assert_eq!(response.infer_response.unwrap_or_default().id, id);
         }
+        // Nothing is under way any more, and the client has not gone yet: it gets the time to.
+        std::thread::sleep(Duration::from_millis(200));
         grpc.half_close(&mut stream);
         assert_eq!(grpc.finish(stream).status.code, code::OK);
         drop(grpc);

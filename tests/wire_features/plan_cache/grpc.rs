@@ -1,6 +1,6 @@
 //! Clients of gRPC: calls and streams with heads and messages that come again or nearly do, frame by frame.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 
 use bytes::Bytes;
@@ -365,8 +365,8 @@ impl Connection {
     /// Reads until all of these streams have ended, or the connection has.
     fn answers(&mut self, streams: &[u32]) -> (Vec<Answered>, bool) {
         let mut answers: HashMap<u32, Answered> = HashMap::new();
-        let mut left = streams.len();
-        while left > 0 {
+        let mut ended = HashSet::new();
+        while ended.len() < streams.len() {
             let Some(frame) = self.peer.next() else { break };
             if !streams.contains(&frame.stream) {
                 // What is left of a stream that was reset still changes the table.
@@ -386,14 +386,16 @@ impl Connection {
                 kind::RST_STREAM => {
                     // One behind the end says that the rest of the request is not wanted.
                     let answer = answers.entry(frame.stream).or_default();
-                    ends = !answer.heads.iter().flatten().any(|(name, _)| name == "grpc-status");
+                    ends = !ended.contains(&frame.stream);
                     answer.reset = ends.then(|| frame.number(0));
                 }
                 _ => ends = false,
             }
-            left -= usize::from(ends);
+            if ends {
+                ended.insert(frame.stream);
+            }
         }
-        (streams.iter().map(|stream| answers.remove(stream).unwrap_or_default()).collect(), left > 0)
+        (streams.iter().map(|stream| answers.remove(stream).unwrap_or_default()).collect(), ended.len() < streams.len())
     }
 
     fn head(&mut self, block: &[u8]) -> Vec<(String, String)> {
@@ -459,6 +461,7 @@ pub fn run(traffic: &Traffic<'_>, client: usize, requests: usize) {
         for _ in 0..1 + random.below(CALLS) {
             let mut next = |random: &mut Random| {
                 match random.below(80) {
+                    _ if step < 9 => {}
                     0..=2 => kinds[current] = Kind::new(random, traffic, client),
                     3..=5 => {
                         let mut next = kinds[current].clone();
@@ -472,7 +475,7 @@ pub fn run(traffic: &Traffic<'_>, client: usize, requests: usize) {
                 kinds[current].clone()
             };
             let kind = next(&mut random);
-            let is_stream = random.below(8) == 0;
+            let is_stream = step >= 9 && random.below(8) == 0;
             let (rpc, count) = if is_stream { ("ModelStreamInfer", random.below(MESSAGES)) } else { ("ModelInfer", 1) };
             let path = format!("{SERVICE}{rpc}");
             bytes.extend(frame(kind::HEADERS, END_HEADERS, stream, &kind.block(&mut random, &path, &mut indexed)));

@@ -20,7 +20,6 @@ mod forwarding;
 mod generate;
 mod grpc_service;
 mod http_infer;
-mod http_plans;
 mod http_service;
 pub mod infer;
 mod management;
@@ -49,7 +48,6 @@ use calls::Calls;
 use chunked_reply::ChunkedReplies;
 use classifying::Classifier;
 use infer::grpc_reply;
-use infer::recurring::Recurring;
 use management::Management;
 use nereid_gpu::Gpus;
 use nereid_memory::{Gather, Pool, Portions, Slice};
@@ -59,7 +57,8 @@ use nereid_protocol::compression::Level;
 use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use nereid_protocol::{grpc, http1, http2};
 use nereid_request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
-use plan_cache::PlanCache;
+use plan_cache::grpc_requests::Recurring;
+use plan_cache::{PlanCache, http_answers, http_plans, texts};
 use reflection::Reflector;
 use sagemaker::SageMakerPort;
 use vertex::VertexPort;
@@ -224,8 +223,8 @@ pub struct Api {
     unpacking_left: usize,
     plan_cache: PlanCache,
     plans: http_plans::Plans,
-    texts: infer::texts::Texts,
-    templates: infer::template::Templates,
+    texts: texts::Texts,
+    templates: http_answers::Templates,
 }
 
 /// What a service is made of.
@@ -293,8 +292,8 @@ impl Api {
             unpacking_left: UNPACKING_STEPS_A_TURN,
             plan_cache,
             plans: http_plans::Plans::default(),
-            texts: infer::texts::Texts::default(),
-            templates: infer::template::Templates::default(),
+            texts: texts::Texts::default(),
+            templates: http_answers::Templates::default(),
         }
     }
 

@@ -1,16 +1,11 @@
 //! Inference over both protocols: what is common to decoding a request and encoding its answer.
 
 pub mod classification;
-pub mod draft;
-pub mod familiar;
 pub mod grpc_reply;
 pub mod grpc_request;
 pub mod http_reply;
 pub mod http_request;
-pub mod recurring;
 pub mod regions;
-pub mod template;
-pub mod texts;
 
 use std::collections::VecDeque;
 use std::rc::Rc;

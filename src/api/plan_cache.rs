@@ -1,5 +1,12 @@
 //! Whether a shard keeps what follows from requests and answers, and how often that was of use.
 
+pub mod grpc_answers;
+pub mod grpc_requests;
+pub mod http_answers;
+pub(super) mod http_plans;
+pub mod json_request;
+pub mod texts;
+
 use std::rc::Rc;
 
 use super::infer::AnswerForm;

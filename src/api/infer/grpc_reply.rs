@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::familiar::Familiar;
 use super::{AnswerForm, contiguous};
 use crate::api::error::too_large;
+use crate::api::plan_cache::grpc_answers::Familiar;
 use crate::api::watch::Watch;
 use crate::repository::ServedModel;
 use nereid_memory::{Exhausted, Gather, Pool, Slice};

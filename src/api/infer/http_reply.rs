@@ -8,12 +8,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::http_request::element_of;
-use super::template::{Templates, is_all_binary};
-use super::texts::Texts;
 use super::{AnswerForm, contiguous};
 use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
 use crate::api::packing::Packing;
+use crate::api::plan_cache::http_answers::{Templates, is_all_binary};
+use crate::api::plan_cache::texts::Texts;
 use crate::api::watch::Watch;
 use crate::repository::ServedModel;
 use nereid_memory::{Gather, Pool, Slice};

@@ -664,7 +664,7 @@ fn read_shape(value: Value<'_>, name: &Text) -> Result<Shape, Status> {
 pub(super) const DIMS_MAX: usize = 256;
 
 /// Bytes of a tensor given as JSON; `None` for strings, whose size the text decides, unless there are none.
-pub(super) fn json_byte_size(name: &Text, datatype: DataType, shape: &[i64]) -> Result<Option<usize>, Status> {
+pub(in crate::api) fn json_byte_size(name: &Text, datatype: DataType, shape: &[i64]) -> Result<Option<usize>, Status> {
     if shape.is_empty() || shape.contains(&0) {
         return Ok(Some(0));
     }

@@ -12,12 +12,12 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::Api;
-use super::calls::Peer;
-use super::dialect::{Dialect, HEADER_LENGTH};
-use super::http_service::log_request;
-use super::infer::draft::{Bounds, Draft};
-use super::packing::Packing;
+use super::json_request::{Bounds, Draft};
+use crate::api::Api;
+use crate::api::calls::Peer;
+use crate::api::dialect::{Dialect, HEADER_LENGTH};
+use crate::api::http_service::log_request;
+use crate::api::packing::Packing;
 use crate::repository::ServedModel;
 use nereid_memory::Slice;
 use nereid_protocol::http1;
@@ -32,7 +32,7 @@ const TEXTS_MAX: usize = 4;
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// What a head means.
-pub(super) struct Plan {
+pub(in crate::api) struct Plan {
     /// What heads with this plan have in common.
     kind: Arc<[u8]>,
     /// Who holds a model may still send to it, and it would wait for that before it goes.
@@ -104,7 +104,7 @@ fn number(digits: &[u8]) -> usize {
 
 /// The plans of one shard, by the marks of heads.
 #[derive(Default)]
-pub(super) struct Plans {
+pub(in crate::api) struct Plans {
     /// Plan number `n` is in place `n % PLANS_MAX`, as long as that has its number.
     places: Vec<(u64, Option<Box<Plan>>)>,
     made: u64,
@@ -168,17 +168,17 @@ impl Plans {
 
 impl Api {
     /// Whether the head has a plan: what it asks for in its other fields is nothing that a plan does not know.
-    pub(super) fn is_planned(&self, head: &http1::Head) -> bool {
+    pub(in crate::api) fn is_planned(&self, head: &http1::Head) -> bool {
         self.plans.get(head.mark()).is_some()
     }
 
     /// Whether somebody wants to know when this request began to arrive.
-    pub(super) fn times_http(&self, head: &http1::Head) -> bool {
+    pub(in crate::api) fn times_http(&self, head: &http1::Head) -> bool {
         self.watches.times_http(head, self.is_planned(head))
     }
 
     /// Where the byte of the body is that is to be aligned, of a request with a plan that may be received.
-    pub(super) fn planned_alignment(&self, head: &http1::Head) -> Option<usize> {
+    pub(in crate::api) fn planned_alignment(&self, head: &http1::Head) -> Option<usize> {
         let plan = self.plans.get(head.mark())?;
         match (plan.length_at, head.body_length()) {
             (Some(at), _) => Some(number(head.value_at(at))),
@@ -188,7 +188,7 @@ impl Api {
     }
 
     /// Finds the plan of a head that has none, if one was made for another connection.
-    pub(super) fn look_for_plan(&mut self, port: Port, head: &http1::Head) {
+    pub(in crate::api) fn look_for_plan(&mut self, port: Port, head: &http1::Head) {
         let may_have = self.plan_cache.is_on
             && port == Port::Http
             && head.method() == http1::Method::Post
@@ -199,7 +199,12 @@ impl Api {
     }
 
     /// The head of a request that was let in: those that follow may take the short way.
-    pub(super) fn plan_infer(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
+    pub(in crate::api) fn plan_infer(
+        &mut self,
+        head: &http1::Head,
+        model: &Arc<ServedModel>,
+        packing: Option<Packing>,
+    ) {
         let is_special = !self.plan_cache.is_on || self.http_forwarded.is_some() || self.times_http(head);
         if is_special || !head.is_recognisable() || self.is_planned(head) {
             return;
@@ -215,7 +220,7 @@ impl Api {
     }
 
     /// Takes an inference request in by the plan of its head; gives the body back if that is not possible.
-    pub(super) fn infer_planned(
+    pub(in crate::api) fn infer_planned(
         &mut self,
         call: CallKey,
         head: &http1::Head,

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::AnswerForm;
+use crate::api::infer::AnswerForm;
 use crate::repository::ServedModel;
 use nereid_request::{DataType, OutputTensor, Parameters, Response, Shape, Text, Value};
 

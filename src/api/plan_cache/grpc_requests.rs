@@ -8,7 +8,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use super::AnswerForm;
+use crate::api::infer::AnswerForm;
 use crate::repository::ServedModel;
 use nereid_memory::{Exhausted, Pool, Portions};
 use nereid_protocol::grpc::Outline;

@@ -2,7 +2,7 @@
 //!
 //! Most requests use a few members in a simple way. Those are read here without a document in between, and whoever
 //! sends the same JSON once more, be it with another id, has it compared instead of read. Whatever is out of the
-//! ordinary, wrong above all, yields nothing here: then [`Decoder`](super::http_request::Decoder) reads it, which knows
+//! ordinary, wrong above all, yields nothing here: then [`Decoder`](crate::api::infer::http_request::Decoder) reads it, which knows
 //! every rule and finds the words.
 
 use std::ops::Range;
@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::http_request::{element_of, json_byte_size};
-use super::regions::Place;
-use super::{AnswerForm, OutputForm};
+use crate::api::infer::http_request::{element_of, json_byte_size};
+use crate::api::infer::regions::Place;
+use crate::api::infer::{AnswerForm, OutputForm};
 use crate::api::timing::PARAMETER;
 use nereid_memory::{ALIGNMENT, Pool, Portions, Slice};
 use nereid_protocol::json::Cursor;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::super::http_request::Decoder;
-use super::super::{Decode, Progress};
 use super::*;
+use crate::api::infer::http_request::Decoder;
+use crate::api::infer::{Decode, Progress};
 use crate::repository::ServedModel;
 use crate::scheduler::{Accepted, Refused, Scheduler};
 use nereid_memory::BlockMut;

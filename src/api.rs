@@ -47,18 +47,16 @@ use crate::repository::{Lifecycle, ModelMap, ServedModel, parse_version};
 use calls::Calls;
 use chunked_reply::ChunkedReplies;
 use classifying::Classifier;
-use infer::grpc_reply;
 use management::Management;
 use nereid_gpu::Gpus;
-use nereid_memory::{Gather, Pool, Portions, Slice};
+use nereid_memory::{Gather, Pool, Slice};
 use nereid_observe::metrics::Registry;
 use nereid_observe::trace::Traces;
 use nereid_protocol::compression::Level;
 use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use nereid_protocol::{grpc, http1, http2};
 use nereid_request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
-use plan_cache::grpc_requests::Recurring;
-use plan_cache::{PlanCache, http_answers, http_plans, texts};
+use plan_cache::PlanCache;
 use reflection::Reflector;
 use sagemaker::SageMakerPort;
 use vertex::VertexPort;
@@ -207,10 +205,7 @@ pub struct Api {
     vertex: VertexPort,
     reflector: Reflector,
     chunked_replies: ChunkedReplies,
-    writer: grpc_reply::Writer,
-    recurring: Recurring,
-    /// Contents of small tensors.
-    portions: Portions,
+    grpc_encoder: grpc::Encoder,
     calls: Calls,
     classifier: Classifier,
     /// Empty, for answers to what this shard executes itself.
@@ -222,9 +217,6 @@ pub struct Api {
     /// Steps of unpacking and packing messages that this turn has left.
     unpacking_left: usize,
     plan_cache: PlanCache,
-    plans: http_plans::Plans,
-    texts: texts::Texts,
-    templates: http_answers::Templates,
 }
 
 /// What a service is made of.
@@ -280,9 +272,7 @@ impl Api {
             vertex,
             reflector,
             chunked_replies,
-            writer: grpc_reply::Writer::new(plan_cache.is_on),
-            recurring: Recurring::default(),
-            portions: Portions::default(),
+            grpc_encoder: grpc::Encoder::default(),
             calls: Calls::new(waiting_max, sink, post),
             classifier: Classifier::default(),
             answers: Vec::new(),
@@ -291,21 +281,12 @@ impl Api {
             grpc_forwarded,
             unpacking_left: UNPACKING_STEPS_A_TURN,
             plan_cache,
-            plans: http_plans::Plans::default(),
-            texts: texts::Texts::default(),
-            templates: http_answers::Templates::default(),
         }
     }
 
     /// The model that a request names, by texts of the wire.
     fn find(&self, model: &[u8], version: &[u8]) -> Result<Arc<ServedModel>, Status> {
         self.models.lookup(model, parse_version(version)?).cloned()
-    }
-}
-
-impl Drop for Api {
-    fn drop(&mut self) {
-        self.plan_cache.report(self.templates.hits, self.writer.known_answers());
     }
 }
 
@@ -360,7 +341,7 @@ impl Service for Api {
 
     /// Whether requests are traced can change at any time; everything else is in the headers.
     fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
-        self.plan_cache.is_on && !plan.timed && !self.facts.settings.traces.is_on()
+        self.plan_cache.is_on() && !plan.timed && !self.facts.settings.traces.is_on()
     }
 
     fn grpc_unary(
@@ -371,7 +352,7 @@ impl Service for Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let token = self.unary(call, plan, message, replies);
-        self.recurring.forget_due();
+        self.plan_cache.forget_due();
         self.watches.forget_arrival();
         token
     }
@@ -413,7 +394,7 @@ impl Service for Api {
 
     fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {
         self.stream_message(stream, plan, message, replies);
-        self.recurring.forget_due();
+        self.plan_cache.forget_due();
         self.watches.forget_arrival();
     }
 
@@ -442,8 +423,7 @@ impl Service for Api {
                 self.sagemaker.models = Arc::clone(&models);
                 self.vertex.models = Arc::clone(&models);
                 self.models = models;
-                self.plans.forget();
-                self.recurring.forget();
+                self.plan_cache.models_changed();
                 drop(acknowledge);
             }
             Mail::Done { call, protocol, outcome } => self.management.done(call, protocol, outcome, replies),

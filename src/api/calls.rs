@@ -10,7 +10,7 @@ use super::checking::has_many_strings;
 use super::chunked_reply::ChunkedReply;
 use super::delays::{Late, PutOff};
 use super::dialect::Dialect;
-use super::infer::grpc_reply::{self, StreamedFrom};
+use super::infer::grpc_reply::{self, StreamedFrom, Writer};
 use super::infer::{AnswerForm, Decode, Progress, http_reply};
 use super::packing::{Answer, pack};
 use super::watch::{grpc_ends, http_leaves, watch_by_parameter};
@@ -251,7 +251,12 @@ impl Api {
         let watch = form.watch.as_ref();
         let encoded = match response.error.take() {
             Some(status) => Err(status),
-            None => grpc_reply::unary(&mut self.writer, &response, model, &self.pool),
+            None => grpc_reply::unary(
+                &mut Writer { encoder: &mut self.grpc_encoder, answers: self.plan_cache.grpc_answers() },
+                &response,
+                model,
+                &self.pool,
+            ),
         };
         response.retire();
         match encoded {
@@ -290,14 +295,8 @@ impl Api {
         replies: &mut Replies,
     ) {
         if response.error.is_none()
-            && self.plan_cache.is_on
-            && let Some(reply) = http_reply::write_plainly(
-                &mut response,
-                model,
-                &form,
-                (&mut self.templates, &mut self.texts),
-                &self.pool,
-            )
+            && let Some(kept) = self.plan_cache.http_answers()
+            && let Some(reply) = http_reply::write_plainly(&mut response, model, &form, kept, &self.pool)
         {
             replies.push(call, Reply::HttpPlain(reply));
             return response.retire();

@@ -177,12 +177,13 @@ impl Api {
         request: &mut Request,
         form: &AnswerForm,
     ) {
-        let Some(head) = self.recurring.take_due(call) else { return };
+        let Some(requests) = self.plan_cache.grpc_requests() else { return };
+        let Some(head) = requests.take_due(call) else { return };
         // What fails here fails again where it is told.
         let is_plain = !plan.timed && plan.kept.is_empty() && request.shared.is_none() && !has_many_strings(request);
         if is_plain && model.check(request).is_ok() {
             request.is_checked = true;
-            self.recurring.learn(head, model, request, form);
+            requests.learn(head, model, request, form);
         }
     }
 
@@ -196,11 +197,12 @@ impl Api {
         message: &[u8],
         replies: &mut Replies,
     ) -> bool {
-        if !self.plan_cache.is_on || !plan.kept.is_empty() || self.facts.state() == ServerState::Exiting {
+        if !plan.kept.is_empty() || self.facts.state() == ServerState::Exiting {
             return false;
         }
+        let Some(requests) = self.plan_cache.grpc_requests() else { return false };
         let Some(outline) = Outline::of(message) else { return false };
-        let Some(prototype) = self.recurring.recognise(call, &outline) else { return false };
+        let Some(prototype) = requests.recognise(call, &outline) else { return false };
         let Some(model) = prototype.model() else { return false };
         if std::str::from_utf8(outline.id).is_err() || (!plan.streaming && model.spec.decoupled) {
             return false;
@@ -214,7 +216,7 @@ impl Api {
             return false;
         }
         let Ok((work, mut request)) = self.calls.new_request() else { return false };
-        if prototype.fill(&mut request, &outline, &mut self.portions, &self.pool).is_err() {
+        if prototype.fill(&mut request, &outline, &mut self.plan_cache.portions, &self.pool).is_err() {
             self.calls.give_up(work, request);
             return false;
         }

@@ -1,14 +1,17 @@
-//! `POST …/infer`: what its head says, up to where its body is decoded (contract/http.md section 5).
+//! `POST …/infer`: what its head says, up to where its body is decoded (contract/http.md section 5), and the short way
+//! of a request whose head has a plan.
 
 use std::sync::Arc;
 
-use super::calls::Work;
+use super::calls::{Peer, Work};
 use super::dialect::Dialect;
 use super::forwarding::Forwarded;
 use super::http_service::log_request;
 use super::infer::Manner;
 use super::infer::http_request::Decoder;
 use super::packing::Packing;
+use super::plan_cache::http_plans::Plan;
+use super::plan_cache::json_request::Bounds;
 use super::routes::{Target, route};
 use super::unpacking::PackedBody;
 use super::watch::Watch;
@@ -111,7 +114,9 @@ impl Api {
     /// Where a body goes: the binary tail of an inference request is to be aligned. A body that is JSON throughout and
     /// too long is refused before it is received.
     pub(super) fn plan_body(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
-        self.look_for_plan(port, head);
+        if port == Port::Http && head.method() == http1::Method::Post && head.is_recognisable() {
+            self.plan_cache.look_for_http_plan(head);
+        }
         if let Some(align_at) = self.planned_alignment(head) {
             return http1::BodyPlan::Store { align_at };
         }
@@ -152,6 +157,72 @@ impl Api {
                 None
             }
         }
+    }
+
+    /// Whether the time is wanted at which this request began to arrive.
+    pub(super) fn times_http(&self, head: &http1::Head) -> bool {
+        self.watches.times_http(head, self.plan_cache.http_plan(head).is_some())
+    }
+
+    /// Where the byte of the body is that is to be aligned, of a request with a plan that may be received.
+    pub(super) fn planned_alignment(&self, head: &http1::Head) -> Option<usize> {
+        self.plan_cache.http_plan(head)?.alignment(head, self.facts.settings.http_input_bytes_max)
+    }
+
+    /// The head of a request that was let in: those that follow may take the short way.
+    fn plan_infer(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
+        if self.http_forwarded.is_none() && !self.times_http(head) {
+            self.plan_cache.plan_http(head, model, packing);
+        }
+    }
+
+    /// Takes an inference request in by the plan of its head; gives the body back if that is not possible.
+    pub(super) fn infer_planned(
+        &mut self,
+        call: CallKey,
+        head: &http1::Head,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Result<Token, Slice> {
+        let mark = head.mark();
+        if self.watches.has_arrival() {
+            return Err(body);
+        }
+        let Some(mut plan) = self.plan_cache.take_http_plan(mark) else { return Err(body) };
+        let outcome = self.infer_by(&mut plan, call, head, &body, replies);
+        self.plan_cache.put_back_http_plan(mark, plan);
+        outcome.ok_or(body)
+    }
+
+    fn infer_by(
+        &mut self,
+        plan: &mut Plan,
+        call: CallKey,
+        head: &http1::Head,
+        body: &Slice,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let model = plan.model.upgrade()?;
+        let json_len = plan.json_len(head, body.len())?;
+        let input_bytes_max = self.facts.settings.http_input_bytes_max;
+        if json_len > input_bytes_max {
+            return None;
+        }
+        let bounds = Bounds { pool: &self.pool, input_bytes_max };
+        let json = self.plan_cache.match_json(plan, body.get(..json_len)?, bounds)?;
+        let token = self.calls.reserve()?;
+        let mut request = self.calls.request_of(token);
+        let tail = body.window(json_len..body.len());
+        let regions = &self.facts.regions;
+        let Some(form) = self.plan_cache.fill_http(plan, json, &mut request, &tail, &self.pool, regions) else {
+            self.calls.give_up(token, request);
+            return None;
+        };
+        log_request(head);
+        if let Err(status) = self.submit(token, Peer::Http(call), model, request, form) {
+            self.refuse_http(token.0, call, Dialect::Kserve, &status, replies);
+        }
+        Some(token)
     }
 
     /// A refusal without a label.

@@ -1,28 +1,47 @@
-//! Whether a shard keeps what follows from requests and answers, and how often that was of use.
+//! What a shard keeps of requests and answers, so that those that come again are compared, and not read or written.
+//!
+//! `Api` owns one [`PlanCache`]. It has the switch, forgets what it kept when models change, and counts what was of
+//! use. docs/design.md, "What comes again", lists the keys.
 
+mod answer_key;
+mod bounds;
 pub mod grpc_answers;
 pub mod grpc_requests;
 pub mod http_answers;
-pub(super) mod http_plans;
+pub mod http_plans;
 pub mod json_request;
 pub mod texts;
 
 use std::rc::Rc;
 
 use super::infer::AnswerForm;
+use grpc_answers::GrpcAnswers;
+use grpc_requests::GrpcRequests;
+use http_answers::HttpAnswers;
+use http_plans::HttpPlans;
+use nereid_memory::Portions;
 use nereid_observe::log::verbose;
+use texts::Texts;
 
 /// See the [module](self).
-#[derive(Debug)]
 pub(super) struct PlanCache {
     /// `--request-plan-cache`. Off: nothing is kept, and nothing is recognised.
-    pub is_on: bool,
-    pub hits: Hits,
+    is_on: bool,
+    /// Heads of HTTP requests, and their JSON.
+    http_plans: HttpPlans,
+    grpc_requests: GrpcRequests,
+    http_answers: HttpAnswers,
+    grpc_answers: GrpcAnswers,
     /// How the last request is answered that came the general way: the next one often says the same.
     last_form: Rc<AnswerForm>,
+    /// Contents of small tensors of requests that were recognised.
+    pub portions: Portions,
+    /// JSON of answers.
+    texts: Texts,
+    pub hits: Hits,
 }
 
-/// Requests and answers that the cache has shortened.
+/// Requests that the cache has recognised.
 #[derive(Debug, Default)]
 pub(super) struct Hits {
     /// HTTP requests whose head had a plan.
@@ -35,7 +54,30 @@ pub(super) struct Hits {
 
 impl PlanCache {
     pub fn new(is_on: bool) -> PlanCache {
-        PlanCache { is_on, hits: Hits::default(), last_form: Rc::default() }
+        PlanCache {
+            is_on,
+            http_plans: HttpPlans::default(),
+            grpc_requests: GrpcRequests::default(),
+            http_answers: HttpAnswers::default(),
+            grpc_answers: GrpcAnswers::default(),
+            last_form: Rc::default(),
+            portions: Portions::default(),
+            texts: Texts::default(),
+            hits: Hits::default(),
+        }
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Models came or went: all that is kept of requests and answers is forgotten. A head that was marked before has no
+    /// plan any more, because no two plans have the same number.
+    pub fn models_changed(&mut self) {
+        self.http_plans.forget();
+        self.grpc_requests.forget();
+        self.http_answers.forget();
+        self.grpc_answers.forget();
     }
 
     /// The form as requests share it.
@@ -43,10 +85,32 @@ impl PlanCache {
         if self.is_on { form.shared(&mut self.last_form) } else { Rc::new(form) }
     }
 
+    /// `None` if the cache is off, as below.
+    pub fn grpc_requests(&mut self) -> Option<&mut GrpcRequests> {
+        self.is_on.then_some(&mut self.grpc_requests)
+    }
+
+    /// The JSON of earlier answers, and the memory that new JSON is written in.
+    pub fn http_answers(&mut self) -> Option<(&mut HttpAnswers, &mut Texts)> {
+        self.is_on.then_some((&mut self.http_answers, &mut self.texts))
+    }
+
+    pub fn grpc_answers(&mut self) -> Option<&mut GrpcAnswers> {
+        self.is_on.then_some(&mut self.grpc_answers)
+    }
+
+    /// The gRPC message that was noted has come, whatever became of it (see [`GrpcRequests::forget_due`]).
+    pub fn forget_due(&mut self) {
+        self.grpc_requests.forget_due();
+    }
+}
+
+impl Drop for PlanCache {
     /// Says in the log how often the cache was of use, which tests look for.
-    pub fn report(&self, http_answers: u64, grpc_answers: u64) {
+    fn drop(&mut self) {
         if self.is_on {
             let Hits { heads, json, messages } = self.hits;
+            let (http_answers, grpc_answers) = (self.http_answers.hits, self.grpc_answers.hits);
             verbose!(
                 1,
                 "request plan cache of a shard: {heads} HTTP heads, {json} JSON texts, {messages} gRPC messages, \

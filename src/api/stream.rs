@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::calls::{Peer, Work};
-use super::infer::grpc_reply::{self, StreamedFrom};
+use super::infer::grpc_reply::{self, StreamedFrom, Writer};
 use super::infer::{AnswerForm, grpc_request};
 use super::packing::Packing;
 use super::send_window::SendWindow;
@@ -171,7 +171,7 @@ impl Api {
             message => {
                 stream.inbox.push(message);
                 // What is taken now may be another one.
-                self.recurring.forget_due();
+                self.plan_cache.forget_due();
                 self.drive_stream(token, replies);
             }
         }
@@ -269,7 +269,7 @@ impl Api {
         decoupled: bool,
         replies: &mut Replies,
     ) {
-        let answer = grpc_reply::refused(&mut self.writer.encoder, id, error, &self.pool);
+        let answer = grpc_reply::refused(&mut self.grpc_encoder, id, error, &self.pool);
         if !decoupled {
             return self.place(token, key.0, answer, replies);
         }
@@ -320,8 +320,7 @@ impl Api {
                 Some((message, credit))
             }
             None if delivery.last && waiting.form.empty_final_response => {
-                let message =
-                    grpc_reply::without_outputs(&mut self.writer.encoder, "", &waiting.id(), &from, &self.pool);
+                let message = grpc_reply::without_outputs(&mut self.grpc_encoder, "", &waiting.id(), &from, &self.pool);
                 message.ok().map(|message| (message, None))
             }
             None => None,
@@ -356,14 +355,14 @@ impl Api {
 
     /// Frames an answer. One that cannot be framed becomes an error.
     fn encode_streamed(&mut self, response: &mut Response, from: &StreamedFrom<'_>) -> Gather {
-        let mut streamed = grpc_reply::streamed(&mut self.writer, response, from, &self.pool);
+        let mut writer = Writer { encoder: &mut self.grpc_encoder, answers: self.plan_cache.grpc_answers() };
+        let mut streamed = grpc_reply::streamed(&mut writer, response, from, &self.pool);
         if let Err(status) = &streamed {
             response.error = Some(status.clone());
-            streamed = grpc_reply::streamed(&mut self.writer, response, from, &self.pool);
+            streamed = grpc_reply::streamed(&mut writer, response, from, &self.pool);
         }
         // Only a text longer than a message may be gets here.
-        streamed
-            .unwrap_or_else(|status| grpc_reply::refused(&mut self.writer.encoder, &response.id, &status, &self.pool))
+        streamed.unwrap_or_else(|status| grpc_reply::refused(writer.encoder, &response.id, &status, &self.pool))
     }
 
     /// Puts an answer into its place in the order; one that has none takes it at the end.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{AnswerForm, contiguous};
 use crate::api::error::too_large;
-use crate::api::plan_cache::grpc_answers::Familiar;
+use crate::api::plan_cache::grpc_answers::GrpcAnswers;
 use crate::api::watch::Watch;
 use crate::repository::ServedModel;
 use nereid_memory::{Exhausted, Gather, Pool, Slice};
@@ -83,26 +83,15 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Writes answers; one for each shard.
-#[derive(Debug, Default)]
-pub struct Writer {
-    pub encoder: Encoder,
-    /// None where nothing is to be remembered.
-    familiar: Option<Familiar>,
-    known_answers: u64,
+/// Writes answers with what a shard has for that.
+pub struct Writer<'w> {
+    pub encoder: &'w mut Encoder,
+    /// None where nothing is kept.
+    pub answers: Option<&'w mut GrpcAnswers>,
 }
 
-impl Writer {
-    pub fn new(remembers: bool) -> Writer {
-        Writer { familiar: remembers.then(Familiar::default), ..Writer::default() }
-    }
-
-    /// Responses whose look was familiar.
-    pub fn known_answers(&self) -> u64 {
-        self.known_answers
-    }
-
-    /// Frames a response whose look is familiar; `None` where that does not come to a message.
+impl Writer<'_> {
+    /// Frames a response whose head is known; `None` where that does not come to a message.
     fn known(
         &mut self,
         response: &Response,
@@ -110,9 +99,9 @@ impl Writer {
         is_final: Option<bool>,
         pool: &Pool,
     ) -> Option<Gather> {
-        let familiar = self.familiar.as_mut()?;
+        let answers = self.answers.as_deref_mut()?;
         let id = std::str::from_utf8(response.id.as_bytes()).ok()?;
-        let head = familiar.head(response, model)?;
+        let head = answers.find(response, model)?;
         let mut framed = Gather::new();
         let scattered = response.outputs.iter().any(|output| output.data.len() > 1);
         let framing = if scattered {
@@ -124,21 +113,20 @@ impl Writer {
             self.encoder.known_response(head, id, is_final, contents, pool, &mut framed)
         };
         framing.ok()?;
-        familiar.note_known();
-        self.known_answers += 1;
+        answers.note_hit();
         Some(framed)
     }
 
-    fn remember<'a, P, O>(&mut self, response: &Response, model: &ServedModel, message: &InferResponse<'a, P, O>)
+    fn keep<'a, P, O>(&mut self, response: &Response, model: &ServedModel, message: &InferResponse<'a, P, O>)
     where
         P: Iterator<Item = (&'a str, Value<'a>)> + Clone,
         O: Iterator<Item = OutputTensor<'a>> + Clone,
     {
-        if let Some(familiar) = &mut self.familiar
-            && familiar.is_worth_keeping(response)
+        if let Some(answers) = &mut self.answers
+            && answers.is_worth_keeping(response)
         {
             let head = self.encoder.response_head(message);
-            familiar.remember(response, model, head);
+            answers.keep(response, model, head);
         }
     }
 }
@@ -147,7 +135,7 @@ static NOTHING: Slice = Slice::empty();
 
 /// Frames a ModelInferResponse.
 pub fn unary(
-    writer: &mut Writer,
+    writer: &mut Writer<'_>,
     response: &Response,
     model: &Arc<ServedModel>,
     pool: &Pool,
@@ -157,7 +145,7 @@ pub fn unary(
     }
     let mut parts = Parts::of(response, pool)?;
     let message = parts.message(model);
-    writer.remember(response, model, &message);
+    writer.keep(response, model, &message);
     let mut framed = Gather::new();
     writer.encoder.infer_response(&message, pool, &mut framed).map_err(too_large)?;
     Ok(framed)
@@ -181,21 +169,21 @@ impl<'a> StreamedFrom<'a> {
 
 /// Frames a ModelStreamInferResponse with a result, or with the error that the model answered.
 pub fn streamed(
-    writer: &mut Writer,
+    writer: &mut Writer<'_>,
     response: &Response,
     from: &StreamedFrom<'_>,
     pool: &Pool,
 ) -> Result<Gather, Status> {
     if let Some(error) = &response.error {
-        return without_outputs(&mut writer.encoder, &error.message, &response.id, from, pool);
+        return without_outputs(writer.encoder, &error.message, &response.id, from, pool);
     }
     if let Some(framed) = writer.known(response, from.model, Some(from.is_final), pool) {
         return Ok(framed);
     }
     let mut parts = Parts::of(response, pool)?;
     let message = parts.message(from.model);
-    writer.remember(response, from.model, &message);
-    with_flag(&mut writer.encoder, "", message, from.is_final, pool)
+    writer.keep(response, from.model, &message);
+    with_flag(writer.encoder, "", message, from.is_final, pool)
 }
 
 /// Frames what stands for a response where there is none: an error, or the bare end (contract/grpc.md section 5, "Empty

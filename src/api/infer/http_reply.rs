@@ -12,7 +12,7 @@ use super::{AnswerForm, contiguous};
 use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
 use crate::api::packing::Packing;
-use crate::api::plan_cache::http_answers::{Templates, is_all_binary};
+use crate::api::plan_cache::http_answers::{HttpAnswers, is_all_binary};
 use crate::api::plan_cache::texts::Texts;
 use crate::api::watch::Watch;
 use crate::repository::ServedModel;
@@ -33,7 +33,7 @@ pub fn write_plainly(
     response: &mut Response,
     model: &ServedModel,
     form: &AnswerForm,
-    (templates, texts): (&mut Templates, &mut Texts),
+    (answers, texts): (&mut HttpAnswers, &mut Texts),
     pool: &Pool,
 ) -> Option<http1::PlainResponse> {
     let is_usual = form.packing.is_none() && form.watch.is_none() && form.dialect == Dialect::Kserve;
@@ -45,15 +45,15 @@ pub fn write_plainly(
     // Everything but the id is an object by itself, which is what is kept.
     let start = text.len();
     let is_all_binary = is_all_binary(response, form);
-    match templates.find(response, model, form).filter(|_| is_all_binary) {
+    match answers.find(response, model, form).filter(|_| is_all_binary) {
         Some(known) => {
             text.extend_from_slice(known.get(usize::from(start > 0)..).unwrap_or_default());
-            templates.hits += 1;
+            answers.hits += 1;
         }
         None => {
             write_json(response, model, form, text)?;
             if is_all_binary {
-                templates.keep(response, model, form, text.get(start..).unwrap_or_default());
+                answers.keep(response, model, form, text.get(start..).unwrap_or_default());
             }
             if start > 0 {
                 text.remove(start);

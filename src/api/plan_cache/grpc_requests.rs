@@ -8,6 +8,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
+use super::bounds::{GRPC_REQUEST_BYTES_MAX, GRPC_REQUEST_INPUTS_MAX, GRPC_REQUESTS_MAX};
 use crate::api::infer::AnswerForm;
 use crate::repository::ServedModel;
 use nereid_memory::{Exhausted, Pool, Portions};
@@ -15,13 +16,9 @@ use nereid_protocol::grpc::Outline;
 use nereid_protocol::service::CallKey;
 use nereid_request::{CorrelationId, DataType, InputTensor, Parameters, Request, RequestedOutput, Shape, Text};
 
-/// Heads that a shard remembers, a power of two. Two that fall into one place take turns.
-const PLACES: usize = 64;
-const HEAD_BYTES_MAX: usize = 2048;
-const INPUTS_MAX: usize = 32;
-
+/// The heads of one shard.
 #[derive(Default)]
-pub struct Recurring {
+pub struct GrpcRequests {
     /// None before the first request.
     places: Vec<Place>,
     /// The head of the request that comes next as a message, if it is to be learnt.
@@ -67,20 +64,20 @@ struct Input {
     byte_size: usize,
 }
 
-impl Recurring {
+impl GrpcRequests {
     /// What is known of requests like this one. If nothing is, the request may be noted, to be learnt when it comes as
     /// the message of `call`.
     pub fn recognise(&mut self, call: CallKey, outline: &Outline<'_>) -> Option<Rc<Prototype>> {
         self.due = None;
         // Typed contents are part of the head: who learnt that it is in order without raw ones would take both.
-        if outline.head_len() > HEAD_BYTES_MAX || outline.contents().next().is_none() {
+        if outline.head_len() > GRPC_REQUEST_BYTES_MAX || outline.contents().next().is_none() {
             return None;
         }
         if self.places.is_empty() {
-            self.places.resize_with(PLACES, Place::default);
+            self.places.resize_with(GRPC_REQUESTS_MAX, Place::default);
         }
         let hash = outline.hash();
-        let place = self.places.get_mut(hash as usize % PLACES)?;
+        let place = self.places.get_mut(hash as usize % GRPC_REQUESTS_MAX)?;
         if let Some(prototype) = &place.prototype
             && prototype.head.is_of(hash, outline)
         {
@@ -111,10 +108,12 @@ impl Recurring {
             && request.observer.is_none()
             && form.watch.is_none()
             && !form.wants_timing
-            && request.inputs.len() <= INPUTS_MAX
+            && request.inputs.len() <= GRPC_REQUEST_INPUTS_MAX
             && request.inputs.iter().all(|input| input.datatype != DataType::Bytes && whole(input))
             && form.outputs.iter().all(|output| !output.is_shared);
-        let Some(place) = self.places.get_mut(head.hash as usize % PLACES).filter(|_| is_plain) else { return };
+        let Some(place) = self.places.get_mut(head.hash as usize % GRPC_REQUESTS_MAX).filter(|_| is_plain) else {
+            return;
+        };
         let inputs = request.inputs.iter().map(|input| Input {
             name: input.name.clone(),
             datatype: input.datatype,

@@ -12,32 +12,24 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::json_request::{Bounds, Draft};
-use crate::api::Api;
-use crate::api::calls::Peer;
-use crate::api::dialect::{Dialect, HEADER_LENGTH};
-use crate::api::http_service::log_request;
+use super::PlanCache;
+use super::bounds::{HTTP_HEAD_BYTES_MAX, HTTP_PLANS_MAX, JSON_TEXT_BYTES_MAX, JSON_TEXTS_MAX};
+use super::json_request::{Bounds, JsonRequest};
+use crate::api::dialect::HEADER_LENGTH;
+use crate::api::infer::AnswerForm;
 use crate::api::packing::Packing;
 use crate::repository::ServedModel;
-use nereid_memory::Slice;
+use nereid_memory::{Pool, Slice};
 use nereid_protocol::http1;
-use nereid_protocol::service::{CallKey, Port, Replies, Token};
-
-/// Plans of one shard; the oldest makes way.
-const PLANS_MAX: usize = 256;
-/// Bytes of a head that gets a plan.
-const KIND_BYTES_MAX: usize = 4096;
-/// Texts that one plan knows, and the longest that is kept.
-const TEXTS_MAX: usize = 4;
-const TEXT_BYTES_MAX: usize = 4096;
+use nereid_request::{Request, SharedMemory};
 
 /// What a head means.
-pub(in crate::api) struct Plan {
+pub struct Plan {
     /// What heads with this plan have in common.
     kind: Arc<[u8]>,
     /// Who holds a model may still send to it, and it would wait for that before it goes.
-    model: Weak<ServedModel>,
-    packing: Option<Packing>,
+    pub model: Weak<ServedModel>,
+    pub packing: Option<Packing>,
     /// The field that says how long the JSON is.
     length_at: Option<usize>,
     known: SmallVec<[Known; 1]>,
@@ -49,7 +41,7 @@ pub(in crate::api) struct Plan {
 struct Known {
     text: Vec<u8>,
     id: Option<Range<usize>>,
-    draft: Draft,
+    request: JsonRequest,
 }
 
 impl Known {
@@ -78,23 +70,41 @@ impl Plan {
     }
 
     /// Keeps what `text` says in the place of the oldest.
-    fn keep(&mut self, text: &[u8], draft: Draft) {
-        let known = Known { text: text.to_vec(), id: draft.id(), draft };
-        if self.known.len() < TEXTS_MAX {
+    fn keep(&mut self, text: &[u8], request: JsonRequest) {
+        let known = Known { text: text.to_vec(), id: request.id(), request };
+        if self.known.len() < JSON_TEXTS_MAX {
             self.last = self.known.len();
             return self.known.push(known);
         }
-        self.last = (self.last + 1) % TEXTS_MAX;
+        self.last = (self.last + 1) % JSON_TEXTS_MAX;
         if let Some(place) = self.known.get_mut(self.last) {
             *place = known;
         }
     }
 
+    /// Where the byte of the body is that is to be aligned, of a request that may be received.
+    pub fn alignment(&self, head: &http1::Head, input_bytes_max: usize) -> Option<usize> {
+        match (self.length_at, head.body_length()) {
+            (Some(at), _) => Some(number(head.value_at(at))),
+            (None, http1::BodyLength::Known(len)) if len <= input_bytes_max as u64 => Some(0),
+            _ => None,
+        }
+    }
+
     /// The length of the JSON in a body of `body_len` bytes, if it is one that needs no words.
-    fn json_len(&self, head: &http1::Head, body_len: usize) -> Option<usize> {
+    pub fn json_len(&self, head: &http1::Head, body_len: usize) -> Option<usize> {
         let len = self.length_at.map_or(body_len, |at| number(head.value_at(at)));
         (1..=body_len).contains(&len).then_some(len)
     }
+}
+
+/// The JSON of a request with a plan.
+pub struct JsonMatch<'a> {
+    text: &'a [u8],
+    /// Where its id is; empty if it has none.
+    id: Range<usize>,
+    /// The plan has it, or a text that differs from it in the id only.
+    is_known: bool,
 }
 
 /// The value of digits that a head is recognised by: few enough for any number.
@@ -104,16 +114,18 @@ fn number(digits: &[u8]) -> usize {
 
 /// The plans of one shard, by the marks of heads.
 #[derive(Default)]
-pub(in crate::api) struct Plans {
-    /// Plan number `n` is in place `n % PLANS_MAX`, as long as that has its number.
+pub(in crate::api) struct HttpPlans {
+    /// Plan number `n` is in place `n % HTTP_PLANS_MAX`, as long as that has its number.
     places: Vec<(u64, Option<Box<Plan>>)>,
     made: u64,
     by_kind: HashMap<Arc<[u8]>, u64>,
+    /// What the kind of a head is written into, to be looked for.
     kind: Vec<u8>,
-    draft: Draft,
+    /// What a text says that no plan has.
+    request: JsonRequest,
 }
 
-impl Plans {
+impl HttpPlans {
     /// Models came or went: what was worked out before may be wrong.
     pub fn forget(&mut self) {
         self.places.clear();
@@ -121,22 +133,22 @@ impl Plans {
     }
 
     fn place_of(mark: u64) -> usize {
-        (mark % PLANS_MAX as u64) as usize
+        (mark % HTTP_PLANS_MAX as u64) as usize
     }
 
     fn get(&self, mark: u64) -> Option<&Plan> {
-        let (number, plan) = self.places.get(Plans::place_of(mark))?;
+        let (number, plan) = self.places.get(HttpPlans::place_of(mark))?;
         plan.as_deref().filter(|_| *number == mark && mark != 0)
     }
 
-    /// Takes a plan out, to be [put back](Plans::put_back).
+    /// Takes a plan out, to be [put back](HttpPlans::put_back).
     fn take(&mut self, mark: u64) -> Option<Box<Plan>> {
-        let (number, plan) = self.places.get_mut(Plans::place_of(mark))?;
+        let (number, plan) = self.places.get_mut(HttpPlans::place_of(mark))?;
         if *number != mark || mark == 0 { None } else { plan.take() }
     }
 
     fn put_back(&mut self, mark: u64, plan: Box<Plan>) {
-        if let Some((number, place)) = self.places.get_mut(Plans::place_of(mark))
+        if let Some((number, place)) = self.places.get_mut(HttpPlans::place_of(mark))
             && *number == mark
         {
             *place = Some(plan);
@@ -153,7 +165,7 @@ impl Plans {
 
     fn add(&mut self, head: &http1::Head, plan: Plan) {
         self.made += 1;
-        let at = Plans::place_of(self.made);
+        let at = HttpPlans::place_of(self.made);
         if self.places.len() <= at {
             self.places.resize_with(at + 1, Default::default);
         }
@@ -166,125 +178,84 @@ impl Plans {
     }
 }
 
-impl Api {
-    /// Whether the head has a plan: what it asks for in its other fields is nothing that a plan does not know.
-    pub(in crate::api) fn is_planned(&self, head: &http1::Head) -> bool {
-        self.plans.get(head.mark()).is_some()
+impl PlanCache {
+    /// The plan of the head, if it has one: what it asks for in its other fields is nothing that a plan does not know.
+    pub fn http_plan(&self, head: &http1::Head) -> Option<&Plan> {
+        self.http_plans.get(head.mark())
     }
 
-    /// Whether somebody wants to know when this request began to arrive.
-    pub(in crate::api) fn times_http(&self, head: &http1::Head) -> bool {
-        self.watches.times_http(head, self.is_planned(head))
-    }
-
-    /// Where the byte of the body is that is to be aligned, of a request with a plan that may be received.
-    pub(in crate::api) fn planned_alignment(&self, head: &http1::Head) -> Option<usize> {
-        let plan = self.plans.get(head.mark())?;
-        match (plan.length_at, head.body_length()) {
-            (Some(at), _) => Some(number(head.value_at(at))),
-            (None, http1::BodyLength::Known(len)) if len <= self.facts.settings.http_input_bytes_max as u64 => Some(0),
-            _ => None,
+    /// Marks a head that has no plan, if one was made for another connection.
+    pub fn look_for_http_plan(&mut self, head: &http1::Head) {
+        if self.is_on && self.http_plan(head).is_none() && !self.http_plans.by_kind.is_empty() {
+            self.http_plans.mark(head);
         }
     }
 
-    /// Finds the plan of a head that has none, if one was made for another connection.
-    pub(in crate::api) fn look_for_plan(&mut self, port: Port, head: &http1::Head) {
-        let may_have = self.plan_cache.is_on
-            && port == Port::Http
-            && head.method() == http1::Method::Post
-            && head.is_recognisable();
-        if may_have && !self.is_planned(head) && !self.plans.by_kind.is_empty() {
-            self.plans.mark(head);
-        }
-    }
-
-    /// The head of a request that was let in: those that follow may take the short way.
-    pub(in crate::api) fn plan_infer(
-        &mut self,
-        head: &http1::Head,
-        model: &Arc<ServedModel>,
-        packing: Option<Packing>,
-    ) {
-        let is_special = !self.plan_cache.is_on || self.http_forwarded.is_some() || self.times_http(head);
-        if is_special || !head.is_recognisable() || self.is_planned(head) {
+    /// Makes a plan for heads like this one, if it is one that can be recognised.
+    pub fn plan_http(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
+        if !self.is_on || !head.is_recognisable() || self.http_plan(head).is_some() {
             return;
         }
         let mut kind = Vec::new();
         head.put_kind(&mut kind);
-        if kind.len() > KIND_BYTES_MAX {
+        if kind.len() > HTTP_HEAD_BYTES_MAX {
             return;
         }
         let (model, kind) = (Arc::downgrade(model), kind.into());
         let length_at = head.position_of(HEADER_LENGTH);
-        self.plans.add(head, Plan { kind, model, packing, length_at, known: SmallVec::new(), last: 0 });
+        self.http_plans.add(head, Plan { kind, model, packing, length_at, known: SmallVec::new(), last: 0 });
     }
 
-    /// Takes an inference request in by the plan of its head; gives the body back if that is not possible.
-    pub(in crate::api) fn infer_planned(
-        &mut self,
-        call: CallKey,
-        head: &http1::Head,
-        body: Slice,
-        replies: &mut Replies,
-    ) -> Result<Token, Slice> {
-        let mark = head.mark();
-        if self.watches.has_arrival() {
-            return Err(body);
+    /// Takes a plan out, to be [put back](PlanCache::put_back_http_plan).
+    pub fn take_http_plan(&mut self, mark: u64) -> Option<Box<Plan>> {
+        self.http_plans.take(mark)
+    }
+
+    pub fn put_back_http_plan(&mut self, mark: u64, plan: Box<Plan>) {
+        self.http_plans.put_back(mark, plan);
+    }
+
+    /// Compares `text` with those of the plan, and reads it if it is none of them; `None` if it is not plain.
+    pub fn match_json<'a>(&mut self, plan: &mut Plan, text: &'a [u8], bounds: Bounds<'_>) -> Option<JsonMatch<'a>> {
+        if let Some(id) = plan.find(text) {
+            return Some(JsonMatch { text, id, is_known: true });
         }
-        let Some(mut plan) = self.plans.take(mark) else { return Err(body) };
-        let outcome = self.infer_by(&mut plan, call, head, &body, replies);
-        self.plans.put_back(mark, plan);
-        outcome.ok_or(body)
+        self.http_plans.request.read(text, bounds)?;
+        let id = self.http_plans.request.id().unwrap_or_default();
+        Some(JsonMatch { text, id, is_known: false })
     }
 
-    fn infer_by(
+    /// Makes `request` what the JSON and the `tail` behind it say, and keeps JSON that is new. `None`: something is
+    /// wrong with it, and the request is good for nothing any more.
+    pub fn fill_http(
         &mut self,
         plan: &mut Plan,
-        call: CallKey,
-        head: &http1::Head,
-        body: &Slice,
-        replies: &mut Replies,
-    ) -> Option<Token> {
-        let model = plan.model.upgrade()?;
-        let json_len = plan.json_len(head, body.len())?;
-        let input_bytes_max = self.facts.settings.http_input_bytes_max;
-        if json_len > input_bytes_max {
-            return None;
-        }
-        let text = body.get(..json_len)?;
-        let found = plan.find(text);
-        if found.is_none() {
-            self.plans.draft.read(text, Bounds { pool: &self.pool, input_bytes_max })?;
-        }
-        let (draft, id) = match (&found, plan.known.get(plan.last)) {
-            (Some(id), Some(known)) => (&known.draft, id.clone()),
-            _ => (&self.plans.draft, self.plans.draft.id().unwrap_or_default()),
+        json: JsonMatch<'_>,
+        request: &mut Request,
+        tail: &Slice,
+        pool: &Pool,
+        regions: &SharedMemory,
+    ) -> Option<Rc<AnswerForm>> {
+        let JsonMatch { text, id, is_known } = json;
+        let said = match plan.known.get(plan.last) {
+            Some(known) if is_known => &known.request,
+            _ => &self.http_plans.request,
         };
-        let id = text.get(id)?;
-        let token = self.calls.reserve()?;
-        let mut request = self.calls.request_of(token);
-        let tail = body.window(json_len..body.len());
-        let copies = (&mut self.portions, &self.pool);
-        let Some(mut form) = draft.put(id, &mut request, &tail, copies, &self.facts.regions) else {
-            self.plans.draft = Draft::default();
-            self.calls.give_up(token, request);
+        let Some(mut form) = said.put(text.get(id)?, request, tail, (&mut self.portions, pool), regions) else {
+            self.http_plans.request = JsonRequest::default();
             return None;
         };
-        if found.is_none() {
-            if self.plans.draft.is_reusable() && json_len <= TEXT_BYTES_MAX {
-                plan.keep(text, std::mem::take(&mut self.plans.draft));
+        if !is_known {
+            if self.http_plans.request.is_reusable() && text.len() <= JSON_TEXT_BYTES_MAX {
+                plan.keep(text, std::mem::take(&mut self.http_plans.request));
             }
-            self.plans.draft.let_go();
+            self.http_plans.request.let_go();
         }
-        log_request(head);
-        self.plan_cache.hits.heads += 1;
-        self.plan_cache.hits.json += u64::from(found.is_some());
+        self.hits.heads += 1;
+        self.hits.json += u64::from(is_known);
         if form.packing != plan.packing {
             Rc::make_mut(&mut form).packing = plan.packing;
         }
-        if let Err(status) = self.submit(token, Peer::Http(call), model, request, form) {
-            self.refuse_http(token.0, call, Dialect::Kserve, &status, replies);
-        }
-        Some(token)
+        Some(form)
     }
 }

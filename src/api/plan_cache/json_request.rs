@@ -1,8 +1,8 @@
 //! What the JSON of a plain request says, read in one pass, and put into as many requests as say the same.
 //!
-//! Most requests use a few members in a simple way. Those are read here without a document in between, and whoever
-//! sends the same JSON once more, be it with another id, has it compared instead of read. Whatever is out of the
-//! ordinary, wrong above all, yields nothing here: then [`Decoder`](crate::api::infer::http_request::Decoder) reads it, which knows
+//! Most requests use a few members in a simple way. Those are read here without a document in between. JSON that a
+//! client sends once more, perhaps with another id, is compared instead of read. Whatever is out of the ordinary, wrong
+//! above all, yields nothing here: then [`Decoder`](crate::api::infer::http_request::Decoder) reads it, which knows
 //! every rule and finds the words.
 
 use std::ops::Range;
@@ -26,14 +26,14 @@ use nereid_request::{
 const TEXT_MAX: usize = 32 * 1024;
 /// Inputs, outputs or parameters of a plain request; more are looked for in a document.
 const INPUTS_MAX: usize = 64;
-/// Bytes that are copied to where models are owed them. A longer copy is made in steps, on the way without a draft.
+/// Bytes that are copied to where models are owed them. A longer copy is made in steps, on the way without it.
 const COPIED_MAX: usize = 1 << 20;
 /// Dimensions that fit in place.
 const DIMS_MAX: usize = 6;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub struct Draft {
+pub struct JsonRequest {
     /// Where the id is in the text.
     id: Option<Range<usize>>,
     inputs: SmallVec<[Input; 2]>,
@@ -103,7 +103,7 @@ struct Known {
     size: Option<u64>,
 }
 
-impl Draft {
+impl JsonRequest {
     /// Reads `text`; `None` if it is not as plain as that.
     pub fn read(&mut self, text: &[u8], bounds: Bounds<'_>) -> Option<()> {
         self.let_go();
@@ -147,7 +147,7 @@ impl Draft {
 
     /// Gives up what was read, but for how such texts are answered.
     pub fn let_go(&mut self) {
-        *self = Draft { form: self.form.take(), ..Draft::default() };
+        *self = JsonRequest { form: self.form.take(), ..JsonRequest::default() };
     }
 
     /// False if the JSON holds tensors themselves: it will hardly come again.

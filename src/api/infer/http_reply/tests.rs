@@ -93,7 +93,7 @@ fn copy_of(response: &Response) -> Response {
 #[test]
 fn plain_answers_are_those_that_are_written_in_steps() {
     let pool = Pool::new(1 << 24);
-    let (mut templates, mut texts) = (Templates::default(), Texts::default());
+    let (mut answers, mut texts) = (HttpAnswers::default(), Texts::default());
     let models = [model("m", 1), model("m", 2), model("other \"one\"\n", 1)];
     let responses: [&[OutputTensor]; 6] = [
         &[output("O", DataType::Uint8, &[3], &[1, 2, 3])],
@@ -137,7 +137,7 @@ fn plain_answers_are_those_that_are_written_in_steps() {
                             response.parameters.push(Text::from("d"), Value::Bool(round == 2));
                         }
                         let expected = in_steps(copy_of(&response), model, form, &pool);
-                        let brief = write_plainly(&mut response, model, form, (&mut templates, &mut texts), &pool);
+                        let brief = write_plainly(&mut response, model, form, (&mut answers, &mut texts), &pool);
                         if let Some(brief) = brief {
                             assert_eq!(shown(brief.into_response(&pool)), expected);
                             plain += 1;
@@ -153,7 +153,7 @@ fn plain_answers_are_those_that_are_written_in_steps() {
 #[test]
 fn what_needs_more_than_most_is_left_as_it_is() {
     let pool = Pool::new(1 << 24);
-    let (mut templates, mut texts) = (Templates::default(), Texts::default());
+    let (mut answers, mut texts) = (HttpAnswers::default(), Texts::default());
     let model = model("m", 1);
     let strings = || output("O", DataType::Bytes, &[1], &[1, 0, 0, 0, b'x']);
     let long = || output("O", DataType::Uint8, &[5000], &[0; 5000]);
@@ -167,10 +167,10 @@ fn what_needs_more_than_most_is_left_as_it_is() {
         let mut response = Response::new(Text::default());
         response.outputs.extend(outputs);
         let before = copy_of(&response);
-        assert!(write_plainly(&mut response, &model, &form, (&mut templates, &mut texts), &pool).is_none());
+        assert!(write_plainly(&mut response, &model, &form, (&mut answers, &mut texts), &pool).is_none());
         assert_eq!(format!("{response:?}"), format!("{before:?}"));
     }
     let mut named = Response::new(Text::default());
     named.parameters.push(Text::from("b"), Value::Bytes(Slice::empty()));
-    assert!(write_plainly(&mut named, &model, &form(true, &[]), (&mut templates, &mut texts), &pool).is_none());
+    assert!(write_plainly(&mut named, &model, &form(true, &[]), (&mut answers, &mut texts), &pool).is_none());
 }

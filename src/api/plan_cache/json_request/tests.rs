@@ -109,7 +109,7 @@ impl Rig {
     }
 
     fn by_draft(&self, text: &[u8], tail: &[u8]) -> Option<String> {
-        let mut draft = Draft::default();
+        let mut draft = JsonRequest::default();
         draft.read(text, Bounds { pool: &self.pool, input_bytes_max: INPUT_BYTES_MAX })?;
         let id = text.get(draft.id().unwrap_or_default())?;
         let mut request = request();
@@ -293,7 +293,7 @@ fn a_text_that_is_a_little_different_is_read_alike_or_not_at_all() {
 fn one_draft_serves_requests_with_other_ids() {
     let rig = rig();
     let (text, tail) = PLAIN[1];
-    let mut draft = Draft::default();
+    let mut draft = JsonRequest::default();
     draft.read(text.as_bytes(), Bounds { pool: &rig.pool, input_bytes_max: INPUT_BYTES_MAX }).unwrap();
     assert!(draft.is_reusable());
     let tail = Slice::copy_of(&vec![5; tail]);

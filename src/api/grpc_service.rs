@@ -216,11 +216,10 @@ impl Api {
             return false;
         }
         let Ok((work, mut request)) = self.calls.new_request() else { return false };
-        if prototype.fill(&mut request, &outline, &mut self.plan_cache.portions, &self.pool).is_err() {
+        if self.plan_cache.fill_grpc(&prototype, &mut request, &outline, &self.pool).is_err() {
             self.calls.give_up(work, request);
             return false;
         }
-        self.plan_cache.hits.messages += 1;
         let mut form = Rc::clone(&prototype.form);
         if let Some(stream) = token.filter(|_| plan.streaming) {
             self.submit_streamed(stream, work, model, request, form, replies);

@@ -35,21 +35,21 @@ pub(super) struct PlanCache {
     /// How the last request is answered that came the general way: the next one often says the same.
     last_form: Rc<AnswerForm>,
     /// Contents of small tensors of requests that were recognised.
-    pub portions: Portions,
+    portions: Portions,
     /// JSON of answers.
     texts: Texts,
-    pub hits: Hits,
+    hits: Hits,
 }
 
 /// Requests that the cache has recognised.
 #[derive(Debug, Default)]
-pub(super) struct Hits {
+struct Hits {
     /// HTTP requests whose head had a plan.
-    pub heads: u64,
+    heads: u64,
     /// Those of them whose JSON was known too.
-    pub json: u64,
+    json: u64,
     /// gRPC requests of a known form.
-    pub messages: u64,
+    messages: u64,
 }
 
 impl PlanCache {

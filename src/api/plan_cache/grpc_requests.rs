@@ -8,6 +8,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
+use super::PlanCache;
 use super::bounds::{GRPC_REQUEST_BYTES_MAX, GRPC_REQUEST_INPUTS_MAX, GRPC_REQUESTS_MAX};
 use crate::api::infer::AnswerForm;
 use crate::repository::ServedModel;
@@ -163,7 +164,7 @@ impl Prototype {
     }
 
     /// Makes `request` what the head says, with copies of contents that fit.
-    pub fn fill(
+    fn fill(
         &self,
         request: &mut Request,
         outline: &Outline<'_>,
@@ -191,6 +192,21 @@ impl Prototype {
         request.timeout_us = self.timeout_us;
         request.batch_size = self.batch_size;
         request.is_checked = true;
+        Ok(())
+    }
+}
+
+impl PlanCache {
+    /// Makes `request` what the head of the prototype and the contents say, which [fit](Prototype::fits).
+    pub fn fill_grpc(
+        &mut self,
+        prototype: &Prototype,
+        request: &mut Request,
+        outline: &Outline<'_>,
+        pool: &Pool,
+    ) -> Result<(), Exhausted> {
+        prototype.fill(request, outline, &mut self.portions, pool)?;
+        self.hits.messages += 1;
         Ok(())
     }
 }

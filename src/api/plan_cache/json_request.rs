@@ -68,7 +68,7 @@ enum Source {
     Given(Slice),
 }
 
-/// What a draft needs to be read.
+/// What reading JSON needs.
 #[derive(Clone, Copy)]
 pub struct Bounds<'a> {
     pub pool: &'a Pool,

@@ -108,13 +108,13 @@ impl Rig {
         Some(told)
     }
 
-    fn by_draft(&self, text: &[u8], tail: &[u8]) -> Option<String> {
-        let mut draft = JsonRequest::default();
-        draft.read(text, Bounds { pool: &self.pool, input_bytes_max: INPUT_BYTES_MAX })?;
-        let id = text.get(draft.id().unwrap_or_default())?;
+    fn by_json_request(&self, text: &[u8], tail: &[u8]) -> Option<String> {
+        let mut json = JsonRequest::default();
+        json.read(text, Bounds { pool: &self.pool, input_bytes_max: INPUT_BYTES_MAX })?;
+        let id = text.get(json.id().unwrap_or_default())?;
         let mut request = request();
         let body = self.body(text, tail);
-        let form = draft.put(
+        let form = json.put(
             id,
             &mut request,
             &body.window(text.len()..body.len()),
@@ -132,7 +132,7 @@ impl Rig {
 
     /// What the short way takes, the general way takes alike; says whether it did.
     fn agree(&self, text: &[u8], tail: &[u8]) -> bool {
-        let brief = self.by_draft(text, tail);
+        let brief = self.by_json_request(text, tail);
         if brief.is_some() {
             assert_eq!(brief, self.by_decoder(text, tail), "{}", text.escape_ascii());
         }
@@ -249,10 +249,10 @@ fn plain_requests_are_read_as_the_general_way_reads_them() {
 fn what_is_not_plain_is_left_alone() {
     let rig = rig();
     for (text, tail) in OTHERS {
-        assert_eq!(rig.by_draft(text.as_bytes(), &vec![1; tail]), None, "{text}");
+        assert_eq!(rig.by_json_request(text.as_bytes(), &vec![1; tail]), None, "{text}");
     }
     let long = format!("{{\"inputs\":[]{}}}", " ".repeat(TEXT_MAX));
-    assert_eq!(rig.by_draft(long.as_bytes(), b""), None);
+    assert_eq!(rig.by_json_request(long.as_bytes(), b""), None);
     assert_eq!(rig.pool.bytes_in_use(), 0);
 }
 
@@ -290,17 +290,17 @@ fn a_text_that_is_a_little_different_is_read_alike_or_not_at_all() {
 }
 
 #[test]
-fn one_draft_serves_requests_with_other_ids() {
+fn one_text_serves_requests_with_other_ids() {
     let rig = rig();
     let (text, tail) = PLAIN[1];
-    let mut draft = JsonRequest::default();
-    draft.read(text.as_bytes(), Bounds { pool: &rig.pool, input_bytes_max: INPUT_BYTES_MAX }).unwrap();
-    assert!(draft.is_reusable());
+    let mut json = JsonRequest::default();
+    json.read(text.as_bytes(), Bounds { pool: &rig.pool, input_bytes_max: INPUT_BYTES_MAX }).unwrap();
+    assert!(json.is_reusable());
     let tail = Slice::copy_of(&vec![5; tail]);
     for id in ["", "a", "a much longer id than the one before it, which does not fit in place"] {
         let mut request = request();
         let form =
-            draft.put(id.as_bytes(), &mut request, &tail, (&mut Portions::default(), &rig.pool), &rig.regions).unwrap();
+            json.put(id.as_bytes(), &mut request, &tail, (&mut Portions::default(), &rig.pool), &rig.regions).unwrap();
         let same = rig.by_decoder(text.replace("some id", id).as_bytes(), &tail);
         assert_eq!(Some(told(&request, &form)), same);
         request.withdraw();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use super::buffer::{DeviceBuffer, DeviceSlice};
+use super::cuda;
 use super::driver::{
     self, Description, DeviceAddress, Driver, DriverError, EventHandle, EventOptions, Program, StreamHandle,
 };
@@ -15,11 +16,26 @@ use super::memory::{DeviceMemory, Source};
 use super::pinned::PinnedPool;
 use super::regions::{DeviceRegions, DeviceTarget};
 use super::settings::Settings;
+#[cfg(any(test, feature = "simulated"))]
+use super::simulated;
 use super::stream::Stream;
-use super::{cuda, simulated};
 
 /// The environment's word for a server that looks for no GPU (contract/cli.md section 4).
 const CPU_ONLY: &str = "TRITON_SERVER_CPU_ONLY";
+/// The variable that makes a server use devices that it makes up, in a build that has them (`simulated`).
+pub const SIMULATED: &str = "NEREID_SIMULATED_GPUS";
+
+/// The driver of the devices that the environment asks to make up; `Ok(None)`: it asks for none.
+fn made_up() -> Result<Option<Arc<dyn Driver>>, String> {
+    let Some(text) = std::env::var_os(SIMULATED).filter(|text| !text.is_empty()) else { return Ok(None) };
+    #[cfg(any(test, feature = "simulated"))]
+    return simulated::parse(&text).map(Some);
+    #[cfg(not(any(test, feature = "simulated")))]
+    Err(format!(
+        "{SIMULATED} is set ({}), and this build cannot make any up: build it with --features simulated-gpus",
+        text.display()
+    ))
+}
 
 /// All devices of the server. There is always one value of it; without a driver it is empty.
 #[derive(Default)]
@@ -38,7 +54,7 @@ impl Gpus {
         if std::env::var_os(CPU_ONLY).is_some() {
             return Arc::default();
         }
-        let simulated = match simulated::from_environment() {
+        let simulated = match made_up() {
             Ok(simulated) => simulated,
             Err(text) => {
                 error!("there are no simulated GPUs: {text}");

@@ -25,6 +25,7 @@ mod memory;
 mod pinned;
 mod regions;
 mod settings;
+#[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 pub mod stream;
 

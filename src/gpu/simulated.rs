@@ -31,16 +31,18 @@ mod tests;
 mod work;
 mod world;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::device::SIMULATED as ENVIRONMENT;
 use super::driver::Driver;
 pub use memory::POISON;
 pub use spec::{Fault, Spec};
 use world::World;
 
-/// The variable that makes a server use simulated devices: their number, then settings, all separated by `;`.
+/// The devices that the variable [`ENVIRONMENT`] asks for: their number, then settings, all separated by `;`.
 ///
 /// | setting | of | where nothing is said |
 /// |---|---|---|
@@ -51,14 +53,10 @@ use world::World;
 /// | `fail=700@50` | the 50th launch fails with `CUresult` 700 | none fails |
 /// | `peers=no` | devices do not reach each other's memory | `yes` |
 /// | `numa=0,1` | NUMA node by device; the last one is also that of all further devices | unknown |
-pub const ENVIRONMENT: &str = "NEREID_SIMULATED_GPUS";
-
-/// What the environment asks for; `Ok(None)`: nothing.
-pub fn from_environment() -> Result<Option<Arc<dyn Driver>>, String> {
-    let Some(text) = std::env::var_os(ENVIRONMENT).filter(|text| !text.is_empty()) else { return Ok(None) };
+pub fn parse(text: &OsStr) -> Result<Arc<dyn Driver>, String> {
     let text = text.to_str().ok_or_else(|| format!("{ENVIRONMENT} is not UTF-8"))?;
     let spec = Spec::parse(text).map_err(|error| format!("{ENVIRONMENT}: {error}"))?;
-    Ok(Some(Arc::new(Simulated::new(spec))))
+    Ok(Arc::new(Simulated::new(spec)))
 }
 
 /// See the [module](self).

@@ -28,10 +28,12 @@ fn logged(log: &str) -> Vec<String> {
     lines
 }
 
+/// On a busy machine every fourth run of the official server goes wrong.
+const ATTEMPTS: usize = 5;
+
 /// Asked again where the official server crashed, lost the worker of a model or fell silent: it does so now and then by
 /// itself, where responses are cancelled. Every other failure stands.
 fn steady(ask: impl Fn() -> Result<Asked, Failure>) -> Asked {
-    const ATTEMPTS: usize = 3;
     for attempt in 1..=ATTEMPTS {
         let before = crashes();
         match ask() {
@@ -52,7 +54,9 @@ fn python_models_answer_as_in_the_official_server() {
     };
     let repository = repository();
     let (ours, theirs) = std::thread::scope(|scope| {
-        let theirs = scope.spawn(|| steady(|| theirs(&words, &installed, &client, &repository)));
+        let of_test = std::thread::Builder::new().name("python_models_answer_as_in_the_official_server".to_owned());
+        let theirs = of_test.spawn_scoped(scope, || steady(|| theirs(&words, &installed, &client, &repository)));
+        let theirs = theirs.expect("a thread");
         let ours =
             ours(&numpy.interpreter(), &client, &repository).unwrap_or_else(|failure| panic!("{}", failure.text()));
         (ours, theirs.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -69,8 +73,8 @@ fn python_models_answer_as_in_the_official_server() {
 }
 
 #[test]
-fn a_server_that_is_unwell_is_asked_three_times_and_any_other_failure_once() {
-    for (failure, asked) in [(Failure::Unwell as fn(String) -> Failure, 3), (Failure::Other, 1)] {
+fn a_server_that_is_unwell_is_asked_again_and_any_other_failure_once() {
+    for (failure, asked) in [(Failure::Unwell as fn(String) -> Failure, ATTEMPTS), (Failure::Other, 1)] {
         let attempts = Cell::new(0);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             steady(|| {

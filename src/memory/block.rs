@@ -302,6 +302,7 @@ impl DerefMut for BlockMut {
 }
 
 impl Drop for BlockMut {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: every window owns one reference, which ends here.
         unsafe { release(self.header) }

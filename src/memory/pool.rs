@@ -287,6 +287,7 @@ impl Tally {
 }
 
 impl Drop for Tally {
+    #[inline]
     fn drop(&mut self) {
         self.account.recount(self.bytes, 0);
     }
@@ -299,6 +300,7 @@ impl Held {
 }
 
 impl Drop for Held {
+    #[inline]
     fn drop(&mut self) {
         self.account.release(self.bytes);
     }

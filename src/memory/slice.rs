@@ -153,6 +153,7 @@ impl Clone for Slice {
 }
 
 impl Drop for Slice {
+    #[inline]
     fn drop(&mut self) {
         if let Owner::Block(header) = self.owner {
             // SAFETY: this slice owns one reference of the block and is gone now.

@@ -260,6 +260,7 @@ impl std::ops::Deref for Holder {
 }
 
 impl Drop for Holder {
+    #[inline]
     fn drop(&mut self) {
         if let Some(completion) = &self.0 {
             completion.let_go();

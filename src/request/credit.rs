@@ -45,6 +45,7 @@ impl NeverWaits {
 }
 
 impl Drop for NeverWaits {
+    #[inline]
     fn drop(&mut self) {
         NEVER_WAITS.set(self.before);
     }
@@ -138,6 +139,7 @@ impl Credit {
 }
 
 impl Drop for Credit {
+    #[inline]
     fn drop(&mut self) {
         if mutants::is(Mutant::CreditKept) {
             return;

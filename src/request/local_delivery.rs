@@ -34,6 +34,7 @@ impl Execution {
 }
 
 impl Drop for Execution {
+    #[inline]
     fn drop(&mut self) {
         RUNNING.set(self.before);
     }

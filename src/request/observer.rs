@@ -115,6 +115,7 @@ impl Deref for Observation {
 }
 
 impl Drop for Observation {
+    #[inline]
     fn drop(&mut self) {
         self.0.mark(Mark::RequestEnd, now_ns());
     }

@@ -56,6 +56,7 @@ impl Parameters {
     }
 
     /// True if both hold the same in the same order (see [`Value::is_same`]), or share what they hold.
+    #[inline]
     pub fn is_same(&self, other: &Parameters) -> bool {
         if let (Some(ours), Some(theirs)) = (self.all_common(), other.all_common())
             && Arc::ptr_eq(ours, theirs)

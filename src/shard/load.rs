@@ -58,6 +58,7 @@ impl Seat {
 }
 
 impl Drop for Seat {
+    #[inline]
     fn drop(&mut self) {
         self.load.0[self.shard].fetch_sub(1, Ordering::Relaxed);
     }

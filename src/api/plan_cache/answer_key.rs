@@ -20,6 +20,7 @@ impl AnswerKey {
     }
 
     /// Whether a response of the same model says the same.
+    #[inline]
     pub fn fits(&self, response: &Response) -> bool {
         self.outputs.len() == response.outputs.len()
             && self.outputs.iter().zip(&response.outputs).all(|((name, datatype, shape), output)| {

@@ -79,12 +79,14 @@ impl<'a> Outline<'a> {
     }
 
     /// Equal for requests that differ in nothing but id and contents.
+    #[inline]
     pub fn hash(&self) -> u64 {
         mix(mix(self.head_len() as u64, self.model), self.tensors)
     }
 }
 
 /// A length and so many bytes.
+#[inline]
 fn bytes(from: &[u8]) -> Option<(&[u8], &[u8])> {
     let Decoded::Value(len, taken) = varint::decode(from) else { return None };
     from.get(taken..)?.split_at_checked(usize::try_from(len).ok()?)

@@ -143,6 +143,7 @@ impl Deref for Chunk {
 }
 
 impl Drop for Chunk {
+    #[inline]
     fn drop(&mut self) {
         self.chunks.out.set(self.chunks.out.get() - 1);
         self.chunks.put_back(self.index);

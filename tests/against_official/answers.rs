@@ -28,7 +28,7 @@ fn logged(log: &str) -> Vec<String> {
     lines
 }
 
-/// On a busy machine every fourth run of the official server goes wrong.
+/// One run of six went wrong on a machine with two busy cores.
 const ATTEMPTS: usize = 5;
 
 /// Asked again where the official server crashed, lost the worker of a model or fell silent: it does so now and then by

@@ -33,7 +33,7 @@ const MODELS: [&str; 27] = [
     "generator",
     "identity",
     "identity_batched",
-    "iterative",
+    "iterative_alone",
     "labelled",
     "life",
     "metered",

@@ -13,7 +13,7 @@ MODELS = [
     "sequence",
     "sequence_oldest",
     "sequence_texts",
-    "iterative",
+    "iterative_alone",
     "queued",
     "labelled",
     "generator",

@@ -1,5 +1,6 @@
 """Sequences: their controls, their correlation ids, their errors, and requests that go round."""
 
+from measured import settled
 from wire import Ask
 
 
@@ -23,6 +24,9 @@ def cases(server):
             ]
         ):
             yield f"{model} {number}", server.infer_grpc(ask)
+            # Until here no slot became free.
+            if number == 2:
+                yield f"batches of {model}", settled(server, model)["batch_stats"]
         yield f"{model} over HTTP", server.infer_json(step(model, 1, one, start=True, end=True))
         yield f"{model} on a stream", server.stream([step(model, 1, one, True), step(model, 2, one, False, True)])
         without = Ask(model, [("IN", "INT32", [1, 1], [1])])
@@ -30,8 +34,8 @@ def cases(server):
     yield "a text where numbers are the rule", server.infer_grpc(step("sequence", 1, "seven", True, True))
     yield "a number where texts are the rule", server.infer_grpc(step("sequence_texts", 1, 7, True, True))
     for rounds in [0, 1, 4]:
-        ask = Ask("iterative", [("ROUNDS", "INT32", [1, 1], [rounds])], parameters={"sequence_id": 40 + rounds})
+        ask = Ask("iterative_alone", [("ROUNDS", "INT32", [1, 1], [rounds])], parameters={"sequence_id": 40 + rounds})
         ask.parameters["sequence_start"] = True
         yield f"{rounds} rounds", server.infer_grpc(ask)
-        ask = Ask("iterative", [("ROUNDS", "INT32", [1, 1], [rounds])])
+        ask = Ask("iterative_alone", [("ROUNDS", "INT32", [1, 1], [rounds])])
         yield f"{rounds} rounds without an id", server.infer_grpc(ask)

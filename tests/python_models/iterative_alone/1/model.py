@@ -1,0 +1,1 @@
+../../iterative/1/model.py

@@ -58,6 +58,11 @@ impl Parameters {
     /// True if both hold the same in the same order (see [`Value::is_same`]), or share what they hold.
     #[inline]
     pub fn is_same(&self, other: &Parameters) -> bool {
+        // What nearly every response has: none.
+        (self.is_empty() && other.is_empty()) || self.is_same_in_full(other)
+    }
+
+    fn is_same_in_full(&self, other: &Parameters) -> bool {
         if let (Some(ours), Some(theirs)) = (self.all_common(), other.all_common())
             && Arc::ptr_eq(ours, theirs)
         {
@@ -76,6 +81,7 @@ impl Parameters {
         self.first().len() + self.own.len()
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.first().is_empty() && self.own.is_empty()
     }
@@ -94,6 +100,7 @@ impl Parameters {
         self.common.as_ref().filter(|_| self.own.is_empty())
     }
 
+    #[inline]
     fn first(&self) -> &[Parameter] {
         self.common.as_deref().unwrap_or_default()
     }

@@ -7,13 +7,14 @@
 //! it lands there.
 //!
 //! The files follow the path of a frame: `receive` cuts the input into frames, `heads`, `data` and `control` give them
-//! their meaning, `send` makes frames of our own; `stream` and `headers` hold the state.
+//! their meaning, `send` makes frames of our own; `stream`, `headers`, `flow_control` and `budget` hold the state.
 
 mod budget;
 mod config;
 mod control;
 mod data;
 mod error;
+mod flow_control;
 mod frame;
 mod headers;
 mod heads;
@@ -33,10 +34,10 @@ use std::collections::VecDeque;
 
 use crate::hpack;
 use crate::slow_peers::SlowPeers;
-use budget::Budget;
-use control::{PeerSettings, Shutdown};
-use frame::DEFAULT_WINDOW;
-use heads::HeaderBlock;
+use budget::Allowances;
+use control::{ConnectionState, PeerSettings};
+use flow_control::ConnectionWindows;
+use heads::HeaderReader;
 use nereid_memory::{Gather, Pool, Slice};
 use receive::Parser;
 use stream::{Gone, Streams};
@@ -109,6 +110,15 @@ pub struct Counters {
     pub streams_refused: u64,
 }
 
+/// The order in which streams send their data.
+#[derive(Default)]
+struct Turns {
+    /// Streams with data to send and a window to send it in.
+    ready: VecDeque<u32>,
+    /// Bytes in the queues of all streams.
+    queued: usize,
+}
+
 /// One HTTP/2 connection.
 pub struct Connection {
     role: Role,
@@ -116,37 +126,22 @@ pub struct Connection {
     pool: Pool,
     output: Gather,
     parser: Parser,
-    decoder: hpack::Decoder,
     encoder: hpack::Encoder,
-    /// The block that is being assembled.
-    block: HeaderBlock,
-    /// The list that was decoded last.
-    headers: Headers,
+    received: HeaderReader,
     streams: Streams,
-    /// Streams with data to send and a window to send it in, in the order of their turns.
-    ready: VecDeque<u32>,
-    /// Bytes in the queues of all streams.
-    queued: usize,
+    turns: Turns,
     peer: PeerSettings,
-    send_window: i64,
-    receive_window: i64,
-    /// Bytes of the connection's receive window that were taken and not yet given back.
-    credit: u32,
+    windows: ConnectionWindows,
     /// The peer knows our settings. Until then it may act by the defaults.
     settings_acknowledged: bool,
     /// Server: the highest stream that the peer opened.
     last_peer_stream: u32,
     /// Client: the number of the next stream.
     next_stream: u32,
-    shutdown: Shutdown,
-    shutdown_reason: &'static str,
+    state: ConnectionState,
     /// Client: the peer said that it takes no streams any more.
     peer_going_away: bool,
-    abnormal_ends: Budget,
-    idle_frames: Budget,
-    /// Bytes of replies in the output; an upper bound, as the output is taken in any portions.
-    control_unsent: usize,
-    failure: Option<ConnectionError>,
+    allowances: Allowances,
     counters: Counters,
     scratch: Vec<u8>,
     pieces: Vec<Slice>,
@@ -168,36 +163,24 @@ impl Connection {
 
     fn new(role: Role, config: Config, pool: Pool) -> Connection {
         let config = config.in_range();
-        let mut decoder = hpack::Decoder::new();
-        // Smaller limits hold from the acknowledgement on, larger ones may be used as soon as they are read.
-        decoder.set_limit(hpack::DEFAULT_TABLE_SIZE.max(config.header_table_size as usize));
         Connection {
             role,
             config,
             pool,
             output: Gather::new(),
             parser: Parser::new(role),
-            decoder,
             encoder: hpack::Encoder::new(),
-            block: HeaderBlock::default(),
-            headers: Headers::new(config.max_header_list_size as usize, config.repeated_block_max),
+            received: HeaderReader::new(&config),
             streams: Streams::new(),
-            ready: VecDeque::new(),
-            queued: 0,
+            turns: Turns::default(),
             peer: PeerSettings::default(),
-            send_window: i64::from(DEFAULT_WINDOW),
-            receive_window: i64::from(config.connection_window),
-            credit: 0,
+            windows: ConnectionWindows::new(config.connection_window),
             settings_acknowledged: false,
             last_peer_stream: 0,
             next_stream: 1,
-            shutdown: Shutdown::No,
-            shutdown_reason: "",
+            state: ConnectionState::Open,
             peer_going_away: false,
-            abnormal_ends: Budget::new(config.abnormal_ends_max),
-            idle_frames: Budget::new(config.idle_frames_max),
-            control_unsent: 0,
-            failure: None,
+            allowances: Allowances::new(&config),
             counters: Counters::default(),
             scratch: Vec::new(),
             pieces: Vec::new(),
@@ -218,7 +201,7 @@ impl Connection {
 
     /// Bytes that wait in all, output included.
     pub fn unsent_total(&self) -> usize {
-        self.queued + self.output.len()
+        self.turns.queued + self.output.len()
     }
 
     /// Streams that are open in one direction at least.
@@ -242,14 +225,14 @@ impl Connection {
     /// To be called now and then with the whole seconds that have passed: the allowances for abnormal ends and idle
     /// frames recover. Without it they recover by useful work only.
     pub fn tick(&mut self, seconds: u32) {
-        self.abnormal_ends.earn(self.config.abnormal_ends_per_s.saturating_mul(seconds));
-        self.idle_frames.earn(self.config.idle_frames_per_s.saturating_mul(seconds));
+        self.allowances.abnormal_ends.earn(self.config.abnormal_ends_per_s.saturating_mul(seconds));
+        self.allowances.idle_frames.earn(self.config.idle_frames_per_s.saturating_mul(seconds));
     }
 
     /// A second has passed: the streams that have waited too long for the peer to make room for them.
     pub fn slow_streams(&mut self, limits: &SlowPeers) -> Vec<StreamId> {
         let mut slow = Vec::new();
-        if self.queued == 0 {
+        if self.turns.queued == 0 {
             return slow;
         }
         for stream in self.streams.iter_mut() {
@@ -266,16 +249,16 @@ impl Connection {
     /// Frames that have begun, and whether the last one is half received.
     pub fn frames(&self) -> (u64, bool) {
         let (frames, is_half_received) = self.parser.frames();
-        (frames, is_half_received || self.block.is_open())
+        (frames, is_half_received || self.received.block.is_open())
     }
 
     /// Takes a stream out, with what it has not sent, and gives its untaken bytes back to the connection's window.
     fn remove_stream(&mut self, id: u32, gone: Gone) {
         let Some(stream) = self.streams.get(id) else { return };
         let (queued, ready, untaken) = (stream.queued, stream.ready, stream.untaken);
-        self.queued -= queued;
+        self.turns.queued -= queued;
         if ready {
-            self.ready.retain(|other| *other != id);
+            self.turns.ready.retain(|other| *other != id);
         }
         self.streams.remove(id, gone);
         self.credit_connection(untaken);
@@ -285,7 +268,7 @@ impl Connection {
     fn remove_if_over(&mut self, id: u32) {
         if self.streams.get(id).is_some_and(|stream| stream.is_over()) {
             self.remove_stream(id, Gone::Ended);
-            self.abnormal_ends.earn(1);
+            self.allowances.abnormal_ends.earn(1);
         }
     }
 }

@@ -3,6 +3,27 @@
 //! A connection has no clock. An allowance is spent by suspicious events and earned back by useful ones; whoever owns
 //! the connection may add to it as time passes.
 
+use super::Config;
+
+/// What the peer of a connection may still do.
+#[derive(Debug)]
+pub(super) struct Allowances {
+    pub(super) abnormal_ends: Budget,
+    pub(super) idle_frames: Budget,
+    /// Bytes in the output that answer frames of the peer; an upper bound, as the output is taken in any portions.
+    pub(super) replies_unsent: usize,
+}
+
+impl Allowances {
+    pub(super) fn new(config: &Config) -> Allowances {
+        Allowances {
+            abnormal_ends: Budget::new(config.abnormal_ends_max),
+            idle_frames: Budget::new(config.idle_frames_max),
+            replies_unsent: 0,
+        }
+    }
+}
+
 /// A bounded number of events.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {

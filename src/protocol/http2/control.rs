@@ -45,26 +45,28 @@ impl Default for PeerSettings {
     }
 }
 
-/// How far our own shutdown has come (section 6.8).
+/// How far a connection is on its way to its end (section 6.8). It goes down this list, and may leave some out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shutdown {
-    No,
-    /// The peer was told to open no more streams; those on their way are still served.
-    Warned,
+pub(super) enum ConnectionState {
+    Open,
+    /// The peer was told to open no more streams, with this reason; those on their way are still served.
+    Warned(&'static str),
     /// Streams above this number are not served.
     Final(u32),
+    /// Nothing more is read or served; what is in the output is still sent.
+    Failed(ConnectionError),
 }
 
-impl Shutdown {
+impl ConnectionState {
     pub(super) fn ignores(self, id: u32) -> bool {
-        matches!(self, Shutdown::Final(last) if id > last)
+        matches!(self, ConnectionState::Final(last) if id > last)
     }
 }
 
 impl Connection {
     /// Asks the peer to prove that it is there; the handler gets the payload back.
     pub fn ping(&mut self, payload: [u8; 8]) {
-        if self.failure.is_none() {
+        if self.failure().is_none() {
             let sent = &mut self.counters.pings_sent_since_data;
             *sent = sent.saturating_add(1);
             self.put_frame(FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 }, &payload);
@@ -76,14 +78,13 @@ impl Connection {
     /// open, because a request may be under way. A peer that has not said hello yet gets the limit at once. `reason` is
     /// what both messages say; it may be empty.
     pub fn start_shutdown(&mut self, reason: &'static str) {
-        if self.failure.is_some() || self.shutdown != Shutdown::No {
+        if self.state != ConnectionState::Open {
             return;
         }
-        self.shutdown_reason = reason;
+        self.state = ConnectionState::Warned(reason);
         if self.role == Role::Client || (self.streams.len() == 0 && !self.is_established()) {
             return self.finish_shutdown();
         }
-        self.shutdown = Shutdown::Warned;
         self.put_goaway(MAX_31, ErrorCode::NO_ERROR, reason.as_bytes());
         self.ping(SHUTDOWN_PING);
     }
@@ -91,27 +92,41 @@ impl Connection {
     /// Takes no more streams from here on. Happens by itself one round trip after [`Connection::start_shutdown`]; to be
     /// called when a peer does not answer in time.
     pub fn finish_shutdown(&mut self) {
-        if self.failure.is_some() || matches!(self.shutdown, Shutdown::Final(_)) {
-            return;
-        }
-        self.shutdown = Shutdown::Final(self.last_peer_stream);
-        self.put_goaway(self.last_peer_stream, ErrorCode::NO_ERROR, self.shutdown_reason.as_bytes());
+        let reason = match self.state {
+            ConnectionState::Open => "",
+            ConnectionState::Warned(reason) => reason,
+            ConnectionState::Final(_) | ConnectionState::Failed(_) => return,
+        };
+        self.state = ConnectionState::Final(self.last_peer_stream);
+        self.put_goaway(self.last_peer_stream, ErrorCode::NO_ERROR, reason.as_bytes());
     }
 
     /// The peer knows the last stream that is served, or will never.
     pub fn is_shut_down(&self) -> bool {
-        matches!(self.shutdown, Shutdown::Final(_)) || self.failure.is_some()
+        matches!(self.state, ConnectionState::Final(_) | ConnectionState::Failed(_))
     }
 
     /// The last stream is over and everything is sent: the socket may be closed.
     pub fn is_drained(&self) -> bool {
-        let done = matches!(self.shutdown, Shutdown::Final(_)) && self.streams.len() == 0;
-        (done || self.failure.is_some()) && self.output.is_empty()
+        let is_over = match self.state {
+            ConnectionState::Open | ConnectionState::Warned(_) => false,
+            ConnectionState::Final(_) => self.streams.len() == 0,
+            ConnectionState::Failed(_) => true,
+        };
+        is_over && self.output.is_empty()
+    }
+
+    /// Why the connection ends at once, if it does.
+    pub(super) fn failure(&self) -> Option<ConnectionError> {
+        match self.state {
+            ConnectionState::Failed(error) => Some(error),
+            _ => None,
+        }
     }
 
     /// Ends the connection at once for a reason that the codec cannot know, such as a ping policy.
     pub fn abort(&mut self, code: ErrorCode, debug: &'static str) {
-        if self.failure.is_none() {
+        if self.failure().is_none() {
             self.end(ConnectionError::Aborted(code), code, debug);
         }
     }
@@ -121,24 +136,24 @@ impl Connection {
         match error {
             ConnectionError::Violation { code, why } => self.end(error, code, why),
             ConnectionError::Http1 => {
-                self.failure = Some(error);
+                self.state = ConnectionState::Failed(error);
                 self.output.put(&self.pool, HTTP1_ANSWER);
             }
-            _ => self.failure = Some(error),
+            _ => self.state = ConnectionState::Failed(error),
         }
     }
 
     fn end(&mut self, error: ConnectionError, code: ErrorCode, debug: &'static str) {
-        let last = match self.shutdown {
-            Shutdown::Final(last) => last,
+        let last = match self.state {
+            ConnectionState::Final(last) => last,
             _ => self.last_peer_stream,
         };
         self.put_goaway(last, code, debug.as_bytes());
-        self.failure = Some(error);
+        self.state = ConnectionState::Failed(error);
         // Whatever memory waits to be sent is let go at once.
         self.streams = super::Streams::new();
-        self.ready.clear();
-        self.queued = 0;
+        self.turns.ready.clear();
+        self.turns.queued = 0;
     }
 
     fn put_goaway(&mut self, last_stream: u32, code: ErrorCode, debug: &[u8]) {
@@ -251,7 +266,7 @@ impl Connection {
                 return Err(ConnectionError::flow_control("a new initial window overflows a stream's window"));
             }
             if becomes_ready(stream) {
-                self.ready.push_back(stream.id);
+                self.turns.ready.push_back(stream.id);
             }
         }
         Ok(())
@@ -262,7 +277,7 @@ impl Connection {
             return self.spend_idle_frame();
         }
         self.settings_acknowledged = true;
-        self.decoder.set_limit(self.config.header_table_size as usize);
+        self.received.decoder.set_limit(self.config.header_table_size as usize);
         let too_much = i64::from(DEFAULT_WINDOW) - i64::from(self.config.stream_window);
         if too_much > 0 {
             self.streams.iter_mut().for_each(|stream| stream.receive_window -= too_much);
@@ -285,7 +300,7 @@ impl Connection {
             return self.count_reply(super::frame::HEAD_LEN + 8);
         }
         self.spend_idle_frame()?;
-        if *payload == SHUTDOWN_PING && self.shutdown == Shutdown::Warned {
+        if *payload == SHUTDOWN_PING && matches!(self.state, ConnectionState::Warned(_)) {
             self.finish_shutdown();
         } else {
             handler.pong(*payload);
@@ -327,7 +342,7 @@ impl Connection {
             return self.spend_idle_frame();
         }
         // Opening and resetting streams costs a client nothing and a server work (CVE-2023-44487).
-        if self.role == Role::Server && !self.abnormal_ends.spend() {
+        if self.role == Role::Server && !self.allowances.abnormal_ends.spend() {
             return Err(ConnectionError::flood("too many streams were opened and reset"));
         }
         self.remove_stream(id, Gone::ResetByPeer);
@@ -344,14 +359,7 @@ impl Connection {
         self.spend_idle_frame()?;
         let increment = number(payload).unwrap_or_default() & MAX_31;
         if head.stream == 0 {
-            if increment == 0 {
-                return Err(ConnectionError::protocol("a WINDOW_UPDATE of nothing"));
-            }
-            self.send_window += i64::from(increment);
-            return match self.send_window > i64::from(MAX_31) {
-                true => Err(ConnectionError::flow_control("the connection's window overflows")),
-                false => Ok(()),
-            };
+            return self.windows.widen(increment);
         }
         if self.is_idle(head.stream) {
             return Err(ConnectionError::protocol("WINDOW_UPDATE on a stream that nobody opened"));
@@ -368,7 +376,7 @@ impl Connection {
             return self.stream_error(head.stream, ErrorCode::FLOW_CONTROL_ERROR, why, handler);
         }
         if becomes_ready(stream) {
-            self.ready.push_back(head.stream);
+            self.turns.ready.push_back(head.stream);
         }
         Ok(())
     }
@@ -394,8 +402,8 @@ impl Connection {
 
     /// Counts bytes that a peer makes us send, and that pile up if it does not read.
     pub(super) fn count_reply(&mut self, bytes: usize) -> Result<(), ConnectionError> {
-        self.control_unsent += bytes;
-        match self.control_unsent > self.config.control_unsent_max {
+        self.allowances.replies_unsent += bytes;
+        match self.allowances.replies_unsent > self.config.control_unsent_max {
             true => Err(ConnectionError::flood("too many frames that want a reply")),
             false => Ok(()),
         }
@@ -403,12 +411,12 @@ impl Connection {
 
     /// Replies that are not in the output any more do not count.
     pub(super) fn note_sent_replies(&mut self) {
-        self.control_unsent = self.control_unsent.min(self.output.len());
+        self.allowances.replies_unsent = self.allowances.replies_unsent.min(self.output.len());
     }
 
     /// Counts a frame that moves nothing forward.
     pub(super) fn spend_idle_frame(&mut self) -> Result<(), ConnectionError> {
-        match self.idle_frames.spend() {
+        match self.allowances.idle_frames.spend() {
             true => Ok(()),
             false => Err(ConnectionError::flood("too many frames that mean nothing")),
         }

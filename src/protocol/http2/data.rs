@@ -3,7 +3,7 @@
 //! A frame is charged to the windows by its head. Its payload is then passed on in whatever pieces it comes; padding
 //! and what nobody wants are given back at once.
 
-use super::frame::{FrameHead, MAX_31, flag, kind};
+use super::frame::{FrameHead, flag, kind};
 use super::stream::{Gone, Receiving};
 use super::{Connection, ConnectionError, ErrorCode, Handler, StreamId};
 
@@ -25,7 +25,7 @@ impl Connection {
     /// Those may be received anywhere and reported by [`Connection::direct_received`] instead of passing through here.
     pub fn direct(&self) -> Option<(StreamId, usize)> {
         let frame = self.parser.data()?;
-        if frame.pad_length_due || frame.discarded || frame.data_left == 0 || self.failure.is_some() {
+        if frame.pad_length_due || frame.discarded || frame.data_left == 0 || self.failure().is_some() {
             return None;
         }
         // The caller may have reset the stream inside the frame.
@@ -36,7 +36,7 @@ impl Connection {
     /// Reports bytes that the caller received itself, at most those of [`Connection::direct`]. The handler sees an
     /// empty piece if the stream ends with them. Credit is given by [`Connection::consumed`].
     pub fn direct_received(&mut self, n: usize, handler: &mut impl Handler) -> Result<(), ConnectionError> {
-        if let Some(failure) = self.failure {
+        if let Some(failure) = self.failure() {
             return Err(failure);
         }
         let Some(mut frame) = self.parser.data().filter(|frame| !frame.pad_length_due) else { return Ok(()) };
@@ -75,10 +75,7 @@ impl Connection {
         if padded && head.length == 0 {
             return Err(ConnectionError::frame_size("DATA without its pad length"));
         }
-        self.receive_window -= i64::from(head.length);
-        if self.receive_window < 0 {
-            return Err(ConnectionError::flow_control("more DATA than the connection's window"));
-        }
+        self.windows.charge(head.length)?;
         let discarded = !self.charge_stream(head, handler)?;
         if discarded {
             self.credit_connection(head.length);
@@ -190,7 +187,7 @@ impl Connection {
             return Ok(());
         }
         if frame.data_left > 0 {
-            self.idle_frames.earn(4);
+            self.allowances.idle_frames.earn(4);
             self.counters.pings_since_data = 0;
         } else if !frame.end_stream {
             self.spend_idle_frame()?;
@@ -262,10 +259,10 @@ impl Connection {
     }
 
     pub(super) fn credit_connection(&mut self, n: u32) {
-        self.credit = self.credit.saturating_add(n);
-        if self.credit >= self.config.connection_window.div_ceil(2) && self.failure.is_none() {
-            let credit = std::mem::take(&mut self.credit).min(MAX_31);
-            self.receive_window += i64::from(credit);
+        self.windows.add_credit(n);
+        if self.failure().is_none()
+            && let Some(credit) = self.windows.take_credit()
+        {
             self.put_window_update(0, credit);
         }
     }

@@ -4,7 +4,27 @@
 
 use super::frame::{FrameHead, flag, kind, number};
 use super::stream::{Gone, Receiving, Sending};
-use super::{Connection, ConnectionError, ErrorCode, Handler, ResetCause, Role, StreamId};
+use super::{Config, Connection, ConnectionError, ErrorCode, Handler, Headers, ResetCause, Role, StreamId};
+use crate::hpack;
+
+/// Reads header blocks.
+pub(super) struct HeaderReader {
+    pub(super) decoder: hpack::Decoder,
+    /// The block that is being assembled.
+    pub(super) block: HeaderBlock,
+    /// The list that was decoded last.
+    headers: Headers,
+}
+
+impl HeaderReader {
+    pub(super) fn new(config: &Config) -> HeaderReader {
+        let mut decoder = hpack::Decoder::new();
+        // Smaller limits hold from the acknowledgement on, larger ones may be used as soon as they are read.
+        decoder.set_limit(hpack::DEFAULT_TABLE_SIZE.max(config.header_table_size as usize));
+        let headers = Headers::new(config.max_header_list_size as usize, config.repeated_block_max);
+        HeaderReader { decoder, block: HeaderBlock::default(), headers }
+    }
+}
 
 /// A block that is spread over several frames.
 #[derive(Default)]
@@ -37,12 +57,14 @@ impl Connection {
     /// Nothing may come between the frames of a block, and a block has a bound.
     pub(super) fn check_continuation(&self, head: FrameHead) -> Result<(), ConnectionError> {
         let continues = head.kind == kind::CONTINUATION;
-        if continues != (self.block.stream != 0) || (continues && head.stream != self.block.stream) {
+        if continues != (self.received.block.stream != 0) || (continues && head.stream != self.received.block.stream) {
             return Err(ConnectionError::protocol("CONTINUATION is missing or out of place"));
         }
         if continues || head.kind == kind::HEADERS {
-            let all = self.block.bytes.len().saturating_add(head.length as usize);
-            if all > self.config.header_block_max() || self.block.continuations >= self.config.continuations_max {
+            let all = self.received.block.bytes.len().saturating_add(head.length as usize);
+            if all > self.config.header_block_max()
+                || self.received.block.continuations >= self.config.continuations_max
+            {
                 return Err(ConnectionError::flood("a header block without end"));
             }
         }
@@ -64,12 +86,12 @@ impl Connection {
         if head.has(flag::END_HEADERS) {
             return self.handle_block(message, fragment, handler);
         }
-        self.block.stream = head.stream;
-        self.block.end_stream = message.end_stream;
-        self.block.self_dependent = message.self_dependent;
-        self.block.continuations = 0;
-        self.block.bytes.clear();
-        self.block.bytes.extend_from_slice(fragment);
+        self.received.block.stream = head.stream;
+        self.received.block.end_stream = message.end_stream;
+        self.received.block.self_dependent = message.self_dependent;
+        self.received.block.continuations = 0;
+        self.received.block.bytes.clear();
+        self.received.block.bytes.extend_from_slice(fragment);
         Ok(())
     }
 
@@ -79,23 +101,23 @@ impl Connection {
         payload: &[u8],
         handler: &mut impl Handler,
     ) -> Result<(), ConnectionError> {
-        self.block.bytes.extend_from_slice(payload);
-        self.block.continuations += 1;
+        self.received.block.bytes.extend_from_slice(payload);
+        self.received.block.continuations += 1;
         if !head.has(flag::END_HEADERS) {
             return Ok(());
         }
-        let mut bytes = std::mem::take(&mut self.block.bytes);
+        let mut bytes = std::mem::take(&mut self.received.block.bytes);
         let message = Message {
-            stream: self.block.stream,
-            end_stream: self.block.end_stream,
-            self_dependent: self.block.self_dependent,
+            stream: self.received.block.stream,
+            end_stream: self.received.block.end_stream,
+            self_dependent: self.received.block.self_dependent,
         };
-        self.block.stream = 0;
+        self.received.block.stream = 0;
         let handled = self.handle_block(message, &bytes, handler);
         bytes.clear();
         bytes.shrink_to(16 << 10);
-        self.block.bytes = bytes;
-        self.block.continuations = 0;
+        self.received.block.bytes = bytes;
+        self.received.block.continuations = 0;
         handled
     }
 
@@ -105,11 +127,11 @@ impl Connection {
         block: &[u8],
         handler: &mut impl Handler,
     ) -> Result<(), ConnectionError> {
-        if let Err(error) = self.headers.decode(&mut self.decoder, block) {
+        if let Err(error) = self.received.headers.decode(&mut self.received.decoder, block) {
             return Err(compression(error));
         }
-        if self.headers.is_too_large() {
-            self.decoder.shrink();
+        if self.received.headers.is_too_large() {
+            self.received.decoder.shrink();
         }
         self.counters.pings_since_data = 0;
         match (self.streams.get(message.stream).map(|stream| stream.receiving), self.role) {
@@ -130,7 +152,7 @@ impl Connection {
             return Err(ConnectionError::protocol("a client opened a stream with an even number"));
         }
         self.last_peer_stream = id;
-        if self.shutdown.ignores(id) {
+        if self.state.ignores(id) {
             self.streams.remember(id, Gone::ResetByUs);
             return Ok(());
         }
@@ -138,13 +160,13 @@ impl Connection {
         if self.streams.len() >= self.config.max_concurrent_streams as usize {
             return self.refuse(message);
         }
-        if self.headers.is_too_large() {
+        if self.received.headers.is_too_large() {
             return self.answer_too_large(message);
         }
-        let fault = match self.headers.check_request() {
+        let fault = match self.received.headers.check_request() {
             Err(why) => Some(why),
             Ok(()) if message.self_dependent => Some("a stream depends on itself"),
-            Ok(()) if message.end_stream && self.headers.content_length().is_some_and(|length| length > 0) => {
+            Ok(()) if message.end_stream && self.received.headers.content_length().is_some_and(|length| length > 0) => {
                 Some("a body is shorter than content-length")
             }
             Ok(()) => None,
@@ -155,10 +177,10 @@ impl Connection {
         let receiving = if message.end_stream { Receiving::Ended } else { Receiving::Body };
         self.open_stream(id, receiving, Sending::Head);
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.content_left = self.headers.content_length();
+            stream.content_left = self.received.headers.content_length();
         }
-        self.idle_frames.earn(4);
-        handler.headers(StreamId(id), &self.headers, message.end_stream);
+        self.allowances.idle_frames.earn(4);
+        handler.headers(StreamId(id), &self.received.headers, message.end_stream);
         Ok(())
     }
 
@@ -175,10 +197,10 @@ impl Connection {
     /// Client: HEADERS before any DATA of the response.
     fn handle_response(&mut self, message: Message, handler: &mut impl Handler) -> Result<(), ConnectionError> {
         let id = message.stream;
-        if self.headers.is_too_large() {
+        if self.received.headers.is_too_large() {
             return self.stream_error(id, ErrorCode::PROTOCOL_ERROR, "a header list is too large", handler);
         }
-        let status = match self.headers.check_response() {
+        let status = match self.received.headers.check_response() {
             Ok(status) => status,
             Err(why) => return self.stream_error(id, ErrorCode::PROTOCOL_ERROR, why, handler),
         };
@@ -190,16 +212,16 @@ impl Connection {
                 return self.stream_error(id, ErrorCode::PROTOCOL_ERROR, "an interim response ends", handler);
             }
             self.spend_idle_frame()?;
-            handler.informational(StreamId(id), &self.headers);
+            handler.informational(StreamId(id), &self.received.headers);
             return Ok(());
         }
         if let Some(stream) = self.streams.get_mut(id) {
             // Without a body, content-length may describe what HEAD or 304 left out (RFC 9110 section 8.6).
-            stream.content_left = if message.end_stream { None } else { self.headers.content_length() };
+            stream.content_left = if message.end_stream { None } else { self.received.headers.content_length() };
             stream.receiving = if message.end_stream { Receiving::Ended } else { Receiving::Body };
         }
-        self.idle_frames.earn(4);
-        handler.headers(StreamId(id), &self.headers, message.end_stream);
+        self.allowances.idle_frames.earn(4);
+        handler.headers(StreamId(id), &self.received.headers, message.end_stream);
         self.remove_if_over(id);
         Ok(())
     }
@@ -207,9 +229,9 @@ impl Connection {
     fn handle_trailers(&mut self, message: Message, handler: &mut impl Handler) -> Result<(), ConnectionError> {
         let id = message.stream;
         let missing = self.streams.get(id).and_then(|stream| stream.content_left).is_some_and(|left| left > 0);
-        let fault = match self.headers.check_trailers() {
+        let fault = match self.received.headers.check_trailers() {
             _ if !message.end_stream => Some("trailers do not end their stream"),
-            _ if self.headers.is_too_large() => Some("trailers are too large"),
+            _ if self.received.headers.is_too_large() => Some("trailers are too large"),
             _ if message.self_dependent => Some("a stream depends on itself"),
             Err(why) => Some(why),
             Ok(()) if missing => Some("a body is shorter than content-length"),
@@ -221,8 +243,8 @@ impl Connection {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.receiving = Receiving::Ended;
         }
-        self.idle_frames.earn(4);
-        handler.trailers(StreamId(id), &self.headers);
+        self.allowances.idle_frames.earn(4);
+        handler.trailers(StreamId(id), &self.received.headers);
         self.remove_if_over(id);
         Ok(())
     }
@@ -256,7 +278,7 @@ impl Connection {
     /// Section 5.1.2. Before it knows our limit, a peer may exceed it in good faith.
     fn refuse(&mut self, message: Message) -> Result<(), ConnectionError> {
         self.counters.streams_refused += 1;
-        if self.settings_acknowledged && !self.abnormal_ends.spend() {
+        if self.settings_acknowledged && !self.allowances.abnormal_ends.spend() {
             return Err(ConnectionError::flood("too many refused streams"));
         }
         if !message.end_stream {
@@ -267,7 +289,7 @@ impl Connection {
 
     /// Resets a stream that the handler never saw.
     fn reject(&mut self, message: Message, code: ErrorCode) -> Result<(), ConnectionError> {
-        if !self.abnormal_ends.spend() {
+        if !self.allowances.abnormal_ends.spend() {
             return Err(ConnectionError::flood("too many malformed requests"));
         }
         self.streams.remember(message.stream, Gone::ResetByUs);
@@ -276,7 +298,7 @@ impl Connection {
 
     /// Answers 431 in place of whoever would have served the request (section 10.5.1).
     fn answer_too_large(&mut self, message: Message) -> Result<(), ConnectionError> {
-        if !self.abnormal_ends.spend() {
+        if !self.allowances.abnormal_ends.spend() {
             return Err(ConnectionError::flood("too many header lists that are too large"));
         }
         let before = self.output.len();
@@ -320,7 +342,7 @@ impl Connection {
             self.spend_idle_frame()?;
             return self.reply_reset(id, code);
         }
-        if !self.abnormal_ends.spend() {
+        if !self.allowances.abnormal_ends.spend() {
             return Err(ConnectionError::flood("too many stream errors"));
         }
         self.remove_stream(id, Gone::ResetByUs);

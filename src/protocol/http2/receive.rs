@@ -62,7 +62,7 @@ impl Connection {
     /// Takes received bytes; keeps no reference to them. However the input is cut, the events are the same (but for
     /// how a body is cut). After an error the output holds our last words, and every further call returns the same.
     pub fn receive(&mut self, mut bytes: &[u8], handler: &mut impl Handler) -> Result<(), ConnectionError> {
-        if let Some(failure) = self.failure {
+        if let Some(failure) = self.failure() {
             return Err(failure);
         }
         self.note_sent_replies();

@@ -7,7 +7,7 @@
 use super::frame::{FrameHead, HEAD_LEN, flag, kind};
 use super::headers::FIELD_OVERHEAD;
 use super::stream::{Finish, Receiving, Sending};
-use super::{Connection, Role, SendError, StreamId};
+use super::{Connection, ConnectionState, Role, SendError, StreamId};
 use crate::hpack::{Encoder, Known};
 use nereid_memory::{Gather, Slice};
 
@@ -34,7 +34,7 @@ impl Connection {
         H: IntoIterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
         let id = self.next_stream;
-        let over = self.failure.is_some() || self.peer_going_away || self.shutdown != super::Shutdown::No;
+        let over = self.state != ConnectionState::Open || self.peer_going_away;
         if self.role != Role::Client || over || id > super::frame::MAX_31 {
             return Err(SendError::GoingAway);
         }
@@ -111,13 +111,13 @@ impl Connection {
     pub fn answer(&mut self, stream: StreamId, head: &mut Known, data: &mut Gather, trailers: &mut Known) -> bool {
         let (id, n) = (stream.0, data.len());
         let Some(stream) = self.streams.get(id) else { return false };
-        let room = stream.send_window.min(self.send_window).min(i64::from(self.peer.max_frame_size));
+        let room = stream.send_window.min(self.windows.send).min(i64::from(self.peer.max_frame_size));
         let is_free = stream.sending == Sending::Head
             && stream.queued == 0
             && n <= WHOLE_ANSWER_MAX
             && n as i64 <= room
             && self.output.len() < self.config.output_target
-            && self.ready.is_empty()
+            && self.turns.ready.is_empty()
             && head.size().max(trailers.size()) <= self.peer.max_header_list_size as usize;
         if !is_free {
             return false;
@@ -154,14 +154,14 @@ impl Connection {
     fn send_at_once(&mut self, id: u32, data: &mut Gather) -> bool {
         let n = data.len();
         let Some(stream) = self.streams.get_mut(id) else { return false };
-        let room = stream.send_window.min(self.send_window).min(i64::from(self.peer.max_frame_size));
+        let room = stream.send_window.min(self.windows.send).min(i64::from(self.peer.max_frame_size));
         let is_free = stream.sending == Sending::Body
             && stream.queued == 0
             && n > 0
             && n <= WHOLE_ANSWER_MAX
             && n as i64 <= room
             && self.output.len() < self.config.output_target
-            && self.ready.is_empty();
+            && self.turns.ready.is_empty();
         if !is_free {
             return false;
         }
@@ -175,10 +175,10 @@ impl Connection {
 
     /// Charges data to the connection's window, and notes that there was some.
     fn count_data(&mut self, len: usize) {
-        self.send_window -= len as i64;
+        self.windows.send -= len as i64;
         self.counters.pings_since_data = 0;
         self.counters.pings_sent_since_data = 0;
-        self.idle_frames.earn(4 + (len / 256) as u32);
+        self.allowances.idle_frames.earn(4 + (len / 256) as u32);
     }
 
     /// Puts a short block, perhaps from memory, into a frame of its own.
@@ -197,7 +197,7 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(id) else { return };
         for piece in pieces.filter(|piece| !piece.is_empty()) {
             stream.queued += piece.len();
-            self.queued += piece.len();
+            self.turns.queued += piece.len();
             stream.queue.push_back(piece);
         }
     }
@@ -208,8 +208,9 @@ impl Connection {
         self.may_send_data(id)?;
         let Some(stream) = self.streams.get_mut(id) else { return Err(SendError::Closed) };
         let room =
-            stream.send_window.min(self.send_window).min(i64::from(self.peer.max_frame_size.min(DATA_FRAME_MAX)));
-        let at_once = stream.queued == 0 && self.ready.is_empty() && self.output.len() < self.config.output_target;
+            stream.send_window.min(self.windows.send).min(i64::from(self.peer.max_frame_size.min(DATA_FRAME_MAX)));
+        let at_once =
+            stream.queued == 0 && self.turns.ready.is_empty() && self.output.len() < self.config.output_target;
         if at_once && !bytes.is_empty() && i64::try_from(bytes.len()).is_ok_and(|len| len <= room) {
             stream.send_window -= bytes.len() as i64;
             self.put_data_head(id, bytes.len(), end_stream);
@@ -249,17 +250,17 @@ impl Connection {
         }
         if !stream.ready && stream.send_window > 0 {
             stream.ready = true;
-            self.ready.push_back(id);
+            self.turns.ready.push_back(id);
         }
         self.fill_output();
     }
 
     /// Lets streams take turns while the output and the connection's window have room.
     pub(super) fn fill_output(&mut self) {
-        while self.output.len() < self.config.output_target && self.send_window > 0 {
-            let Some(id) = self.ready.pop_front() else { return };
+        while self.output.len() < self.config.output_target && self.windows.send > 0 {
+            let Some(id) = self.turns.ready.pop_front() else { return };
             match self.send_frame(id) {
-                Turn::More => self.ready.push_back(id),
+                Turn::More => self.turns.ready.push_back(id),
                 Turn::Blocked | Turn::Done => {}
             }
         }
@@ -269,7 +270,7 @@ impl Connection {
     fn send_frame(&mut self, id: u32) -> Turn {
         let Some(stream) = self.streams.get_mut(id) else { return Turn::Done };
         let room =
-            stream.send_window.min(self.send_window).min(i64::from(self.peer.max_frame_size.min(DATA_FRAME_MAX)));
+            stream.send_window.min(self.windows.send).min(i64::from(self.peer.max_frame_size.min(DATA_FRAME_MAX)));
         let n = stream.queued.min(usize::try_from(room).unwrap_or(0));
         if n == 0 {
             stream.ready = false;
@@ -278,7 +279,7 @@ impl Connection {
         stream.send_window -= n as i64;
         stream.queued -= n;
         stream.left += n as u64;
-        self.queued -= n;
+        self.turns.queued -= n;
         let last = stream.queued == 0;
         let (blocked, sending) = (stream.send_window <= 0, stream.sending);
         stream.ready = !last && !blocked;

@@ -28,13 +28,6 @@ mod python_side {
     pub mod side;
 }
 
-#[path = "../tests/support"]
-mod support {
-    pub mod original;
-    pub mod python;
-    pub mod skip;
-}
-
 use std::process::ExitCode;
 
 use python_side::{options, run};

@@ -19,11 +19,3 @@ pub mod instance;
 pub mod repository;
 pub mod scheduler;
 pub mod server;
-
-/// What unit tests share with the tests of the whole server.
-#[cfg(test)]
-#[path = "../tests/support"]
-mod support {
-    pub mod python;
-    pub mod skip;
-}

@@ -10,16 +10,6 @@
 
 #![allow(unsafe_code)] // An allocator and a memcpy cannot be had without; see costs/{allocator,copying}.rs.
 
-mod support {
-    pub mod backend;
-    pub mod ports;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod strace;
-    pub mod variant;
-}
-
 #[allow(dead_code)] // The clients of the benches; they have more than is needed here.
 #[path = "../benches/side"]
 mod side {
@@ -46,4 +36,9 @@ mod costs {
     mod measurement;
     mod models;
     mod system_calls;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

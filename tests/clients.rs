@@ -1,20 +1,10 @@
 //! The official Triton client, unchanged, against a whole server: over HTTP and gRPC, synchronous and asynchronous.
 
-mod support {
-    pub mod http;
-    pub mod ports;
-    pub mod python;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
-use support::http::Peer;
-use support::python::Python;
-use support::repository::{Pair, Repository};
-use support::server::{OTHER_SERVER, Server};
-use support::variant::{self, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{OTHER_SERVER, Server};
+use nereid_test_support::variant::{self, each, usual};
 
 const PROTOCOLS: [&str; 4] = ["http", "grpc", "http-aio", "grpc-aio"];
 
@@ -133,4 +123,9 @@ fn clients_that_do_not_wait_and_clients_in_crowds() {
         python.run("patience.py", &["--grpc", &server.grpc.to_string(), "--http", &server.http.to_string()]);
         server.stop();
     });
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -2,16 +2,6 @@
 //! a copy holds and when it goes, and what is said when a bucket cannot be read (contract/model_config.md section 4,
 //! contract/cli.md section 4).
 
-mod support {
-    pub mod http;
-    pub mod ports;
-    pub mod python;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod bucket_stores {
     pub mod stands;
 
@@ -19,4 +9,9 @@ mod bucket_stores {
     mod google_azure;
     mod s3;
     mod server;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

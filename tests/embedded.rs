@@ -1,9 +1,5 @@
 //! The server inside an application in Rust that links it: what is the application's stays the application's.
 
-mod support {
-    pub mod repository;
-}
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +8,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use nereid_observe::log;
-use support::repository::{Pair, Repository};
+use nereid_test_support::repository::{Pair, Repository};
 use tritonserver::abi::server::log::{Wish, grant};
 use tritonserver::server::access::Access;
 use tritonserver::server::options::Options;

@@ -1,16 +1,5 @@
 //! The gRPC port of a whole server, met by a peer made of the crate h2 and the messages of proto/ (contract/grpc.md).
 
-mod support {
-    pub mod backend;
-    pub mod grpc;
-    pub mod http;
-    pub mod ports;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod grpc_port {
     mod errors;
     mod exiting;
@@ -22,4 +11,9 @@ mod grpc_port {
     mod recurring;
     mod stream;
     mod transport;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -1,18 +1,6 @@
 //! Peers that mean no good, or die: after any number of them the server answers, holds no more descriptors than
 //! before and no more memory.
 
-mod support {
-    pub mod grpc;
-    pub mod http;
-    pub mod http2;
-    pub mod ports;
-    pub mod random;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod attacks {
     mod flood;
     mod memory;
@@ -28,12 +16,12 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use prost::Message;
 
-use support::grpc::{Grpc, SERVICE, code, frame, frame_bytes};
-use support::http::{Peer, infer_with_tail, request};
-use support::random::Random;
-use support::repository::{Pair, Repository};
-use support::server::{PATIENCE, Server};
-use support::variant::{self, Variant, each, usual};
+use nereid_test_support::grpc::{Grpc, SERVICE, code, frame, frame_bytes};
+use nereid_test_support::http::{Peer, infer_with_tail, request};
+use nereid_test_support::random::Random;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// How many mutated requests each port gets, over all variants: `NEREID_TEST_MUTATIONS=1000000` for a long run.
 const MUTATIONS: &str = "NEREID_TEST_MUTATIONS";
@@ -460,4 +448,9 @@ fn lengths_that_lie_cost_no_memory() {
     drop(held);
     assert_healthy(&server);
     server.stop();
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -1,19 +1,6 @@
 //! Response caches and repository agents as shared libraries, driven by the server (contract/c_api.md sections 6 and
 //! 7).
 
-mod support {
-    pub mod backend;
-    pub mod http;
-    pub mod library;
-    pub mod original;
-    pub mod ports;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod steadily;
-    pub mod variant;
-}
-
 mod native_programs {
     #[allow(dead_code)] // What a library checks is told as programs tell it.
     pub mod program;
@@ -24,4 +11,9 @@ mod shared_libraries {
     mod caches;
     mod checksum;
     mod official;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -3,17 +3,6 @@
 //! A program checks single calls with `check.h` and ends with 0. What it says it checks, it has to have done: the names
 //! in its source and those that it told must be the same.
 
-mod support {
-    pub mod backend;
-    pub mod grpc;
-    pub mod http;
-    pub mod ports;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod native_programs {
     mod custom_metrics;
     pub mod elf;
@@ -39,4 +28,9 @@ fn objects_are_what_was_put_into_them() {
     program.run::<&str>(&[]);
     program.run_checked::<&str>(&[]);
     program.run_watched::<&str>(&[]);
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -1,20 +1,6 @@
 //! The load generator against real servers: what it sends arrives, what it counts and says is true, and nothing of it
 //! stays.
 
-mod support {
-    pub mod backend;
-    pub mod certificates;
-    pub mod http;
-    pub mod perf_analyzer;
-    pub mod ports;
-    pub mod prepared;
-    pub mod python;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod load_generator {
     mod encryption;
     mod exits;
@@ -27,4 +13,9 @@ mod load_generator {
     mod shared_memory;
     mod signals;
     mod trouble;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -1,26 +1,16 @@
 //! A backend library in C, loaded through Triton's C interface: it must answer exactly as the built-in identity
 //! (contract/c_api.md section 5, contract/backends.md section 1).
 
-mod support {
-    pub mod backend;
-    pub mod http;
-    pub mod ports;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod backends {
     mod trouble;
 }
 
 use serde_json::{Value, json};
 
-use support::http::{Answer, Peer, infer_with_tail, request};
-use support::repository::{Pair, Repository};
-use support::server::Server;
-use support::variant::{self, Variant, each, usual};
+use nereid_test_support::http::{Answer, Peer, infer_with_tail, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// The same models twice: `foreign_<x>` on the C library, `native_<x>` built in.
 fn start(variant: Variant, directory: &std::path::Path) -> (Repository, Server) {
@@ -30,7 +20,7 @@ fn start(variant: Variant, directory: &std::path::Path) -> (Repository, Server) 
         let count = "instance_group [ { kind: KIND_CPU count: 2 } ]";
         repository.model(
             &format!("{prefix}_three"),
-            &support::repository::identity_config(backend, &format!("{prefix}_three"), 0, &three, "")
+            &nereid_test_support::repository::identity_config(backend, &format!("{prefix}_three"), 0, &three, "")
                 .replace("instance_group [ { kind: KIND_CPU count: 1 } ]", count),
         );
         repository.identity_of(backend, &format!("{prefix}_batching"), 8, &[Pair::new("UINT16", "-1").labels()], "");
@@ -67,7 +57,7 @@ fn comparable(answer: &Answer, model: &str) -> (u16, Value, Vec<u8>, Option<Stri
 
 #[test]
 fn a_c_backend_answers_as_the_built_in_identity() {
-    let Some(directory) = support::backend::directory() else { return };
+    let Some(directory) = nereid_test_support::backend::directory() else { return };
     each(&variant::ALL, |variant| {
         let (_repository, server) = start(variant, &directory);
         let mut peer = Peer::connect(server.http);
@@ -118,7 +108,7 @@ fn infer(peer: &mut Peer, parameters: &str) -> Answer {
 
 #[test]
 fn the_interface_tells_the_backend_what_it_asks_for() {
-    let Some(directory) = support::backend::directory() else { return };
+    let Some(directory) = nereid_test_support::backend::directory() else { return };
     let (_repository, server) = start(usual(), &directory);
     let mut peer = Peer::connect(server.http);
     let answer = infer(&mut peer, r#"{"report":true,"word":"w","number":-5,"flag":false,"share":0.25}"#);
@@ -157,7 +147,7 @@ fn the_interface_tells_the_backend_what_it_asks_for() {
 
 #[test]
 fn errors_of_a_backend_reach_the_client() {
-    let Some(directory) = support::backend::directory() else { return };
+    let Some(directory) = nereid_test_support::backend::directory() else { return };
     let (_repository, server) = start(usual(), &directory);
     let mut peer = Peer::connect(server.http);
     for _ in 0..3 {
@@ -184,10 +174,10 @@ fn errors_of_a_backend_reach_the_client() {
 
 #[test]
 fn the_life_of_backend_model_and_instance() {
-    let Some(directory) = support::backend::directory() else { return };
+    let Some(directory) = nereid_test_support::backend::directory() else { return };
     let (_repository, server) = start(usual(), &directory);
     let log = server.stop();
-    if std::env::var_os(support::server::OTHER_SERVER).is_some() {
+    if std::env::var_os(nereid_test_support::server::OTHER_SERVER).is_some() {
         return;
     }
     let position = |what: &str| log.find(what).unwrap_or_else(|| panic!("the log never says {what:?}:\n{log}"));
@@ -211,7 +201,7 @@ fn the_life_of_backend_model_and_instance() {
 
 #[test]
 fn a_runtime_named_by_the_config_beats_the_built_in_backend() {
-    let Some(directory) = support::backend::directory() else { return };
+    let Some(directory) = nereid_test_support::backend::directory() else { return };
     let repository = Repository::new();
     repository.identity_of("identity", "named", 0, &[Pair::new("INT8", "-1")], "runtime: \"libtriton_foreign.so\"");
     let server = Server::start(usual(), repository.path(), &[&backend_flag(&directory)]);
@@ -224,7 +214,7 @@ fn a_runtime_named_by_the_config_beats_the_built_in_backend() {
 
 #[test]
 fn a_model_that_the_backend_refuses_is_not_loaded() {
-    let Some(directory) = support::backend::directory() else { return };
+    let Some(directory) = nereid_test_support::backend::directory() else { return };
     let repository = Repository::new();
     let fail = "parameters { key: \"fail_load\" value { string_value: \"I will not\" } }";
     repository.identity_of("copycat", "refused", 0, &[Pair::new("INT8", "-1")], fail);
@@ -242,4 +232,9 @@ fn a_model_that_the_backend_refuses_is_not_loaded() {
     assert_eq!(row("orphan")["state"], "UNAVAILABLE", "{index}");
     assert!(row("orphan")["reason"].as_str().is_some_and(|text| text.contains("nowhere")), "{index}");
     server.stop();
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -1,19 +1,6 @@
 //! The process as an operator sees it: flags, exit codes, what it says when a model or a port is wrong, and how it
 //! stops (contract/cli.md sections 1, 2, 5, 6, 7).
 
-mod support {
-    pub mod backend;
-    pub mod confine;
-    pub mod grpc;
-    pub mod http;
-    pub mod ports;
-    pub mod python;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod operation {
     mod crash;
     mod engine;
@@ -31,4 +18,9 @@ mod operation {
     mod tuning;
     mod warmup;
     mod without;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

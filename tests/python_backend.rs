@@ -1,19 +1,5 @@
 //! Python models behind a real server: `model.py` files as Triton's users write them (contract/python_backend.md).
 
-mod support {
-    pub mod grpc;
-    pub mod http;
-    pub mod ports;
-    pub mod prepared;
-    pub mod python;
-    pub mod random;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod strace;
-    pub mod variant;
-}
-
 mod python_workers {
     mod calls;
     mod classes;
@@ -35,4 +21,9 @@ mod python_workers {
     mod soak;
     pub mod trouble;
     mod units;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

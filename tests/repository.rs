@@ -2,21 +2,6 @@
 //! changes (contract/schedulers.md section 10; contract/model_config.md sections 3 to 7; contract/http.md and
 //! contract/grpc.md, repository rows).
 
-mod support {
-    pub mod backend;
-    pub mod grpc;
-    pub mod http;
-    pub mod original;
-    pub mod ports;
-    pub mod python;
-    pub mod random;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod steadily;
-    pub mod variant;
-}
-
 mod life_cycle {
     mod changes;
     mod clients;
@@ -40,4 +25,9 @@ mod judge {
     mod flags;
     mod life;
     mod wire;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -1,18 +1,6 @@
 //! Schedulers as clients see them: what batches form, in which order answers come, who waits for what and for how long
 //! (contract/schedulers.md). Statistics tell what was executed.
 
-mod support {
-    pub mod backend;
-    pub mod grpc;
-    pub mod http;
-    pub mod ports;
-    pub mod python;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod schedulers {
     mod cache;
     mod decoupled;
@@ -24,4 +12,9 @@ mod schedulers {
     mod ensemble_tensors;
     mod rate_limiter;
     mod sequence;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

@@ -1,22 +1,6 @@
 //! What the wire offers beyond plain inference: shared memory, streams over HTTP, traces, TLS, restricted groups, and
 //! the ports of the clouds (contract/http.md, contract/grpc.md, contract/metrics.md, contract/cli.md).
 
-mod support {
-    pub mod backend;
-    pub mod certificates;
-    pub mod grpc;
-    pub mod http;
-    pub mod http2;
-    pub mod original;
-    pub mod ports;
-    pub mod python;
-    pub mod random;
-    pub mod repository;
-    pub mod server;
-    pub mod skip;
-    pub mod variant;
-}
-
 mod wire_features {
     mod compression;
     mod custom_metrics;
@@ -41,4 +25,9 @@ mod wire_features {
     mod trace;
     mod unix_sockets;
     mod vertex;
+}
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
 }

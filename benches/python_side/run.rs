@@ -7,7 +7,7 @@ use super::side::{Kind, Side};
 use crate::side::load::{self, Outcome};
 use crate::side::machine::{self, Placement};
 use crate::side::usage::of_this_thread_ns;
-use crate::support::python::Python;
+use nereid_test_support::python::Python;
 
 /// Measures and prints everything; answers how many errors there were.
 pub fn run(options: &Options) -> Result<u64, String> {

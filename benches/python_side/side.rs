@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::options::Options;
 use crate::side::machine;
 use crate::side::usage::{Usage, descendants};
-use crate::support::original::original;
-use crate::support::python::Python;
+use nereid_test_support::original::original;
+use nereid_test_support::python::Python;
 
 /// Neither a start nor a drain takes this long; it only turns a hang into an error.
 const PATIENCE: Duration = Duration::from_secs(120);

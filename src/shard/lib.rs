@@ -165,9 +165,4 @@ impl Running {
 }
 
 #[cfg(test)]
-#[path = "../../tests/support"]
-mod support {
-    pub mod skip;
-}
-#[cfg(test)]
 mod tests;

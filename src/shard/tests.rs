@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 
 use super::engine::{Event, Received};
 use super::*;
-use crate::support::skip::skip;
 use nereid_memory::Slab;
 use nereid_memory::Slice;
+use nereid_test_support::skip::skip;
 
 /// The shard on which `listen` was called hands connections to the lightest shard; every shard echoes.
 struct Echo {

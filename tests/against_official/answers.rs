@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::comparison::{Recorded, findings};
 use super::known::KNOWN;
 use super::servers::{Asked, Failure, ours, repository, theirs};
-use crate::support::original::original;
-use crate::support::python::Python;
-use crate::support::python_backend::installed;
-use crate::support::server::{ORIGINAL_WRAPPER, crashes, run_to_end_under};
-use crate::support::steadily::{say_that_it_failed, steadily};
+use nereid_test_support::original::original;
+use nereid_test_support::python::Python;
+use nereid_test_support::python_backend::installed;
+use nereid_test_support::server::{ORIGINAL_WRAPPER, crashes, run_to_end_under};
+use nereid_test_support::steadily::{say_that_it_failed, steadily};
 
 /// The lines of a log that models wrote through pb_utils.Logger, behind the letter of their level. Sorted: ours has its
 /// warnings and errors from another stream, which is read beside the first one.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::comparison::Answers;
-use crate::support::python::Python;
-use crate::support::python_backend::{Installed, Regions};
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::python::Python;
+use nereid_test_support::python_backend::{Installed, Regions};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 /// Models that are loaded by the requests of the client, or not at all.
 const LATER: [&str; 3] = ["auto", "auto_bare", "life"];
@@ -119,7 +119,7 @@ pub fn ours(interpreter: &Path, client: &Python, repository: &Repository) -> Res
     let mut flags = flags();
     flags.push("--allow-client-shm=true".to_owned());
     flags.push(format!("--backend-config=python,interpreter={}", interpreter.display()));
-    let program = crate::support::server::binary().to_string_lossy().into_owned();
+    let program = nereid_test_support::server::binary().to_string_lossy().into_owned();
     ask(&["env".to_owned(), NO_BYTE_CODE.to_owned(), program], &flags, client, repository)
 }
 

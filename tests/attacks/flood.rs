@@ -13,10 +13,10 @@ use nereid_wire::inference::ModelInferRequest;
 use nereid_wire::inference::model_infer_request::InferInputTensor;
 use prost::Message;
 
-use crate::support::http::{Peer, request};
-use crate::support::server::Server;
-use crate::support::variant::usual;
 use crate::{assert_healthy, http2_session, message, start};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 const SECS: &str = "NEREID_TEST_FLOOD_SECS";
 /// Bytes a second of all hostile peers together.

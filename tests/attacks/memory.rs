@@ -10,13 +10,13 @@ use nereid_wire::inference::InferParameter;
 use nereid_wire::inference::infer_parameter::ParameterChoice;
 use prost::Message;
 
-use super::super::support::grpc::{Grpc, SERVICE, code, frame_bytes};
-use super::super::support::http::{Peer, infer_with_tail, request};
-use super::super::support::http2::{RawPeer, frame, kind};
-use super::super::support::repository::{Pair, Repository};
-use super::super::support::server::{Server, binary};
-use super::super::support::variant::{Variant, each, usual};
 use super::super::{assert_healthy, expect_descriptors, message, variant};
+use nereid_test_support::grpc::{Grpc, SERVICE, code, frame_bytes};
+use nereid_test_support::http::{Peer, infer_with_tail, request};
+use nereid_test_support::http2::{RawPeer, frame, kind};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, binary};
+use nereid_test_support::variant::{Variant, each, usual};
 
 const MIB: usize = 1 << 20;
 const INFER: &str = "/v2/models/plain/infer";

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server, binary};
-use crate::support::variant::usual;
 use crate::{assert_healthy, expect_descriptors, http2_session};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server, binary};
+use nereid_test_support::variant::usual;
 
 /// Sends `front`, then a byte now and then, until the server ends the connection; says what it answered.
 fn trickle(address: std::net::SocketAddr, front: &[u8]) -> Vec<u8> {

@@ -12,11 +12,11 @@ use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequ
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::support::grpc::{Grpc, SERVICE, code, decode, frame_bytes};
-use crate::support::http::{Peer, infer_with_tail, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::grpc::{Grpc, SERVICE, code, decode, frame_bytes};
+use nereid_test_support::http::{Peer, infer_with_tail, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 /// Microseconds of CPU time that a turn of an optimised build may use.
 const BUDGET_US: u64 = 2000;

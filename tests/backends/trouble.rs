@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::backend;
-use crate::support::http::{Answer, Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// A directory for `--backend-directory` with trouble.cc in it. None, after a visible skip, without a C++ compiler.
 fn directory() -> Option<PathBuf> {
@@ -144,7 +144,7 @@ fn inputs_are_aligned_for_any_element_type() {
             count * 4
         );
         let tail = vec![7; count * 4];
-        let message = crate::support::http::infer_with_tail("/v2/models/t/infer", &head, &tail);
+        let message = nereid_test_support::http::infer_with_tail("/v2/models/t/infer", &head, &tail);
         let answer = peer.send(&message).answer();
         assert_eq!(answer.status, 200, "{}", answer.text());
         aligned(&answer);

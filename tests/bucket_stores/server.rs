@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::stands::{Mount, Stands};
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, identity_config};
-use crate::support::server::{Server, binary, free_port, run_to_end, run_to_end_under};
-use crate::support::variant::usual;
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, identity_config};
+use nereid_test_support::server::{Server, binary, free_port, run_to_end, run_to_end_under};
+use nereid_test_support::variant::usual;
 
 /// A model that gives back what it gets.
 fn put_echo(stands: &mut Stands, more: &str) {

@@ -11,7 +11,7 @@ use nereid_request::Status;
 use serde_json::{Value, json};
 use tritonserver::repository::store::{self, Store};
 
-use crate::support::python::Python;
+use nereid_test_support::python::Python;
 
 /// The process with the stand-ins, ended with its owner.
 pub struct Stands {

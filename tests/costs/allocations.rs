@@ -3,7 +3,7 @@
 use super::child::Counted;
 use super::measurement::measure;
 use super::models::{IMAGE, Protocol, ROW_OF_BATCH, Row, SMALL, flags, repository};
-use crate::support::variant::usual;
+use nereid_test_support::variant::usual;
 
 const fn small(name: &'static str, protocol: Protocol, connections: usize, in_flight: usize) -> Row {
     Row { name, protocol, model: "identity", shape: SMALL, connections, in_flight, requests: 1000 }

@@ -10,8 +10,8 @@ use std::time::Instant;
 use super::allocator::{IS_BLIND, WITH_STACKS, stacks};
 use super::ledger::{EVENTS, rows};
 use super::measurement::Counts;
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::Variant;
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::Variant;
 
 /// Names the socket on which the child tells its counts; makes a process of this binary the child.
 const SOCKET: &str = "NEREID_TEST_COUNTS";

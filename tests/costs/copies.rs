@@ -9,8 +9,8 @@ use super::child::Counted;
 use super::ledger::MIDDLING;
 use super::measurement::{Cost, measure};
 use super::models::{Protocol, Row, flags, repository};
-use crate::support::backend;
-use crate::support::variant::usual;
+use nereid_test_support::backend;
+use nereid_test_support::variant::usual;
 
 /// 64 bytes, and the fewest that are counted as a copy, a bit less than what is carried.
 const SMALL: [&[i64]; 2] = [&[16], &[(*MIDDLING.start() / 4) as i64]];
@@ -33,7 +33,7 @@ fn copies(counted: &mut Counted, protocol: Protocol, model: &'static str, shapes
 #[test]
 fn tensors_are_copied_no_more_than_told() {
     if !cfg!(target_arch = "x86_64") {
-        crate::support::skip::skip("memcpy is counted on x86-64 only");
+        nereid_test_support::skip::skip("memcpy is counted on x86-64 only");
         return;
     }
     let Some(backends) = backend::directory() else { return };

@@ -11,8 +11,8 @@ use crate::side::question::{Named, Question};
 use crate::side::stream::StreamPeer;
 use crate::side::tensor::Tensor;
 use crate::side::unary::UnaryPeer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
 
 /// Responses of one request of the decoupled model.
 pub const RESPONSES: usize = 16;

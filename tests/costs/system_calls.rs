@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::models::{Protocol, Row, SMALL, repository};
 use crate::side::load::Load;
-use crate::support::server::Server;
-use crate::support::strace::{Scope, Strace, name_of, thread_called};
-use crate::support::variant::{ALL, each};
+use nereid_test_support::server::Server;
+use nereid_test_support::strace::{Scope, Strace, name_of, thread_called};
+use nereid_test_support::variant::{ALL, each};
 
 const fn row(name: &'static str, protocol: Protocol, in_flight: usize) -> Row {
     Row { name, protocol, model: "identity", shape: SMALL, connections: 1, in_flight, requests: 800 }

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::built::{backends, models};
 use super::servers::{Asked, everywhere, everywhere_in};
 use super::streams::{all_of, vectors};
-use crate::support::grpc::{Grpc, Status, code};
-use crate::support::http::request;
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::grpc::{Grpc, Status, code};
+use nereid_test_support::http::request;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 fn flag(directory: &std::path::Path) -> String {
     format!("--backend-directory={}", directory.display())
@@ -257,7 +257,7 @@ fn models_of_a_library_are_reloaded() {
 fn wait_until_gone(asked: &Asked<'_>, model: &str) {
     let started = std::time::Instant::now();
     while asked.peer().get(&format!("/v2/models/{model}/ready")).status == 200 {
-        assert!(started.elapsed() < crate::support::server::PATIENCE, "{model} stays");
+        assert!(started.elapsed() < nereid_test_support::server::PATIENCE, "{model} stays");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::support::prepared::{source, step};
-use crate::support::repository::Repository;
-use crate::support::skip::skip;
+use nereid_test_support::prepared::{source, step};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::skip::skip;
 
 /// Those in C: `<name>/<name>.c`.
 const IN_C: [&str; 3] = ["accumulator", "caller", "identity"];

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use super::built::backends;
 use super::servers::{Asked, everywhere_in};
 use super::streams::{all_of, open, read, vectors};
-use crate::support::grpc::Grpc;
-use crate::support::http::request;
-use crate::support::prepared::source;
-use crate::support::python_backend::{BACKEND, Installed, Regions, installed};
-use crate::support::repository::Repository;
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::usual;
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::request;
+use nereid_test_support::prepared::source;
+use nereid_test_support::python_backend::{BACKEND, Installed, Regions, installed};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::usual;
 
 const VECTOR: &str = r#"max_batch_size: 0
     input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } output { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] }"#;
@@ -224,7 +224,7 @@ fn python_models_keep_metrics() {
         for value in [4, 9, 2] {
             assert_eq!(asked.infer("metered", &vector(&[value])), json!({ "OUT": [[1], [value]] }));
         }
-        let page = crate::support::http::Peer::connect(asked.server.metrics).get("/metrics").text();
+        let page = nereid_test_support::http::Peer::connect(asked.server.metrics).get("/metrics").text();
         let line = |start: &str| page.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
         assert!(line("python_model_answers{").ends_with(" 3"), "{page}");
         assert!(line("python_model_largest{model=\"metered\"}").ends_with(" 9"), "{page}");

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::http::Peer;
-use crate::support::original::original;
-use crate::support::server::{PATIENCE, Server};
-use crate::support::steadily::steadily;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::original::original;
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::steadily::steadily;
+use nereid_test_support::variant::{self, each, usual};
 
 /// A server under test.
 pub struct Asked<'a> {
@@ -79,7 +79,7 @@ impl Asked<'_> {
             if fact(&found) {
                 return found;
             }
-            assert!(started.elapsed() < crate::support::server::PATIENCE, "{model}: {found}");
+            assert!(started.elapsed() < nereid_test_support::server::PATIENCE, "{model}: {found}");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }

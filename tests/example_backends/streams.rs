@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::built::{backends, models};
 use super::servers::{Asked, everywhere};
-use crate::support::grpc::{Exchange, Grpc, SERVICE, code, decode};
+use nereid_test_support::grpc::{Exchange, Grpc, SERVICE, code, decode};
 
 fn flag(directory: &Path) -> String {
     format!("--backend-directory={}", directory.display())

@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::skip::skip;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// curl is there, and can what `feature` names (`""`: nothing beyond the ordinary).
 fn curl_can(feature: &str) -> bool {

@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::http::Peer;
-use crate::support::prepared::source;
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::prepared::source;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::usual;
 
 /// Generated requests per route, for a long run by hand.
 const EXAMPLES: &str = "NEREID_TEST_EXAMPLES";

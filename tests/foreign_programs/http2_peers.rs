@@ -4,14 +4,14 @@
 use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use prost::Message;
 
-use crate::support::certificates::Certificates;
-use crate::support::grpc::SERVICE;
-use crate::support::http2::{
+use nereid_test_support::certificates::Certificates;
+use nereid_test_support::grpc::SERVICE;
+use nereid_test_support::http2::{
     ACK, END_HEADERS, END_STREAM, PREFACE, RawPeer, call_fields, error, fields, frame, kind, settings,
 };
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 fn start(variant: Variant, flags: &[&str]) -> (Repository, Server) {
     let repository = Repository::new();

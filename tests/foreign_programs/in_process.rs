@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::support::in_process::python;
+use nereid_test_support::in_process::python;
 
 /// Runs all cases of tests/python/`script`. Each must have held.
 fn all_hold(script: &str) {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::support::prepared::{fingerprint, prepared, source, step};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::skip::skip;
-use crate::support::variant::{self, each};
+use nereid_test_support::prepared::{fingerprint, prepared, source, step};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::{self, each};
 
 /// node_modules with what tests/node/package-lock.json pins; None after a visible skip.
 fn modules() -> Option<&'static PathBuf> {

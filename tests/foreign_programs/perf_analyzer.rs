@@ -6,11 +6,11 @@ use std::process::Output;
 
 use serde_json::json;
 
-use crate::support::http::Peer;
-use crate::support::perf_analyzer::{command, program};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::perf_analyzer::{command, program};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// One run. Windows end with a number of requests; any deviation between windows will do, since this is no benchmark.
 fn analyze(root: &Path, arguments: &[&str]) -> (Output, String) {

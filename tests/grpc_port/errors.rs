@@ -8,10 +8,10 @@ use nereid_wire::inference::infer_parameter::ParameterChoice::{
 use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
 
 use super::message::{infer, numbers, output, parameters, raw, typed};
-use crate::support::grpc::{Grpc, Status, code};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, Status, code};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 fn refused(grpc: &mut Grpc, request: &ModelInferRequest) -> Status {
     match grpc.call::<ModelInferResponse>("ModelInfer", request) {

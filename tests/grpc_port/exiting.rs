@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use nereid_wire::inference::*;
 
 use super::message::numbers;
-use crate::support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode, frame_bytes};
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, each};
+use nereid_test_support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode, frame_bytes};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, each};
 
 const STOPPING: &str = "GRPC server is shutting down and has stopped accepting new requests.";
 const EXITING: &str = "Server exiting";

@@ -8,10 +8,10 @@ use nereid_wire::inference::{InferTensorContents, ModelInferRequest, ModelInferR
 use prost::Message;
 
 use super::message::{infer, numbers, output, parameters, raw, typed};
-use crate::support::grpc::{Grpc, SERVICE, code, decode, frame_bytes};
-use crate::support::repository::{Pair, Repository, TYPES};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, SERVICE, code, decode, frame_bytes};
+use nereid_test_support::repository::{Pair, Repository, TYPES};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Two elements of a datatype as bytes; BYTES in its length-prefixed form.
 fn two_elements(datatype: &str, size: usize) -> Bytes {

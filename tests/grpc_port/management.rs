@@ -4,10 +4,10 @@ use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
 use nereid_wire::inference::*;
 
 use super::message::numbers;
-use crate::support::grpc::{Grpc, Status, code, decode, frame};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, Status, code, decode, frame};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 #[test]
 fn health_in_three_forms() {

@@ -6,10 +6,10 @@ use nereid_wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64P
 use nereid_wire::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 use super::message::{infer, output, parameters, raw, typed};
-use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::grpc::{Grpc, SERVICE, Status, code, decode};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 #[test]
 fn the_first_fault_is_named() {

@@ -5,12 +5,12 @@ use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
 use nereid_wire::inference::*;
 
 use super::message::numbers;
-use crate::support::backend;
-use crate::support::grpc::{Grpc, Status, code, decode, frame};
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Grpc, Status, code, decode, frame};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 #[test]
 fn a_model_that_failed_makes_the_server_not_ready() {

@@ -9,10 +9,10 @@ use nereid_wire::inference::{
 };
 
 use super::message::{infer, numbers, output, parameters, raw};
-use crate::support::grpc::{Grpc, SERVICE, Status, code, decode, frame_bytes};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, SERVICE, Status, code, decode, frame_bytes};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Enough for any head to be learnt and used.
 const ROUNDS: i32 = 12;

@@ -5,10 +5,10 @@ use nereid_wire::inference::infer_parameter::ParameterChoice;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 use super::message::{numbers, parameter};
-use crate::support::grpc::{Exchange, Grpc, SERVICE, code, decode};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Exchange, Grpc, SERVICE, code, decode};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 const RPC: &str = "ModelStreamInfer";
 
@@ -200,7 +200,7 @@ fn a_message_that_is_no_message_ends_the_call() {
     let mut exchange = open(&mut grpc);
     grpc.send(&mut exchange, &numbers("plain", "1", &[1]));
     next(&mut grpc, &mut exchange);
-    grpc.send_bytes(&mut exchange, crate::support::grpc::frame_bytes(0, b"\xff\xff\xff"));
+    grpc.send_bytes(&mut exchange, nereid_test_support::grpc::frame_bytes(0, b"\xff\xff\xff"));
     grpc.half_close(&mut exchange);
     // The original takes it for the end of the requests and finishes with OK, a stricter server with an error: either
     // way the stream ends without an answer to it, and the connection lives on.

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use nereid_wire::inference::*;
 
 use super::message::numbers;
-use crate::support::grpc::{Grpc, SERVICE, code, decode, frame, frame_bytes};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, SERVICE, code, decode, frame, frame_bytes};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 fn start(variant: variant::Variant) -> (Repository, Server) {
     let repository = Repository::new();

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::support::backend;
-use crate::support::http::Peer;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::backend;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 /// The functions of section 5 that a library exports, and the server does not offer.
 const EXPORTED: [&str; 14] = [

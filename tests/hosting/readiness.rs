@@ -5,12 +5,12 @@ use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
 use nereid_wire::inference::{ModelReadyRequest, ModelReadyResponse, ServerReadyRequest, ServerReadyResponse};
 
 use crate::native_programs::program::Program;
-use crate::support::backend;
-use crate::support::grpc::{Grpc, code, decode, frame};
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Grpc, code, decode, frame};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// `asked` with two instances and a passive one, and `quiet` without a say.
 fn repository() -> Repository {

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 struct Case {
     model: &'static str,

@@ -3,10 +3,10 @@
 
 use serde_json::json;
 
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 const INFER: &str = "/v2/models/plain/infer";
 

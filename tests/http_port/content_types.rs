@@ -1,11 +1,11 @@
 //! What an answer is labelled as, class by class (contract/http.md section 1): what the handlers never label goes out
 //! as `text/plain`.
 
-use crate::support::backend;
-use crate::support::http::{Answer, Peer, infer_with_tail, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each};
+use nereid_test_support::backend;
+use nereid_test_support::http::{Answer, Peer, infer_with_tail, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each};
 
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain";

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::support::http::{Answer, Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 fn start(variant: variant::Variant) -> (Repository, Server) {
     let repository = Repository::new();

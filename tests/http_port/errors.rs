@@ -1,10 +1,10 @@
 //! What each bad inference request is answered with: status and text, letter for letter (contract/http.md sections 2,
 //! 5, 6).
 
-use crate::support::http::{Peer, infer_with_tail, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Peer, infer_with_tail, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// A request to `model` and the answer that it must get. `text` ending in `…` is a prefix.
 struct Bad {

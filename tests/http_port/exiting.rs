@@ -4,10 +4,10 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, each};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, each};
 
 const EXITING: &str = "Server exiting";
 const NOT_READY: &str = "Server not ready";

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::http::{Answer, Peer, infer_with_tail, request};
-use crate::support::repository::{Pair, Repository, TYPES};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Answer, Peer, infer_with_tail, request};
+use nereid_test_support::repository::{Pair, Repository, TYPES};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// What the identity backend adds to each response (contract/backends.md section 1).
 fn identity_parameters() -> Value {

@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// The order in which extensions are listed (contract/http.md section 3).
 const EXTENSIONS: [&str; 13] = [
@@ -305,7 +305,7 @@ fn unknown_routes_models_and_methods_are_told_apart() {
         ("GET", "/v2/models/plain/infer"),
         ("GET", "/v2/repository/index"),
     ] {
-        let answer = peer.send(&crate::support::http::request(method, path, &[], b"")).answer();
+        let answer = peer.send(&nereid_test_support::http::request(method, path, &[], b"")).answer();
         assert_eq!((answer.status, answer.error().as_str()), (405, "Method Not Allowed"), "{method} {path}");
     }
     let unknown = "Request for unknown model: 'absent' is not found";

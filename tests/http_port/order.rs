@@ -1,10 +1,10 @@
 //! Which of several faults is named: the checks of an inference request stand in an order (contract/http.md sections 5
 //! and 6).
 
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 /// One input as JSON, with its shape and data.
 fn input(name: &str, datatype: &str, shape: &str, data: &str) -> String {

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::support::http::{Peer, infer_with_tail, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, each};
+use nereid_test_support::http::{Peer, infer_with_tail, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, each};
 
 /// Enough for any head to be learnt and used.
 const ROUNDS: i32 = 12;

@@ -1,9 +1,9 @@
 //! The texts of contract/http.md section 6 that stand nowhere else, and the edges of section 5's rules about sizes.
 
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 const ID: &str = "[request id: <id_unknown>] ";
 
@@ -168,7 +168,7 @@ fn too_many_classes() {
         let mut tail = vec![0u8; rows * elements];
         tail[elements - 1] = 9;
         let answer =
-            peer.send(&crate::support::http::infer_with_tail("/v2/models/classes/infer", &json, &tail)).answer();
+            peer.send(&nereid_test_support::http::infer_with_tail("/v2/models/classes/infer", &json, &tail)).answer();
         if fits {
             assert_eq!(answer.json()["outputs"][0]["data"][0], format!("9:{}", elements - 1), "{}", answer.text());
         } else {

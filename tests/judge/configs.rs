@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use crate::judge::differences::{Known, Line, MISSING_VERSION, compare};
 use crate::life_cycle::control::{EXPLICIT, Life};
-use crate::support::original::original;
-use crate::support::repository::Repository;
-use crate::support::steadily::steadily;
-use crate::support::variant::usual;
+use nereid_test_support::original::original;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::steadily::steadily;
+use nereid_test_support::variant::usual;
 
 /// A model: its name and what its config says after `backend: "copycat"`; `-` in front leaves that line out.
 const CONFIGS: &[(&str, &str)] = &[

@@ -1,9 +1,9 @@
 //! Flags that are wrong: both servers must end with the same code and the same words behind their usage text.
 
 use crate::judge::differences::{Known, Line, compare};
-use crate::support::original::original;
-use crate::support::server::run_to_end_under;
-use crate::support::steadily::steadily;
+use nereid_test_support::original::original;
+use nereid_test_support::server::run_to_end_under;
+use nereid_test_support::steadily::steadily;
 
 const FLAGS: &[&[&str]] = &[
     &["--http-port=http"],

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::judge::differences::{Known, Line, MISSING_VERSION, compare};
 use crate::life_cycle::control::{EXPLICIT, Life, generation, generation_json, make_old, parameter, touch};
-use crate::support::original::original;
-use crate::support::repository::Repository;
-use crate::support::steadily::steadily;
-use crate::support::variant::usual;
+use nereid_test_support::original::original;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::steadily::steadily;
+use nereid_test_support::variant::usual;
 
 /// One step of a story.
 enum Step {
@@ -249,7 +249,7 @@ fn play(words: &[String], story: &Story) -> Option<Vec<Line>> {
 
 fn perform(life: &mut Life, repository: &Repository, step: &Step) -> (String, String) {
     let path = |path: &str| repository.path().join(path);
-    let said = |answer: crate::support::http::Answer| format!("{} {}", answer.status, comparable(&answer.text()));
+    let said = |answer: nereid_test_support::http::Answer| format!("{} {}", answer.status, comparable(&answer.text()));
     match step {
         Load(model) => (format!("load {model}"), said(life.load(model))),
         LoadConfig(model, config) => {

@@ -14,14 +14,14 @@ use prost::Message;
 use serde_json::json;
 
 use crate::judge::differences::{Known, Line, compare};
-use crate::support::backend;
-use crate::support::grpc::{Grpc, SERVICE, code, frame};
-use crate::support::http::{Answer, Peer, infer_with_tail, request};
-use crate::support::original::original;
-use crate::support::repository::{Pair, Repository, TYPES};
-use crate::support::server::Server;
-use crate::support::steadily::steadily;
-use crate::support::variant::usual;
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Grpc, SERVICE, code, frame};
+use nereid_test_support::http::{Answer, Peer, infer_with_tail, request};
+use nereid_test_support::original::original;
+use nereid_test_support::repository::{Pair, Repository, TYPES};
+use nereid_test_support::server::Server;
+use nereid_test_support::steadily::steadily;
+use nereid_test_support::variant::usual;
 
 fn repository() -> Repository {
     let repository = Repository::new();

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::life_cycle::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, make_old, parameter, touch};
-use crate::support::repository::Repository;
-use crate::support::variant::usual;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::variant::usual;
 
 /// The events that the C backend wrote down: `begin m 1`.
 struct Journal(PathBuf);

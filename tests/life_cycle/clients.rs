@@ -1,9 +1,9 @@
 //! The official client loads, overrides and unloads.
 
 use crate::life_cycle::control::{EXPLICIT, Life, config, generation, parameter};
-use crate::support::python::Python;
-use crate::support::repository::Repository;
-use crate::support::variant::usual;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::variant::usual;
 
 #[test]
 fn the_official_clients_manage_models() {

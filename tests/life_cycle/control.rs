@@ -11,12 +11,12 @@ use nereid_wire::inference::{
 };
 use serde_json::{Value, json};
 
-use crate::support::backend;
-use crate::support::grpc::{Grpc, Status};
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::Variant;
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Grpc, Status};
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, Repository, identity_config};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::Variant;
 
 pub const EXPLICIT: &str = "--model-control-mode=explicit";
 pub const POLL: &str = "--model-control-mode=poll";

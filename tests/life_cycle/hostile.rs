@@ -6,9 +6,9 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use crate::life_cycle::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config};
-use crate::support::repository::Repository;
-use crate::support::server::OTHER_SERVER;
-use crate::support::variant::usual;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::OTHER_SERVER;
+use nereid_test_support::variant::usual;
 
 /// Our promise alone: 2.51 reads whole files, waits for pipes and throws.
 fn ours_alone() -> bool {

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::life_cycle::control::{BODY, EXPLICIT, Life, config, make_old, parameter, touch};
-use crate::support::http::{Peer, request};
-use crate::support::repository::Repository;
-use crate::support::server::{OTHER_SERVER, Server};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{OTHER_SERVER, Server};
+use nereid_test_support::variant::{self, each, usual};
 
 fn slow(generation: &str, delay_ms: u32) -> String {
     config("m", &(parameter("execute_delay_ms", &delay_ms.to_string()) + &parameter("generation", generation)))

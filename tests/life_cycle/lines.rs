@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::control::{EXPLICIT, Life, config};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{OTHER_SERVER, Server};
-use crate::support::variant::usual;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{OTHER_SERVER, Server};
+use nereid_test_support::variant::usual;
 
 /// Everything that loading, changing and unloading models logs, with the severity of its record.
 #[test]
@@ -84,7 +84,7 @@ fn shown(path: &Path) -> String {
 }
 
 fn binary() -> String {
-    crate::support::server::binary().into_string().expect("the binary's path is UTF-8")
+    nereid_test_support::server::binary().into_string().expect("the binary's path is UTF-8")
 }
 
 /// The batcher of a model, and a poll, at verbose level 1.

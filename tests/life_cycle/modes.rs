@@ -3,10 +3,10 @@
 use crate::life_cycle::control::{
     EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, grpc_load, grpc_unload, touch,
 };
-use crate::support::grpc::{Grpc, code};
-use crate::support::repository::Repository;
-use crate::support::server::OTHER_SERVER;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, code};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::OTHER_SERVER;
+use nereid_test_support::variant::{self, each, usual};
 
 const NOT_ALLOWED: &str = "explicit model load / unload is not allowed if polling is enabled";
 

@@ -1,9 +1,9 @@
 //! Several repositories, and models of one name in them.
 
 use crate::life_cycle::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, parameter};
-use crate::support::repository::Repository;
-use crate::support::server::{free_port, run_to_end};
-use crate::support::variant::usual;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{free_port, run_to_end};
+use nereid_test_support::variant::usual;
 
 /// Two repositories: `both` is in each, `first` and `second` in one.
 fn two() -> (Repository, Repository, String) {

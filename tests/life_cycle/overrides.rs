@@ -4,10 +4,10 @@ use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 use serde_json::json;
 
 use crate::life_cycle::control::{EXPLICIT, Life, generation, generation_json, grpc_load, make_old, touch};
-use crate::support::grpc::Grpc;
-use crate::support::repository::Repository;
-use crate::support::server::OTHER_SERVER;
-use crate::support::variant::usual;
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::OTHER_SERVER;
+use nereid_test_support::variant::usual;
 
 fn start() -> Option<(Repository, Life)> {
     let repository = Repository::new();

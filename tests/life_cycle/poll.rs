@@ -1,9 +1,9 @@
 //! Polling a repository that is not in order: half-copied models, bad files, a repository that vanishes.
 
 use crate::life_cycle::control::{EVERY_SECOND, Life, POLL, config, generation, make_old, parameter, touch};
-use crate::support::repository::Repository;
-use crate::support::server::OTHER_SERVER;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::OTHER_SERVER;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Waits until a poll that began after this call has ended: a model that was added now serves.
 fn next_poll(life: &mut Life, repository: &Repository, marker: &str) {

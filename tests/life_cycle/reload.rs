@@ -8,11 +8,11 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use crate::life_cycle::control::{BODY, EXPLICIT, Life, make_old, parameter, touch};
-use crate::support::grpc::Grpc;
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::{OTHER_SERVER, PATIENCE};
-use crate::support::variant::{self, each};
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository, identity_config};
+use nereid_test_support::server::{OTHER_SERVER, PATIENCE};
+use nereid_test_support::variant::{self, each};
 
 /// How often the model is loaded again, over all variants.
 const RELOADS: &str = "NEREID_TEST_RELOADS";

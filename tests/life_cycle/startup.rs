@@ -1,11 +1,11 @@
 //! The start: what ends it, what readiness asks for, retries and how many models load at once.
 
 use crate::life_cycle::control::{EXPLICIT, Life, POLL, config, make_old, parameter};
-use crate::support::backend;
-use crate::support::http::Peer;
-use crate::support::repository::Repository;
-use crate::support::server::{Server, free_port, run_to_end};
-use crate::support::variant::usual;
+use nereid_test_support::backend;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{Server, free_port, run_to_end};
+use nereid_test_support::variant::usual;
 
 /// Runs the server to its end; its exit code and everything that it printed.
 fn run(repository: &Repository, flags: &[&str]) -> Option<(Option<i32>, String)> {

@@ -4,10 +4,10 @@ use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 use serde_json::{Value, json};
 
 use crate::life_cycle::control::{EXPLICIT, Life, config, grpc_load, grpc_unload, parameter};
-use crate::support::grpc::{Grpc, Status, code};
-use crate::support::repository::Repository;
-use crate::support::server::OTHER_SERVER;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, Status, code};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::OTHER_SERVER;
+use nereid_test_support::variant::{self, each, usual};
 
 fn not_polled(model: &str) -> String {
     format!("failed to load '{model}', failed to poll from model repository")

@@ -1,9 +1,9 @@
 //! Which directories are versions, and which of them the policy serves.
 
 use crate::life_cycle::control::{EXPLICIT, Life, config, make_old, touch};
-use crate::support::repository::Repository;
-use crate::support::server::OTHER_SERVER;
-use crate::support::variant::usual;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::OTHER_SERVER;
+use nereid_test_support::variant::usual;
 
 #[test]
 fn policies_choose_versions() {

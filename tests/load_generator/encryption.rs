@@ -1,10 +1,10 @@
 //! Runs over TLS, as a user asks for them.
 
 use super::program::{Reports, measured, perf};
-use crate::support::certificates::Certificates;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::certificates::Certificates;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 #[test]
 fn servers_with_tls_are_measured_and_strangers_are_not() {

@@ -68,7 +68,7 @@ fn mistakes_name_the_tensor_before_anything_is_sent() {
         assert_eq!(outcome.code, Some(99), "{more:?}: {outcome:#?}");
         assert!(outcome.stderr.contains(part), "{part:?} in {}", outcome.stderr);
     }
-    let stats = crate::support::http::Peer::connect(server.http).get("/v2/models/text/stats").json();
+    let stats = nereid_test_support::http::Peer::connect(server.http).get("/v2/models/text/stats").json();
     assert_eq!(stats["model_stats"][0]["inference_count"], 0, "{stats}");
     server.stop();
 }

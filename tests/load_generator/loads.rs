@@ -9,10 +9,10 @@ use nereid_perf::{
 };
 
 use super::plans::{PROTOCOLS, at, concurrency, demand_all_good, echoes, measure, plan, rate};
-use crate::support::certificates::Certificates;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::certificates::Certificates;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 fn identity() -> Repository {
     let repository = Repository::new();

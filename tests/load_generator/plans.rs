@@ -9,7 +9,7 @@ use nereid_perf::{
     Spacing, Sweep, Target, Template, Window, Work,
 };
 
-use crate::support::server::Server;
+use nereid_test_support::server::Server;
 
 pub const PROTOCOLS: [Protocol; 3] = [Protocol::Http, Protocol::GrpcUnary, Protocol::GrpcStream];
 

@@ -6,11 +6,11 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::program::{Reports, measured, start};
-use crate::support::perf_analyzer;
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::perf_analyzer;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 const SHAPE: [&str; 2] = ["--shape", "INPUT1:3,4"];
 

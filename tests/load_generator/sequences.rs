@@ -4,10 +4,10 @@ use nereid_memory::Slice;
 use nereid_perf::{Compression, Expected, Input, Plan, Protocol, Sequences, Template};
 
 use super::plans::{PROTOCOLS, concurrency, measure, plan, rate};
-use crate::support::backend;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::backend;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 const LENGTH: usize = 5;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use nereid_perf::{Endpoint, Plan, Progress, Protocol, SharedMemory, Step, Window};
 
 use super::plans::{PROTOCOLS, demand_all_good, echoes, measure, plan};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 fn identity() -> Repository {
     let repository = Repository::new();

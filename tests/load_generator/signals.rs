@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::program::{Reports, Running, start};
-use crate::support::http::Peer;
-use crate::support::server::{PATIENCE, Server, signal};
+use nereid_test_support::http::Peer;
+use nereid_test_support::server::{PATIENCE, Server, signal};
 
 const SIGINT: i32 = 2;
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use nereid_perf::{Load, PerfError, Progress, Protocol, Step, Sweep, Window};
 
 use super::plans::{PROTOCOLS, concurrency, echoes, measure, plan, rate};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, signal};
-use crate::support::variant::usual;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, signal};
+use nereid_test_support::variant::usual;
 
 const PAUSE: Duration = Duration::from_millis(300);
 

@@ -5,10 +5,10 @@ use std::thread;
 use serde_json::Value;
 
 use crate::misuse::compiler;
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Longer than any test: what leaves earlier leaves because the batch was closed.
 const PATIENT: &str = "dynamic_batching { max_queue_delay_microseconds: 3600000000 }";
@@ -134,7 +134,7 @@ fn a_cancelled_request_begins_the_batch_anew() {
     let address = server.http;
     let mut gone = Peer::connect(address);
     let body = br#"{"inputs":[{"name":"INPUT0","datatype":"INT64","shape":[1,2],"data":[1,2]}]}"#;
-    gone.send(&crate::support::http::request("POST", "/v2/models/m/infer", &[], body));
+    gone.send(&nereid_test_support::http::request("POST", "/v2/models/m/infer", &[], body));
     server.wait_for_log("strategy.cc: in\n");
     drop(gone);
     let mut peer = Peer::connect(address);

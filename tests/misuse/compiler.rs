@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::skip::skip;
+use nereid_test_support::skip::skip;
 
 /// Where this test binary puts what it compiles.
 pub fn workshop() -> PathBuf {

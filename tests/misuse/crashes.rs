@@ -4,10 +4,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use crate::misuse::compiler;
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, binary, free_port};
-use crate::support::variant::usual;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, binary, free_port};
+use nereid_test_support::variant::usual;
 
 fn repository() -> Repository {
     let repository = Repository::new();

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use crate::misuse::compiler;
 use crate::misuse::handles::ask;
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 #[test]
 fn an_exception_while_a_model_loads_refuses_the_model() {

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use crate::misuse::compiler;
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{Variant, usual};
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{Variant, usual};
 
 /// A server with culprit.cc as the backend of model `m`, which checks handles.
 pub fn start(variant: Variant, directory: &Path, flags: &[&str]) -> (Repository, Server) {

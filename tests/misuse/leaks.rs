@@ -2,8 +2,8 @@
 
 use crate::misuse::compiler;
 use crate::misuse::handles::{ask, start};
-use crate::support::http::Peer;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::variant::usual;
 
 const ROUNDS: usize = 60;
 const REQUESTS: usize = 8;

@@ -7,10 +7,10 @@
 use std::fmt::Write;
 
 use crate::misuse::compiler;
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 /// Where NULL is an answer and not a mistake: (function, parameter).
 const MAY_BE_NULL: &[(&str, &str)] = &[

@@ -8,11 +8,11 @@ use std::process::Command;
 
 use crate::misuse::compiler;
 use crate::misuse::handles::ask;
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::skip::skip;
-use crate::support::variant::usual;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::usual;
 
 const FLAGS: [&str; 2] = ["-fsanitize=address", "-fno-omit-frame-pointer"];
 

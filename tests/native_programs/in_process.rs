@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::program::{Program, told};
-use crate::support::backend;
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::backend;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 /// No backend lies there: the models of these tests run on those that are built in.
 const NO_BACKENDS: &str = "/nonexistent/backends";

@@ -9,12 +9,12 @@ use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferRespon
 use serde_json::{Value, json};
 
 use super::program::Program;
-use crate::support::backend;
-use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each};
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Grpc, SERVICE, Status, code, decode};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is UTF-8")
@@ -45,7 +45,7 @@ fn repository() -> Repository {
     repository.identity("labelled", 0, &[Pair::new("INT32", "2").labels()]);
     repository.file("labelled/labels.txt", "cat\ndog\n\n");
     let several = |name: &str, more: &str| {
-        let config = crate::support::repository::identity_config("identity", name, 8, &int32("-1"), more);
+        let config = nereid_test_support::repository::identity_config("identity", name, 8, &int32("-1"), more);
         repository.model(name, &config.replace("KIND_CPU count: 1", "KIND_CPU count: 2"));
     };
     several("batched", "dynamic_batching { max_queue_delay_microseconds: 500 }");

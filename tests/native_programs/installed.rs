@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 
 use super::program::library_directory;
 use super::program::valgrind;
-use crate::support::http::Peer;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::skip::skip;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::usual;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -10,7 +10,7 @@ use tritonserver::abi::interface::Table;
 
 use super::elf::{Exports, exports};
 use super::program::{declared, library_directory};
-use crate::support::skip::skip;
+use nereid_test_support::skip::skip;
 
 fn table() -> Table {
     Table::own().unwrap_or_else(|error| panic!("{error}"))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::skip::skip;
+use nereid_test_support::skip::skip;
 
 #[path = "valgrind.rs"]
 pub mod valgrind;

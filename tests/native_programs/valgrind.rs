@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::skip::skip;
-use crate::support::variant::is_second_run;
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::is_second_run;
 
 /// Runs a program in the repository's root to its successful end and returns what it said. None without valgrind, after
 /// a visible skip, and where the test binary runs for another engine of the shards: these programs have none.

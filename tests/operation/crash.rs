@@ -2,9 +2,9 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, signal};
-use crate::support::variant::{self, each};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, signal};
+use nereid_test_support::variant::{self, each};
 
 #[test]
 fn a_fatal_signal_leaves_a_stack_and_ends_the_process() {

@@ -5,13 +5,13 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::json;
 
-use crate::support::confine::{locking_at_most, refusing};
-use crate::support::grpc::Grpc;
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{OTHER_SERVER, Server, free_port, run_to_end_under};
-use crate::support::skip::skip;
-use crate::support::variant::{Variant, io_uring_works};
+use nereid_test_support::confine::{locking_at_most, refusing};
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{OTHER_SERVER, Server, free_port, run_to_end_under};
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::{Variant, io_uring_works};
 
 const AUTO: Variant = Variant { io_engine: "auto", io_cores: "2" };
 

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::run_to_end;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::run_to_end;
 
 /// Exit code, standard output and standard error, the repository written as `~`.
 fn run(repository: &Repository, words: &[&str]) -> (Option<i32>, String, String) {

@@ -2,10 +2,10 @@
 
 use std::net::TcpListener;
 
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{OTHER_SERVER, Server, free_port, run_to_end};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{OTHER_SERVER, Server, free_port, run_to_end};
+use nereid_test_support::variant::{self, each, usual};
 
 #[test]
 fn help_goes_to_stderr_and_exits_1() {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::stages::{backend_flag, said};
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::{PATIENCE, Server, free_port, run_to_end};
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository, identity_config};
+use nereid_test_support::server::{PATIENCE, Server, free_port, run_to_end};
+use nereid_test_support::variant::usual;
 
 const ONE_INSTANCE: &str = "instance_group [ { kind: KIND_CPU count: 1 } ]";
 

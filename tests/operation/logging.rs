@@ -7,11 +7,11 @@ use nereid_wire::inference::log_settings_response::setting_value::ParameterChoic
 use nereid_wire::inference::{LogSettingsRequest, LogSettingsResponse};
 use serde_json::{Value, json};
 
-use crate::support::grpc::{Grpc, code};
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, free_port, run_to_end};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, code};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, free_port, run_to_end};
+use nereid_test_support::variant::{self, each, usual};
 
 fn repository() -> Repository {
     let repository = Repository::new();
@@ -89,7 +89,7 @@ fn wrong_settings_are_refused_over_http() {
         assert_eq!(answer.header("content-type"), Some("application/json"), "{body}");
         assert_eq!(peer.get("/v2/logging").json(), defaults(), "{body} changed something");
     }
-    let put = peer.send(&crate::support::http::request("PUT", "/v2/logging", &[], b"{}")).answer();
+    let put = peer.send(&nereid_test_support::http::request("PUT", "/v2/logging", &[], b"{}")).answer();
     assert_eq!((put.status, put.error().as_str()), (405, "Method Not Allowed"));
     assert_eq!(peer.get("/v2/logging/").status, 404);
     // Those before the wrong one stick.

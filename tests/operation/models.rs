@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::support::http::Peer;
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, free_port, run_to_end};
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, free_port, run_to_end};
+use nereid_test_support::variant::usual;
 
 /// Starts on `repository` and expects exit code 1; returns all that was printed.
 fn fails_to_start(repository: &Repository, more: &[&str]) -> String {

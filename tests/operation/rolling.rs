@@ -11,11 +11,11 @@ use nereid_wire::inference::{
 use serde_json::json;
 
 use crate::operation::one_number::{BODY, message};
-use crate::support::grpc::Grpc;
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each};
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each};
 
 const PATH: &str = "/v2/models/plain/infer";
 

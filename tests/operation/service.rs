@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::http::Peer;
-use crate::support::python::Python;
-use crate::support::server::{OTHER_SERVER, Server};
-use crate::support::skip::skip;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
+use nereid_test_support::server::{OTHER_SERVER, Server};
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::usual;
 
 /// A seven, 8 x 8.
 pub const SEVEN: &str = r#"{"inputs":[{"name":"image","datatype":"FP32","shape":[1,64],"data":[

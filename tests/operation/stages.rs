@@ -1,6 +1,6 @@
 //! The C backend of tests/backends/stages.c, which tells the log how its instances are made and what they are given.
 
-use crate::support::backend;
+use nereid_test_support::backend;
 
 /// The `--backend-directory` flag with backend `stages` in it. None, after a visible skip, without a C compiler.
 pub fn backend_flag() -> Option<String> {

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use nereid_wire::inference::{ModelStatisticsRequest, ModelStatisticsResponse, StatisticDuration};
 use serde_json::{Value, json};
 
-use crate::support::grpc::Grpc;
-use crate::support::http::{Peer, request};
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 fn over_http(server: &Server, model: &str) -> Value {
     Peer::connect(server.http).get(&format!("/v2/models/{model}/stats")).json()["model_stats"][0].clone()

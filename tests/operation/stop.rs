@@ -7,11 +7,11 @@ use nereid_wire::inference::ModelInferResponse;
 use serde_json::json;
 
 use crate::operation::one_number::{BODY, message};
-use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, signal};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, SERVICE, Status, code, decode};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, signal};
+use nereid_test_support::variant::{self, each, usual};
 
 const OUT_OF_TIME: &str = "the server exits before this request can be finished; send it to another server";
 
@@ -96,7 +96,8 @@ fn idle_connections_do_not_hold_the_process() {
         assert_eq!(peer.get("/v2/health/live").status, 200);
         let _silent = Peer::connect(server.http);
         let mut grpc = Grpc::connect(server.grpc);
-        let reply = grpc.exchange(&format!("{SERVICE}ServerLive"), &[], &[crate::support::grpc::frame_bytes(0, b"")]);
+        let reply =
+            grpc.exchange(&format!("{SERVICE}ServerLive"), &[], &[nereid_test_support::grpc::frame_bytes(0, b"")]);
         assert_eq!(reply.status.code, code::OK);
         // stop() demands exit code 0; with idle peers held until the time-out it would be 1.
         server.stop();

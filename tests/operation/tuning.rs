@@ -8,10 +8,10 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{OTHER_SERVER, PATIENCE, Server};
-use crate::support::skip::skip;
-use crate::support::variant::usual;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{OTHER_SERVER, PATIENCE, Server};
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::usual;
 
 /// A host with eight cores, two of them the shards': each file with what it says when tuned and when not, and the knob
 /// that looks at it. `""` counts for the host alone.

@@ -6,10 +6,10 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::stages::{backend_flag, said};
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::usual;
 
 const IO: &str = "backend: \"stages\"\nmax_batch_size: 4\n\
                   input { name: \"A\" data_type: TYPE_INT32 dims: [ 2 ] }\n\

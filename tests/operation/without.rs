@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::http::Peer;
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{OTHER_SERVER, PATIENCE, binary, free_port, signal};
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{OTHER_SERVER, PATIENCE, binary, free_port, signal};
+use nereid_test_support::variant::usual;
 
 /// A command of ours on a host with no programs and an empty home.
 fn bare(words: &[&str]) -> (Command, PathBuf) {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::models;
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::Repository;
-use crate::support::server::{Server, signal};
-use crate::support::variant::usual;
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{Server, signal};
+use nereid_test_support::variant::usual;
 
 /// Has the model do `what`; its answer as it came.
 fn ask(peer: &mut Peer, model: &str, what: &str, with: &Value) -> Answer {

@@ -6,10 +6,10 @@
 use serde_json::json;
 
 use super::models;
-use crate::support::http::{Answer, Peer, infer_with_tail};
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Answer, Peer, infer_with_tail};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// A request of the model `kept`: `count` numbers and as many words, all of them `value`.
 fn keep(peer: &mut Peer, value: usize, count: usize) -> (Answer, Vec<u8>) {

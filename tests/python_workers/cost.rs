@@ -1,9 +1,9 @@
 //! What a request takes of a worker, in system calls: counts, which say the same on every machine at every hour.
 
 use super::models;
-use crate::support::http::Peer;
-use crate::support::strace::{Scope, Strace};
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::strace::{Scope, Strace};
+use nereid_test_support::variant::usual;
 
 const REQUESTS: usize = 200;
 

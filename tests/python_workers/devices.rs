@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 
 use super::models;
-use crate::support::http::Peer;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 const DEVICES: &str = "2;seed=21;delay-us=100";
 

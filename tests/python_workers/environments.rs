@@ -10,13 +10,13 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use super::models::{self, add};
-use crate::support::http::Peer;
-use crate::support::prepared::step;
-use crate::support::python::Python;
-use crate::support::repository::Repository;
-use crate::support::server::{Server, run_to_end};
-use crate::support::skip::skip;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::prepared::step;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{Server, run_to_end};
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::usual;
 
 /// Virtual environments, and a temporary directory for servers.
 struct Place {

@@ -4,10 +4,10 @@
 use serde_json::Value;
 
 use super::models;
-use crate::support::http::Peer;
-use crate::support::python::Python;
-use crate::support::server::Server;
-use crate::support::variant::{self, ALL, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, ALL, each, usual};
 
 /// Runs a script of tests/python against a server of these models.
 fn with_client(variant: variant::Variant, script: &str, models: &[&str], flags: &[&str]) -> Option<Server> {
@@ -158,5 +158,5 @@ fn peer_metrics(server: &Server) -> String {
 
 /// A POST whose answer may come in parts.
 pub fn generate(path: &str, body: &[u8]) -> Vec<u8> {
-    crate::support::http::request("POST", path, &[], body)
+    nereid_test_support::http::request("POST", path, &[], body)
 }

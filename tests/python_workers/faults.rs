@@ -1,8 +1,8 @@
 //! What a model can do to its worker, and who notices (contract/python_backend.md section 6).
 
 use super::{models, trouble};
-use crate::support::http::{self, Answer, Peer};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{self, Answer, Peer};
+use nereid_test_support::variant::{self, each, usual};
 
 /// What a model is told to do, the code that its client gets (0: either, as it may be too late), and what the answer
 /// says; then whether the worker survives. None: either.
@@ -167,7 +167,7 @@ fn every_request_of_a_batch_is_answered_when_its_worker_dies() {
     let mut peers: Vec<Peer> = (0..4).map(|_| Peer::connect(server.http)).collect();
     for (at, peer) in peers.iter_mut().enumerate() {
         let words = if at == 2 { "exit 5" } else { "echo here" };
-        peer.send(&crate::support::http::request("POST", path, &[], &body(words)));
+        peer.send(&nereid_test_support::http::request("POST", path, &[], &body(words)));
     }
     for peer in &mut peers {
         let answer = peer.answer();

@@ -1,9 +1,9 @@
 //! What is left of workers after any kind of end: nothing.
 
 use super::{models, trouble};
-use crate::support::http::{Peer, request};
-use crate::support::server::{Server, signal};
-use crate::support::variant::usual;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::server::{Server, signal};
+use nereid_test_support::variant::usual;
 
 const EXPLICIT: [&str; 2] = ["--model-control-mode=explicit", "--load-model=sums"];
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::models;
-use crate::support::http::Peer;
-use crate::support::repository::Repository;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::variant::usual;
 
 const EXPLICIT: &str = "--model-control-mode=explicit";
 

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::thread;
 
 use super::{models, trouble};
-use crate::support::http::{Answer, Peer};
-use crate::support::python::Python;
-use crate::support::repository::Repository;
-use crate::support::variant::usual;
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::variant::usual;
 
 const EXPLICIT: &str = "--model-control-mode=explicit";
 

@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::support::http::Peer;
-use crate::support::prepared::{fingerprint, prepared, source, step};
-use crate::support::python::Python;
-use crate::support::repository::Repository;
-use crate::support::server::{Server, binary, free_port, run_to_end, signal};
-use crate::support::skip::skip;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::prepared::{fingerprint, prepared, source, step};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{Server, binary, free_port, run_to_end, signal};
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::usual;
 
 /// What the tests share: made once per test environment.
 #[derive(Clone)]

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::python::Python;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::Variant;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::Variant;
 
 /// The interpreter of the tests' own environment, which has numpy.
 pub fn interpreter() -> Option<PathBuf> {

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::models;
-use crate::support::http::{Peer, infer_with_tail};
-use crate::support::variant::{self, each};
+use nereid_test_support::http::{Peer, infer_with_tail};
+use nereid_test_support::variant::{self, each};
 
 #[test]
 fn sums_and_differences_are_answered_over_json_and_binary() {

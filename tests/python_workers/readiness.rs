@@ -3,9 +3,9 @@
 use std::fs;
 
 use super::{models, trouble};
-use crate::support::http::{Peer, request};
-use crate::support::server::{Server, signal};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::server::{Server, signal};
+use nereid_test_support::variant::{self, each, usual};
 
 fn ready(peer: &mut Peer) -> u16 {
     peer.get("/v2/models/attentive/ready").status

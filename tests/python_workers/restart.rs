@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use super::{models, trouble};
-use crate::support::http::{Peer, request};
-use crate::support::repository::Repository;
-use crate::support::server::{Server, signal};
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{Server, signal};
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 const EXPLICIT: [&str; 2] = ["--model-control-mode=explicit", "--load-model=*"];
 
@@ -67,7 +67,7 @@ fn a_sequence_does_not_outlive_its_worker() {
                 peer.post(&format!("/v2/models/{model}/infer"), &[], body.as_bytes())
             };
             let mut add = |value: i32, id: u64, start: bool| add_to(value, id, start, false);
-            let sum = |answer: &crate::support::http::Answer| answer.json()["outputs"][0]["data"][0].as_i64();
+            let sum = |answer: &nereid_test_support::http::Answer| answer.json()["outputs"][0]["data"][0].as_i64();
             for id in [1, 2] {
                 assert_eq!(sum(&add(5, id, true)), Some(5));
                 assert_eq!(sum(&add(6, id, false)), Some(11));

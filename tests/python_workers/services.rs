@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::calls::answered;
 use super::models;
-use crate::support::http::Peer;
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::Peer;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 #[test]
 fn models_load_and_unload_models() {

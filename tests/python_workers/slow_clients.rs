@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::models;
-use crate::support::http::{Peer, request};
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each};
 
 /// One instance that answers COUNT times from a thread of its own for each request.
 fn serve(variant: Variant) -> Option<(Repository, Server)> {

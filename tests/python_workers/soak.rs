@@ -10,12 +10,12 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use super::{models, trouble};
-use crate::support::grpc::{Grpc, code};
-use crate::support::http::Peer;
-use crate::support::random::Random;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::grpc::{Grpc, code};
+use nereid_test_support::http::Peer;
+use nereid_test_support::random::Random;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 const SCALE: &str = "NEREID_TEST_SOAK";
 const CLIENTS: usize = 8;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::models;
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::Repository;
-use crate::support::server::{PATIENCE, Server};
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{PATIENCE, Server};
 
 /// Adds the model under another name, with further lines of configuration and as many instances.
 pub fn add(repository: &Repository, name: &str, instances: usize, more: &str) {

@@ -9,12 +9,12 @@ use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
 
 use super::ensemble::ensemble;
-use crate::support::grpc::{Grpc, SERVICE, code};
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server, free_port, run_to_end, signal};
-use crate::support::skip::skip;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, SERVICE, code};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server, free_port, run_to_end, signal};
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::{self, each, usual};
 
 const LOCAL: &str = "--cache-config=local,size=1048576";
 

@@ -11,13 +11,13 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use serde_json::{Value, json};
 
-use crate::support::backend;
-use crate::support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode};
-use crate::support::http::Peer;
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode};
+use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 const DECOUPLED: &str = "model_transaction_policy { decoupled: true }\n";
 /// `RESOURCE_EXHAUSTED`.
@@ -183,7 +183,7 @@ pub fn statistics_until(server: &Server, model: &str, fact: impl Fn(&Value) -> b
         if fact(&found) {
             return found;
         }
-        assert!(started.elapsed() < crate::support::server::PATIENCE, "{found}");
+        assert!(started.elapsed() < nereid_test_support::server::PATIENCE, "{found}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -440,7 +440,7 @@ fn a_model_is_unloaded_behind_its_last_response() {
         if row.as_ref().is_some_and(|row| row["reason"] == "unloaded") {
             break;
         }
-        assert!(started.elapsed() < crate::support::server::PATIENCE, "{index}");
+        assert!(started.elapsed() < nereid_test_support::server::PATIENCE, "{index}");
         std::thread::sleep(Duration::from_millis(5));
     }
     server.stop();

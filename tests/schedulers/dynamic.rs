@@ -8,11 +8,11 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
 
-use crate::support::grpc::{Grpc, SERVICE, code};
-use crate::support::http::{Answer, Peer, request};
-use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::grpc::{Grpc, SERVICE, code};
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::repository::{Pair, Repository, identity_config};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// What a request asks for: rows, elements of a row, inputs, and parameters.
 #[derive(Clone, Copy)]

@@ -5,11 +5,11 @@ use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequest
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
 
-use crate::support::grpc::{Grpc, code};
-use crate::support::http::{Answer, Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, code};
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Tensors `X Y?`, all INT32 of these dims; a question mark stands behind what is optional.
 fn tensors(side: &str, names: &str, dims: &str) -> String {

@@ -10,11 +10,11 @@ use super::decoupled::{
     statistics_until, with_empty_final,
 };
 use super::ensemble::{ensemble, statistics};
-use crate::support::grpc::{Grpc, code};
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, code};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, each, usual};
 
 /// `e` repeats, and hands the values, not the numbers, through `plain`; `around` is an ensemble of it.
 fn repeaters() -> Repository {

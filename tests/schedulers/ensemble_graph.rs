@@ -6,11 +6,11 @@ use nereid_wire::inference::{ModelRepositoryParameter, RepositoryModelUnloadRequ
 use serde_json::json;
 
 use super::ensemble::ensemble;
-use crate::support::grpc::Grpc;
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::usual;
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::usual;
 
 const EXPLICIT: &str = "--model-control-mode=explicit";
 

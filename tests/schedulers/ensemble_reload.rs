@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::http::{Answer, Peer, infer_with_tail};
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::{self, each};
+use nereid_test_support::http::{Answer, Peer, infer_with_tail};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each};
 
 /// Enough for a request to be known to the server.
 const ROUNDS: u32 = 12;

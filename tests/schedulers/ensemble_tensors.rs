@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::decoupled::repeat_config;
 use super::ensemble::{ensemble, infer, one, outputs_of, two};
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 #[test]
 fn a_step_may_read_one_tensor_twice() {

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository, identity_config};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 const ON: &str = "--rate-limit=execution_count";
 const BODY: &str = r#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[7]}]}"#;

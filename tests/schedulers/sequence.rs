@@ -10,13 +10,13 @@ use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequest
 use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
 
-use crate::support::backend;
-use crate::support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode};
-use crate::support::http::Peer;
-use crate::support::python::Python;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode};
+use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// The `--backend-directory` flag with backend `sequences` in it. None, after a visible skip, without a C compiler.
 fn backend_flag() -> Option<String> {

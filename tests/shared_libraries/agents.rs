@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use crate::native_programs::program;
-use crate::support::http::Peer;
-use crate::support::library::{Libraries, compiled, text_of};
-use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::{PATIENCE, Server, run_to_end};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::library::{Libraries, compiled, text_of};
+use nereid_test_support::repository::{Pair, Repository, identity_config};
+use nereid_test_support::server::{PATIENCE, Server, run_to_end};
+use nereid_test_support::variant::{self, each, usual};
 
 /// Agents with their parameters, as a configuration says it.
 pub fn agents(agents: &[(&str, &[(&str, &str)])]) -> String {

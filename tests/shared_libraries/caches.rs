@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::native_programs::program;
-use crate::support::http::Peer;
-use crate::support::library::{Libraries, compiled, text_of};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, run_to_end};
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::http::Peer;
+use nereid_test_support::library::{Libraries, compiled, text_of};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, run_to_end};
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// Two models that use the cache, and one that does not.
 pub fn repository() -> Repository {

@@ -1,10 +1,10 @@
 //! The built-in agent `checksum`, and a library of that name.
 
 use super::agents::{load, model};
-use crate::support::library::{Libraries, compiled};
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::library::{Libraries, compiled};
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 /// Of an empty file.
 const EMPTY: &str = "d41d8cd98f00b204e9800998ecf8427e";
@@ -43,7 +43,7 @@ fn models_whose_files_are_not_as_expected_do_not_load() {
     repository.file("good/1/file", "b");
     let (status, text) = load(&server, "good");
     assert_eq!(status, 500, "{text}");
-    let ready = crate::support::http::Peer::connect(server.http).get("/v2/models/good/ready");
+    let ready = nereid_test_support::http::Peer::connect(server.http).get("/v2/models/good/ready");
     assert_eq!(ready.status, 200);
     server.stop();
 }

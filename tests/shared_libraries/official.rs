@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::agents::{agents, load};
 use super::caches::{ask, counts, in_time, repository};
-use crate::support::library::{Libraries, compiled};
-use crate::support::original::original;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, binary};
-use crate::support::steadily::steadily;
-use crate::support::variant::usual;
+use nereid_test_support::library::{Libraries, compiled};
+use nereid_test_support::original::original;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, binary};
+use nereid_test_support::steadily::steadily;
+use nereid_test_support::variant::usual;
 
 /// The directory of its caches. None, after a visible skip, where there is none.
 fn caches() -> Option<PathBuf> {
@@ -73,7 +73,7 @@ fn the_official_local_cache_serves_hits() {
     let expected = [[3, 2, 5, 2], [3, 4, 7, 4], [0, 1, 1, 1]];
     let server = in_time(round, |server| all(server) == expected);
     assert_eq!(all(&server), expected);
-    let page = crate::support::http::Peer::connect(server.metrics).get("/metrics").text();
+    let page = nereid_test_support::http::Peer::connect(server.metrics).get("/metrics").text();
     assert!(page.contains(r#"nv_cache_num_hits_per_model{model="cached",version="1"} 3"#), "{page}");
     server.stop();
 
@@ -120,7 +120,7 @@ fn told_by(words: &[String], libraries: &Libraries, backends: &Path) -> Vec<Stri
         assert!(load(&server, name).0 >= 400, "{name}");
     }
     let path = "/v2/repository/models/m/unload";
-    assert_eq!(crate::support::http::Peer::connect(server.http).post(path, &[], b"{}").status, 200);
+    assert_eq!(nereid_test_support::http::Peer::connect(server.http).post(path, &[], b"{}").status, 200);
     server.wait_for_log("~ two finalize moved");
     assert_eq!(load(&server, "m").0, 200);
     server.terminate();
@@ -132,7 +132,7 @@ fn told_by(words: &[String], libraries: &Libraries, backends: &Path) -> Vec<Stri
 #[test]
 fn an_agent_is_asked_as_in_the_official_server() {
     let (Some([ours, official]), Some(library)) = (both(), compiled("agent.c")) else { return };
-    let Some(backends) = crate::support::backend::directory() else { return };
+    let Some(backends) = nereid_test_support::backend::directory() else { return };
     let libraries = Libraries::new();
     libraries.agent("teller", &library);
     steadily(|| {
@@ -145,7 +145,7 @@ fn an_agent_is_asked_as_in_the_official_server() {
 #[test]
 fn a_cache_library_counts_as_in_the_official_server() {
     let (Some(servers), Some(library)) = (both(), compiled("cache.c")) else { return };
-    let Some(backends) = crate::support::backend::directory() else { return };
+    let Some(backends) = nereid_test_support::backend::directory() else { return };
     let libraries = Libraries::new();
     libraries.cache("mine", &library);
     let repository = Repository::new();

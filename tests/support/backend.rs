@@ -1,13 +1,12 @@
 //! The backends of tests/backends, compiled when a test asks for one.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use super::skip::skip;
+use crate::paths;
+use crate::skip::skip;
 
 /// A directory for `--backend-directory` that holds the C identity as backend `copycat`, for configs that name it as
 /// their `runtime` as `identity/libtriton_foreign.so`, and as what another server takes for `identity`. None,
@@ -46,9 +45,9 @@ fn made(file: &str, libraries: &[&str]) -> Option<PathBuf> {
 }
 
 fn compile(file: &str, libraries: &[&str]) -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends").join(file);
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}-{}", std::process::id()));
-    let headers = ["include", "tests/native_programs"].map(|path| Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
+    let source = paths::root().join("tests/backends").join(file);
+    let directory = paths::temporary().join(format!("{file}-{}", std::process::id()));
+    let headers = ["include", "tests/native_programs"].map(|path| paths::root().join(path));
     let (program, standard) = if file.ends_with(".cc") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
     for library in libraries {
         let path = directory.join(library);

@@ -1,9 +1,7 @@
 //! Authorities and certificates for the tests of TLS, made with the openssl command for each test.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +11,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 
-use super::server::PATIENCE;
-use super::skip::skip;
+use crate::paths;
+use crate::server::PATIENCE;
+use crate::skip::skip;
 
 /// A directory with `authority.pem`, `server.pem` and `client.pem` that it has signed, `stranger.pem` that another has
 /// signed (`other.pem`), and the `.key` of each.
@@ -32,7 +31,7 @@ impl Certificates {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("certificates-{}-{count}", std::process::id());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let directory = paths::temporary().join(name);
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).expect("the build's temporary directory can be written");
         let made = Certificates { directory };

@@ -1,12 +1,11 @@
 //! Limits that a container or an operator may set, laid on the server by the kernel itself: see confine.c.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::skip::skip;
+use crate::paths;
+use crate::skip::skip;
 
 /// The words that start the server and refuse these system calls with `error` (`EPERM`, `ENOSYS`). None, after a
 /// visible skip, without a C compiler.
@@ -24,7 +23,7 @@ fn words(which: &[&str]) -> Option<Vec<String>> {
     match MADE.get_or_init(compile) {
         Ok(program) => {
             let program = program.display().to_string();
-            let server = super::server::binary().to_string_lossy().into_owned();
+            let server = crate::server::binary().to_string_lossy().into_owned();
             let words = [program.as_str()].into_iter().chain(which.iter().copied()).chain(["--", &server]);
             Some(words.map(str::to_string).collect())
         }
@@ -36,8 +35,8 @@ fn words(which: &[&str]) -> Option<Vec<String>> {
 }
 
 fn compile() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/confine.c");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("confine-{}", std::process::id()));
+    let source = paths::root().join("tests/support/confine.c");
+    let program = paths::temporary().join(format!("confine-{}", std::process::id()));
     let mut compiler = Command::new("cc");
     match compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source).output()
     {

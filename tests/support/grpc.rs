@@ -1,7 +1,5 @@
 //! A gRPC peer made of the crate h2 and the messages of proto/: shows headers, messages and trailers as they come.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 
@@ -11,7 +9,7 @@ use prost::Message;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 
-use super::server::PATIENCE;
+use crate::server::PATIENCE;
 
 /// One connection; calls run one after the other or as several open exchanges.
 pub struct Grpc {

@@ -1,13 +1,11 @@
 //! A scripted HTTP/1.1 peer: sends exactly the bytes it is given, reads answers one by one.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use serde_json::Value;
 
-use super::server::PATIENCE;
+use crate::server::PATIENCE;
 
 /// One connection. Answers may be pipelined: what follows an answer is kept for the next.
 pub struct Peer {

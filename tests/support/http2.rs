@@ -1,12 +1,10 @@
 //! A scripted HTTP/2 peer: sends exactly the frames it is given, reads frames one by one. It acknowledges nothing and
 //! answers nothing by itself.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::server::PATIENCE;
+use crate::server::PATIENCE;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -173,7 +171,7 @@ impl RawPeer {
 
     /// Sends a message and the end of the call's request.
     pub fn message(&mut self, stream: u32, message: &[u8]) -> &mut RawPeer {
-        let framed = super::grpc::frame_bytes(0, message);
+        let framed = crate::grpc::frame_bytes(0, message);
         self.send(&frame(kind::DATA, END_STREAM, stream, &framed))
     }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::prepared::{fingerprint, prepared, source, step};
-use super::python::Python;
-use super::skip::{skip, skip_for_want_of};
+use crate::prepared::{fingerprint, prepared, source, step};
+use crate::python::Python;
+use crate::skip::{skip, skip_for_want_of};
 
 /// What older hosts lack, beside the environment.
 const SHIM: &str = "older_host.so";

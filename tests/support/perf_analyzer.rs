@@ -1,13 +1,11 @@
 //! Triton's own load client, made ready once: the program out of its wheel, and stand-ins for the libraries of a GPU.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::prepared::{fingerprint, prepared, source, step};
-use super::skip::skip;
+use crate::prepared::{fingerprint, prepared, source, step};
+use crate::skip::skip;
 
 /// Where the program and its stand-ins lie; None after a visible skip.
 pub fn program() -> Option<&'static Path> {

@@ -3,10 +3,10 @@
 //! Between the look at a port and the server's bind somebody else could take it. The kernel gives none of these away by
 //! itself, and what runs beside us, other test binaries and our own second run, has other blocks of them.
 
+use crate::paths;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// Below the kernel's ephemeral range.
@@ -44,7 +44,7 @@ pub fn free_port() -> u16 {
 
 /// The number of a block that nobody else has, and what keeps it ours.
 fn free_block() -> (u16, File) {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
+    let folder = paths::temporary().join("ports");
     fs::create_dir_all(&folder).expect("a folder for locks");
     // Not where the last one began, whose connections may linger.
     let start = (std::process::id() % u32::from(BLOCKS)) as u16;

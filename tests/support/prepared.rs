@@ -1,7 +1,6 @@
 //! What tests bring in from outside or build themselves, under target/, once for all test binaries.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
+use crate::paths;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +8,7 @@ use std::process::Command;
 /// The directory `target/<name>`, filled by `make` unless a run before has done that to its end. Others who ask
 /// meanwhile wait. `name` says all that the contents depend on.
 pub fn prepared(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target directory")?;
+    let target = paths::target();
     let root = target.join(name);
     let lock = target.join(format!("{name}.lock"));
     let lock = File::create(&lock).map_err(|error| format!("{lock:?}: {error}"))?;
@@ -38,7 +37,7 @@ pub fn step(command: &mut Command) -> Result<String, String> {
 
 /// A file of this repository.
 pub fn source(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    paths::root().join(path)
 }
 
 /// Tells contents apart (FNV-1a), so that what was made of an older file is not taken for what the new one makes.

@@ -1,14 +1,13 @@
 //! The official Triton client and ONNX Runtime, and whatever else tests use of Python's, in environments of our own
 //! that are made once per set of requirements.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
-use super::skip::skip;
+use crate::paths;
+use crate::skip::skip;
 
 /// An environment with the packages of one of the files in tests/python.
 #[derive(Clone, Debug)]
@@ -56,7 +55,7 @@ impl Python {
 
     /// tests/python/`script`.
     pub fn script(&self, script: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script)
+        paths::root().join("tests/python").join(script)
     }
 
     /// The same, to be started.
@@ -101,10 +100,9 @@ impl Python {
 }
 
 fn make(requirements: &str) -> Result<Python, String> {
-    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(requirements);
+    let requirements = paths::root().join("tests/python").join(requirements);
     let wanted = fs::read(&requirements).map_err(|error| format!("{}: {error}", requirements.display()))?;
-    let target = target().ok_or("no target directory")?;
-    let root = target.join(format!("python-env-{:016x}", fingerprint(&wanted)));
+    let root = paths::target().join(format!("python-env-{:016x}", fingerprint(&wanted)));
     let complete = root.join("complete");
     let lock = File::create(root.with_extension("lock")).map_err(|error| format!("lock of {root:?}: {error}"))?;
     lock.lock().map_err(|error| format!("lock of {root:?}: {error}"))?;
@@ -118,15 +116,6 @@ fn make(requirements: &str) -> Result<Python, String> {
         fs::write(&complete, b"").map_err(|error| format!("{complete:?}: {error}"))?;
     }
     Ok(Python { root })
-}
-
-/// Cargo names a directory in it to the tests of the whole server; unit tests run in `<target>/<profile>/deps`.
-fn target() -> Option<PathBuf> {
-    let within = match option_env!("CARGO_TARGET_TMPDIR") {
-        Some(directory) => PathBuf::from(directory),
-        None => std::env::current_exe().ok()?.parent()?.parent()?.to_owned(),
-    };
-    Some(within.parent()?.to_owned())
 }
 
 fn step(command: &mut Command, what: &str) -> Result<(), String> {

@@ -1,7 +1,5 @@
 //! The official Python backend as it comes in the wheel, unmodified, put where a server finds it with its stub.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -9,9 +7,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::original::original;
-use super::python::Python;
-use super::skip::skip;
+use crate::original::original;
+use crate::paths;
+use crate::python::Python;
+use crate::skip::skip;
 
 /// A place to which the backend was copied, with what it finds beside itself.
 #[derive(Clone)]
@@ -41,7 +40,7 @@ pub fn installed() -> Option<Installed> {
 /// The package finds its own libraries four directories above the backend.
 fn install(server: &Path, python: &Python) -> Result<Installed, String> {
     let wheel = server.ancestors().nth(4).ok_or("the official server lies elsewhere")?;
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python-backend-{}", std::process::id()));
+    let root = paths::temporary().join(format!("python-backend-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     let backends = root.join("pytriton/tritonserver/backends");
     let to = backends.join("python");

@@ -1,7 +1,5 @@
 //! A small deterministic random number generator (SplitMix64), so that a failure can be repeated from its seed.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

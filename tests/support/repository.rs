@@ -1,7 +1,6 @@
 //! Model repositories that a test states itself, written to a temporary directory and removed with their owner.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
+use crate::paths;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,7 +77,7 @@ impl Repository {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("repository-{}-{count}", std::process::id());
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let root = paths::temporary().join(name);
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(&root).expect("the build's temporary directory can be written");
         Repository { root }
@@ -132,7 +131,7 @@ impl Repository {
 
     /// A copy of one of the models in model_repository/.
     pub fn example(&self, name: &str) -> &Repository {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("model_repository").join(name);
+        let source = paths::root().join("model_repository").join(name);
         copy_tree(&source, &self.root.join(name));
         self
     }

@@ -1,8 +1,6 @@
 //! The server as a child process: free ports, a repository, its log kept, a start that waits for readiness and a stop
 //! that demands exit code 0.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,9 +11,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::variant::Variant;
+use crate::paths;
+use crate::variant::Variant;
 
-pub use super::ports::free_port;
+pub use crate::ports::free_port;
 
 /// Nothing here takes this long; it only turns a hang into a failure.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -51,7 +50,7 @@ fn note_end(status: ExitStatus) {
 
 /// The binary under test.
 pub fn binary() -> OsString {
-    std::env::var_os(OTHER_SERVER).unwrap_or_else(|| env!("CARGO_BIN_EXE_nereid").into())
+    std::env::var_os(OTHER_SERVER).unwrap_or_else(|| paths::server().into())
 }
 
 /// A running server. Dropping it kills it, so that a failing test leaves nothing behind.

@@ -1,7 +1,5 @@
 //! Skips that can be seen: a test that cannot run here says so on the terminal, and fails where skipping is forbidden.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::io::Write;
 
 /// Set to anything but `0` where every test must run (continuous integration): a skip becomes a failure.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::server::crashes;
+use crate::server::crashes;
 
 /// Runs a comparison, and again, three times in all, where the official server crashed in it: it does so now and then
 /// when its index is read while a model unloads (SIGSEGV), which says nothing about ours. Nothing else is excused.

@@ -1,13 +1,11 @@
 //! System calls of a process or of one of its threads, call by call, as strace sees them.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use super::server::signal;
-use super::skip::skip;
+use crate::server::signal;
+use crate::skip::skip;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,10 @@
 //! itself once more with epoll as the usual one: so plain `cargo test` covers both engines, and what already ran over
 //! all variants does not run again. [`ENGINE`] restricts everything to one engine by hand.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::process::Command;
 
-use super::server::OTHER_SERVER;
-use super::skip::skip;
+use crate::server::OTHER_SERVER;
+use crate::skip::skip;
 
 /// `io_uring` or `epoll`: the one engine that all tests shall run on.
 pub const ENGINE: &str = "NEREID_TEST_ENGINE";
@@ -66,9 +64,9 @@ pub fn usual() -> Variant {
     }
 }
 
-/// Stands in every test binary that starts servers, by virtue of this module.
-#[test]
-fn what_ran_on_io_uring_runs_on_epoll_too() {
+/// Runs this test binary once more with epoll as the usual variant: the test `what_ran_on_io_uring_runs_on_epoll_too`,
+/// which stands in every binary that starts servers.
+pub fn run_again_on_epoll() {
     let restricted = [ENGINE, OTHER_SERVER].iter().any(|name| std::env::var_os(name).is_some());
     if restricted || !io_uring_works() {
         return;
@@ -87,7 +85,7 @@ fn what_ran_on_io_uring_runs_on_epoll_too() {
     assert!(report.contains("test result: ok. "), "the second run says nothing of its result:\n{report}");
 }
 
-/// Whether this is the run of the test binary that [`what_ran_on_io_uring_runs_on_epoll_too`] has started.
+/// Whether this is the run of the test binary that [`run_again_on_epoll`] has started.
 pub fn is_second_run() -> bool {
     std::env::var_os(SECOND_RUN).is_some()
 }

@@ -15,12 +15,12 @@ use nereid_wire::inference::{
 use prost::Message;
 use serde_json::json;
 
-use crate::support::grpc::{Grpc, Reply, SERVICE, code, decode, frame, frame_bytes};
-use crate::support::http::{Answer, Peer, request};
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, Reply, SERVICE, code, decode, frame, frame_bytes};
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 const INFER: &str = "/v2/models/plain/infer";
 

@@ -7,12 +7,12 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::json;
 
-use crate::support::grpc::Grpc;
-use crate::support::http::{Peer, infer_with_tail};
-use crate::support::python::Python;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::{ALL, Variant, each, usual};
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::{Peer, infer_with_tail};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{ALL, Variant, each, usual};
 
 /// A model that computes 2 x + 1 on devices.
 fn affine(repository: &Repository, name: &str, more: &str) {

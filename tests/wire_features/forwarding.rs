@@ -8,12 +8,12 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use serde_json::{Value, json};
 
-use crate::support::backend;
-use crate::support::grpc::{Grpc, SERVICE, code, decode, frame};
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, run_to_end};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Grpc, SERVICE, code, decode, frame};
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, run_to_end};
+use nereid_test_support::variant::{self, each, usual};
 
 /// A model that says what parameters it got; `None` without a C compiler.
 fn repository() -> Option<(Repository, String)> {

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::http_streaming::{self, DECOUPLED, events, later_backend, repeat_config, square_config};
-use crate::support::http::{Answer, Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Models of one input and what the rows below need besides.
 fn models() -> Repository {

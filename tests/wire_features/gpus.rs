@@ -8,11 +8,11 @@ use nereid_wire::inference::{
 use serde_json::{Value, json};
 
 use super::metrics::{Page, ask, body, one, wait_for};
-use crate::support::grpc::Grpc;
-use crate::support::http::Peer;
-use crate::support::repository::Repository;
-use crate::support::server::{Server, binary, run_to_end_under};
-use crate::support::variant::usual;
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::{Server, binary, run_to_end_under};
+use nereid_test_support::variant::usual;
 
 const READY: &str = "/v2/health/ready";
 const LIVE: &str = "/v2/health/live";

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::backend;
-use crate::support::http::{Answer, Peer, infer_with_tail, request};
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::http::{Answer, Peer, infer_with_tail, request};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 pub const DECOUPLED: &str = "model_transaction_policy { decoupled: true }\n";
 const SSE: (&str, &str) = ("Accept", "text/event-stream");

@@ -3,12 +3,12 @@
 use nereid_wire::inference::ServerLiveRequest;
 use prost::Message;
 
-use crate::support::grpc::SERVICE;
-use crate::support::http2::{ACK, END_STREAM, RawPeer, error, frame, kind};
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::grpc::SERVICE;
+use nereid_test_support::http2::{ACK, END_STREAM, RawPeer, error, frame, kind};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 fn start(variant: Variant, flags: &[&str]) -> (Repository, Server) {
     let repository = Repository::new();

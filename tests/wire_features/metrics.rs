@@ -9,13 +9,13 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
 
-use crate::support::grpc::Grpc;
-use crate::support::http::{Peer, request};
-use crate::support::original::original;
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::original::original;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, each, usual};
 
 /// GPUs of the host that runs the tests are left out of the page.
 const NO_GPUS: [(&str, &str); 1] = [("TRITON_SERVER_CPU_ONLY", "1")];
@@ -556,7 +556,7 @@ fn of_a_decoupled_request_the_first_response_counts() {
 /// Every reason, and what is counted nowhere but as refused.
 #[test]
 fn failures_have_their_reasons() {
-    let Some(directory) = crate::support::backend::directory() else { return };
+    let Some(directory) = nereid_test_support::backend::directory() else { return };
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
         let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"4000\" } }\n";
@@ -747,7 +747,7 @@ fn many_models_and_many_readers_are_all_answered() {
 /// The same traffic for both servers: the official one has no family and no label that ours lacks.
 #[test]
 fn the_official_server_shows_the_same_families() {
-    let (Some(words), Some(directory)) = (original(), crate::support::backend::directory()) else { return };
+    let (Some(words), Some(directory)) = (original(), nereid_test_support::backend::directory()) else { return };
     let backends = format!("--backend-directory={}", directory.display());
     let flags = [&*backends, "--metrics-config=summary_latencies=true", "--allow-gpu-metrics=false"];
     let series = |words: &[String], backend: &str| {

@@ -11,12 +11,12 @@ use nereid_wire::otlp::{ExportTraceServiceRequest, KeyValue, Span};
 use prost::Message;
 
 use super::trace::{infer_http, message};
-use crate::support::certificates::Certificates;
-use crate::support::grpc::{Grpc, SERVICE, code, frame};
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::certificates::Certificates;
+use nereid_test_support::grpc::{Grpc, SERVICE, code, frame};
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, each, usual};
 
 /// What came: the head of each request, and its body.
 type Received = Vec<(String, ExportTraceServiceRequest)>;

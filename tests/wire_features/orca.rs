@@ -3,10 +3,10 @@
 //! What they say is tested where a backend keeps the metrics that they are made of (`custom_metrics`). Here: that
 //! nothing is said where there is nothing to say.
 
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 const ASKS: &str = "Endpoint-Load-Metrics-Format";
 
@@ -30,7 +30,7 @@ fn without_metrics_there_is_no_report_and_an_error_in_the_log() {
         assert_eq!((answer.status, answer.header("endpoint-load-metrics")), (200, None), "{action} {format}");
         let started = std::time::Instant::now();
         while logged(&server) == before {
-            assert!(started.elapsed() < crate::support::server::PATIENCE, "{action} {format}: {}", server.log());
+            assert!(started.elapsed() < nereid_test_support::server::PATIENCE, "{action} {format}: {}", server.log());
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }

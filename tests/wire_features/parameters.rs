@@ -6,12 +6,12 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use serde_json::json;
 
-use crate::support::backend;
-use crate::support::grpc::Grpc;
-use crate::support::http::Peer;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::usual;
+use nereid_test_support::backend;
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::Peer;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::usual;
 
 /// A server of the model `asked` on tests/backends/asked.c. None, after a visible skip, without a C compiler.
 fn start() -> Option<(Repository, Server)> {

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::backend;
-use crate::support::http::Peer;
-use crate::support::random::Random;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::{self, Variant, each};
+use nereid_test_support::backend;
+use nereid_test_support::http::Peer;
+use nereid_test_support::random::Random;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each};
 
 /// Requests over all variants and settings.
 const REQUESTS: usize = 200_000;

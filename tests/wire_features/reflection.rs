@@ -6,11 +6,11 @@ use nereid_wire::reflection::server_reflection_response::MessageResponse as Answ
 use nereid_wire::reflection::{ServerReflectionRequest, ServerReflectionResponse};
 use prost::Message;
 
-use crate::support::grpc::{Grpc, code, decode, frame, frame_bytes};
-use crate::support::python::Python;
-use crate::support::repository::Repository;
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, code, decode, frame, frame_bytes};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::Repository;
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 const PATHS: [&str; 2] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::support::grpc::{Grpc, SERVICE, Status, code, frame_bytes};
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, run_to_end};
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::grpc::{Grpc, SERVICE, Status, code, frame_bytes};
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, run_to_end};
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// Every group with a secret of its own, but for health, which the test itself waits for.
 const GROUPS: [&str; 8] =

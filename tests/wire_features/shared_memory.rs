@@ -17,11 +17,11 @@ use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequest
 use nereid_wire::inference::*;
 use serde_json::{Value, json};
 
-use crate::support::grpc::{Grpc, Status};
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::Variant;
+use nereid_test_support::grpc::{Grpc, Status};
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::Variant;
 
 const ALLOWED: &str = "--allow-client-shm=true";
 

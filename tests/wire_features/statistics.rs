@@ -8,12 +8,12 @@ use nereid_wire::inference::{ModelStatistics, ModelStatisticsRequest, ModelStati
 use serde_json::{Value, json};
 
 use super::metrics::{Page, ask, body, ensemble, one, wait_for};
-use crate::support::backend;
-use crate::support::grpc::Grpc;
-use crate::support::http::{Peer, request};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::grpc::Grpc;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, each, usual};
 
 const CACHE: &str = "--cache-config=local,size=1048576";
 
@@ -157,7 +157,7 @@ fn memory_is_what_backends_say_it_is() {
 }
 
 fn support_config(name: &str) -> String {
-    crate::support::repository::identity_config("memory", name, 0, &one(), "")
+    nereid_test_support::repository::identity_config("memory", name, 0, &one(), "")
 }
 
 /// contract/metrics.md section 3: success, queue and the three phases go together; a hit is a success without an
@@ -234,7 +234,7 @@ fn an_ensemble_has_the_times_of_its_steps() {
 
 #[test]
 fn failures_count_as_failures_and_as_executions() {
-    let Some(directory) = crate::support::backend::directory() else { return };
+    let Some(directory) = nereid_test_support::backend::directory() else { return };
     let repository = Repository::new();
     repository.identity_of("copycat", "failing", 8, &one(), "");
     let backends = format!("--backend-directory={}", directory.display());

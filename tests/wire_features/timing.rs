@@ -5,11 +5,11 @@ use nereid_wire::inference::{InferParameter, ModelInferRequest};
 use serde_json::{Value, json};
 
 use super::trace::{body, message};
-use crate::support::grpc::{Grpc, Reply, SERVICE, code, frame};
-use crate::support::http::{Answer, Peer};
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{Grpc, Reply, SERVICE, code, frame};
+use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, each, usual};
 
 const ASK: (&str, &str) = ("x-request-timing", "true");
 const ALL: [&str; 8] = ["receive", "parse", "queue", "batch", "input", "compute", "output", "encode"];

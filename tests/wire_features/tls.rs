@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use prost::Message;
 
-use crate::support::certificates::Certificates;
-use crate::support::grpc::SERVICE;
-use crate::support::http::Peer;
-use crate::support::http2::{PREFACE, RawPeer, kind, settings};
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server, run_to_end};
-use crate::support::skip::skip;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::certificates::Certificates;
+use nereid_test_support::grpc::SERVICE;
+use nereid_test_support::http::Peer;
+use nereid_test_support::http2::{PREFACE, RawPeer, kind, settings};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server, run_to_end};
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 fn repository() -> Repository {
     let repository = Repository::new();
@@ -243,7 +243,7 @@ fn a_start_without_a_usable_identity_fails_and_says_why() {
     let (certificate, key) = (files.path("server.pem"), files.path("server.key"));
     let (other_key, roots) = (files.path("client.key"), files.path("authority.pem"));
     let first = files.version_1("first").path("first.pem");
-    let port = |service: &str| format!("--{service}-port={}", crate::support::server::free_port());
+    let port = |service: &str| format!("--{service}-port={}", nereid_test_support::server::free_port());
     for (service, name) in [("grpc", "GRPC"), ("http", "HTTP")] {
         let flag = |what: &str, value: &str| format!("--{service}-{what}={value}");
         let on = flag("use-ssl", "true");

@@ -11,13 +11,13 @@ use nereid_wire::inference::trace_setting_request::SettingValue;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse, TraceSettingRequest, TraceSettingResponse};
 use serde_json::{Value, json};
 
-use crate::support::backend;
-use crate::support::grpc::{Grpc, SERVICE, Status, code, frame};
-use crate::support::http::{Answer, Peer, request};
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server};
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::grpc::{Grpc, SERVICE, Status, code, frame};
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::variant::{self, each, usual};
 
 const HTTP: [&str; 4] = ["HTTP_RECV_START", "HTTP_RECV_END", "HTTP_SEND_START", "HTTP_SEND_END"];
 const GRPC: [&str; 4] = ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"];

@@ -9,15 +9,15 @@ use std::process::Command;
 use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use prost::Message;
 
-use crate::support::certificates::Certificates;
-use crate::support::grpc::SERVICE;
-use crate::support::http::Peer;
-use crate::support::http2::RawPeer;
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{PATIENCE, Server, binary, free_port, run_to_end, run_to_end_under, signal};
-use crate::support::skip::skip;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::certificates::Certificates;
+use nereid_test_support::grpc::SERVICE;
+use nereid_test_support::http::Peer;
+use nereid_test_support::http2::RawPeer;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server, binary, free_port, run_to_end, run_to_end_under, signal};
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// A path that is short enough for a socket, wherever the build lies.
 struct Directory(PathBuf);

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use crate::support::http::{Answer, Peer, request};
-use crate::support::python::Python;
-use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, free_port, run_to_end_under};
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{Server, free_port, run_to_end_under};
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 const MIME: &str = "application/vnd.vertex-ai-triton.binary+json;json-header-size=";
 const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";

@@ -164,7 +164,7 @@ mod tests {
         let known = runtime.available_providers().unwrap();
         assert!(known.iter().any(|name| name == "CPUExecutionProvider"), "{known:?}");
         if known.iter().any(|name| name == Provider::Cuda.name()) {
-            return crate::support::skip::skip("this library computes on GPUs");
+            return nereid_test_support::skip::skip("this library computes on GPUs");
         }
         for (providers, missing) in [
             (vec![(Provider::Cuda, Options::new())], "CUDAExecutionProvider"),

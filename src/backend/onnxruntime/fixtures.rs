@@ -9,14 +9,14 @@ use super::discovery::Surroundings;
 use super::library;
 use super::runtime::{Runtime, RuntimeOptions};
 use crate::backend::ModelContext;
-use crate::support::python::Python;
-use crate::support::skip::skip;
 use nereid_gpu::DeviceSlice;
 use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
 use nereid_request::shared::Wish;
 use nereid_request::{
     Asked, Completion, DataType, Delivery, InputTensor, Request, RequestedOutput, Response, Shape, Sink, Status, Text,
 };
+use nereid_test_support::python::Python;
+use nereid_test_support::skip::skip;
 use nereid_wire::inference::{ModelConfig, ModelParameter};
 
 pub(crate) fn folder() -> PathBuf {

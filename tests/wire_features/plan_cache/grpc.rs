@@ -14,9 +14,9 @@ use prost::Message;
 
 use super::models::{self, Input};
 use super::{Both, GRPC_KEY, HTTP_CLIENTS, KEY, Traffic};
-use crate::support::grpc::{SERVICE, frame_bytes};
-use crate::support::http2::{END_HEADERS, END_STREAM, RawPeer, fields, frame, kind};
-use crate::support::random::Random;
+use nereid_test_support::grpc::{SERVICE, frame_bytes};
+use nereid_test_support::http2::{END_HEADERS, END_STREAM, RawPeer, fields, frame, kind};
+use nereid_test_support::random::Random;
 
 const KINDS: usize = 6;
 /// Calls that a client opens before it reads their answers, and requests of a stream.

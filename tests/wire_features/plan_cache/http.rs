@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::models::{self, Input};
 use super::{Both, KEY, Traffic};
-use crate::support::http::Peer;
-use crate::support::random::Random;
+use nereid_test_support::http::Peer;
+use nereid_test_support::random::Random;
 
 /// Kinds that a client has at a time.
 const KINDS: usize = 6;

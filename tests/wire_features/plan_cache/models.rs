@@ -1,9 +1,9 @@
 //! The models that clients ask, those that they reload, and what requests for them are made of.
 
 use super::{Both, Traffic};
-use crate::support::http::Peer;
-use crate::support::random::Random;
-use crate::support::repository::{Pair, Repository};
+use nereid_test_support::http::Peer;
+use nereid_test_support::random::Random;
+use nereid_test_support::repository::{Pair, Repository};
 
 /// An input of a request, as the model wants it or otherwise.
 #[derive(Clone, Debug)]

@@ -8,12 +8,12 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::{BINARY_JSON, BODY, Endpoint, MIME, ask, binary_body, plain};
-use crate::support::backend;
-use crate::support::http::{Answer, Peer, request};
-use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::PATIENCE;
-use crate::support::skip::skip;
-use crate::support::variant::{self, Variant, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::repository::{Pair, Repository, identity_config};
+use nereid_test_support::server::PATIENCE;
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 const EXPLICIT: &str = "--model-control-mode=explicit";
 

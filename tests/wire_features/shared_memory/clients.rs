@@ -1,8 +1,8 @@
 //! The official client's own shared memory, with each of its four clients.
 
 use super::*;
-use crate::support::python::Python;
-use crate::support::variant::{self, each};
+use nereid_test_support::python::Python;
+use nereid_test_support::variant::{self, each};
 
 #[test]
 fn the_official_client_shares_its_memory() {

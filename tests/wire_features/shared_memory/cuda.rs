@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
-use crate::support::grpc::code;
-use crate::support::http::request;
-use crate::support::python::Python;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::code;
+use nereid_test_support::http::request;
+use nereid_test_support::python::Python;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Two devices, whose work is late and in any order that nothing forbids.
 const DEVICES: &[(&str, &str)] = &[("NEREID_SIMULATED_GPUS", "2;memory=268435456;seed=11;delay-us=100")];
@@ -368,7 +368,7 @@ fn an_unregistered_region_of_a_device_serves_its_last_request() {
             break;
         }
         // Gone before the request came: once more.
-        assert!(started.elapsed() < crate::support::server::PATIENCE, "the request never uses the region");
+        assert!(started.elapsed() < nereid_test_support::server::PATIENCE, "the request never uses the region");
         lent(&mut peer, "g", &object, 0, 64);
         let answer = slow.answer();
         assert!(matches!(answer.status, 200 | 404), "{}", answer.text());

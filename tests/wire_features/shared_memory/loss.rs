@@ -1,8 +1,8 @@
 //! Regions that go while they are used: unregistered, removed, truncated.
 
 use super::*;
-use crate::support::http::request;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::http::request;
+use nereid_test_support::variant::{self, each, usual};
 
 const LOST: &str = "shared memory region 'r' has lost its memory: the object was truncated, or its file system is full";
 
@@ -33,7 +33,7 @@ fn an_unregistered_region_serves_its_last_request() {
             let answer = slow.answer();
             assert!(matches!(answer.status, 200 | 404), "{}", answer.text());
             slow.send(&request("POST", "/v2/models/slow/infer", &[], body.as_bytes()));
-            if started.elapsed() > crate::support::server::PATIENCE {
+            if started.elapsed() > nereid_test_support::server::PATIENCE {
                 break false;
             }
         };
@@ -160,7 +160,7 @@ fn clients_that_leave_hold_nothing() {
     unregister(&mut peer, Some("r"));
     let started = std::time::Instant::now();
     while !listed(&mut peer).is_empty() {
-        assert!(started.elapsed() < crate::support::server::PATIENCE, "the region is never given back");
+        assert!(started.elapsed() < nereid_test_support::server::PATIENCE, "the region is never given back");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     server.stop();
@@ -177,7 +177,7 @@ fn other_bus_errors_end_the_process() {
     object.truncate(0);
     let answer = infer(&mut peer, "plain", &[input("INPUT0", "INT32", &[2], ("r", 4096, 8))], &[]);
     assert_eq!((answer.status, answer.error().as_str()), (500, LOST));
-    crate::support::server::signal(server.pid(), "BUS");
+    nereid_test_support::server::signal(server.pid(), "BUS");
     let (status, _) = server.wait();
     assert_eq!(status.signal(), Some(7), "{status}");
 }

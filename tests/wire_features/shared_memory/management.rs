@@ -1,8 +1,8 @@
 //! Status, register and unregister over both protocols.
 
 use super::*;
-use crate::support::grpc::code;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::code;
+use nereid_test_support::variant::{self, each, usual};
 
 const DISABLED: &str = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
 const JSON: Option<&str> = Some("application/json");
@@ -108,7 +108,7 @@ fn what_cannot_be_registered_over_http() {
         ("POST", "/v2/systemsharedmemory/status", 405),
         ("POST", "/v2/systemsharedmemory/region//register", 404),
     ] {
-        let answer = peer.send(&crate::support::http::request(method, path, &[], b"")).answer();
+        let answer = peer.send(&nereid_test_support::http::request(method, path, &[], b"")).answer();
         assert_eq!(answer.status, status, "{method} {path}");
     }
     assert_eq!(listed(&mut peer), ["taken"]);
@@ -296,7 +296,11 @@ fn a_thousand_registrations_leave_nothing_behind() {
     // The last pages go when whoever answered lets go of them.
     let started = std::time::Instant::now();
     while mapped(&server, &object) > 0 {
-        assert!(started.elapsed() < crate::support::server::PATIENCE, "{} mappings stay", mapped(&server, &object));
+        assert!(
+            started.elapsed() < nereid_test_support::server::PATIENCE,
+            "{} mappings stay",
+            mapped(&server, &object)
+        );
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     assert!(server.descriptors() <= descriptors, "{} descriptors after {descriptors}", server.descriptors());

@@ -2,10 +2,10 @@
 //! have their answers copied.
 
 use super::*;
-use crate::support::backend;
-use crate::support::grpc::decode;
-use crate::support::python::Python;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::backend;
+use nereid_test_support::grpc::decode;
+use nereid_test_support::python::Python;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Sends `numbers` through a model by way of the region `r`, and returns what is in the window afterwards.
 fn through(peer: &mut Peer, model: &str, object: &Object, count: usize) -> Vec<u8> {

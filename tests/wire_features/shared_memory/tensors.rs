@@ -1,10 +1,10 @@
 //! Inputs from regions and outputs to them, over HTTP, gRPC and streams.
 
 use super::*;
-use crate::support::grpc::{code, decode};
-use crate::support::http::infer_with_tail;
-use crate::support::skip::skip;
-use crate::support::variant::{self, each, usual};
+use nereid_test_support::grpc::{code, decode};
+use nereid_test_support::http::infer_with_tail;
+use nereid_test_support::skip::skip;
+use nereid_test_support::variant::{self, each, usual};
 
 #[test]
 fn a_tensor_comes_from_a_region_and_goes_to_one_over_http() {

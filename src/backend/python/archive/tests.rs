@@ -10,7 +10,7 @@ use ::zip::{CompressionMethod, ZipWriter};
 
 use super::*;
 use crate::backend::python::fixtures::Place;
-use crate::support::skip::skip;
+use nereid_test_support::skip::skip;
 
 /// One member: kind, name, target, contents.
 type Member<'a> = (u8, &'a [u8], &'a [u8], &'a [u8]);

@@ -8,7 +8,7 @@ use super::*;
 use crate::backend::onnxruntime::fixtures::surroundings;
 use crate::backend::onnxruntime::locate;
 use crate::backend::onnxruntime::scratch::Scratch;
-use crate::support::skip::skip;
+use nereid_test_support::skip::skip;
 
 /// Says each step.
 #[derive(Default)]

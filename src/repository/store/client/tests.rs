@@ -11,7 +11,7 @@ use super::super::addressing::Addressing;
 use super::super::environment::Secret;
 use super::super::tests::folder;
 use super::*;
-use crate::support::skip::skip;
+use nereid_test_support::skip::skip;
 
 type Variables<'a> = &'a [(&'a str, &'a str)];
 

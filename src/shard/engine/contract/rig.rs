@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use super::super::*;
 use crate::clock::{Clock, Monotonic};
-use crate::support::skip::skip;
 use nereid_memory::Pool;
 use nereid_memory::Slab;
+use nereid_test_support::skip::skip;
 
 /// An engine under test, keys for it, and the events that nobody has asked for yet.
 pub(super) struct Rig {

@@ -58,8 +58,8 @@ const UNSAFE_TESTS: [&str; 2] = ["costs/allocator", "costs/copying"];
 /// on devices, the generated messages of proto/, and the clock.
 const NOUNS: [&str; 6] = ["request", "model_config", "memory", "gpu", "wire", "clock"];
 
-/// What unit tests share with the tests of the whole server. It is not there in any other build.
-const OF_TESTS: &str = "support";
+/// The crate that unit tests share with the tests of the whole server. No other build has it.
+const OF_TESTS: &str = "test_support";
 
 /// Where `unsafe` may stand, as paths under src/.
 /// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`. The

@@ -81,7 +81,7 @@ impl Counted {
             format!("{SOCKET}={}", socket.display()),
             this.display().to_string(),
             "--exact".to_owned(),
-            "costs::child::serve".to_owned(),
+            "child::serve".to_owned(),
             "--ignored".to_owned(),
             "--nocapture".to_owned(),
             "--".to_owned(),

@@ -1,6 +1,9 @@
 //! What the tests share: the server as a child process and the ways in which it is run, peers that speak HTTP and gRPC,
 //! model repositories, certificates, and the programs that are compiled or fetched for tests.
 
+// What a library owes to strangers, and only our tests call this one.
+#![allow(clippy::new_without_default, clippy::should_implement_trait)]
+
 pub mod backend;
 pub mod certificates;
 pub mod confine;
@@ -10,6 +13,7 @@ pub mod http2;
 pub mod in_process;
 pub mod library;
 pub mod original;
+pub mod own_process;
 pub mod paths;
 pub mod perf_analyzer;
 pub mod ports;

@@ -1,0 +1,12 @@
+//! Programs as people start them: the server itself and its load generator, and clients of the server that others
+//! wrote.
+
+mod clients;
+mod foreign;
+mod perf;
+mod process;
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
+}

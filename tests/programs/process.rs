@@ -1,0 +1,19 @@
+//! The process as an operator sees it: flags, exit codes, what it says when a model or a port is wrong, and how it
+//! stops (contract/cli.md sections 1, 2, 5, 6, 7).
+
+mod crash;
+mod engine;
+mod explain;
+mod flags;
+mod instances;
+mod logging;
+mod models;
+mod one_number;
+mod rolling;
+mod service;
+mod stages;
+mod statistics;
+mod stop;
+mod tuning;
+mod warmup;
+mod without;

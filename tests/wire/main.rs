@@ -1,0 +1,12 @@
+//! What passes over the ports of a whole server: the HTTP port and the gRPC port byte by byte, what the wire offers
+//! beyond plain inference, and peers that mean no good.
+
+mod grpc;
+mod hostile;
+mod http;
+mod surface;
+
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    nereid_test_support::variant::run_again_on_epoll();
+}

@@ -1,0 +1,26 @@
+//! What the wire offers beyond plain inference: shared memory, streams over HTTP, traces, TLS, restricted groups, and
+//! the ports of the clouds (contract/http.md, contract/grpc.md, contract/metrics.md, contract/cli.md).
+
+mod compression;
+mod custom_metrics;
+mod devices;
+mod forwarding;
+mod generate;
+mod gpus;
+mod http_streaming;
+mod keepalive;
+mod metrics;
+mod opentelemetry;
+mod orca;
+mod parameters;
+mod plan_cache;
+mod reflection;
+mod restricted;
+mod sagemaker;
+mod shared_memory;
+mod statistics;
+mod timing;
+mod tls;
+mod trace;
+mod unix_sockets;
+mod vertex;

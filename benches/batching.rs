@@ -11,8 +11,7 @@ use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker};
-use tritonserver::instance::{Next, Seat};
-use tritonserver::scheduler::{Purpose, Scheduling, Services, create};
+use tritonserver::scheduler::{Next, Purpose, Scheduling, Seat, Services, create};
 
 /// Requests of one measurement, and measurements of a row.
 const REQUESTS: usize = 32_768;

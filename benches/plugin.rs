@@ -18,7 +18,8 @@ use nereid_request::{
 };
 use nereid_wire::inference::ModelConfig;
 use tritonserver::backend::plugin::{PluginSettings, Plugins};
-use tritonserver::backend::{Instance, InstanceContext, ModelContext, Payload};
+use tritonserver::backend::{Instance, InstanceContext, ModelContext};
+use tritonserver::scheduler::Payload;
 
 /// Requests of one measurement, and measurements of a row.
 const REQUESTS: usize = 16_384;

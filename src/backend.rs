@@ -5,7 +5,6 @@
 //! instance is free as soon as it returns.
 
 pub mod affine;
-pub mod batching;
 mod host_policy;
 pub mod identity;
 pub mod onnxruntime;
@@ -22,9 +21,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use smallvec::SmallVec;
-
 use crate::abi::handles::ModelHandle;
+use crate::scheduler::{Payload, Readiness};
 use nereid_clock::now_ns;
 use nereid_gpu::{Gpu, Gpus};
 use nereid_memory::Pool;
@@ -38,70 +36,6 @@ use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 
 pub use host_policy::{HostPolicies, HostPolicy, check_key};
-
-/// The requests of one execution.
-#[derive(Debug, Default)]
-pub struct Payload {
-    requests: SmallVec<[Box<Request>; 4]>,
-    more: Option<More>,
-}
-
-/// Where the next payload comes from.
-#[derive(Clone)]
-pub struct More(Arc<dyn Fn() -> Option<Payload> + Send + Sync>);
-
-impl More {
-    pub fn new(next: impl Fn() -> Option<Payload> + Send + Sync + 'static) -> More {
-        More(Arc::new(next))
-    }
-}
-
-impl std::fmt::Debug for More {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("More")
-    }
-}
-
-impl Payload {
-    /// Lets an execution ask for more.
-    pub fn with_more(self, more: More) -> Payload {
-        Payload { more: Some(more), ..self }
-    }
-
-    /// The next payload of this worker, if it waits already: for instances that can prepare it while this one is
-    /// executed. Never while another worker could take it.
-    pub fn more(&self) -> Option<Payload> {
-        let payload = (self.more.as_ref()?.0)()?;
-        payload.requests.iter().for_each(|request| request.mark_taken());
-        Some(payload)
-    }
-
-    pub fn push(&mut self, request: Box<Request>) {
-        self.requests.push(request);
-    }
-
-    pub fn requests(&self) -> &[Box<Request>] {
-        &self.requests
-    }
-
-    /// Takes the only request of a payload of one.
-    pub fn take_only(&mut self) -> Option<Box<Request>> {
-        if self.requests.len() == 1 { self.requests.pop() } else { None }
-    }
-
-    /// Takes every request; the payload is empty afterwards.
-    pub fn take(&mut self) -> SmallVec<[Box<Request>; 4]> {
-        std::mem::take(&mut self.requests)
-    }
-
-    pub fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-}
 
 /// How a backend wants the instances of its models to be made and driven.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -409,16 +343,4 @@ pub trait Instance: Send {
     /// Runs the requests of `payload`. `Ok`: the instance took all of them and answers each, now or later, from any
     /// thread. `Err`: it took none; the caller answers them all with the error.
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status>;
-}
-
-/// Says whether an instance could serve. It is asked from other threads than the one that drives the instance, also
-/// while that one executes, and one question after the other.
-pub trait Readiness: Send + Sync {
-    /// An error says why not. May take its time; once the instance is gone there is nothing to object to.
-    fn check(&self) -> Result<(), Status>;
-
-    /// What keeps the instance from going on at the moment, if that can be seen at once: a clause for the log.
-    fn stopped(&self) -> Option<String> {
-        None
-    }
 }

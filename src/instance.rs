@@ -11,7 +11,6 @@ mod confinement;
 mod device_inputs;
 mod groups;
 mod park;
-mod readiness;
 mod stall;
 mod warmup;
 mod worker;
@@ -27,81 +26,21 @@ use self::confinement::Confinement;
 use self::groups::{Share, Wish};
 use self::worker::{Candidate, Task, Worker};
 use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
+use crate::scheduler::{Checks, Next, Payload, PayloadSource, RunToCompletion};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_model_config::warmup::Sample;
 use nereid_observe::log::verbose;
-use nereid_request::{Status, Waker};
-use nereid_wire::inference::ModelRateLimiter;
+use nereid_request::Status;
 
-pub use self::borrow::{Borrowable, RunToCompletion};
 pub use self::confinement::{all_within, confined};
 pub use self::park::Parker;
-pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
 pub use self::stall::StallWatch;
-pub use crate::backend::Payload;
-pub use crate::backend::batching::BatchStrategy;
 pub use nereid_queue::Spin;
 
 /// How often instances that go are looked at: soon at first, since most requests are short.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-
-/// What a scheduler learns about a worker that joins it.
-#[derive(Debug, Clone)]
-pub struct Seat {
-    pub waker: Waker,
-    /// Of its first instance.
-    pub name: String,
-    pub device: i32,
-    /// What its instances need to execute, of the group's configuration.
-    pub rate_limiter: Option<ModelRateLimiter>,
-}
-
-/// What a worker does next.
-#[derive(Debug)]
-pub enum Next {
-    Execute(Payload),
-    /// Sleep until it is woken, or until this time of [`now_ns`], and ask again.
-    Sleep {
-        until_ns: Option<u64>,
-    },
-    /// There will be nothing any more.
-    Leave,
-}
-
-/// Where a worker gets its work: a scheduler.
-///
-/// Nothing here blocks, and time comes from outside, so that a simulation can stand in for the threads.
-pub trait PayloadSource: Send + Sync {
-    /// One more worker. The number that it gets is its own until it has left.
-    fn join(&self, seat: Seat) -> Result<usize, Status>;
-
-    /// Who has a request may borrow what the worker drives.
-    fn lend(&self, _worker: usize, _borrowable: Arc<Borrowable>) {}
-
-    /// What is there for worker number `worker`, which asks for itself and executes nothing.
-    fn poll(&self, worker: usize, now_ns: u64) -> Next;
-
-    /// One more payload for worker number `worker`, which has not returned from its execution.
-    fn ahead(&self, _worker: usize, _now_ns: u64) -> Option<Payload> {
-        None
-    }
-
-    /// The worker's execution has returned.
-    fn executed(&self, _worker: usize) {}
-
-    /// The instances of worker number `worker` have lost what they kept of earlier requests: their process died, and
-    /// another one takes its place. Called from any thread; does not block.
-    fn lost(&self, _worker: usize) {}
-
-    /// Asks a worker to leave: what it executes it finishes, what waits is left to the others, and then
-    /// [`poll`](PayloadSource::poll) sends it away.
-    fn dismiss(&self, worker: usize);
-
-    /// The worker is gone, or never came.
-    fn left(&self, worker: usize);
-}
 
 /// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be none any
 /// more. It joined with the waker of its `parker`, and takes nothing once others do its work.

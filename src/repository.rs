@@ -28,7 +28,6 @@ use nereid_model_config::SupportedGpus;
 use nereid_observe::metrics::{MetricsConfig, Registry};
 use store::Store;
 
-pub use crate::instance::{Checks, Verdict, ask_all, wait_for_all};
 pub use index::IndexRow;
 pub use lifecycle::{InFlight, Lifecycle, Publisher};
 pub use models::{Entry, ModelId, ModelMap, ServedModel, VersionState, parse_version};

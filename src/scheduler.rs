@@ -4,6 +4,7 @@
 //! `direct` for how the right to cut passes between workers.
 
 mod batch_queue;
+mod batch_strategy;
 pub mod cache;
 mod direct;
 mod dynamic;
@@ -11,7 +12,10 @@ pub mod ensemble;
 mod gate;
 mod mutants;
 mod ordered;
+mod payload;
+mod payload_source;
 mod rate_limiter;
+mod readiness;
 mod sequence;
 #[cfg(test)]
 mod simulation;
@@ -20,7 +24,6 @@ mod witnessed;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::instance::{BatchStrategy, PayloadSource, RunToCompletion};
 use nereid_clock::now_ns;
 use nereid_memory::Pool;
 use nereid_model_config::ModelSpec;
@@ -28,12 +31,16 @@ use nereid_observe::statistics::{FailureReason, ModelStatistics};
 use nereid_request::{Request, Status, Ticket, WakeUp};
 use nereid_wire::inference::model_config::SchedulingChoice;
 
+pub use batch_strategy::BatchStrategy;
 pub use cache::{Cache, Cached};
 pub use direct::Direct;
 pub use dynamic::Dynamic;
 pub use gate::{Gate, Limiter, Registration};
 use ordered::Ordered;
+pub use payload::{More, Payload};
+pub use payload_source::{Borrowable, Next, PayloadSource, RunToCompletion, Seat};
 pub use rate_limiter::RateLimiter;
+pub use readiness::{Asker, Checks, Readiness, Verdict, ask_all, wait_for_all};
 pub use sequence::SequenceBatcher;
 use witnessed::Witnessed;
 

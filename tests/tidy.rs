@@ -41,11 +41,11 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ),
     ("api", &["protocol", "scheduler", "repository", "observe"]),
     ("repository", &["backend", "instance", "scheduler", "observe"]),
-    ("scheduler", &["instance", "queue", "observe"]),
-    ("instance", &["backend", "memory", "queue", "observe"]),
+    ("instance", &["backend", "scheduler", "queue", "observe"]),
     // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of
     // one border. A worker process and its instance exchange frames through a stream of `queue`.
-    ("backend", &["memory", "queue", "observe", "abi"]),
+    ("backend", &["scheduler", "queue", "observe", "abi"]),
+    ("scheduler", &["queue", "observe"]),
     // Beside the path: the backend half names backend, memory and observe, the server half the server; a cache library
     // stands behind a trait of the scheduler, an agent library behind one of the repository.
     ("abi", &["backend", "memory", "observe", "repository", "scheduler", "server"]),

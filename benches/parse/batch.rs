@@ -6,8 +6,7 @@ use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker};
-use tritonserver::instance::{Next, PayloadSource, Seat};
-use tritonserver::scheduler::{Purpose, Scheduler, Scheduling, Services, create};
+use tritonserver::scheduler::{Next, PayloadSource, Purpose, Scheduler, Scheduling, Seat, Services, create};
 
 use super::operation::Operation;
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use self::model::{Activities, IdentityModel, TensorPair};
-use super::{Attributes, Backend, Instance, InstanceContext, Mobility, Model, ModelContext, Payload};
+use super::{Attributes, Backend, Instance, InstanceContext, Mobility, Model, ModelContext};
+use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_memory::Slice;
 use nereid_observe::metrics::Counter;

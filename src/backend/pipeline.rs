@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::{InstanceContext, Payload};
+use super::InstanceContext;
+use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_gpu::{DriverError, Flight};
 use nereid_observe::statistics::Execution;

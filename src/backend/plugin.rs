@@ -17,9 +17,10 @@ pub(crate) mod soname;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, Readiness, fail};
+use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, fail};
 use crate::abi::handles::{InstanceHandle, ModelHandle};
 use crate::abi::ledger;
+use crate::scheduler::{Payload, Readiness};
 use library::{Library, Outcome};
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::Holder;

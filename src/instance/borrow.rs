@@ -13,20 +13,10 @@ use super::cancelled;
 use super::device_inputs::land;
 use super::stall::Pulse;
 use super::worker::{check_alive, execute};
-use crate::backend::{Instance, InstanceContext, Mobility, Payload, fail};
+use crate::backend::{Instance, InstanceContext, Mobility, fail};
+use crate::scheduler::{Borrowable, Payload, RunToCompletion};
 use nereid_clock::now_ns;
-use nereid_request::Status;
-
-/// Which instances shards may borrow: `--run-to-completion`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RunToCompletion {
-    Off,
-    /// Those whose backend declares that they never block.
-    #[default]
-    Declared,
-    /// Also those that may run anywhere, as long as each run is short.
-    Measured,
-}
+use nereid_request::{Request, Status, Ticket};
 
 /// A run that is longer takes the measured right away.
 const LONGEST_RUN_NS: u64 = 50_000;
@@ -43,7 +33,7 @@ const EARNED: u8 = 2;
 const OPEN: u8 = 3;
 
 #[derive(Default)]
-pub struct Borrowable {
+pub(super) struct WorkerInstances {
     crew: Mutex<Crew>,
     terms: AtomicU8,
     short_runs: AtomicU32,
@@ -60,12 +50,12 @@ struct Crew {
 }
 
 /// The right to run one payload.
-pub struct Borrowed<'a> {
-    borrowable: &'a Borrowable,
+struct Borrowed<'a> {
+    instances: &'a WorkerInstances,
     crew: MutexGuard<'a, Crew>,
 }
 
-impl Borrowable {
+impl WorkerInstances {
     /// Takes the instances in once they are ready.
     pub(super) fn open(&self, members: Vec<(Box<dyn Instance>, InstanceContext)>, run_to_completion: RunToCompletion) {
         let mobility = members.iter().map(|(instance, _)| instance.mobility()).min().unwrap_or_default();
@@ -97,7 +87,7 @@ impl Borrowable {
     }
 
     /// The right to run one payload here and now, if nobody else runs one. Never waits.
-    pub fn borrow(&self) -> Option<Borrowed<'_>> {
+    fn borrow(&self) -> Option<Borrowed<'_>> {
         if self.terms.load(Ordering::Acquire) < EARNED {
             return None;
         }
@@ -108,7 +98,7 @@ impl Borrowable {
         };
         // The worker may have left with its instances meanwhile, or a run was too long.
         let is_there = !crew.members.is_empty() && self.terms.load(Ordering::Acquire) >= EARNED;
-        is_there.then_some(Borrowed { borrowable: self, crew })
+        is_there.then_some(Borrowed { instances: self, crew })
     }
 
     /// Runs `payload` as soon as nobody else runs one; every request is answered, now or later.
@@ -161,9 +151,22 @@ impl Borrowable {
 
 impl Borrowed<'_> {
     /// Runs `payload`; every request is answered, now or later.
-    pub fn run(mut self, payload: Payload) {
-        let borrowable = self.borrowable;
-        borrowable.measure(|| self.crew.run(payload));
+    fn run(mut self, payload: Payload) {
+        self.instances.measure(|| self.crew.run(payload));
+    }
+}
+
+impl Borrowable for WorkerInstances {
+    fn run_here(&self, request: Box<Request>) -> Result<Ticket, Box<Request>> {
+        let Some(borrowed) = self.borrow() else { return Err(request) };
+        let ticket = request.ticket();
+        request.admission().take();
+        let execution = request.executes_at_home();
+        let mut payload = Payload::default();
+        payload.push(request);
+        borrowed.run(payload);
+        drop(execution);
+        Ok(ticket)
     }
 }
 
@@ -198,9 +201,9 @@ impl Crew {
     }
 }
 
-impl std::fmt::Debug for Borrowable {
+impl std::fmt::Debug for WorkerInstances {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Borrowable({})", self.terms.load(Ordering::Acquire))
+        write!(f, "WorkerInstances({})", self.terms.load(Ordering::Acquire))
     }
 }
 

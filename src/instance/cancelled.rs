@@ -4,7 +4,8 @@
 //! still wait for the instance, or for its inputs to be brought from a device, and a caller inside the process may have
 //! called it back before it was handed in.
 
-use crate::backend::{InstanceContext, Payload};
+use crate::backend::InstanceContext;
+use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_observe::statistics::FailureReason;
 use nereid_request::{Request, Status};

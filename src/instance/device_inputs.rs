@@ -6,7 +6,8 @@
 
 use smallvec::smallvec;
 
-use crate::backend::{InstanceContext, Payload};
+use crate::backend::InstanceContext;
+use crate::scheduler::Payload;
 use nereid_gpu::{DeviceSlice, DriverError, PinnedPool};
 use nereid_memory::Slice;
 use nereid_request::validate::check_contents;

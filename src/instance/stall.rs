@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
 
-use super::readiness::Checks;
-use crate::backend::{ModelContext, Readiness};
+use crate::backend::ModelContext;
+use crate::scheduler::{Checks, Readiness};
 use nereid_observe::metrics::Counter;
 
 /// How often counts are compared, within what the limit asks for.

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::backend::{HostPolicy, Instance};
+use crate::scheduler::Seat;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_request::{Completion, Delivery, Request, Response, Sink};

@@ -10,15 +10,16 @@ use std::thread::JoinHandle;
 
 use tracing::{error, info};
 
+use super::borrow::WorkerInstances;
 use super::cancelled;
 use super::confinement::Confinement;
 use super::device_inputs::land;
 use super::groups::{Key, Share};
-use super::readiness::Checks;
 use super::stall::Watched;
 use super::warmup;
-use super::{Borrowable, Parker, PayloadSource, RunToCompletion, Seat, next_payload};
-use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness, StateLoss};
+use super::{Parker, next_payload};
+use crate::backend::{Instance, InstanceContext, Model, StateLoss};
+use crate::scheduler::{Checks, More, Payload, PayloadSource, Readiness, RunToCompletion, Seat};
 use nereid_clock::now_ns;
 use nereid_gpu::Gpu;
 use nereid_model_config::warmup::Sample;
@@ -37,7 +38,7 @@ pub(super) struct Task {
     pub run_to_completion: RunToCompletion,
     pub spin: Spin,
     /// Has the instances while they work.
-    pub borrowable: Arc<Borrowable>,
+    pub borrowable: Arc<WorkerInstances>,
     /// Of the model version.
     pub checks: Arc<Checks>,
 }
@@ -46,7 +47,7 @@ pub(super) struct Task {
 pub(super) struct Candidate {
     share: Share,
     gpu: Option<Gpu>,
-    borrowable: Arc<Borrowable>,
+    borrowable: Arc<WorkerInstances>,
     thread: JoinHandle<()>,
     ready: Receiver<Result<Vec<Arc<dyn Readiness>>, Status>>,
     /// The outcome, once it is known, and who among the instances has a say in readiness.
@@ -68,7 +69,7 @@ pub(super) struct Worker {
     /// One of a device's instances: not kept over a change.
     pub is_shared: bool,
     role: Role,
-    /// See [`Borrowable::takes_device_tensors`].
+    /// See [`WorkerInstances::takes_device_tensors`].
     pub takes_device_tensors: bool,
     /// Of its instances, those that have a say.
     pub readiness: Vec<Arc<dyn Readiness>>,
@@ -123,7 +124,7 @@ impl Candidate {
         };
         let number = source.join(seat)?;
         if self.borrowable.is_offered() {
-            source.lend(number, Arc::clone(&self.borrowable));
+            source.lend(number, self.borrowable.clone());
         }
         Ok(Some((number, parker)))
     }
@@ -230,7 +231,11 @@ fn live(
 }
 
 /// The next payload some of which somebody waits for and can be had as the instances want it.
-fn prepared(borrowable: &Borrowable, context: &InstanceContext, next: impl Fn() -> Option<Payload>) -> Option<Payload> {
+fn prepared(
+    borrowable: &WorkerInstances,
+    context: &InstanceContext,
+    next: impl Fn() -> Option<Payload>,
+) -> Option<Payload> {
     loop {
         let mut payload = next()?;
         if context.model.gpus.is_supported() {

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::index::DUPLICATE;
-use crate::instance::Checks;
-use crate::scheduler::ensemble::Wanted;
-use crate::scheduler::{Accepted, Refused, Scheduler};
+use crate::scheduler::{Accepted, Checks, Refused, Scheduler, ensemble::Wanted};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;

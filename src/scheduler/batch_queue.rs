@@ -14,8 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use self::worker_slot::{Posture, WorkerSlot};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
-use super::{Purpose, Refused, STOPPING, Services, answer_expired};
-use crate::instance::{Borrowable, Next, Payload, Seat};
+use super::{Borrowable, Next, Payload, Purpose, Refused, STOPPING, Seat, Services, answer_expired};
 use nereid_observe::statistics::ModelStatistics;
 use nereid_queue::{Armed, BatcherToken, Mpsc, Outlet, Place, SegmentedVec, Turn};
 use nereid_request::{Request, Status, Ticket, WakeUp, Waker};
@@ -224,7 +223,7 @@ impl<F: Former> BatchQueue<F> {
 
     /// Runs the request in the calling thread if a shard asks, nobody waits and an instance lets itself be borrowed
     /// (docs/design.md, decision 4). Its answers go their usual way. Otherwise it comes back.
-    pub fn run_here(&self, request: Box<Request>) -> Result<Ticket, Box<Request>> {
+    pub fn run_here(&self, mut request: Box<Request>) -> Result<Ticket, Box<Request>> {
         let is_possible = request.is_on_shard
             && self.borrowables.load(Ordering::Acquire) > 0
             && self.waiting() == 0
@@ -234,15 +233,10 @@ impl<F: Former> BatchQueue<F> {
         }
         for slot in (0..BORROWS_TRIED).map_while(|worker| self.slots.get(worker)) {
             let Some(borrowable) = slot.borrowable() else { continue };
-            let Some(borrowed) = borrowable.borrow() else { continue };
-            let ticket = request.ticket();
-            request.admission().take();
-            let mut payload = Payload::default();
-            let execution = request.executes_at_home();
-            payload.push(request);
-            borrowed.run(payload);
-            drop(execution);
-            return Ok(ticket);
+            match borrowable.run_here(request) {
+                Ok(ticket) => return Ok(ticket),
+                Err(returned) => request = returned,
+            }
         }
         Err(request)
     }
@@ -415,7 +409,7 @@ impl<F: Former> BatchQueue<F> {
     }
 }
 
-/// The workers' side: what [`PayloadSource`](crate::instance::PayloadSource) asks for.
+/// The workers' side: what [`PayloadSource`](super::PayloadSource) asks for.
 impl<F: Former> BatchQueue<F> {
     pub fn join(&self, seat: Seat) -> Result<usize, Status> {
         let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &seat)).transpose()?;
@@ -434,7 +428,7 @@ impl<F: Former> BatchQueue<F> {
     }
 
     /// The worker's instance may be borrowed by shards, unless it has to ask for resources.
-    pub fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
+    pub fn lend(&self, worker: usize, borrowable: Arc<dyn Borrowable>) {
         if let Some(slot) = self.slots.get(worker)
             && self.limiter.is_none()
             && slot.lend(Some(borrowable)).is_none()

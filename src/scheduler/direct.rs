@@ -7,8 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::batch_queue::{Arrivals, BatchQueue, EXPIRED, Former, Look};
-use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
-use crate::instance::{Borrowable, Next, Payload, PayloadSource, Seat};
+use super::{
+    Accepted, Borrowable, Next, Payload, PayloadSource, Purpose, Refused, Scheduler, Seat, Services, answer_cancelled,
+    answer_expired,
+};
 use nereid_request::{Request, Status, Ticket, WakeUp};
 
 pub struct Direct {
@@ -109,7 +111,7 @@ impl PayloadSource for Direct {
         self.queue.join(seat)
     }
 
-    fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
+    fn lend(&self, worker: usize, borrowable: Arc<dyn Borrowable>) {
         self.queue.lend(worker, borrowable);
     }
 

@@ -18,8 +18,10 @@ use self::former::Batches;
 use self::levels::Levels;
 use self::policy::{Policies, Policy};
 use super::batch_queue::{BatchQueue, EXPIRED};
-use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
-use crate::instance::{Borrowable, Next, Payload, PayloadSource, Seat};
+use super::{
+    Accepted, Borrowable, Next, Payload, PayloadSource, Purpose, Refused, Scheduler, Seat, Services, answer_cancelled,
+    answer_expired,
+};
 use nereid_observe::log::verbose;
 use nereid_request::{Request, Status, Ticket, WakeUp};
 use nereid_wire::inference::ModelDynamicBatching;
@@ -125,7 +127,7 @@ impl PayloadSource for Dynamic {
         self.queue.join(seat)
     }
 
-    fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
+    fn lend(&self, worker: usize, borrowable: Arc<dyn Borrowable>) {
         self.queue.lend(worker, borrowable);
     }
 

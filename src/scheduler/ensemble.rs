@@ -18,8 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::info;
 
-use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, Scheduling};
-use crate::instance::{Next, PayloadSource, Seat};
+use super::{Accepted, Next, PayloadSource, Purpose, Refused, STOPPING, Scheduler, Scheduling, Seat};
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
 use nereid_observe::statistics::ModelStatistics;

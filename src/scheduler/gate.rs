@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::instance::Seat;
+use super::Seat;
 use nereid_request::{Grant, Status};
 use nereid_wire::inference::ModelInstanceGroup;
 

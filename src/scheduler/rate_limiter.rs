@@ -18,8 +18,8 @@ mod pools;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::line::State;
+use super::Seat;
 use super::gate::{Gate, Limiter, Registration};
-use crate::instance::Seat;
 use nereid_model_config::validate::ResourceLimit;
 use nereid_request::{Grant, Lender, ResourceLease, Status, Waker};
 use nereid_wire::inference::ModelInstanceGroup;

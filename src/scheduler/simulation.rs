@@ -20,8 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::mutants::{self, Mutant};
-use super::{Accepted, Refused, Scheduling};
-use crate::instance::{Next, Payload, Seat};
+use super::{Accepted, Next, Payload, Refused, Scheduling, Seat};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::{
     Code, Completion, Delivery, Home, Job, Origin, Request, Response, Sink, Status, Text, Ticket, WakeUp, Waker,

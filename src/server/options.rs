@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use crate::api::HeaderPattern;
-pub use crate::instance::RunToCompletion;
+pub use crate::scheduler::RunToCompletion;
 pub use nereid_net::{Credentials, Keepalive};
 pub use nereid_protocol::compression::Level;
 pub use nereid_shard::placement::IoCores;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::backend::onnxruntime::fixtures::{Answers, Draft, as_floats, context, floats};
-use crate::backend::{More, Payload};
+use crate::scheduler::{More, Payload};
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{Gpus, Settings};
 use nereid_model_config::ModelSpec;

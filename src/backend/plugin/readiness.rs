@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::library::{Call, Library};
 use crate::abi::handles::InstanceHandle;
-use crate::backend::Readiness;
+use crate::scheduler::Readiness;
 use nereid_request::Status;
 
 /// The way to one instance's `TRITONBACKEND_ModelInstanceReady`.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::marshal::{Malformed, Value, Writer};
 use super::worker::Worker;
 use super::worker_supervisor::WorkerSupervisor;
-use crate::backend::Readiness;
+use crate::scheduler::Readiness;
 use nereid_request::Status;
 
 /// How long one check waits.

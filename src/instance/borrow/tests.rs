@@ -25,10 +25,10 @@ impl Instance for Counted {
     }
 }
 
-fn borrowable(mobilities: &[Mobility], run_to_completion: RunToCompletion) -> (Borrowable, Arc<AtomicUsize>) {
+fn borrowable(mobilities: &[Mobility], run_to_completion: RunToCompletion) -> (WorkerInstances, Arc<AtomicUsize>) {
     let config = ModelConfig { name: "m".into(), ..Default::default() };
     let context = InstanceContext::new("m", Arc::new(ModelSpec::new(config.clone()).unwrap()), model_context(&config));
-    let (borrowable, runs) = (Borrowable::default(), Arc::<AtomicUsize>::default());
+    let (borrowable, runs) = (WorkerInstances::default(), Arc::<AtomicUsize>::default());
     let member = |&mobility: &Mobility| {
         let instance: Box<dyn Instance> = Box::new(Counted { mobility, runs: Arc::clone(&runs) });
         (instance, context.clone())

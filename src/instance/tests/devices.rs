@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::backend::ExecutionPolicy;
+use crate::scheduler::{Verdict, wait_for_all};
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{DriverError, Settings};
 use nereid_observe::statistics::Execution;

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 use super::*;
 #[cfg(test)]
 use crate::backend::{Backend, ModelContext, identity::IdentityBackend};
-use crate::instance::{Instances, PayloadSource, Plan, RunToCompletion};
-use crate::scheduler::Registration;
-use crate::scheduler::{Direct, Gate, Scheduler};
+#[cfg(test)]
+use crate::instance::{Instances, Plan};
+use crate::scheduler::{Direct, Gate, PayloadSource, Registration, RunToCompletion, Scheduler};
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_model_config::{ModelSpec, from_dynamic, normalize, parse};
 use nereid_request::validate::{add_output, validate};

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::instance::Borrowable;
-use crate::instance::Payload;
 use crate::scheduler::gate::Gate;
+use crate::scheduler::{Borrowable, Payload};
 use nereid_request::Waker;
 
 /// What a worker was told last. Only the worker itself looks at it.
@@ -29,7 +28,7 @@ pub(super) struct WorkerSlot {
     gate: Mutex<Option<Arc<dyn Gate>>>,
     /// It has its resources, or is in line for them. Only the worker itself looks at it.
     is_at_gate: AtomicBool,
-    borrowable: Mutex<Option<Arc<Borrowable>>>,
+    borrowable: Mutex<Option<Arc<dyn Borrowable>>>,
 }
 
 impl WorkerSlot {
@@ -70,12 +69,12 @@ impl WorkerSlot {
     }
 
     /// Returns what was there before.
-    pub fn lend(&self, borrowable: Option<Arc<Borrowable>>) -> Option<Arc<Borrowable>> {
+    pub fn lend(&self, borrowable: Option<Arc<dyn Borrowable>>) -> Option<Arc<dyn Borrowable>> {
         std::mem::replace(&mut *lock(&self.borrowable), borrowable)
     }
 
     /// The instance that may be borrowed.
-    pub fn borrowable(&self) -> Option<Arc<Borrowable>> {
+    pub fn borrowable(&self) -> Option<Arc<dyn Borrowable>> {
         if self.is_dismissed() { None } else { lock(&self.borrowable).clone() }
     }
 

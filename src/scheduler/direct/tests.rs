@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
+#[cfg(test)]
 use crate::instance::{Parker, Spin, next_payload};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::ModelSpec;

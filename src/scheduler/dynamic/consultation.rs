@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::instance::BatchStrategy;
+use crate::scheduler::BatchStrategy;
 use nereid_request::Request;
 
 pub(super) struct Consultation {

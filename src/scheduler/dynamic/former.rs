@@ -7,9 +7,11 @@ use super::equality::Equality;
 use super::levels::Levels;
 use super::policy::Policies;
 use super::queues::{Entry, Position, Queues};
-use crate::instance::{BatchStrategy, Payload};
-use crate::scheduler::batch_queue::{Arrivals, Former, Look};
-use crate::scheduler::mutants::{self, Mutant};
+use crate::scheduler::{
+    BatchStrategy, Payload,
+    batch_queue::{Arrivals, Former, Look},
+    mutants::{self, Mutant},
+};
 use nereid_model_config::ModelSpec;
 use nereid_request::Request;
 use nereid_wire::inference::ModelDynamicBatching;

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+#[cfg(test)]
 use crate::instance::{Parker, Spin, next_payload};
 use crate::scheduler::mutants::{self, Mutant};
 use nereid_clock::now_ns;

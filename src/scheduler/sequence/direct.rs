@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::line::Line;
 use super::{Decision, SequenceBatcher, Taken};
-use crate::instance::Payload;
-use crate::scheduler::mutants::{self, Mutant};
+use crate::scheduler::{
+    Payload,
+    mutants::{self, Mutant},
+};
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_request::{Completion, Delivery, InputTensor, Origin, Request, Sink, element_count};
 use nereid_wire::inference::model_sequence_batching::StrategyDirect;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use super::line::{Line, Slot};
 use super::tables::{Effects, Queued, Tables, Why};
-use crate::instance::Seat;
-use crate::scheduler::Gate;
+use crate::scheduler::{Gate, Seat};
 use nereid_memory::Key;
 use nereid_request::{SEQUENCE_START, Status};
 

@@ -1,7 +1,7 @@
 //! The workers' side: what an instance executes next, or until when it may sleep.
 
 use super::{Batching, Decision, SequenceBatcher};
-use crate::instance::{Next, Payload, PayloadSource, Seat};
+use crate::scheduler::{Next, Payload, PayloadSource, Seat};
 use nereid_request::Status;
 
 /// Idle sequences that are ended in one go.

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::fixture::{Answers, model, request_to};
 use super::*;
-use crate::instance::{Next, Payload, PayloadSource, Seat};
-use crate::scheduler::{Gate, Registration};
+use crate::scheduler::{Gate, Next, Payload, PayloadSource, Registration, Seat};
 use nereid_memory::{Pool, Slice};
 use nereid_request::{DataType, InputTensor, Origin, Response, SEQUENCE_END, Shape, Text, Waker};
 use nereid_wire::inference::ModelInstanceGroup;

@@ -103,7 +103,7 @@ fn rig(keeps: Keeps) -> Rig {
         scheduler: Arc::clone(&keeps) as Arc<_>,
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
-        checks: crate::instance::Checks::new("m", 3),
+        checks: crate::scheduler::Checks::new("m", 3),
         pins: AtomicUsize::new(0),
     });
     let executor: Arc<InprocExecutor> = Arc::default();

@@ -42,7 +42,7 @@ fn model(name: &str, version: i64) -> Arc<ServedModel> {
         scheduler: Arc::new(Nobody),
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
-        checks: crate::repository::Checks::new("m", 1),
+        checks: crate::scheduler::Checks::new("m", 1),
         pins: AtomicUsize::new(0),
     })
 }

@@ -64,7 +64,7 @@ fn rig() -> Rig {
         scheduler: Arc::new(Nobody),
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
-        checks: crate::repository::Checks::new("m", 1),
+        checks: crate::scheduler::Checks::new("m", 1),
         pins: AtomicUsize::new(0),
     };
     Rig { model: Arc::new(model), pool: Pool::new(1 << 24), regions: SharedMemory::default() }

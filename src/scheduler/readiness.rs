@@ -12,13 +12,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::info;
 
-use crate::backend::Readiness;
 use nereid_gpu::Gpu;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 
 /// Who waits for one model version at the same time.
 const WAITING_MAX: usize = 1024;
+
+/// Says whether an instance could serve. It is asked from other threads than the one that drives the instance, also
+/// while that one executes, and one question after the other.
+pub trait Readiness: Send + Sync {
+    /// An error says why not. May take its time; once the instance is gone there is nothing to object to.
+    fn check(&self) -> Result<(), Status>;
+
+    /// What keeps the instance from going on at the moment, if that can be seen at once: a clause for the log.
+    fn stopped(&self) -> Option<String> {
+        None
+    }
+}
 
 /// What the instances say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,12 +86,12 @@ impl Checks {
     }
 
     /// Model and version, for messages.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// From now on no worker goes on, and why; or some do.
-    pub(super) fn set_stall(&self, stall: Option<String>) {
+    pub fn set_stall(&self, stall: Option<String>) {
         if stall.is_some() || self.is_stalled.load(Ordering::Acquire) {
             self.is_stalled.store(stall.is_some(), Ordering::Release);
             self.lock().stall = stall;
@@ -98,13 +109,13 @@ impl Checks {
         self.is_on_devices.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_on_devices(&self, is_on_devices: bool) {
+    pub fn set_on_devices(&self, is_on_devices: bool) {
         self.is_on_devices.store(is_on_devices, Ordering::Release);
     }
 
     /// From now on these are the instances that have a say, the devices of all of them, and where those that take work
     /// are.
-    pub(super) fn set(&self, instances: Vec<Arc<dyn Readiness>>, gpus: Vec<Gpu>, working: Vec<Option<Gpu>>) {
+    pub fn set(&self, instances: Vec<Arc<dyn Readiness>>, gpus: Vec<Gpu>, working: Vec<Option<Gpu>>) {
         self.is_needed.store(!instances.is_empty(), Ordering::Release);
         self.has_gpus.store(!gpus.is_empty(), Ordering::Release);
         let mut state = self.lock();
@@ -112,7 +123,7 @@ impl Checks {
     }
 
     /// The device is broken for good, and instances elsewhere can do the work of those on it.
-    pub(super) fn is_superseded(&self, gpu: &Gpu) -> bool {
+    pub fn is_superseded(&self, gpu: &Gpu) -> bool {
         if gpu.failure().is_none() {
             return false;
         }

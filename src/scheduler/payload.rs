@@ -1,0 +1,71 @@
+//! What a scheduler hands to a worker: the requests of one execution.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use nereid_request::Request;
+
+/// The requests of one execution.
+#[derive(Debug, Default)]
+pub struct Payload {
+    requests: SmallVec<[Box<Request>; 4]>,
+    more: Option<More>,
+}
+
+/// Where the next payload comes from.
+#[derive(Clone)]
+pub struct More(Arc<dyn Fn() -> Option<Payload> + Send + Sync>);
+
+impl More {
+    pub fn new(next: impl Fn() -> Option<Payload> + Send + Sync + 'static) -> More {
+        More(Arc::new(next))
+    }
+}
+
+impl std::fmt::Debug for More {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("More")
+    }
+}
+
+impl Payload {
+    /// Lets an execution ask for more.
+    pub fn with_more(self, more: More) -> Payload {
+        Payload { more: Some(more), ..self }
+    }
+
+    /// The next payload of this worker, if it waits already: for instances that can prepare it while this one is
+    /// executed. Never while another worker could take it.
+    pub fn more(&self) -> Option<Payload> {
+        let payload = (self.more.as_ref()?.0)()?;
+        payload.requests.iter().for_each(|request| request.mark_taken());
+        Some(payload)
+    }
+
+    pub fn push(&mut self, request: Box<Request>) {
+        self.requests.push(request);
+    }
+
+    pub fn requests(&self) -> &[Box<Request>] {
+        &self.requests
+    }
+
+    /// Takes the only request of a payload of one.
+    pub fn take_only(&mut self) -> Option<Box<Request>> {
+        if self.requests.len() == 1 { self.requests.pop() } else { None }
+    }
+
+    /// Takes every request; the payload is empty afterwards.
+    pub fn take(&mut self) -> SmallVec<[Box<Request>; 4]> {
+        std::mem::take(&mut self.requests)
+    }
+
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}

@@ -7,6 +7,7 @@
 pub mod affine;
 mod host_policy;
 pub mod identity;
+pub mod instance;
 pub mod onnxruntime;
 mod pipeline;
 pub mod plugin;

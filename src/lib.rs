@@ -15,7 +15,6 @@ pub mod abi;
 pub mod api;
 pub mod backend;
 pub mod cli;
-pub mod instance;
 pub mod repository;
 pub mod scheduler;
 pub mod server;

@@ -20,8 +20,8 @@ mod version;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::backend::instance::Spin;
 use crate::backend::{Host, HostPolicies};
-use crate::instance::Spin;
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
 use nereid_model_config::SupportedGpus;
@@ -83,7 +83,7 @@ pub struct Settings {
     /// What the schedulers of all models share.
     pub scheduling: crate::scheduler::Services,
     /// `--stall-timeout`
-    pub stalls: Option<Arc<crate::instance::StallWatch>>,
+    pub stalls: Option<Arc<crate::backend::instance::StallWatch>>,
     /// The server, for backends whose models call others.
     pub host: Host,
     /// The devices that models may use.

@@ -17,31 +17,17 @@ use std::path::{Path, PathBuf};
 
 /// What each module of the server's package may name besides itself: modules, and crates (`nereid_queue` is `queue`).
 /// Data flows down this list; nothing may point up. What a crate may name, its Cargo.toml says.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 8] = [
     ("main", &["cli"]),
     // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
     // models as loading would, and at the cores they would get; installing writes the headers of the C interface.
     ("cli", &["server", "backend", "observe", "perf", "repository", "shard", "abi"]),
     (
         "server",
-        &[
-            "abi",
-            "api",
-            "backend",
-            "instance",
-            "memory",
-            "net",
-            "observe",
-            "protocol",
-            "queue",
-            "repository",
-            "scheduler",
-            "shard",
-        ],
+        &["abi", "api", "backend", "memory", "net", "observe", "protocol", "queue", "repository", "scheduler", "shard"],
     ),
     ("api", &["protocol", "scheduler", "repository", "observe"]),
-    ("repository", &["backend", "instance", "scheduler", "observe"]),
-    ("instance", &["backend", "scheduler", "queue", "observe"]),
+    ("repository", &["backend", "scheduler", "observe"]),
     // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of
     // one border. A worker process and its instance exchange frames through a stream of `queue`.
     ("backend", &["scheduler", "queue", "observe", "abi"]),

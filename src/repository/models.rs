@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::index::DUPLICATE;
-use crate::scheduler::{Accepted, Checks, Refused, Scheduler, ensemble::Wanted};
+use crate::scheduler::ensemble::Wanted;
+use crate::scheduler::{Accepted, Checks, Refused, Scheduler};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;

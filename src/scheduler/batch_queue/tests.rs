@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 #[cfg(test)]
-use crate::backend::{Backend, ModelContext, identity::IdentityBackend};
+use crate::backend::instance::{Instances, Plan};
 #[cfg(test)]
-use crate::instance::{Instances, Plan};
+use crate::backend::{Backend, ModelContext, identity::IdentityBackend};
 use crate::scheduler::{Direct, Gate, PayloadSource, Registration, RunToCompletion, Scheduler};
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_model_config::{ModelSpec, from_dynamic, normalize, parse};

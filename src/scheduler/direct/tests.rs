@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 #[cfg(test)]
-use crate::instance::{Parker, Spin, next_payload};
+use crate::backend::instance::{Parker, next_payload};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::ModelSpec;
+use nereid_queue::Spin;
 use nereid_request::{Completion, Delivery, Response, Sink, Text};
 use nereid_wire::inference::ModelConfig;
 

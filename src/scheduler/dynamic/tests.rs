@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 #[cfg(test)]
-use crate::instance::{Parker, Spin, next_payload};
+use crate::backend::instance::{Parker, next_payload};
 use crate::scheduler::mutants::{self, Mutant};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::{ModelSpec, from_dynamic, normalize, parse};
 use nereid_observe::statistics::ModelStatistics;
+use nereid_queue::Spin;
 use nereid_request::{Code, Completion, DataType, Delivery, InputTensor, Response, Shape, Sink, Text, Waker};
 use nereid_wire::inference::model_config::SchedulingChoice;
 

@@ -19,6 +19,7 @@ mod readiness;
 mod sequence;
 #[cfg(test)]
 mod simulation;
+pub mod validate;
 mod witnessed;
 
 use std::path::PathBuf;

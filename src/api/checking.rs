@@ -8,8 +8,8 @@ use super::Api;
 use super::calls::{Peer, Work};
 use super::delays::PutOff;
 use super::preparing::Prepared;
+use crate::scheduler::validate::StringsWalk;
 use nereid_protocol::service::{Replies, Token};
-use nereid_request::validate::StringsWalk;
 use nereid_request::{DataType, Request, Status};
 
 /// Bytes of strings that are checked in one go: at four bytes each they are some hundred thousand.

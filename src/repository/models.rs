@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicUsize;
 
 use super::index::DUPLICATE;
 use crate::scheduler::ensemble::Wanted;
+use crate::scheduler::validate::{validate, validate_but_strings};
 use crate::scheduler::{Accepted, Checks, Refused, Scheduler};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
 use nereid_observe::statistics::ModelStatistics;
-use nereid_request::validate::{validate, validate_but_strings};
 use nereid_request::{Code, Request, SeenAt, Status};
 
 /// What tells models apart.

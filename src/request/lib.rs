@@ -31,7 +31,6 @@ mod tensor;
 mod text;
 mod ticket;
 mod times;
-pub mod validate;
 mod witness;
 
 use std::sync::Arc;

@@ -18,12 +18,12 @@ use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
 use crate::abi::casts::{self, Either, handle_of_application};
 use crate::backend::plugin::guard::{Work, guarded};
+use crate::scheduler::validate::{Raw, raw_input};
 use crate::server::access::Access;
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
 use nereid_memory::{BlockMut, Exhausted, Given, Lending, Slice, Target};
 use nereid_request::shared::Wish;
-use nereid_request::validate::{Raw, raw_input};
 use nereid_request::{
     Admission, Apart, Asked, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation,
     OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,

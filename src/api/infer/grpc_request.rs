@@ -6,10 +6,10 @@ use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
 use crate::repository::ServedModel;
+use crate::scheduler::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::grpc::{INT_BYTES, InferRequest, InputRef, List, Parameters, Value};
 use nereid_protocol::service::Kept;
-use nereid_request::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
 use nereid_request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };

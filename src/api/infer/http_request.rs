@@ -14,13 +14,13 @@ use crate::api::dialect::Dialect;
 use crate::api::forwarding::Forwarded;
 use crate::api::timing::PARAMETER;
 use crate::repository::ServedModel;
+use crate::scheduler::validate::{
+    self, Named, Raw, add_named_input, add_named_output, check_input_count, check_output_count, check_parameter_count,
+};
 use nereid_memory::{ALIGNMENT, BlockMut, Pool, Slice};
 use nereid_protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, Paused, StringsReader, TensorError,
     Value,
-};
-use nereid_request::validate::{
-    self, Named, Raw, add_named_input, add_named_output, check_input_count, check_output_count, check_parameter_count,
 };
 use nereid_request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,

@@ -9,10 +9,10 @@ use super::*;
 use crate::backend::instance::{Instances, Plan};
 #[cfg(test)]
 use crate::backend::{Backend, ModelContext, identity::IdentityBackend};
+use crate::scheduler::validate::{add_output, validate};
 use crate::scheduler::{Direct, Gate, PayloadSource, Registration, RunToCompletion, Scheduler};
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_model_config::{ModelSpec, from_dynamic, normalize, parse};
-use nereid_request::validate::{add_output, validate};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Response, Shape, Sink, Text};
 use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::ModelInstanceGroup;

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
+use crate::scheduler::validate::validate;
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_model_config::{from_dynamic, parse};
 use nereid_request::shared::Wish;
-use nereid_request::validate::validate;
 use nereid_request::{
     Asked, Completion, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text,
 };

@@ -5,10 +5,11 @@
 
 use smallvec::SmallVec;
 
-use super::tensor::format_shape;
-use super::{CorrelationId, DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count};
 use nereid_memory::Slice;
 use nereid_model_config::{ModelSpec, TensorSpec, tensors_max};
+use nereid_request::{
+    CorrelationId, DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count, format_shape,
+};
 
 /// What follows a shape error of a batching model.
 const BATCHING_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to \

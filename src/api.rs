@@ -43,7 +43,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::repository::{Lifecycle, ModelMap, ServedModel, parse_version};
+use crate::repository::{Lifecycle, ModelMap, parse_version};
+use crate::scheduler::ServedModel;
 use calls::Calls;
 use chunked_reply::ChunkedReplies;
 use classifying::Classifier;

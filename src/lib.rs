@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!             one core, one thread: a SHARD                                  one thread: an INSTANCE WORKER
-//!  socket ─► net ─► protocol ─► api ─► request ──► scheduler ══ queue ══► instance ─► backend (model)
-//!    ▲       bytes   messages   what it   Request    admits,               Payload      execute        │
+//!  socket ─► net ─► protocol ─► api ──────────────► scheduler ══ queue ══► backend: instance ─► model
+//!    ▲       bytes   messages   what it   Request    checks, admits,       Payload               execute
 //!    │                          means                queues               (a batch)                    ▼
 //!    └────── net ◄─ protocol ◄─ api ◄──────────── mailbox of the shard ◄═══ queue ═══ Response, Response, … FINAL
 //! ```

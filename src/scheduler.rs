@@ -1,7 +1,8 @@
 //! Request → payload: what must be refused is refused in the caller's thread, batches are pulled by idle workers.
 //!
-//! There is no scheduler thread. A request waits in an inbox until a worker that is free cuts it into a payload; see
-//! `direct` for how the right to cut passes between workers.
+//! A model version takes requests as a [`ServedModel`], which checks each of them and hands it to its scheduler. There
+//! is no scheduler thread. A request waits in an inbox until a worker that is free cuts it into a
+//! payload; see `direct` for how the right to cut passes between workers.
 
 mod batch_queue;
 mod batch_strategy;
@@ -17,6 +18,7 @@ mod payload_source;
 mod rate_limiter;
 mod readiness;
 mod sequence;
+mod served_model;
 #[cfg(test)]
 mod simulation;
 pub mod validate;
@@ -43,6 +45,7 @@ pub use payload_source::{Borrowable, Next, PayloadSource, RunToCompletion, Seat}
 pub use rate_limiter::RateLimiter;
 pub use readiness::{Asker, Checks, Readiness, Verdict, ask_all, wait_for_all};
 pub use sequence::SequenceBatcher;
+pub use served_model::ServedModel;
 use witnessed::Witnessed;
 
 pub use nereid_model_config::validate::ResourceLimit;

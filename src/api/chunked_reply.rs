@@ -14,7 +14,7 @@ use super::generate::{load, reply};
 use super::infer::{AnswerForm, Manner, http_reply};
 use super::send_window::SendWindow;
 use super::{error, events};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::Registry;
 use nereid_protocol::http1::ResponseHead;

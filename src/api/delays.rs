@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use super::calls::{Peer, Work};
 use super::infer::AnswerForm;
 use super::{Api, error};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_protocol::service::{Replies, Reply, Token};
 use nereid_request::{Delivery, Request};
 

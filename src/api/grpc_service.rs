@@ -11,7 +11,7 @@ use super::methods::{Method, method_of};
 use super::packing::Packing;
 use super::unpacking::PackedCall;
 use super::{Api, ServerState, error, reflection};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
 use nereid_protocol::http2::Headers;
 use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};

@@ -16,7 +16,7 @@ use super::routes::{Target, route};
 use super::unpacking::PackedBody;
 use super::watch::Watch;
 use super::{Api, error, events};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::Slice;
 use nereid_protocol::http1;
 use nereid_protocol::service::{CallKey, Port, Replies, Reply, Token};

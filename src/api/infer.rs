@@ -18,7 +18,7 @@ use super::generate::load::LoadFormat;
 use super::infer::classification::Classifier;
 use super::packing::Packing;
 use super::watch::Watch;
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::{Exhausted, Pool, Slice};
 use nereid_request::{OutputTensor, Request, Response, SharedMemory, Status, Text};
 

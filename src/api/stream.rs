@@ -17,7 +17,7 @@ use super::packing::Packing;
 use super::send_window::SendWindow;
 use super::watch::Watch;
 use super::{Api, ServerState, error, reflection};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::Gather;
 use nereid_protocol::grpc::{Code, InferRequest, Message};
 use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};

@@ -3,9 +3,9 @@
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use super::lifecycle::Lifecycle;
-use super::models::{ModelMap, ServedModel};
+use super::models::ModelMap;
 use crate::scheduler::ensemble::{Composing, Models, Wanted};
-use crate::scheduler::{Accepted, Refused};
+use crate::scheduler::{Accepted, Refused, ServedModel};
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
 use nereid_request::{Request, Status, Ticket, WakeUp};

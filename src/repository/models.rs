@@ -4,17 +4,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use super::index::DUPLICATE;
 use crate::scheduler::ensemble::Wanted;
-use crate::scheduler::validate::{validate, validate_but_strings};
-use crate::scheduler::{Accepted, Checks, Refused, Scheduler};
-use nereid_clock::now_ns;
-use nereid_model_config::ModelSpec;
-use nereid_model_config::labels::Labels;
-use nereid_observe::statistics::ModelStatistics;
-use nereid_request::{Code, Request, SeenAt, Status};
+use crate::scheduler::{Checks, ServedModel};
+use nereid_request::{Code, Status};
 
 /// What tells models apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,105 +16,6 @@ pub struct ModelId {
     pub name: String,
     /// The repository's location with `--model-namespacing`, else empty.
     pub namespace: String,
-}
-
-/// A version that answers requests.
-pub struct ServedModel {
-    pub name: String,
-    pub namespace: String,
-    pub version: i64,
-    pub spec: Arc<ModelSpec>,
-    pub statistics: Arc<ModelStatistics>,
-    pub scheduler: Arc<dyn Scheduler>,
-    /// What the instances say of their readiness.
-    pub checks: Arc<Checks>,
-    /// Class labels by output name, where an output, or in an ensemble the output of a step that becomes it, has a
-    /// label file.
-    pub labels: BTreeMap<String, Arc<Labels>>,
-    pub load_duration_secs: f64,
-    /// How many hold on to it without a request to it.
-    pub pins: AtomicUsize,
-}
-
-impl ServedModel {
-    /// Checks a request against this model and hands it to the scheduler: the one way in, for clients as for the steps
-    /// of ensembles.
-    pub fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
-        if request.is_checked {
-            request.stamps.started_ns = now_ns();
-            return self.accept(request);
-        }
-        match self.check(&mut request) {
-            Ok(()) => {
-                let now_ns = request.stamps.started_ns;
-                self.accept_at(request, now_ns)
-            }
-            Err(status) => Err(Refused { status, request }),
-        }
-    }
-
-    /// The first half of [`submit`](ServedModel::submit): nobody learns of what does not pass.
-    pub fn check(&self, request: &mut Request) -> Result<(), Status> {
-        request.stamps.started_ns = now_ns();
-        request.priority = self.spec.priority(request.priority);
-        validate(request, &self.spec)
-    }
-
-    /// The same but for the strings of its inputs, which are walked over apart.
-    pub fn check_but_strings(&self, request: &mut Request) -> Result<(), Status> {
-        request.stamps.started_ns = now_ns();
-        request.priority = self.spec.priority(request.priority);
-        validate_but_strings(request, &self.spec)
-    }
-
-    /// The second half, for a request that passed.
-    pub fn accept(&self, request: Box<Request>) -> Result<Accepted, Refused> {
-        self.accept_at(request, now_ns())
-    }
-
-    fn accept_at(&self, mut request: Box<Request>, now_ns: u64) -> Result<Accepted, Refused> {
-        if let Err(status) = self.borrow(&mut request) {
-            return Err(Refused { status, request });
-        }
-        if let Some(observer) = &request.observer {
-            observer.begins(&self.name, self.version, &request.id, request.stamps.started_ns);
-        }
-        request.mark_queued(now_ns);
-        request.show_inputs(SeenAt::QueueInput);
-        self.scheduler.enqueue(request)
-    }
-
-    /// A request made on behalf of another one runs on what that one's execution holds, if there is need.
-    fn borrow(&self, request: &mut Request) -> Result<(), Status> {
-        let Some(grant) = &request.grant else { return Ok(()) };
-        let lease = grant.lend(&self.name).map_err(|status| status.prefixed(&request.log_id()))?;
-        if lease.is_some() {
-            (request.grant, request.lease) = (None, lease);
-        }
-        Ok(())
-    }
-
-    /// The same instances under another configuration.
-    pub fn with_spec(&self, spec: Arc<ModelSpec>) -> ServedModel {
-        ServedModel {
-            name: self.name.clone(),
-            namespace: self.namespace.clone(),
-            version: self.version,
-            spec,
-            statistics: Arc::clone(&self.statistics),
-            scheduler: Arc::clone(&self.scheduler),
-            checks: Arc::clone(&self.checks),
-            labels: self.labels.clone(),
-            load_duration_secs: self.load_duration_secs,
-            pins: AtomicUsize::new(0),
-        }
-    }
-}
-
-impl std::fmt::Debug for ServedModel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ServedModel({} version {})", self.name, self.version)
-    }
 }
 
 /// The states of contract/schedulers.md section 10; a version that nobody ever asked for has none.

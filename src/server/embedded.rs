@@ -14,8 +14,8 @@ use super::core::Core;
 use super::options::{ModelControl, Options};
 use super::{Failure, drain};
 use crate::api::documents;
-use crate::repository::{Lifecycle, ModelMap, ServedModel};
-use crate::scheduler::{Checks, Verdict, wait_for_all};
+use crate::repository::{Lifecycle, ModelMap};
+use crate::scheduler::{Checks, ServedModel, Verdict, wait_for_all};
 use nereid_observe::log::Hold;
 use nereid_request::Status;
 

@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::access::Access;
 use super::inproc_executor::{InprocExecutor, TimerKey};
-use crate::repository::ServedModel;
-use crate::scheduler::{Accepted, Refused};
+use crate::scheduler::{Accepted, Refused, ServedModel};
 use nereid_clock::now_ns;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool, Target};

@@ -16,7 +16,7 @@ use super::super::send_window::SendWindow;
 use super::super::stream::Stream;
 use super::super::unpacking::{PackedBody, PackedCall};
 use super::super::{Mail, Post};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_clock::now_ns;
 use nereid_memory::{Key, Slab};
 use nereid_observe::log::verbose;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::api::infer::contiguous;
 use crate::api::infer::http_reply::{array_of, misfit};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::json::{ArrayWriter, GatherSink, Writer};
 use nereid_request::{Response, Status, Value, element_count};

@@ -10,7 +10,7 @@ use smallvec::smallvec;
 use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::infer::http_request::{TEXT_BYTES_MAX, custom_parameter, data_error, element_of, parse_error};
 use crate::api::infer::{AnswerForm, Decode, Progress};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use crate::scheduler::validate::add_input;
 use nereid_memory::{BlockMut, Pool, Slice};
 use nereid_protocol::json::{

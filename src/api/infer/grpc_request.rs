@@ -5,7 +5,7 @@ use super::regions::{Lent, Place};
 use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use crate::scheduler::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::grpc::{INT_BYTES, InferRequest, InputRef, List, Parameters, Value};

@@ -15,7 +15,7 @@ use crate::api::packing::Packing;
 use crate::api::plan_cache::http_answers::{HttpAnswers, is_all_binary};
 use crate::api::plan_cache::texts::Texts;
 use crate::api::watch::Watch;
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::http1;
 use nereid_protocol::json::{ArrayWriter, Element, GatherSink, Sink, Writer};

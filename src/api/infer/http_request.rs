@@ -13,7 +13,7 @@ use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::dialect::Dialect;
 use crate::api::forwarding::Forwarded;
 use crate::api::timing::PARAMETER;
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use crate::scheduler::validate::{
     self, Named, Raw, add_named_input, add_named_output, check_input_count, check_output_count, check_parameter_count,
 };

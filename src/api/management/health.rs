@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::super::{Facts, Mail, Post, ServerState, error};
 use super::{Management, Outcome, Protocol};
-use crate::repository::{ModelMap, ServedModel, parse_version};
-use crate::scheduler::{Checks, Verdict, ask_all};
+use crate::repository::{ModelMap, parse_version};
+use crate::scheduler::{Checks, ServedModel, Verdict, ask_all};
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::http1::Response;
 use nereid_protocol::service::CallKey;

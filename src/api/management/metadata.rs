@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::super::{EXTENSIONS, SERVER_VERSION};
-use crate::repository::{ModelMap, ServedModel};
+use crate::repository::ModelMap;
+use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::json::{GatherSink, Writer};
 use nereid_request::{Shape, Status};

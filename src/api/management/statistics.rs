@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool};
 use nereid_observe::statistics::{MemoryUse, ResponseTally, Snapshot, Tally};
 use nereid_protocol::json::{GatherSink, Writer};

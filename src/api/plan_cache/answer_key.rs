@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_request::{DataType, Parameters, Response, Shape, Text};
 
 /// See the [module](self).

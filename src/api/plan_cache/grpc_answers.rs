@@ -6,7 +6,7 @@
 
 use super::answer_key::AnswerKey;
 use super::bounds::{GRPC_ANSWER_BYTES_MAX, GRPC_ANSWER_OUTPUTS_MAX, GRPC_ANSWER_PARAMETERS_MAX, GRPC_ANSWERS_MAX};
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_protocol::grpc::ResponseHead;
 use nereid_request::Response;
 

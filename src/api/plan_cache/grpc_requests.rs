@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use super::PlanCache;
 use super::bounds::{GRPC_REQUEST_BYTES_MAX, GRPC_REQUEST_INPUTS_MAX, GRPC_REQUESTS_MAX};
 use crate::api::infer::AnswerForm;
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::{Exhausted, Pool, Portions};
 use nereid_protocol::grpc::Outline;
 use nereid_protocol::service::CallKey;

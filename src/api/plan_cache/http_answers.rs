@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::answer_key::AnswerKey;
 use super::bounds::{HTTP_ANSWER_BYTES_MAX, HTTP_ANSWERS_MAX};
 use crate::api::infer::AnswerForm;
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_request::{OutputTensor, Response};
 
 /// The last texts, by model.

@@ -18,7 +18,7 @@ use super::json_request::{Bounds, JsonRequest};
 use crate::api::dialect::HEADER_LENGTH;
 use crate::api::infer::AnswerForm;
 use crate::api::packing::Packing;
-use crate::repository::ServedModel;
+use crate::scheduler::ServedModel;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::http1;
 use nereid_request::{Request, SharedMemory};

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::*;
 use crate::backend::HostPolicies;
 use crate::repository::store;
-use crate::repository::{IndexRow, ParameterValue, ServedModel};
+use crate::repository::{IndexRow, ParameterValue};
+use crate::scheduler::ServedModel;
 use nereid_memory::Pool;
 
 mod namespaces;

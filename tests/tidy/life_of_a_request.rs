@@ -12,8 +12,10 @@ use std::path::Path;
 use super::{blank_out, demand_none, without_tests};
 
 const PAGE: &str = "docs/life-of-a-request.md";
-/// The part whose rows belong to no path.
-const BESIDE: &str = "Z";
+/// The part whose functions hold no request. A step may be called from there, and its rows belong to no path.
+const WAITS: &str = "X";
+/// The parts whose rows belong to no path.
+const BESIDE: [&str; 2] = [WAITS, "Z"];
 /// Stands for the folders where a path without detours changes them.
 const REST: &str = "the rest";
 
@@ -135,7 +137,7 @@ impl Tables {
         for path in &self.paths {
             findings.extend(self.walk(path, sources, &mut used));
         }
-        for step in self.steps.iter().filter(|step| part_of(&step.id) == BESIDE) {
+        for step in self.steps.iter().filter(|step| BESIDE.contains(&part_of(&step.id))) {
             findings.extend(step.from.iter().filter_map(|join| self.fault(join, step, sources, &mut used)));
         }
         for step in &self.steps {
@@ -202,9 +204,12 @@ impl Tables {
         let mut passed: Vec<&Step> = Vec::new();
         let missing = path.parts.iter().filter(|part| !self.steps.iter().any(|step| part_of(&step.id) == *part));
         findings.extend(missing.map(|part| format!("{name}: there is no part {part}")));
+        let beside = path.parts.iter().filter(|part| BESIDE.contains(&part.as_str()));
+        findings.extend(beside.map(|part| format!("{name}: part {part} belongs to no path")));
         for step in self.along(path) {
-            let is_passed = |join: &&Join| passed.iter().any(|before| before.id == join.id);
-            let joins: Vec<&Join> = step.from.iter().filter(is_passed).collect();
+            let is_passed = |id: &str| passed.iter().any(|before| before.id == id);
+            let leads = |join: &&Join| is_passed(&join.id) || self.waits(&join.id, &is_passed);
+            let joins: Vec<&Join> = step.from.iter().filter(leads).collect();
             if joins.is_empty() && !step.from.is_empty() {
                 findings.push(format!("{name}: nothing before {} leads to it", step.id));
             }
@@ -220,6 +225,16 @@ impl Tables {
             }
         }
         findings
+    }
+
+    /// Whether a thread is in that row of the part of waits: it begins there, or has come there from a step that was
+    /// passed. Rows lead to later ones only.
+    fn waits(&self, id: &str, is_passed: &impl Fn(&str) -> bool) -> bool {
+        let Some(at) = self.steps.iter().position(|step| step.id == id && part_of(id) == WAITS) else { return false };
+        let is_earlier = |id: &str| self.steps[..at].iter().any(|step| step.id == id);
+        let from = &self.steps[at].from;
+        let leads = |join: &Join| is_passed(&join.id) || is_earlier(&join.id) && self.waits(&join.id, is_passed);
+        from.is_empty() || from.iter().any(leads)
     }
 
     /// Why `step` is not entered in that way, if it is not.
@@ -475,7 +490,7 @@ fn the_life_of_a_request_is_as_its_page_says() {
     let read = |file: &str| fs::read_to_string(root.join(file)).ok();
     let page = Tables::read(&read(PAGE).expect("the page")).unwrap_or_else(|error| panic!("{error}"));
     let sizes = [page.paths.len(), page.detours.len(), page.steps.len()];
-    assert!(sizes.iter().zip([5, 5, 200]).all(|(size, least)| *size >= least), "the tables of {PAGE}: {sizes:?}");
+    assert!(sizes.iter().zip([5, 1, 200]).all(|(size, least)| *size >= least), "the tables of {PAGE}: {sizes:?}");
     demand_none(PAGE, page.findings(&Sources::new(&read)));
 }
 
@@ -554,6 +569,56 @@ fn a_wrong_page_is_found() {
         ("B1 waits", "B7 waits", "there is no step B7"),
         ("| Z1 | A1 |", "| Z1 | A2 |", "Z1: take (A2) does not call refuse"),
         ("| Z1 | A1 |", "| Z1 | A9 |", "Z1: there is no step A9"),
+    ] {
+        let found = findings(from, to);
+        assert!(found.iter().any(|one| one.contains(finding)), "'{to}' for '{from}' is found: {found:?}");
+    }
+}
+
+/// A step that is called from a function without a request: that one has to be reached, and has to call it.
+#[test]
+fn a_wait_leads_to_a_step_where_its_thread_has_come_there() {
+    let page = "\
+| Path | Parts | Steps | Files | Changes of folder |
+| one | A, B | 3 | 2 | 1 |
+### A. Asks
+| Step | From | File | Function | Thread | Handed over |
+| A1 | – | `src/net.rs` | `turn` | shard | x |
+| A2 | X1 | `src/net.rs` | `take` | shard | x |
+### B. Answers
+| B1 | A2 `inbox`, X3 | `src/queue.rs` | `pop` | worker | x |
+### X. Waits
+| X1 | A1 | `src/net.rs` | `flush` | shard | x |
+| X2 | – | `src/queue.rs` | `run` | worker | x |
+| X3 | X2 | `src/queue.rs` | `poll` | worker | x |
+";
+    let read = |file: &str| {
+        let text = match file {
+            "src/net.rs" => {
+                "fn turn() { flush() }\nfn flush() { take() }\nfn take() { inbox.push(1) }\nfn other() {}\n"
+            }
+            "src/queue.rs" => "fn run() { poll() }\nfn poll() { pop() }\nfn pop() { inbox.pop() }\nfn other() {}\n",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    };
+    let findings = |from: &str, to: &str| {
+        assert!(page.contains(from), "{from}");
+        Tables::read(&page.replace(from, to)).unwrap().findings(&Sources::new(&read))
+    };
+    assert_eq!(findings("A, B", "A, B"), [""; 0]);
+    for (from, to, finding) in [
+        ("`flush`", "`other`", "A2: other (X1) does not call take"),
+        ("`flush`", "`other`", "X1: turn (A1) does not call other"),
+        ("`poll`", "`other`", "B1: other (X3) does not call pop"),
+        ("`flush`", "`flushes`", "X1: src/net.rs does not define flushes"),
+        ("| X1 | A1 |", "| X1 | B1 |", "one: nothing before A2 leads to it"),
+        ("| X1 | A1 |", "| X1 | X2 |", "one: nothing before A2 leads to it"),
+        ("| X1 | A1 |", "| X1 | A9 |", "X1: there is no step A9"),
+        ("| A2 | X1 |", "| A2 | X9 |", "one: nothing before A2 leads to it"),
+        ("| X3 | X2 |", "| X3 | B1 |", "X3: pop (B1) does not call poll"),
+        ("| A, B | 3 | 2 | 1 |", "| A, B, X | 6 | 2 | 3 |", "one: part X belongs to no path"),
+        ("| A, B | 3 | 2 | 1 |", "| A, B | 6 | 2 | 1 |", "one: the page says 6 steps, its steps have 3"),
     ] {
         let found = findings(from, to);
         assert!(found.iter().any(|one| one.contains(finding)), "'{to}' for '{from}' is found: {found:?}");

@@ -28,8 +28,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname, which is written
 /// over the one here when it is loaded.
 fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=src/abi/guard.cc");
     println!("cargo:rerun-if-changed=src/backend/plugin");
-    cc::Build::new().cpp(true).std("c++17").file("src/backend/plugin/guard.cc").compile("nereid_guard");
+    cc::Build::new().cpp(true).std("c++17").file("src/abi/guard.cc").compile("nereid_guard");
     let soname = fs::read_to_string("src/backend/plugin/soname.txt")?;
     // It has to stay empty, whatever the rest is built with: a sanitizer would add calls of its own.
     let status = cc::Build::new()

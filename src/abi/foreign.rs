@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::Library as Handle;
 
 use super::server::Error;
-use crate::backend::plugin::guard::{Work, guarded};
+use crate::abi::guard::{Work, guarded};
 use crate::backend::plugin::{open_file, reason_of};
 use nereid_request::Status;
 

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::backend::plugin::guard::Work;
+use crate::abi::guard::Work;
 use book::{Book, Entry, Fault, Memory};
 use kinds::{Kind, kind_of};
 use nereid_request::Status;

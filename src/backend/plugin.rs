@@ -7,9 +7,7 @@
 
 pub mod batching;
 mod elf;
-pub(crate) mod guard;
 mod library;
-pub(crate) mod places;
 mod readiness;
 mod search;
 pub(crate) mod soname;

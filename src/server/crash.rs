@@ -15,8 +15,8 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::backend::plugin::guard::Work;
-use crate::backend::plugin::places;
+use crate::abi::guard::Work;
+use crate::abi::places;
 
 /// Each with what is told of it.
 const SIGNALS: [(c_int, &str); 5] = [

@@ -9,9 +9,9 @@ use tracing::error;
 use super::{AgentHandle, AgentModelHandle};
 use crate::abi::border::{give, take};
 use crate::abi::foreign::{Library, call, locate};
+use crate::abi::guard::Work;
+use crate::abi::places;
 use crate::abi::server::Error;
-use crate::backend::plugin::guard::Work;
-use crate::backend::plugin::places;
 use crate::repository::agents::{Action, Agent, AgentModel, Location, OpenLibrary, Task};
 use nereid_request::Status;
 

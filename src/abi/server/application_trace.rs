@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::abi::border::{deref, entry, give, null, put, take};
+use crate::abi::guard::{Work, guarded};
 use crate::abi::server::Error;
-use crate::backend::plugin::guard::{Work, guarded};
 use nereid_clock::now_ns;
 use nereid_observe::trace::next_id;
 use nereid_request::{

@@ -17,7 +17,7 @@ use super::response_errors::ResponseError;
 use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
 use crate::abi::casts::{self, Either, handle_of_application};
-use crate::backend::plugin::guard::{Work, guarded};
+use crate::abi::guard::{Work, guarded};
 use crate::scheduler::validate::{Raw, raw_input};
 use crate::server::access::Access;
 use nereid_gpu::driver::DeviceAddress;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::super::border::{entry, text};
 use super::Error;
-use crate::backend::plugin::guard::{Work, guarded};
+use crate::abi::guard::{Work, guarded};
 use nereid_observe::log::{self, LogError, LogFormat, Logger, Message, MessageKind};
 use nereid_request::Status;
 

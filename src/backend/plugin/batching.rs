@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use libloading::os::unix::Library as Handle;
 
-use super::guard::{Work, guarded};
 use super::library::{open_file, returned};
-use super::places;
+use crate::abi::guard::{Thrown, Work, guarded};
 use crate::abi::handles::{BackendHandle, ModelHandle};
-use crate::abi::ledger;
+use crate::abi::{ledger, places};
 use crate::backend::{Model, ModelContext};
 use crate::scheduler::BatchStrategy;
 use nereid_model_config::ModelSpec;
@@ -210,7 +209,7 @@ fn work_for<'a>(path: &'a str, model: &'a ModelHandle, call: &'static str) -> Wo
     Work { kind: "batching library", name: path, model: &model.context.name, instance: "", call }
 }
 
-fn outcome(result: Result<*mut c_void, super::guard::Thrown>) -> Result<(), Status> {
+fn outcome(result: Result<*mut c_void, Thrown>) -> Result<(), Status> {
     let error =
         result.map_err(|thrown| Status::internal(format!("the batching library threw an exception: {thrown}")))?;
     returned(error)

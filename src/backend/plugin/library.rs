@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use super::elf;
-use super::guard::{Thrown, Work, guarded};
 use super::search::Presence;
 use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
+use crate::abi::guard::{Thrown, Work, guarded};
 use crate::abi::handles::{AttributeHandle, BackendHandle};
-use crate::abi::ledger;
 use crate::abi::server::Error;
+use crate::abi::{ledger, places};
 use crate::backend::{Attributes, ExecutionPolicy};
 use nereid_request::{Request, Status};
 
@@ -135,7 +135,7 @@ impl Library {
             let reason = reason_of(&error);
             Status::not_found(format!("unable to find required entrypoint '{EXECUTE}' in shared library: {reason}"))
         })?;
-        super::places::remember(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
+        places::remember(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
         // SAFETY: as above.
         let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
         let exports = Exports {

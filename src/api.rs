@@ -54,7 +54,7 @@ use nereid_memory::{Gather, Pool, Slice};
 use nereid_observe::metrics::Registry;
 use nereid_observe::trace::Traces;
 use nereid_protocol::compression::Level;
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, HttpService, Port, Replies, Reply, Service, Token};
 use nereid_protocol::{grpc, http1, http2};
 use nereid_request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
 use plan_cache::PlanCache;
@@ -291,22 +291,18 @@ impl Api {
     }
 }
 
-impl Service for Api {
-    type Mail = Mail;
-
-    fn http_head(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
-        if let Some(align_at) = self.planned_alignment(head) {
-            return http1::BodyPlan::Store { align_at };
-        }
-        self.plan_body(port, head)
+impl HttpService for Api {
+    fn http_rules(&self, port: Port) -> http1::IntakeRules {
+        self.rules_of(port)
     }
 
-    fn is_timed(&mut self, head: &http1::Head) -> bool {
-        self.times_http(head)
+    fn refuse_http(&mut self, port: Port, head: &http1::Head) -> Option<http1::Response> {
+        self.refuse_body(port, head)
     }
 
-    fn arrived(&mut self, since_ns: u64) {
-        self.watches.arrived(since_ns);
+    #[inline]
+    fn times_http(&self) -> bool {
+        self.facts.settings.traces.is_on()
     }
 
     fn http(
@@ -315,9 +311,13 @@ impl Service for Api {
         port: Port,
         head: &http1::Head,
         mut body: Slice,
+        since_ns: Option<u64>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        if port == Port::Http && head.mark() != 0 {
+        if let Some(since_ns) = since_ns {
+            self.watches.http_arrived(since_ns, head);
+        }
+        if port == Port::Http && !self.watches.has_arrival() {
             body = match self.infer_planned(call, head, body, replies) {
                 Ok(token) => return Some(token),
                 Err(body) => body,
@@ -334,6 +334,14 @@ impl Service for Api {
         };
         self.watches.forget_arrival();
         token
+    }
+}
+
+impl Service for Api {
+    type Mail = Mail;
+
+    fn arrived(&mut self, since_ns: u64) {
+        self.watches.arrived(since_ns);
     }
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {

@@ -7,12 +7,10 @@
 use super::error;
 use super::http_infer::{NumberError, parse_int32, read_int32};
 use nereid_memory::Gather;
-use nereid_protocol::http1::{Head, Response};
+use nereid_protocol::http1::{Head, JSON_LENGTH, JsonLength, Response};
 use nereid_protocol::service::Port;
 use nereid_request::Status;
 
-/// Says how many leading bytes of an inference body are JSON.
-pub(super) const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 const SAGEMAKER_BINARY: &str = "application/vnd.sagemaker-triton.binary+json;json-header-size=";
 const VERTEX_BINARY: &str = "application/vnd.vertex-ai-triton.binary+json;json-header-size=";
 
@@ -70,10 +68,15 @@ impl Dialect {
         }
     }
 
+    /// Where a request says how long its JSON is.
+    pub fn json_length_in(self) -> JsonLength {
+        self.binary_type().map_or(JsonLength::Field, JsonLength::ContentType)
+    }
+
     /// The length of the JSON in front of the body, as a request gives it; `None`: the whole body.
     pub fn json_length(self, head: &Head) -> Option<Result<i64, Status>> {
         let Some(binary_type) = self.binary_type() else {
-            return head.header(HEADER_LENGTH).map(|value| parse_int32(HEADER_LENGTH, value));
+            return head.header(JSON_LENGTH).map(|value| parse_int32(JSON_LENGTH, value));
         };
         let content_type = head.header("Content-Type")?;
         let at = memchr::memmem::find(content_type, binary_type.as_bytes())?;
@@ -105,7 +108,7 @@ impl Dialect {
         match self {
             Dialect::Kserve | Dialect::Vertex => {
                 let mut reply = error::reply(200, Some("application/octet-stream"), body);
-                reply.head = reply.head.header(HEADER_LENGTH, json_len as u64);
+                reply.head = reply.head.header(JSON_LENGTH, json_len as u64);
                 reply
             }
             Dialect::SageMaker | Dialect::SageMakerInvoke => {

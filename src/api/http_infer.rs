@@ -15,10 +15,10 @@ use super::plan_cache::json_request::Bounds;
 use super::routes::{Target, route};
 use super::unpacking::PackedBody;
 use super::watch::Watch;
-use super::{Api, error, events};
+use super::{Api, error, events, timing};
 use crate::scheduler::ServedModel;
 use nereid_memory::Slice;
-use nereid_protocol::http1;
+use nereid_protocol::http1::{self, JsonLength};
 use nereid_protocol::service::{CallKey, Port, Replies, Reply, Token};
 use nereid_request::Status;
 
@@ -49,7 +49,7 @@ pub struct Opening {
 impl Opening {
     /// Where the binary tail begins, as far as the head says so.
     pub fn align_at(&self) -> usize {
-        align_at(self.header_len.as_ref())
+        self.header_len.as_ref().and_then(|length| usize::try_from(*length.as_ref().ok()?).ok()).unwrap_or(0)
     }
 
     /// The head says that `length` bytes of `body_len` are JSON.
@@ -58,11 +58,6 @@ impl Opening {
         let got = self.given_len.as_deref().unwrap_or_else(|| number.format(length));
         Status::invalid(format!("inference header size should be in range (0, {body_len}), got: {got}"))
     }
-}
-
-/// An offset in a body that may not be one.
-fn align_at(header_len: Option<&Result<i64, Status>>) -> usize {
-    header_len.and_then(|length| usize::try_from(*length.as_ref().ok()?).ok()).unwrap_or(0)
 }
 
 /// Why a request is not taken, and the label of the answer that says so (contract/http.md section 1).
@@ -111,40 +106,41 @@ pub(super) fn parse_int32(name: &str, value: &[u8]) -> Result<i64, Status> {
 }
 
 impl Api {
-    /// Where a body goes: the binary tail of an inference request is to be aligned. A body that is JSON throughout and
-    /// too long is refused before it is received.
-    pub(super) fn plan_body(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
-        if port == Port::Http && head.method() == http1::Method::Post && head.is_recognisable() {
-            self.plan_cache.look_for_http_plan(head);
+    /// What the codec needs to know of requests through that port to store their bodies without a question.
+    pub(super) fn rules_of(&self, port: Port) -> http1::IntakeRules {
+        let settings = &self.facts.settings;
+        http1::IntakeRules {
+            json_length: if port == Port::Metrics { JsonLength::Nowhere } else { Dialect::of(port).json_length_in() },
+            unasked_bytes_max: settings.http_input_bytes_max as u64,
+            asks_always: port == Port::Http && !settings.http_restrictions.is_empty(),
+            timing_field: timing::ASK,
         }
-        if let Some(align_at) = self.planned_alignment(head) {
-            return http1::BodyPlan::Store { align_at };
-        }
-        let restrictions = &self.facts.settings.http_restrictions;
+    }
+
+    /// Refuses a request before its body is received: nobody's body is stored who may not send it, nor one that is JSON
+    /// throughout and too long.
+    pub(super) fn refuse_body(&self, port: Port, head: &http1::Head) -> Option<http1::Response> {
+        let settings = &self.facts.settings;
+        // A head that has a plan was let in before.
         if port == Port::Http
-            && !restrictions.is_empty()
+            && !settings.http_restrictions.is_empty()
+            && self.plan_cache.http_plan(head).is_none()
             && let Some(found) = route(head.path().as_bytes())
-            && let Err(refusal) = restrictions.allow_http(found.category(), head, &self.pool)
+            && let Err(refusal) = settings.http_restrictions.allow_http(found.category(), head, &self.pool)
         {
-            // Nobody's body is stored who may not send it.
             log_request(head);
-            return http1::BodyPlan::Reject(*refusal);
+            return Some(*refusal);
+        }
+        let most = settings.http_input_bytes_max;
+        let http1::BodyLength::Known(length) = head.body_length() else { return None };
+        if length <= most as u64 || length > i32::MAX as u64 {
+            return None;
         }
         let dialect = Dialect::of(port);
-        let header_len = dialect.json_length(head);
-        let most = self.facts.settings.http_input_bytes_max;
-        match (header_len, head.body_length()) {
-            (Some(length), _) if port != Port::Metrics => http1::BodyPlan::Store { align_at: align_at(Some(&length)) },
-            // The bound is for what is inside a packed body.
-            (None, http1::BodyLength::Known(length))
-                if length > most as u64
-                    && length <= i32::MAX as u64
-                    && !(dialect.compresses() && matches!(coding_of(head), Coding::Packed)) =>
-            {
-                http1::BodyPlan::Reject(error::http_error(&self.pool, &too_long(length, most), error::JSON))
-            }
-            _ => http1::BodyPlan::Store { align_at: 0 },
-        }
+        // The bound is for what is inside a packed body.
+        let is_packed = || dialect.compresses() && matches!(coding_of(head), Coding::Packed);
+        let is_json = dialect.json_length(head).is_none() && !is_packed();
+        is_json.then(|| error::http_error(&self.pool, &too_long(length, most), error::JSON))
     }
 
     /// Takes an inference request in, or answers why not.
@@ -159,19 +155,9 @@ impl Api {
         }
     }
 
-    /// Whether the time is wanted at which this request began to arrive.
-    pub(super) fn times_http(&self, head: &http1::Head) -> bool {
-        self.watches.times_http(head, self.plan_cache.http_plan(head).is_some())
-    }
-
-    /// Where the byte of the body is that is to be aligned, of a request with a plan that may be received.
-    pub(super) fn planned_alignment(&self, head: &http1::Head) -> Option<usize> {
-        self.plan_cache.http_plan(head)?.alignment(head, self.facts.settings.http_input_bytes_max)
-    }
-
     /// The head of a request that was let in: those that follow may take the short way.
     fn plan_infer(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
-        if self.http_forwarded.is_none() && !self.times_http(head) {
+        if self.http_forwarded.is_none() && !self.watches.times_http(head) {
             self.plan_cache.plan_http(head, model, packing);
         }
     }
@@ -184,13 +170,9 @@ impl Api {
         body: Slice,
         replies: &mut Replies,
     ) -> Result<Token, Slice> {
-        let mark = head.mark();
-        if self.watches.has_arrival() {
-            return Err(body);
-        }
-        let Some(mut plan) = self.plan_cache.take_http_plan(mark) else { return Err(body) };
+        let Some(mut plan) = self.plan_cache.take_http_plan(head) else { return Err(body) };
         let outcome = self.infer_by(&mut plan, call, head, &body, replies);
-        self.plan_cache.put_back_http_plan(mark, plan);
+        self.plan_cache.put_back_http_plan(head, plan);
         outcome.ok_or(body)
     }
 

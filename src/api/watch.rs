@@ -158,6 +158,13 @@ impl Watches {
         self.arrived_ns = Some((since_ns, now_ns()));
     }
 
+    /// The same of an HTTP request, if it wants to know.
+    pub fn http_arrived(&mut self, since_ns: u64, head: &http1::Head) {
+        if self.times_http(head) {
+            self.arrived(since_ns);
+        }
+    }
+
     /// What was packed arrives when it is unpacked, for who wants to know.
     pub fn arrived_just_now(&mut self) {
         let now_ns = now_ns();
@@ -174,10 +181,9 @@ impl Watches {
         self.arrived_ns.is_some()
     }
 
-    /// Whether somebody wants to know when this request began to arrive. `is_planned`: its head has a plan, and so asks
-    /// for no breakdown.
-    pub fn times_http(&self, head: &http1::Head, is_planned: bool) -> bool {
-        self.traces.is_on() || (!is_planned && timing::asks(head.header(timing::ASK)))
+    /// Whether somebody wants to know when this request began to arrive.
+    pub fn times_http(&self, head: &http1::Head) -> bool {
+        self.traces.is_on() || timing::asks(head.header(timing::ASK))
     }
 
     /// What the watch of a call's requests has to know of its metadata.

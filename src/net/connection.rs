@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nereid_memory::{BlockMut, Key, Pool, Slice, Tally};
+use nereid_protocol::http1::IntakeState;
 use nereid_protocol::http2::StreamId;
 use nereid_protocol::service::{CallKey, Port, Reply, Service};
 use nereid_protocol::slow_peers::{Progress, SlowPeers};
@@ -30,8 +31,8 @@ pub(super) enum Wire {
 }
 
 impl Wire {
-    pub fn http1(connection: http1::Connection, pool: &Pool) -> Wire {
-        Wire::Http(Box::new(HttpWire::new(connection, pool)))
+    pub fn http1(connection: http1::Connection, pool: &Pool, intake: IntakeState) -> Wire {
+        Wire::Http(Box::new(HttpWire::new(connection, pool, intake)))
     }
 
     pub fn http2(connection: http2::Connection, pool: Pool) -> Wire {
@@ -294,7 +295,7 @@ impl Connection {
     /// Feeds received bytes; without any, what the codec kept back.
     pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
         match &mut self.wire {
-            Wire::Http(wire) => wire.receive(key, self.port, bytes, shared),
+            Wire::Http(wire) => wire.receive(key, bytes, shared),
             Wire::Grpc(wire) => wire.receive(key, bytes, shared),
         }
     }
@@ -317,7 +318,7 @@ impl Connection {
         shared: &mut Shared<S>,
     ) {
         match &mut self.wire {
-            Wire::Http(wire) => wire.direct_received(key, self.port, block, at, n, shared),
+            Wire::Http(wire) => wire.direct_received(key, block, at, n, shared),
             Wire::Grpc(wire) => wire.direct_received(key, block, n, shared),
         }
     }
@@ -326,7 +327,7 @@ impl Connection {
     pub fn peer_left<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
         self.ended = true;
         match &mut self.wire {
-            Wire::Http(wire) => wire.end_of_input(key, self.port, shared),
+            Wire::Http(wire) => wire.end_of_input(key, shared),
             Wire::Grpc(_) => {}
         }
         self.abandon(shared);

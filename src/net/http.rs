@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 use super::grpc::unsent_max;
 use super::{At, Call, OUT_OF_TIME, Shared, call_mut, remove_call};
 use nereid_clock::now_ns;
-use nereid_memory::{BlockMut, Key, Pool, Slice};
-use nereid_protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head, Response, ResponseHead};
-use nereid_protocol::service::{CallKey, Port, Reply, Service};
+use nereid_memory::{BlockMut, Key, Pool, Slab};
+use nereid_protocol::http1::{self, Direct, ExchangeId, Exchanges, Intake, IntakeState, Response, ResponseHead};
+use nereid_protocol::service::{CallKey, Reply, Service, Token};
 
 pub(super) struct HttpWire {
     pub connection: http1::Connection,
@@ -26,8 +26,7 @@ pub(super) struct HttpWire {
     pub aborted: bool,
     /// Requests that were received.
     pub requests: u64,
-    /// When the request that is being received began to arrive; 0: nobody wants to know.
-    since_ns: u64,
+    intake: IntakeState,
 }
 
 /// An answer that is told in parts.
@@ -49,45 +48,44 @@ fn no_room(pool: &Pool) -> Response {
     Response::error(pool, head, "too many bytes of answers wait for this client to read them")
 }
 
-/// What the codec tells goes to the service; answers are collected there.
-struct Handler<'a, S> {
+/// The calls of a connection while its requests come in.
+struct OpenCalls<'a> {
     key: Key,
-    port: Port,
-    shared: &'a mut Shared<S>,
+    table: &'a mut Slab<Call>,
     calls: &'a mut SmallVec<[CallKey; 2]>,
-    since_ns: &'a mut u64,
     requests: &'a mut u64,
     /// Exchanges for which there was no room.
-    refused: &'a mut Vec<ExchangeId>,
+    refused: Vec<ExchangeId>,
 }
 
-impl<S: Service> http1::Handler for Handler<'_, S> {
-    fn head(&mut self, _exchange: ExchangeId, head: &Head) -> BodyPlan {
-        *self.since_ns = if self.shared.service.is_timed(head) { now_ns() } else { 0 };
-        self.shared.service.http_head(self.port, head)
+impl Exchanges for OpenCalls<'_> {
+    fn now_ns(&self) -> u64 {
+        now_ns()
     }
 
-    fn request(&mut self, exchange: ExchangeId, head: &Head, body: Slice) {
+    #[inline]
+    fn open(&mut self, exchange: ExchangeId) -> Option<CallKey> {
         *self.requests += 1;
         let call = Call { connection: self.key, at: At::Http(exchange), token: None, timer: None };
-        let Ok(call) = self.shared.calls.insert(call) else {
-            return self.refused.push(exchange);
+        let Ok(call) = self.table.insert(call) else {
+            self.refused.push(exchange);
+            return None;
         };
         let call = CallKey(call.to_u64());
         self.calls.push(call);
-        match std::mem::take(self.since_ns) {
-            0 => {}
-            since_ns => self.shared.service.arrived(since_ns),
-        }
-        let token = self.shared.service.http(call, self.port, head, body, &mut self.shared.replies);
-        if let Some(call) = call_mut(self.shared, call) {
-            call.token = token;
+        Some(call)
+    }
+
+    #[inline]
+    fn began(&mut self, call: CallKey, token: Token) {
+        if let Some(call) = Key::from_u64(call.0).and_then(|key| self.table.get_mut(key)) {
+            call.token = Some(token);
         }
     }
 }
 
 impl HttpWire {
-    pub fn new(connection: http1::Connection, pool: &Pool) -> HttpWire {
+    pub fn new(connection: http1::Connection, pool: &Pool, intake: IntakeState) -> HttpWire {
         HttpWire {
             connection,
             unsent_max: unsent_max(pool),
@@ -96,43 +94,33 @@ impl HttpWire {
             sending: 0,
             aborted: false,
             requests: 0,
-            since_ns: 0,
+            intake,
         }
     }
 
-    pub fn receive<S: Service>(&mut self, key: Key, port: Port, bytes: &[u8], shared: &mut Shared<S>) {
-        self.with_handler(key, port, shared, |connection, handler| connection.receive(bytes, handler));
+    pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
+        self.with_intake(key, shared, |connection, intake| connection.receive(bytes, intake));
     }
 
-    fn with_handler<S: Service>(
+    fn with_intake<S: Service>(
         &mut self,
         key: Key,
-        port: Port,
         shared: &mut Shared<S>,
-        run: impl FnOnce(&mut http1::Connection, &mut Handler<'_, S>),
+        run: impl FnOnce(&mut http1::Connection, &mut Intake<'_, S, OpenCalls<'_>>),
     ) {
-        let mut refused = Vec::new();
-        run(
-            &mut self.connection,
-            &mut Handler {
-                key,
-                port,
-                shared: &mut *shared,
-                calls: &mut self.calls,
-                since_ns: &mut self.since_ns,
-                requests: &mut self.requests,
-                refused: &mut refused,
-            },
-        );
-        for exchange in refused {
+        let Shared { service, replies, calls: table, .. } = shared;
+        let HttpWire { connection, intake: state, calls, requests, .. } = self;
+        let mut exchanges = OpenCalls { key, table, calls, requests, refused: Vec::new() };
+        run(connection, &mut Intake { state, service, replies, exchanges: &mut exchanges });
+        for exchange in exchanges.refused {
             let head = ResponseHead::new(503).content_type("application/json");
             let response = Response::error(&shared.pool, head, "too many requests wait for their answers");
             self.connection.respond(exchange, response);
         }
     }
 
-    pub fn end_of_input<S: Service>(&mut self, key: Key, port: Port, shared: &mut Shared<S>) {
-        self.with_handler(key, port, shared, |connection, handler| connection.end_of_input(handler));
+    pub fn end_of_input<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+        self.with_intake(key, shared, |connection, intake| connection.end_of_input(intake));
     }
 
     pub fn take_direct(&mut self) -> Option<(BlockMut, usize, usize)> {
@@ -143,14 +131,13 @@ impl HttpWire {
     pub fn direct_received<S: Service>(
         &mut self,
         key: Key,
-        port: Port,
         block: BlockMut,
         at: usize,
         n: usize,
         shared: &mut Shared<S>,
     ) {
-        self.with_handler(key, port, shared, |connection, handler| {
-            connection.direct_received(Direct { block, at, len: n }, n, handler);
+        self.with_intake(key, shared, |connection, intake| {
+            connection.direct_received(Direct { block, at, len: n }, n, intake);
         });
     }
 

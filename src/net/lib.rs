@@ -26,7 +26,7 @@ pub use keepalive::Keepalive;
 use keepalive::Pulse;
 use nereid_memory::{Key, Peers, Pool, Slab, Slice};
 use nereid_protocol::grpc::{Limits, MessageReader};
-use nereid_protocol::http1::{self, ExchangeId};
+use nereid_protocol::http1::{self, ExchangeId, IntakeState};
 use nereid_protocol::http2::{self, StreamId};
 use nereid_protocol::service::{CallKey, Port, Replies, Service, Token};
 use nereid_protocol::slow_peers::SlowPeers;
@@ -277,7 +277,8 @@ impl<S: Service> Net<S> {
         let wire = match port {
             Port::Grpc => Wire::http2(http2::Connection::server(self.http2, pool.clone()), pool.clone()),
             Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex => {
-                Wire::http1(http1::Connection::new(self.http1.clone(), pool.clone()), &pool)
+                let intake = IntakeState::new(port, self.shared.service.http_rules(port));
+                Wire::http1(http1::Connection::new(self.http1.clone(), pool.clone()), &pool, intake)
             }
         };
         let pulse = (port == Port::Grpc).then(|| Pulse::new(self.keepalive, core.now_ns()));

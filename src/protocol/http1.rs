@@ -12,6 +12,7 @@ mod client;
 mod connection;
 mod head;
 mod incoming;
+mod intake;
 mod outbox;
 mod repeated;
 mod response;
@@ -22,6 +23,7 @@ mod tests;
 pub use client::{ClientError, RequestBody, RequestHead, ResponseParser, ResponseSink, put_chunk, put_last_chunk};
 pub use connection::Connection;
 pub use head::{BodyLength, Head, Method, Version};
+pub use intake::{Exchanges, Intake, IntakeRules, IntakeState, JsonLength};
 pub use response::{FieldValue, JSON_LENGTH, PlainResponse, Response, ResponseHead};
 
 use nereid_memory::{BlockMut, Slice};

@@ -125,31 +125,40 @@ impl GrpcPlan {
     }
 }
 
-/// A shard's view of the server.
-pub trait Service {
-    /// What other threads post to this shard for the service.
-    type Mail: Send + 'static;
+/// What answers HTTP requests.
+pub trait HttpService {
+    /// What follows from the heads of requests through that port, as long as the server runs.
+    fn http_rules(&self, port: Port) -> http1::IntakeRules;
 
-    /// The head of an HTTP request is complete, its body is not: how is it to be stored, or is it refused already?
-    fn http_head(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan;
+    /// The head of a request is complete that the rules do not let in by themselves. `Some`: it is refused, and its
+    /// body is not stored.
+    fn refuse_http(&mut self, port: Port, head: &http1::Head) -> Option<http1::Response>;
 
-    /// Whether the service wants to know when the request began to arrive of which this is the head.
-    fn is_timed(&mut self, _head: &http1::Head) -> bool {
+    /// Whether it is wanted of every request when it began to arrive.
+    fn times_http(&self) -> bool {
         false
     }
 
-    /// The request that is handed over next began to arrive at `since_ns`. Told only for timed ones.
-    fn arrived(&mut self, _since_ns: u64) {}
-
-    /// A whole HTTP request. Without a token the reply is already there.
+    /// A whole request; `since_ns`: when it began to arrive, where that may be wanted. Without a token the reply is
+    /// already there.
     fn http(
         &mut self,
         call: CallKey,
         port: Port,
         head: &http1::Head,
         body: Slice,
+        since_ns: Option<u64>,
         replies: &mut Replies,
     ) -> Option<Token>;
+}
+
+/// A shard's view of the server.
+pub trait Service: HttpService {
+    /// What other threads post to this shard for the service.
+    type Mail: Send + 'static;
+
+    /// The gRPC request that is handed over next began to arrive at `since_ns`. Told only for timed ones.
+    fn arrived(&mut self, _since_ns: u64) {}
 
     /// A gRPC call begins: its path is `/package.Service/Method`.
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus>;

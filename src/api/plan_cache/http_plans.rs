@@ -15,7 +15,6 @@ use smallvec::SmallVec;
 use super::PlanCache;
 use super::bounds::{HTTP_HEAD_BYTES_MAX, HTTP_PLANS_MAX, JSON_TEXT_BYTES_MAX, JSON_TEXTS_MAX};
 use super::json_request::{Bounds, JsonRequest};
-use crate::api::dialect::HEADER_LENGTH;
 use crate::api::infer::AnswerForm;
 use crate::api::packing::Packing;
 use crate::scheduler::ServedModel;
@@ -30,8 +29,6 @@ pub struct Plan {
     /// Who holds a model may still send to it, and it would wait for that before it goes.
     pub model: Weak<ServedModel>,
     pub packing: Option<Packing>,
-    /// The field that says how long the JSON is.
-    length_at: Option<usize>,
     known: SmallVec<[Known; 1]>,
     /// The one of them that came last.
     last: usize,
@@ -82,18 +79,9 @@ impl Plan {
         }
     }
 
-    /// Where the byte of the body is that is to be aligned, of a request that may be received.
-    pub fn alignment(&self, head: &http1::Head, input_bytes_max: usize) -> Option<usize> {
-        match (self.length_at, head.body_length()) {
-            (Some(at), _) => Some(number(head.value_at(at))),
-            (None, http1::BodyLength::Known(len)) if len <= input_bytes_max as u64 => Some(0),
-            _ => None,
-        }
-    }
-
     /// The length of the JSON in a body of `body_len` bytes, if it is one that needs no words.
     pub fn json_len(&self, head: &http1::Head, body_len: usize) -> Option<usize> {
-        let len = self.length_at.map_or(body_len, |at| number(head.value_at(at)));
+        let len = head.json_length().unwrap_or(body_len);
         (1..=body_len).contains(&len).then_some(len)
     }
 }
@@ -105,11 +93,6 @@ pub struct JsonMatch<'a> {
     id: Range<usize>,
     /// The plan has it, or a text that differs from it in the id only.
     is_known: bool,
-}
-
-/// The value of digits that a head is recognised by: few enough for any number.
-fn number(digits: &[u8]) -> usize {
-    digits.iter().fold(0usize, |number, digit| number.wrapping_mul(10).wrapping_add(usize::from(digit & 15)))
 }
 
 /// The plans of one shard, by the marks of heads.
@@ -184,13 +167,6 @@ impl PlanCache {
         self.http_plans.get(head.mark())
     }
 
-    /// Marks a head that has no plan, if one was made for another connection.
-    pub fn look_for_http_plan(&mut self, head: &http1::Head) {
-        if self.is_on && self.http_plan(head).is_none() && !self.http_plans.by_kind.is_empty() {
-            self.http_plans.mark(head);
-        }
-    }
-
     /// Makes a plan for heads like this one, if it is one that can be recognised.
     pub fn plan_http(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
         if !self.is_on || !head.is_recognisable() || self.http_plan(head).is_some() {
@@ -202,17 +178,26 @@ impl PlanCache {
             return;
         }
         let (model, kind) = (Arc::downgrade(model), kind.into());
-        let length_at = head.position_of(HEADER_LENGTH);
-        self.http_plans.add(head, Plan { kind, model, packing, length_at, known: SmallVec::new(), last: 0 });
+        self.http_plans.add(head, Plan { kind, model, packing, known: SmallVec::new(), last: 0 });
     }
 
-    /// Takes a plan out, to be [put back](PlanCache::put_back_http_plan).
-    pub fn take_http_plan(&mut self, mark: u64) -> Option<Box<Plan>> {
-        self.http_plans.take(mark)
+    /// Takes out the plan of the head, to be [put back](PlanCache::put_back_http_plan). A head without a mark gets one
+    /// if another connection had one like it.
+    #[inline]
+    pub fn take_http_plan(&mut self, head: &http1::Head) -> Option<Box<Plan>> {
+        self.http_plans.take(head.mark()).or_else(|| self.look_for_http_plan(head))
     }
 
-    pub fn put_back_http_plan(&mut self, mark: u64, plan: Box<Plan>) {
-        self.http_plans.put_back(mark, plan);
+    fn look_for_http_plan(&mut self, head: &http1::Head) -> Option<Box<Plan>> {
+        let may_have_one = self.is_on && head.method() == http1::Method::Post && head.is_recognisable();
+        if !may_have_one || self.http_plans.by_kind.is_empty() || !self.http_plans.mark(head) {
+            return None;
+        }
+        self.http_plans.take(head.mark())
+    }
+
+    pub fn put_back_http_plan(&mut self, head: &http1::Head, plan: Box<Plan>) {
+        self.http_plans.put_back(head.mark(), plan);
     }
 
     /// Compares `text` with those of the plan, and reads it if it is none of them; `None` if it is not plain.

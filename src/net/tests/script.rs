@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::grpc::{Code, Message, Mode};
-use nereid_protocol::http1::{BodyPlan, Head, Response, ResponseHead};
+use nereid_protocol::http1::{Head, IntakeRules, JsonLength, Response, ResponseHead};
 use nereid_protocol::http2;
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, HttpService, Port, Replies, Reply, Service, Token};
 
 #[derive(Default)]
 pub struct Script {
@@ -25,17 +25,32 @@ pub struct Scripted {
     pub pool: Pool,
 }
 
-impl Service for Scripted {
-    type Mail = (CallKey, Reply);
-
-    fn http_head(&mut self, _port: Port, head: &Head) -> BodyPlan {
-        match head.path() {
-            "/refused" => BodyPlan::Reject(Response::error(&self.pool, ResponseHead::new(400), "refused")),
-            _ => BodyPlan::Store { align_at: 0 },
+impl HttpService for Scripted {
+    fn http_rules(&self, _port: Port) -> IntakeRules {
+        IntakeRules {
+            json_length: JsonLength::Nowhere,
+            unasked_bytes_max: u64::MAX,
+            asks_always: true,
+            timing_field: "x-timing",
         }
     }
 
-    fn http(&mut self, call: CallKey, _port: Port, head: &Head, body: Slice, replies: &mut Replies) -> Option<Token> {
+    fn refuse_http(&mut self, _port: Port, head: &Head) -> Option<Response> {
+        match head.path() {
+            "/refused" => Some(Response::error(&self.pool, ResponseHead::new(400), "refused")),
+            _ => None,
+        }
+    }
+
+    fn http(
+        &mut self,
+        call: CallKey,
+        _port: Port,
+        head: &Head,
+        body: Slice,
+        _since_ns: Option<u64>,
+        replies: &mut Replies,
+    ) -> Option<Token> {
         if head.path() == "/now" {
             replies.push(call, Reply::Http(Response::empty(200)));
             return None;
@@ -43,6 +58,10 @@ impl Service for Scripted {
         self.script.borrow_mut().http.push((call, String::from_utf8_lossy(&body).into_owned()));
         Some(Token(call.0))
     }
+}
+
+impl Service for Scripted {
+    type Mail = (CallKey, Reply);
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
         match headers.path() {

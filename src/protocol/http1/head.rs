@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 
 use super::Limits;
 use super::repeated::Gaps;
+use super::response::JSON_LENGTH;
 
 /// A request's head in its own storage.
 #[derive(Debug, Clone, Default)]
@@ -171,15 +172,15 @@ impl Head {
         self.fields.iter().map(|&(name, value)| (self.text(name), self.bytes(value)))
     }
 
-    /// The place of the first field of that name, for [`value_at`](Head::value_at). A head with the same mark has the
-    /// field in the same place.
-    pub fn position_of(&self, name: &str) -> Option<usize> {
-        self.fields.iter().position(|(field, _)| field.len() == name.len() && self.has_name(*field, name))
-    }
-
-    /// The value of the field at that place.
-    pub fn value_at(&self, position: usize) -> &[u8] {
-        self.fields.get(position).map_or(&[], |(_, value)| self.bytes(*value))
+    /// How many leading bytes of the body are JSON, if the head has the field for it. Of a value that is no plain
+    /// number the digits in front: 0 if it has none.
+    #[inline]
+    pub fn json_length(&self) -> Option<usize> {
+        let value = match &self.gaps {
+            Some(gaps) => self.bytes(gaps.json()?),
+            None => self.header(JSON_LENGTH)?,
+        };
+        Some(leading_number(value))
     }
 
     /// What a handler noted of this head; 0 if nothing. It stays for the heads that follow on the same connection, as
@@ -369,6 +370,13 @@ impl Codings {
 /// The elements of a comma-separated list (RFC 9110, section 5.6.1).
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// The number that a value begins with. One that is too long for any body comes out as some other number.
+#[inline]
+pub(super) fn leading_number(value: &[u8]) -> usize {
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0usize, |number, digit| number.wrapping_mul(10).wrapping_add(usize::from(digit & 15)))
 }
 
 pub(super) fn content_length(value: &[u8]) -> BodyLength {

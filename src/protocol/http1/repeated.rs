@@ -18,6 +18,8 @@ pub(super) struct Gaps {
     count: usize,
     /// The gap that is the body's length.
     body: Option<usize>,
+    /// The gap that is the length of the JSON.
+    json: Option<usize>,
 }
 
 impl Gaps {
@@ -35,8 +37,9 @@ impl Gaps {
             if !is_number || std::mem::replace(seen.get_mut(which)?, true) {
                 return None;
             }
-            if which == 0 {
-                gaps.body = Some(gaps.count);
+            match which {
+                0 => gaps.body = Some(gaps.count),
+                _ => gaps.json = Some(gaps.count),
             }
             *gaps.spans.get_mut(gaps.count)? = value;
             gaps.count += 1;
@@ -46,6 +49,12 @@ impl Gaps {
 
     pub fn spans(&self) -> &[Span] {
         self.spans.get(..self.count).unwrap_or_default()
+    }
+
+    /// Where the head says how long the JSON is.
+    #[inline]
+    pub fn json(&self) -> Option<Span> {
+        self.spans.get(self.json?).copied()
     }
 
     /// Where the gaps are in `input`, if all that is around them is as in `raw`; and the length of the whole.
@@ -131,7 +140,7 @@ mod tests {
     fn told(head: &Head) -> String {
         let fields: Vec<_> = head.headers().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
         let line = (head.method_name(), head.path(), head.query(), head.version(), head.body_length());
-        format!("{line:?} {fields:?} {} {}", head.keep_alive(), head.expects_continue())
+        format!("{line:?} {fields:?} {} {} {:?}", head.keep_alive(), head.expects_continue(), head.json_length())
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub struct PlainResponse {
     pub is_binary: bool,
 }
 
-/// Says how many bytes of an answer are JSON.
+/// Says how many bytes of a body are JSON.
 pub const JSON_LENGTH: &str = "Inference-Header-Content-Length";
 
 const PLAIN_BINARY: &[u8] = b"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: ";

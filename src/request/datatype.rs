@@ -39,6 +39,7 @@ impl DataType {
     ];
 
     /// The name on the wire (`FP32`, `BYTES`).
+    #[inline]
     pub fn name(self) -> &'static str {
         match self {
             DataType::Bool => "BOOL",
@@ -92,6 +93,7 @@ impl DataType {
     }
 
     /// Bytes of one element; 0 for the one type without a fixed size.
+    #[inline]
     pub fn byte_size(self) -> usize {
         match self {
             DataType::Bool | DataType::Uint8 | DataType::Int8 => 1,

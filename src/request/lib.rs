@@ -86,6 +86,7 @@ impl CorrelationId {
     }
 
     /// False for what says that a request belongs to no sequence: nothing, 0, or an empty text.
+    #[inline]
     pub fn is_in_sequence(&self) -> bool {
         match self {
             CorrelationId::None => false,

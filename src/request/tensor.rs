@@ -10,6 +10,7 @@ use nereid_memory::Slice;
 pub type Shape = SmallVec<[i64; 6]>;
 
 /// Elements of `shape`; `None` where a dimension is negative or the product exceeds `i64::MAX`.
+#[inline]
 pub fn element_count(shape: &[i64]) -> Option<i64> {
     // A zero anywhere makes the tensor empty, whatever the others would multiply to.
     if shape.iter().any(|&dim| dim < 0) {
@@ -59,12 +60,14 @@ impl InputTensor {
         }
     }
 
+    #[inline]
     pub fn byte_size(&self) -> usize {
         let on_host = || self.data.iter().map(|piece| piece.len()).sum();
         self.on_device().map_or_else(on_host, DeviceSlice::len)
     }
 
     /// The elements, if they lie on a device.
+    #[inline]
     pub fn on_device(&self) -> Option<&DeviceSlice> {
         self.beside.as_ref()?.on_device.as_ref()
     }

@@ -11,7 +11,7 @@ use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker};
-use tritonserver::scheduler::{Next, Purpose, Scheduling, Seat, Services, create};
+use tritonserver::scheduler::{Next, Purpose, Scheduling, Services, WorkerInfo, create};
 
 /// Requests of one measurement, and measurements of a row.
 const REQUESTS: usize = 32_768;
@@ -94,7 +94,7 @@ fn measure(row: &Row) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     };
     let Scheduling { scheduler, source } = create(&purpose, &Services::default())?;
     let waker = Waker::new(|| {});
-    let worker = source.join(Seat { waker, name: "m".to_owned(), device: 0, rate_limiter: None })?;
+    let worker = source.join(WorkerInfo { waker, name: "m".to_owned(), device: 0, rate_limiter: None })?;
     let sink = Arc::new(Nowhere);
     let mut times = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {

@@ -41,7 +41,7 @@ pub use dynamic::Dynamic;
 pub use gate::{Gate, Limiter, Registration};
 use ordered::Ordered;
 pub use payload::{More, Payload};
-pub use payload_source::{Borrowable, Next, PayloadSource, RunToCompletion, Seat};
+pub use payload_source::{Borrowable, Next, PayloadSource, RunToCompletion, WorkerInfo};
 pub use rate_limiter::RateLimiter;
 pub use readiness::{Asker, Checks, Readiness, Verdict, ask_all, wait_for_all};
 pub use sequence::SequenceBatcher;

@@ -6,7 +6,7 @@ use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker};
-use tritonserver::scheduler::{Next, PayloadSource, Purpose, Scheduler, Scheduling, Seat, Services, create};
+use tritonserver::scheduler::{Next, PayloadSource, Purpose, Scheduler, Scheduling, Services, WorkerInfo, create};
 
 use super::operation::Operation;
 
@@ -50,8 +50,8 @@ pub fn cut() -> Box<dyn Operation> {
         strategy: None,
     };
     let Scheduling { scheduler, source } = create(&purpose, &Services::default()).expect("a scheduler");
-    let seat = Seat { waker: Waker::new(|| {}), name: "m".to_owned(), device: 0, rate_limiter: None };
-    let worker = source.join(seat).expect("a place for a worker");
+    let info = WorkerInfo { waker: Waker::new(|| {}), name: "m".to_owned(), device: 0, rate_limiter: None };
+    let worker = source.join(info).expect("a place for a worker");
     let sink = Arc::new(Nowhere);
     Box::new(Cut { scheduler, source, worker, sink, waiting: Vec::new(), executed: Vec::new() })
 }

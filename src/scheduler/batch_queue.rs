@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use self::worker_slot::{Posture, WorkerSlot};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
-use super::{Borrowable, Next, Payload, Purpose, Refused, STOPPING, Seat, Services, answer_expired};
+use super::{Borrowable, Next, Payload, Purpose, Refused, STOPPING, Services, WorkerInfo, answer_expired};
 use nereid_observe::statistics::ModelStatistics;
 use nereid_queue::{Armed, BatcherToken, Mpsc, Outlet, Place, SegmentedVec, Turn};
 use nereid_request::{Request, Status, Ticket, WakeUp, Waker};
@@ -411,14 +411,14 @@ impl<F: Former> BatchQueue<F> {
 
 /// The workers' side: what [`PayloadSource`](super::PayloadSource) asks for.
 impl<F: Former> BatchQueue<F> {
-    pub fn join(&self, seat: Seat) -> Result<usize, Status> {
-        let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &seat)).transpose()?;
+    pub fn join(&self, info: WorkerInfo) -> Result<usize, Status> {
+        let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &info)).transpose()?;
         let worker = self.token.join().map_err(|error| Status::invalid(error.to_string()))?;
         if !self.slots.provide(worker) {
             return Err(Status::internal(format!("there is no place for worker {worker}")));
         }
         let slot = &self.slots[worker];
-        slot.furnish(seat.waker, gate);
+        slot.furnish(info.waker, gate);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         slot.welcome();
         *present += 1;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::batch_queue::{Arrivals, BatchQueue, EXPIRED, Former, Look};
 use super::{
-    Accepted, Borrowable, Next, Payload, PayloadSource, Purpose, Refused, Scheduler, Seat, Services, answer_cancelled,
-    answer_expired,
+    Accepted, Borrowable, Next, Payload, PayloadSource, Purpose, Refused, Scheduler, Services, WorkerInfo,
+    answer_cancelled, answer_expired,
 };
 use nereid_request::{Request, Status, Ticket, WakeUp};
 
@@ -107,8 +107,8 @@ impl Scheduler for Direct {
 }
 
 impl PayloadSource for Direct {
-    fn join(&self, seat: Seat) -> Result<usize, Status> {
-        self.queue.join(seat)
+    fn join(&self, info: WorkerInfo) -> Result<usize, Status> {
+        self.queue.join(info)
     }
 
     fn lend(&self, worker: usize, borrowable: Arc<dyn Borrowable>) {

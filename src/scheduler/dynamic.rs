@@ -19,8 +19,8 @@ use self::levels::Levels;
 use self::policy::{Policies, Policy};
 use super::batch_queue::{BatchQueue, EXPIRED};
 use super::{
-    Accepted, Borrowable, Next, Payload, PayloadSource, Purpose, Refused, Scheduler, Seat, Services, answer_cancelled,
-    answer_expired,
+    Accepted, Borrowable, Next, Payload, PayloadSource, Purpose, Refused, Scheduler, Services, WorkerInfo,
+    answer_cancelled, answer_expired,
 };
 use nereid_observe::log::verbose;
 use nereid_request::{Request, Status, Ticket, WakeUp};
@@ -123,8 +123,8 @@ impl Scheduler for Dynamic {
 }
 
 impl PayloadSource for Dynamic {
-    fn join(&self, seat: Seat) -> Result<usize, Status> {
-        self.queue.join(seat)
+    fn join(&self, info: WorkerInfo) -> Result<usize, Status> {
+        self.queue.join(info)
     }
 
     fn lend(&self, worker: usize, borrowable: Arc<dyn Borrowable>) {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::info;
 
-use super::{Accepted, Next, PayloadSource, Purpose, Refused, STOPPING, Scheduler, Scheduling, Seat};
+use super::{Accepted, Next, PayloadSource, Purpose, Refused, STOPPING, Scheduler, Scheduling, WorkerInfo};
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
 use nereid_observe::statistics::ModelStatistics;
@@ -141,8 +141,8 @@ impl Scheduler for Ensemble {
 }
 
 impl PayloadSource for Ensemble {
-    fn join(&self, seat: Seat) -> Result<usize, Status> {
-        Err(Status::internal(format!("an ensemble has no place for instance '{}'", seat.name)))
+    fn join(&self, info: WorkerInfo) -> Result<usize, Status> {
+        Err(Status::internal(format!("an ensemble has no place for instance '{}'", info.name)))
     }
 
     fn poll(&self, _worker: usize, _now_ns: u64) -> Next {

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::Seat;
+use super::WorkerInfo;
 use nereid_request::{Grant, Status};
 use nereid_wire::inference::ModelInstanceGroup;
 
@@ -18,7 +18,7 @@ pub trait Limiter: Send + Sync {
     fn change(&self, registration: &Registration, groups: &[ModelInstanceGroup]) -> Result<(), Status>;
 
     /// One more instance of `model`; dropping its gate takes it away again.
-    fn admit(&self, model: &str, seat: &Seat) -> Result<Arc<dyn Gate>, Status>;
+    fn admit(&self, model: &str, info: &WorkerInfo) -> Result<Arc<dyn Gate>, Status>;
 }
 
 /// The instance groups of a model version, as their limiter knows them.
@@ -30,7 +30,7 @@ pub struct Registration {
 
 /// One instance's way to its resources. A worker asks when it has found something to execute, and not before.
 pub trait Gate: Send + Sync {
-    /// True: the instance has its resources, and keeps them until it leaves. False: it is in line, and its seat's waker
+    /// True: the instance has its resources, and keeps them until it leaves. False: it is in line, and its waker
     /// is called once it has them; until then others may take the work.
     fn enter(&self) -> bool;
 

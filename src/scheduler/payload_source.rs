@@ -8,7 +8,7 @@ use nereid_wire::inference::ModelRateLimiter;
 
 /// What a scheduler learns about a worker that joins it.
 #[derive(Debug, Clone)]
-pub struct Seat {
+pub struct WorkerInfo {
     pub waker: Waker,
     /// Of its first instance.
     pub name: String,
@@ -34,7 +34,7 @@ pub enum Next {
 /// Nothing here blocks, and time comes from outside, so that a simulation can stand in for the threads.
 pub trait PayloadSource: Send + Sync {
     /// One more worker. The number that it gets is its own until it has left.
-    fn join(&self, seat: Seat) -> Result<usize, Status>;
+    fn join(&self, info: WorkerInfo) -> Result<usize, Status>;
 
     /// Who has a request may borrow what the worker drives.
     fn lend(&self, _worker: usize, _borrowable: Arc<dyn Borrowable>) {}

@@ -18,7 +18,7 @@ mod pools;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::line::State;
-use super::Seat;
+use super::WorkerInfo;
 use super::gate::{Gate, Limiter, Registration};
 use nereid_model_config::validate::ResourceLimit;
 use nereid_request::{Grant, Lender, ResourceLease, Status, Waker};
@@ -50,8 +50,8 @@ impl Limiter for RateLimiter {
         lock(&self.0).change(registration.number, groups)
     }
 
-    fn admit(&self, model: &str, seat: &Seat) -> Result<Arc<dyn Gate>, Status> {
-        let member = lock(&self.0).join(model, seat);
+    fn admit(&self, model: &str, info: &WorkerInfo) -> Result<Arc<dyn Gate>, Status> {
+        let member = lock(&self.0).join(model, info);
         Ok(Arc::new(Member { state: Arc::clone(&self.0), number: member }))
     }
 }

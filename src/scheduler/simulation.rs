@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::mutants::{self, Mutant};
-use super::{Accepted, Next, Payload, Refused, Scheduling, Seat};
+use super::{Accepted, Next, Payload, Refused, Scheduling, WorkerInfo};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::{
     Code, Completion, Delivery, Home, Job, Origin, Request, Response, Sink, Status, Text, Ticket, WakeUp, Waker,
@@ -457,7 +457,8 @@ impl<R: Rules> World<R> {
             move || woken.store(true, Ordering::SeqCst)
         });
         let name = format!("m_{}", generation.workers.len());
-        let number = generation.scheduling.source.join(Seat { waker, name, device: 0, rate_limiter: None }).unwrap();
+        let number =
+            generation.scheduling.source.join(WorkerInfo { waker, name, device: 0, rate_limiter: None }).unwrap();
         generation.workers.push(Worker { number, doing: Doing::Asking, woken, is_dismissed: false });
     }
 

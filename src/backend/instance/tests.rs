@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::backend::{HostPolicy, Instance};
-use crate::scheduler::Seat;
+use crate::scheduler::WorkerInfo;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_request::{Completion, Delivery, Request, Response, Sink};
@@ -189,7 +189,7 @@ impl Source {
 }
 
 impl PayloadSource for Source {
-    fn join(&self, _seat: Seat) -> Result<usize, Status> {
+    fn join(&self, _info: WorkerInfo) -> Result<usize, Status> {
         let mut desk = lock(&self.state);
         if desk.is_full {
             return Err(Status::invalid("no more workers"));

@@ -19,7 +19,7 @@ use super::stall::Watched;
 use super::warmup;
 use super::{Parker, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, StateLoss};
-use crate::scheduler::{Checks, More, Payload, PayloadSource, Readiness, RunToCompletion, Seat};
+use crate::scheduler::{Checks, More, Payload, PayloadSource, Readiness, RunToCompletion, WorkerInfo};
 use nereid_clock::now_ns;
 use nereid_gpu::Gpu;
 use nereid_model_config::warmup::Sample;
@@ -116,13 +116,13 @@ impl Candidate {
         }
         let first = self.share.wishes.first();
         let parker = Parker::new(self.thread.thread().clone(), self.spin.clone());
-        let seat = Seat {
+        let info = WorkerInfo {
             waker: parker.waker(),
             name: first.map(|wish| wish.name.clone()).unwrap_or_default(),
             device: first.map_or(0, |wish| wish.key.device),
             rate_limiter: first.and_then(|wish| wish.key.rate_limiter().cloned()),
         };
-        let number = source.join(seat)?;
+        let number = source.join(info)?;
         if self.borrowable.is_offered() {
             source.lend(number, self.borrowable.clone());
         }

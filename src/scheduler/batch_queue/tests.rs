@@ -60,10 +60,10 @@ impl Limiter for OneAtATime {
         unreachable!("only instances come here")
     }
 
-    fn admit(&self, model: &str, seat: &Seat) -> Result<Arc<dyn Gate>, Status> {
+    fn admit(&self, model: &str, info: &WorkerInfo) -> Result<Arc<dyn Gate>, Status> {
         assert_eq!(model, "m");
         let mut wakers = self.wakers.lock().unwrap();
-        wakers.push(seat.waker.clone());
+        wakers.push(info.waker.clone());
         let limiter = self.this.upgrade().unwrap();
         Ok(Arc::new(Turnstile { limiter, has_left: AtomicBool::new(false), number: wakers.len() - 1 }))
     }
@@ -106,7 +106,7 @@ fn one_wake_up_for_many_requests_and_more_for_who_is_busy() {
     let workers = [0, 1].map(|at| {
         let count = Arc::clone(&woken[at]);
         let waker = Waker::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
-        scheduler.join(Seat { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap()
+        scheduler.join(WorkerInfo { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap()
     });
     let woken = || [0, 1].map(|at: usize| woken[at].swap(0, Ordering::SeqCst));
     let answers: Arc<Answers> = Arc::default();
@@ -153,7 +153,7 @@ fn gated() -> Gated {
     let workers = [0, 1].map(|at| {
         let count = Arc::clone(&woken[at]);
         let waker = Waker::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
-        scheduler.join(Seat { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap()
+        scheduler.join(WorkerInfo { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap()
     });
     Gated { scheduler, limiter, workers, woken, answers: Arc::default() }
 }

@@ -40,8 +40,8 @@ thread_local! {
 }
 
 /// The calling thread's.
-fn seat() -> Seat {
-    Seat { waker: PARKER.with_borrow(Parker::waker), name: String::new(), device: 0, rate_limiter: None }
+fn worker_info() -> WorkerInfo {
+    WorkerInfo { waker: PARKER.with_borrow(Parker::waker), name: String::new(), device: 0, rate_limiter: None }
 }
 
 /// The calling thread is `worker` until it is sent away.
@@ -58,7 +58,7 @@ fn work(scheduler: &Direct, worker: usize) -> usize {
 }
 
 fn join_and_work(scheduler: &Direct) -> usize {
-    work(scheduler, scheduler.join(seat()).unwrap())
+    work(scheduler, scheduler.join(worker_info()).unwrap())
 }
 
 fn purpose() -> Purpose {
@@ -69,7 +69,7 @@ fn purpose() -> Purpose {
 /// A scheduler with a worker that nobody drives yet.
 fn with_worker() -> (Direct, usize, Arc<Counter>) {
     let scheduler = Direct::new(&purpose(), &Services::default());
-    let worker = scheduler.join(seat()).unwrap();
+    let worker = scheduler.join(worker_info()).unwrap();
     (scheduler, worker, Arc::default())
 }
 
@@ -81,7 +81,7 @@ fn every_request_is_served_once_by_some_worker() {
     let started = std::sync::Barrier::new(4);
     let served: usize = std::thread::scope(|scope| {
         let worker = || {
-            let worker = scheduler.join(seat()).unwrap();
+            let worker = scheduler.join(worker_info()).unwrap();
             started.wait();
             work(&scheduler, worker)
         };
@@ -107,7 +107,7 @@ fn workers_come_and_go_and_nothing_is_lost() {
     let is_over = AtomicBool::new(false);
     let served: usize = std::thread::scope(|scope| {
         let stays = scope.spawn(|| {
-            let stayer = scheduler.join(seat()).unwrap();
+            let stayer = scheduler.join(worker_info()).unwrap();
             joined.wait();
             work(&scheduler, stayer)
         });
@@ -122,7 +122,7 @@ fn workers_come_and_go_and_nothing_is_lost() {
                             let (tell, told) = std::sync::mpsc::channel();
                             let guest = scope.spawn(|| {
                                 let tell = tell;
-                                let number = scheduler.join(seat()).unwrap();
+                                let number = scheduler.join(worker_info()).unwrap();
                                 tell.send(number).unwrap();
                                 work(&scheduler, number)
                             });
@@ -192,12 +192,12 @@ fn without_workers_nothing_is_accepted() {
     };
     let text = "[request id: <id_unknown>] all instances of the model are passive and take no requests";
     assert_eq!(refused(&scheduler), text);
-    let worker = scheduler.join(seat()).unwrap();
+    let worker = scheduler.join(worker_info()).unwrap();
     scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.dismiss(worker);
     assert_eq!(refused(&scheduler), text);
     assert_eq!(work(&scheduler, worker), 1, "the last one finishes what was accepted");
-    let again = scheduler.join(seat()).unwrap();
+    let again = scheduler.join(worker_info()).unwrap();
     assert_eq!(again, worker, "numbers are used again");
     scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.left(again);
@@ -207,7 +207,7 @@ fn without_workers_nothing_is_accepted() {
 #[test]
 fn who_is_dismissed_leaves_the_work_to_the_others() {
     let (scheduler, first, sink) = with_worker();
-    let second = scheduler.join(seat()).unwrap();
+    let second = scheduler.join(worker_info()).unwrap();
     scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.dismiss(first);
     assert_eq!(work(&scheduler, first), 0);

@@ -21,7 +21,7 @@ pub(super) struct Consultation {
 
 /// What is to be done with the request that a scan has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Inclusion {
     In,
     /// The batch is closed before it.
     Closed,
@@ -40,33 +40,33 @@ impl Consultation {
     }
 
     /// Whether `request`, the one at `at` of the scan, belongs into the batch of those in front of it.
-    pub fn judge(&mut self, at: usize, request: &Request) -> Verdict {
+    pub fn judge(&mut self, at: usize, request: &Request) -> Inclusion {
         let address = std::ptr::from_ref(request).addr();
         if self.is_stale && self.is_begun {
             self.end();
-            return if at == 0 { self.ask(address, request) } else { Verdict::Anew };
+            return if at == 0 { self.ask(address, request) } else { Inclusion::Anew };
         }
         self.is_stale = false;
         match self.included.get(at) {
-            Some(known) if *known == address => Verdict::In,
+            Some(known) if *known == address => Inclusion::In,
             Some(_) => {
                 self.end();
-                if at == 0 { self.ask(address, request) } else { Verdict::Anew }
+                if at == 0 { self.ask(address, request) } else { Inclusion::Anew }
             }
             None => self.ask(address, request),
         }
     }
 
-    fn ask(&mut self, address: usize, request: &Request) -> Verdict {
+    fn ask(&mut self, address: usize, request: &Request) -> Inclusion {
         if !std::mem::replace(&mut self.is_begun, true) {
             self.strategy.begin();
         }
         match self.strategy.includes(request) {
             true => {
                 self.included.push(address);
-                Verdict::In
+                Inclusion::In
             }
-            false => Verdict::Closed,
+            false => Inclusion::Closed,
         }
     }
 

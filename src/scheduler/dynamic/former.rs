@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::consultation::{Consultation, Verdict};
+use super::consultation::{Consultation, Inclusion};
 use super::equality::Equality;
 use super::levels::Levels;
 use super::policy::Policies;
@@ -162,13 +162,13 @@ impl Batches {
             }
             if let Some(consultation) = &mut self.consultation {
                 match consultation.judge(scan.entries, &entry.request) {
-                    Verdict::In => {}
-                    Verdict::Anew => {
+                    Inclusion::In => {}
+                    Inclusion::Anew => {
                         (scan, position, first) = (Scan::default(), start, None);
                         continue;
                     }
                     // A request that no batch wants is one by itself: nobody would answer it otherwise.
-                    Verdict::Closed => {
+                    Inclusion::Closed => {
                         scan.is_closed = true;
                         if first.is_some() {
                             break;

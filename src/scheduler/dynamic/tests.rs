@@ -69,7 +69,7 @@ impl Bench {
         let wake_ups: Arc<AtomicUsize> = Arc::default();
         let count = Arc::clone(&wake_ups);
         let waker = Waker::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
-        let worker = batcher.join(Seat { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap();
+        let worker = batcher.join(WorkerInfo { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap();
         Bench { batcher, answers: Arc::default(), statistics, worker, wake_ups, now_us: 1_000, sent: 0 }
     }
 
@@ -545,8 +545,9 @@ fn nothing_is_lost_or_answered_twice() {
     std::thread::scope(|scope| {
         let work = || {
             let mut parker = Parker::new(std::thread::current(), Spin::new(Spin::BUDGET_NS, 1));
-            let worker =
-                batcher.join(Seat { waker: parker.waker(), name: "m".into(), device: 0, rate_limiter: None }).unwrap();
+            let worker = batcher
+                .join(WorkerInfo { waker: parker.waker(), name: "m".into(), device: 0, rate_limiter: None })
+                .unwrap();
             started.wait();
             while let Some(mut payload) = next_payload(&batcher, worker, &mut parker, || false) {
                 assert!((1..=8).contains(&payload.len()));

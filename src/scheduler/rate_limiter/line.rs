@@ -6,7 +6,7 @@ use super::super::mutants::{self, Mutant};
 use super::PASSED_MAX;
 use super::leases::Outstanding;
 use super::pools::{Demand, Pools};
-use crate::scheduler::Seat;
+use crate::scheduler::WorkerInfo;
 use nereid_model_config::validate::{ResourceLimit, rate_limits};
 use nereid_observe::log::verbose;
 use nereid_request::{Status, Waker};
@@ -126,16 +126,16 @@ impl State {
 
     /// A new instance starts level with the one that has executed least: it would otherwise be alone at the head until
     /// it has caught up with years of executions.
-    pub fn join(&mut self, model: &str, seat: &Seat) -> u64 {
-        let priority = seat.rate_limiter.as_ref().map_or(1, |limiter| u64::from(limiter.priority.max(1)));
+    pub fn join(&mut self, model: &str, info: &WorkerInfo) -> u64 {
+        let priority = info.rate_limiter.as_ref().map_or(1, |limiter| u64::from(limiter.priority.max(1)));
         let least = self.members.values().map(Member::turn).min().unwrap_or(0);
-        let demands = self.pools.demands(seat);
+        let demands = self.pools.demands(info);
         let member = Member {
             model: model.to_owned(),
             priority,
             executions: least / priority,
             demands,
-            waker: seat.waker.clone(),
+            waker: info.waker.clone(),
             place: Place::Out,
         };
         let number = self.number();

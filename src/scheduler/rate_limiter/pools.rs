@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::scheduler::Seat;
+use crate::scheduler::WorkerInfo;
 use nereid_model_config::validate::{ResourceLimit, limit};
 
 /// What an instance needs of one resource to execute.
@@ -41,11 +41,11 @@ impl Pools {
         &self.limits
     }
 
-    /// What an instance at `seat` asks for; of a resource that it names twice, the larger amount.
-    pub fn demands(&mut self, seat: &Seat) -> Vec<Demand> {
+    /// What a worker of that `info` asks for; of a resource that it names twice, the larger amount.
+    pub fn demands(&mut self, info: &WorkerInfo) -> Vec<Demand> {
         let mut demands: Vec<Demand> = Vec::new();
-        for resource in seat.rate_limiter.iter().flat_map(|limiter| &limiter.resources) {
-            let device = (!resource.global).then_some(seat.device);
+        for resource in info.rate_limiter.iter().flat_map(|limiter| &limiter.resources) {
+            let device = (!resource.global).then_some(info.device);
             let pool = self.find(&resource.name, device);
             let count = u64::from(resource.count);
             match demands.iter_mut().find(|demand| demand.pool == pool) {

@@ -64,7 +64,7 @@ fn limiter(limits: &[(&str, u64, Option<i32>)]) -> RateLimiter {
 fn on_device(limiter: &RateLimiter, model: &str, device: i32, priority: u32, demands: &[(&str, u32)]) -> Instance {
     let woken = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&woken);
-    let seat = Seat {
+    let info = WorkerInfo {
         waker: Waker::new(move || {
             seen.fetch_add(1, Ordering::SeqCst);
         }),
@@ -72,7 +72,7 @@ fn on_device(limiter: &RateLimiter, model: &str, device: i32, priority: u32, dem
         device,
         rate_limiter: Some(ModelRateLimiter { resources: resources(demands), priority }),
     };
-    Instance { gate: limiter.admit(model, &seat).unwrap(), woken }
+    Instance { gate: limiter.admit(model, &info).unwrap(), woken }
 }
 
 fn instance(limiter: &RateLimiter, model: &str, demands: &[(&str, u32)]) -> Instance {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::line::{Line, Slot};
 use super::tables::{Effects, Queued, Tables, Why};
-use crate::scheduler::{Gate, Seat};
+use crate::scheduler::{Gate, WorkerInfo};
 use nereid_memory::Key;
 use nereid_request::{SEQUENCE_START, Status};
 
@@ -17,7 +17,7 @@ impl Tables {
     /// One more line, which takes what waits in the backlog.
     pub fn join(
         &mut self,
-        seat: &Seat,
+        info: &WorkerInfo,
         gate: Option<Arc<dyn Gate>>,
         now_ns: u64,
         effects: &mut Effects,
@@ -29,7 +29,7 @@ impl Tables {
         }
         let line = Line {
             birth: self.next_serial(),
-            waker: seat.waker.clone(),
+            waker: info.waker.clone(),
             gate,
             slots: Vec::new(),
             occupied: 0,

@@ -1,7 +1,7 @@
 //! The workers' side: what an instance executes next, or until when it may sleep.
 
 use super::{Batching, Decision, SequenceBatcher};
-use crate::scheduler::{Next, Payload, PayloadSource, Seat};
+use crate::scheduler::{Next, Payload, PayloadSource, WorkerInfo};
 use nereid_request::Status;
 
 /// Idle sequences that are ended in one go.
@@ -16,10 +16,10 @@ enum Step {
 }
 
 impl PayloadSource for SequenceBatcher {
-    fn join(&self, seat: Seat) -> Result<usize, Status> {
-        let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.spec.name, &seat)).transpose()?;
+    fn join(&self, info: WorkerInfo) -> Result<usize, Status> {
+        let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.spec.name, &info)).transpose()?;
         let now_ns = (self.clock)();
-        self.with_tables(|tables, effects| tables.join(&seat, gate, now_ns, effects))
+        self.with_tables(|tables, effects| tables.join(&info, gate, now_ns, effects))
     }
 
     fn poll(&self, worker: usize, now_ns: u64) -> Next {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::fixture::{Answers, model, request_to};
 use super::*;
-use crate::scheduler::{Gate, Next, Payload, PayloadSource, Registration, Seat};
+use crate::scheduler::{Gate, Next, Payload, PayloadSource, Registration, WorkerInfo};
 use nereid_memory::{Pool, Slice};
 use nereid_request::{DataType, InputTensor, Origin, Response, SEQUENCE_END, Shape, Text, Waker};
 use nereid_wire::inference::ModelInstanceGroup;
@@ -27,12 +27,12 @@ struct World {
     wakes: Arc<AtomicUsize>,
 }
 
-fn seat(wakes: &Arc<AtomicUsize>) -> Seat {
+fn worker_info(wakes: &Arc<AtomicUsize>) -> WorkerInfo {
     let wakes = Arc::clone(wakes);
     let waker = Waker::new(move || {
         wakes.fetch_add(1, Ordering::SeqCst);
     });
-    Seat { waker, name: String::new(), device: 0, rate_limiter: None }
+    WorkerInfo { waker, name: String::new(), device: 0, rate_limiter: None }
 }
 
 impl World {
@@ -60,7 +60,7 @@ impl World {
     }
 
     fn hire(&mut self) -> usize {
-        let worker = self.batcher.join(seat(&self.wakes)).unwrap();
+        let worker = self.batcher.join(worker_info(&self.wakes)).unwrap();
         self.workers.push(worker);
         worker
     }
@@ -687,7 +687,7 @@ impl Limiter for Limits {
         unreachable!("only instances come here")
     }
 
-    fn admit(&self, model: &str, _seat: &Seat) -> Result<Arc<dyn Gate>, Status> {
+    fn admit(&self, model: &str, _info: &WorkerInfo) -> Result<Arc<dyn Gate>, Status> {
         assert_eq!(model, "m");
         Ok(self.0.clone())
     }

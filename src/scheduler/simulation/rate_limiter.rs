@@ -37,15 +37,15 @@ struct Demanding {
 }
 
 impl PayloadSource for Demanding {
-    fn join(&self, mut seat: Seat) -> Result<usize, Status> {
+    fn join(&self, mut info: WorkerInfo) -> Result<usize, Status> {
         let count = {
             let mut demands = self.demands.lock().unwrap();
             demands.given.rotate_left(1);
             demands.given.first().copied().unwrap_or(1)
         };
         let resource = Resource { name: "R".to_owned(), global: true, count };
-        seat.rate_limiter = Some(ModelRateLimiter { resources: vec![resource], priority: count % 3 });
-        let worker = self.inner.join(seat)?;
+        info.rate_limiter = Some(ModelRateLimiter { resources: vec![resource], priority: count % 3 });
+        let worker = self.inner.join(info)?;
         self.own.lock().unwrap().insert(worker, count);
         Ok(worker)
     }

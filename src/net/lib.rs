@@ -334,6 +334,7 @@ impl<S: Service> Net<S> {
         };
         match received {
             Received::Chunk(_) | Received::Direct { .. } if connection.lingering => {}
+            Received::Chunk(bytes) if connection.tls.is_none() => connection.receive(key, &bytes, &mut self.shared),
             Received::Chunk(bytes) => {
                 if let Some(handshake) = connection.take_in(key, &bytes, &mut self.shared) {
                     self.hand_out(key, handshake);

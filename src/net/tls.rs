@@ -175,13 +175,9 @@ impl Connection {
         self.settle_taken(taken, shared);
     }
 
-    /// Feeds received bytes through the session, where there is one; returns the session if a control thread has to go
-    /// on with it.
+    /// Feeds received bytes through the session; returns the session if a control thread has to go on with it.
     pub fn take_in<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) -> Option<Handshake> {
-        let Some(mut tls) = self.tls.take() else {
-            self.receive(key, bytes, shared);
-            return None;
-        };
+        let mut tls = self.tls.take()?;
         let taken = tls.receive(bytes, |plain| self.receive(key, plain, shared));
         self.tls = Some(tls);
         self.settle_taken(taken, shared)

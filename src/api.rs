@@ -54,14 +54,17 @@ use nereid_memory::{Gather, Pool, Slice};
 use nereid_observe::metrics::Registry;
 use nereid_observe::trace::Traces;
 use nereid_protocol::compression::Level;
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, HttpService, Port, Replies, Reply, Service, Token};
+use nereid_protocol::service::{
+    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Recurring, Replies, Service,
+    Token,
+};
 use nereid_protocol::{grpc, http1, http2};
 use nereid_request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
-use plan_cache::PlanCache;
+use plan_cache::{PlanCache, grpc_requests};
 use reflection::Reflector;
 use sagemaker::SageMakerPort;
 use vertex::VertexPort;
-use watch::Watches;
+use watch::{Arrival, Watches};
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -314,35 +317,27 @@ impl HttpService for Api {
         since_ns: Option<u64>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        if let Some(since_ns) = since_ns {
-            self.watches.http_arrived(since_ns, head);
-        }
-        if port == Port::Http && !self.watches.has_arrival() {
+        let arrival = since_ns.filter(|_| self.watches.times_http(head)).map(Arrival::since);
+        if port == Port::Http && arrival.is_none() {
             body = match self.infer_planned(call, head, body, replies) {
                 Ok(token) => return Some(token),
                 Err(body) => body,
             };
         }
-        let token = match port {
+        match port {
             Port::Metrics => {
                 self.metrics_page.http(call, head, replies);
                 None
             }
-            Port::SageMaker => self.http_sagemaker(call, head, body, replies),
-            Port::Vertex => self.http_vertex(call, head, body, replies),
-            Port::Http | Port::Grpc => self.http_request(call, head, body, replies),
-        };
-        self.watches.forget_arrival();
-        token
+            Port::SageMaker => self.http_sagemaker(call, head, body, arrival, replies),
+            Port::Vertex => self.http_vertex(call, head, body, arrival, replies),
+            Port::Http | Port::Grpc => self.http_request(call, head, body, arrival, replies),
+        }
     }
 }
 
-impl Service for Api {
-    type Mail = Mail;
-
-    fn arrived(&mut self, since_ns: u64) {
-        self.watches.arrived(since_ns);
-    }
+impl GrpcService for Api {
+    type Noted = grpc_requests::Head;
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
         self.plan_call(headers)
@@ -358,12 +353,10 @@ impl Service for Api {
         call: CallKey,
         plan: &GrpcPlan,
         message: grpc::Message,
+        arrived: Arrived<grpc_requests::Head>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let token = self.unary(call, plan, message, replies);
-        self.plan_cache.forget_due();
-        self.watches.forget_arrival();
-        token
+        self.unary(call, plan, message, arrived, replies)
     }
 
     fn grpc_recurring(
@@ -373,7 +366,7 @@ impl Service for Api {
         token: &mut Option<Token>,
         message: &[u8],
         replies: &mut Replies,
-    ) -> bool {
+    ) -> Recurring<grpc_requests::Head> {
         self.take_recurring(call, plan, token, message, replies)
     }
 
@@ -387,6 +380,25 @@ impl Service for Api {
         self.calls.new_work(calls::Work::Stream(Box::new(stream))).ok()
     }
 
+    fn grpc_stream_message(
+        &mut self,
+        stream: Token,
+        plan: &GrpcPlan,
+        message: grpc::Message,
+        arrived: Arrived<grpc_requests::Head>,
+        replies: &mut Replies,
+    ) {
+        self.stream_message(stream, plan, message, arrived, replies);
+    }
+
+    fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {
+        self.stream_half_closed(stream, replies);
+    }
+}
+
+impl Service for Api {
+    type Mail = Mail;
+
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
         if let Some(send_window) = self.calls.send_window(stream) {
             return send_window.took(unsent);
@@ -399,16 +411,6 @@ impl Service for Api {
             true => ChunkedReplies::waits(&mut self.calls, stream, replies),
             false => self.stream_waits(stream, replies),
         }
-    }
-
-    fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {
-        self.stream_message(stream, plan, message, replies);
-        self.plan_cache.forget_due();
-        self.watches.forget_arrival();
-    }
-
-    fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {
-        self.stream_half_closed(stream, replies);
     }
 
     fn cancelled(&mut self, token: Token) {
@@ -425,7 +427,7 @@ impl Service for Api {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
             Mail::Home(job) => job.run(&mut self.calls),
             Mail::Late(late) => self.late(late, replies),
-            Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
+            Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
             Mail::Metrics { call, page } => self.metrics_page.rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
                 self.management.models = Arc::clone(&models);

@@ -16,7 +16,7 @@ use super::packing::{Answer, pack};
 use super::watch::{grpc_ends, http_leaves, watch_by_parameter};
 use super::{Api, error};
 use crate::scheduler::{Accepted, Refused, ServedModel};
-use nereid_protocol::service::{CallKey, Replies, Reply, Token};
+use nereid_protocol::service::{CallKey, GrpcReply, HttpReply, Replies, Token};
 use nereid_request::{Delivery, Home, Request, Response, Status};
 pub use under_way::{Calls, Peer, Timed, Waiting, Work};
 
@@ -68,7 +68,7 @@ impl Api {
         replies: &mut Replies,
     ) {
         self.calls.end_work(key);
-        replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, status, error::JSON))));
+        replies.push(call, HttpReply::Answer(dialect.told(error::http_error(&self.pool, status, error::JSON))));
     }
 
     /// Checks a request and hands it to its model's scheduler. On refusal the token is still there.
@@ -261,7 +261,7 @@ impl Api {
         match encoded {
             Ok(message) => {
                 if watch.is_none() && form.packing.is_none() {
-                    return replies.push(call, Reply::GrpcAnswer(message));
+                    return replies.push(call, GrpcReply::Answer(message));
                 }
                 let status = grpc_ends(watch);
                 if let Some(packing) = form.packing {
@@ -274,13 +274,13 @@ impl Api {
                         replies,
                     );
                 }
-                replies.push(call, Reply::GrpcMessage(message));
+                replies.push(call, GrpcReply::Message(message));
                 watch.inspect(|watch| watch.leaves(call, replies));
-                replies.push(call, Reply::GrpcEnd(status));
+                replies.push(call, GrpcReply::End(status));
             }
             Err(status) => {
                 watch.inspect(|watch| watch.leaves(call, replies));
-                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+                replies.push(call, GrpcReply::End(error::grpc_status(status)));
             }
         }
     }
@@ -297,7 +297,7 @@ impl Api {
             && let Some(kept) = self.plan_cache.http_answers()
             && let Some(reply) = http_reply::write_plainly(&mut response, model, &form, kept, &self.pool)
         {
-            replies.push(call, Reply::HttpPlain(reply));
+            replies.push(call, HttpReply::Plain(reply));
             return response.retire();
         }
         let dialect = form.dialect;
@@ -306,14 +306,15 @@ impl Api {
             // (contract/http.md section 1).
             Some(status) => {
                 form.watch.as_ref().inspect(|watch| watch.leaves(call, replies));
-                return replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
+                return replies
+                    .push(call, HttpReply::Answer(dialect.told(error::http_error(&self.pool, &status, None))));
             }
             None => http_reply::Encoder::new(response, model, form, &self.pool),
         };
         match encoder {
             Ok(encoder) => self.encode(None, call, Box::new(encoder), replies),
             Err(status) => {
-                replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
+                replies.push(call, HttpReply::Answer(dialect.told(error::http_error(&self.pool, &status, None))));
             }
         }
     }
@@ -355,7 +356,7 @@ impl Api {
             if let Some(key) = key {
                 self.calls.end_work(key);
             }
-            return replies.push(call, Reply::Http(reply));
+            return replies.push(call, HttpReply::Answer(reply));
         }
         let work = Work::Encoding { call, encoder };
         match key {
@@ -364,7 +365,7 @@ impl Api {
                 Ok(token) => self.calls.come_back_to(token.0),
                 Err(status) => {
                     let reply = error::http_error(&self.pool, &status, None);
-                    replies.push(call, Reply::Http(dialect.told(reply)));
+                    replies.push(call, HttpReply::Answer(dialect.told(reply)));
                 }
             },
         }
@@ -388,7 +389,7 @@ impl Api {
             Work::Packing(answer) => pack(&mut self.calls, &self.pool, Some(key), answer, replies),
             stream @ Work::Stream(_) => {
                 *place = stream;
-                self.go_on_with_stream(Token(key), replies);
+                self.go_on_with_stream(Token(key), None, replies);
             }
             other => *place = other,
         }

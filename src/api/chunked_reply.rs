@@ -18,7 +18,7 @@ use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::Registry;
 use nereid_protocol::http1::ResponseHead;
-use nereid_protocol::service::{CallKey, Replies, Reply, Token};
+use nereid_protocol::service::{CallKey, HttpReply, Replies, Token};
 use nereid_request::{Credit, Delivery, Response, Status, Text, Value};
 
 /// Which responses are the last ones.
@@ -211,7 +211,7 @@ impl ChunkedReplies {
         if chunked.send_window.is_stuck() {
             tracing::info!("a connection is closed: its client does not read the responses");
             calls.cancel(token.0);
-            replies.push(call, Reply::HttpAbort);
+            replies.push(call, HttpReply::Abort);
         }
     }
 
@@ -293,7 +293,7 @@ impl ChunkedReplies {
         let Some(chunked) = calls.chunked(Token(key)) else { return };
         let event = events::framed(json, &self.pool);
         chunked.send_window.say(event.len(), credit);
-        replies.push(chunked.call, Reply::HttpChunk(event));
+        replies.push(chunked.call, HttpReply::Chunk(event));
     }
 
     /// Everything is written.
@@ -306,12 +306,12 @@ impl ChunkedReplies {
         });
         self.send_head(calls, key, part.as_ref().map_or(200, |(status, _)| *status), replies);
         if let Some((_, part)) = part {
-            replies.push(call, Reply::HttpChunk(part));
+            replies.push(call, HttpReply::Chunk(part));
         }
         if let Some(watch) = watch {
             watch.leaves(call, replies);
         }
-        replies.push(call, Reply::HttpEnd);
+        replies.push(call, HttpReply::End);
         calls.end_work(key);
     }
 
@@ -327,6 +327,6 @@ impl ChunkedReplies {
         if let Some(report) = format.and_then(|format| load::report(&self.metrics, format)) {
             head = head.header(load::FIELD, report);
         }
-        replies.push(call, Reply::HttpHead(head));
+        replies.push(call, HttpReply::Head(head));
     }
 }

@@ -10,7 +10,7 @@ use super::calls::{Peer, Work};
 use super::infer::AnswerForm;
 use super::{Api, error};
 use crate::scheduler::ServedModel;
-use nereid_protocol::service::{Replies, Reply, Token};
+use nereid_protocol::service::{GrpcReply, Replies, Token};
 use nereid_request::{Delivery, Request};
 
 /// How late things are, in nanoseconds; 0 is not at all.
@@ -115,7 +115,7 @@ impl Api {
             Peer::Stream(stream) => {
                 self.refuse_streamed(stream, Token(key), &id, &status, decoupled, replies);
             }
-            Peer::Grpc(call) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+            Peer::Grpc(call) => replies.push(call, GrpcReply::End(error::grpc_status(status))),
             Peer::Http(_) => {}
         }
     }

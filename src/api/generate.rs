@@ -10,11 +10,12 @@ use std::sync::Arc;
 use super::http_infer::too_long;
 use super::infer::{AnswerForm, Manner};
 use super::routes::Target;
+use super::watch::Arrival;
 use super::{Api, error};
 use load::LoadFormat;
 use nereid_memory::Slice;
 use nereid_protocol::http1;
-use nereid_protocol::service::{CallKey, Port, Replies, Reply, Token};
+use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
 use nereid_request::Status;
 use request::Reader;
 
@@ -26,6 +27,8 @@ pub(super) struct GenerateCall<'a> {
     pub target: Target<'a>,
     pub head: &'a http1::Head,
     pub body: Slice,
+    /// Where the time is wanted.
+    pub arrival: Option<Arrival>,
     /// Each response is an event of its own.
     pub streams: bool,
 }
@@ -37,7 +40,7 @@ impl Api {
         match self.begin_generate(call, replies) {
             Ok(token) => Some(token),
             Err(status) => {
-                replies.push(key, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
+                replies.push(key, HttpReply::Answer(error::http_error(&self.pool, &status, error::JSON)));
                 None
             }
         }
@@ -45,9 +48,9 @@ impl Api {
 
     /// The checks in their order, then the first steps of reading the body.
     fn begin_generate(&mut self, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
-        let GenerateCall { call, port, target, head, body, streams } = call;
+        let GenerateCall { call, port, target, head, body, arrival, streams } = call;
         let model = self.find(target.model, target.version.unwrap_or_default())?;
-        let watch = self.watches.of_http(&model.name, head);
+        let watch = self.watches.of_http(&model.name, head, arrival);
         if port == Port::Http {
             check_encoding(head)?;
         }

@@ -9,12 +9,14 @@ use super::checking::has_many_strings;
 use super::infer::{AnswerForm, grpc_request};
 use super::methods::{Method, method_of};
 use super::packing::Packing;
+use super::plan_cache::grpc_requests::Head;
 use super::unpacking::PackedCall;
+use super::watch::Arrival;
 use super::{Api, ServerState, error, reflection};
 use crate::scheduler::ServedModel;
 use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
 use nereid_protocol::http2::Headers;
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Token};
 use nereid_request::{Request, Status};
 
 /// What gRPC answers for a method that the service does not have: no text.
@@ -25,6 +27,15 @@ fn unimplemented() -> GrpcStatus {
 /// What new inference requests meet while the server is exiting.
 pub(super) fn stopping() -> Status {
     Status::unavailable("GRPC server is shutting down and has stopped accepting new requests.")
+}
+
+/// A unary call whose message is there.
+pub(super) struct UnaryCall<'a> {
+    pub call: CallKey,
+    pub plan: &'a GrpcPlan,
+    /// The head of the message, if it is to be learnt.
+    pub noted: Option<Head>,
+    pub arrival: Option<Arrival>,
 }
 
 impl Api {
@@ -53,22 +64,30 @@ impl Api {
         call: CallKey,
         plan: &GrpcPlan,
         message: Message,
+        arrived: Arrived<Head>,
         replies: &mut Replies,
     ) -> Option<Token> {
+        let arrival = arrived.since_ns.map(Arrival::since);
         let Message::Compressed(encoding, packed, limits) = message else {
-            return self.answer_unary(None, call, plan, message, replies);
+            let call = UnaryCall { call, plan, noted: arrived.noted, arrival };
+            return self.answer_unary(None, call, message, replies);
         };
         match self.calls.new_work(Work::Reserved) {
             Ok(token) => {
                 self.unpack_call(
                     token.0,
-                    Box::new(PackedCall::new(call, plan, MessageUnpacker::new(plan.mode, encoding, limits, packed))),
+                    Box::new(PackedCall {
+                        call,
+                        plan: plan.clone(),
+                        arrival,
+                        message: MessageUnpacker::new(plan.mode, encoding, limits, packed),
+                    }),
                     replies,
                 );
                 Some(token)
             }
             Err(status) => {
-                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+                replies.push(call, GrpcReply::End(error::grpc_status(status)));
                 None
             }
         }
@@ -78,11 +97,11 @@ impl Api {
     pub(super) fn answer_unary(
         &mut self,
         token: Option<Token>,
-        call: CallKey,
-        plan: &GrpcPlan,
+        unary: UnaryCall<'_>,
         message: Message,
         replies: &mut Replies,
     ) -> Option<Token> {
+        let UnaryCall { call, plan, .. } = unary;
         let method = Method::from_number(plan.method);
         if method != Some(Method::ModelInfer) {
             // The others have no work of their own.
@@ -90,10 +109,10 @@ impl Api {
         }
         match (method, message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
-                return match self.model_infer(token, call, plan, &message) {
+                return match self.model_infer(token, unary, &message) {
                     Ok(token) => Some(token),
                     Err(status) => {
-                        replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+                        replies.push(call, GrpcReply::End(error::grpc_status(status)));
                         None
                     }
                 };
@@ -102,7 +121,7 @@ impl Api {
             // Messages come in the form that the plan asks for.
             _ => {
                 let status = Status::internal("Unable to parse request");
-                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+                replies.push(call, GrpcReply::End(error::grpc_status(status)));
             }
         }
         None
@@ -112,11 +131,10 @@ impl Api {
     fn model_infer(
         &mut self,
         token: Option<Token>,
-        call: CallKey,
-        plan: &GrpcPlan,
+        unary: UnaryCall<'_>,
         message: &InferRequest,
     ) -> Result<Token, Status> {
-        let outcome = self.submit_infer(token, call, plan, message);
+        let outcome = self.submit_infer(token, unary, message);
         if let (Err(_), Some(token)) = (&outcome, token) {
             self.calls.end_work(token.0);
         }
@@ -126,10 +144,10 @@ impl Api {
     fn submit_infer(
         &mut self,
         token: Option<Token>,
-        call: CallKey,
-        plan: &GrpcPlan,
+        unary: UnaryCall<'_>,
         message: &InferRequest,
     ) -> Result<Token, Status> {
+        let UnaryCall { call, plan, noted, arrival } = unary;
         if self.facts.state() == ServerState::Exiting {
             return Err(stopping());
         }
@@ -145,7 +163,7 @@ impl Api {
         let (pool, regions) = (&self.pool, &self.facts.regions);
         let mut form = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
             Ok(mut form) => {
-                self.learn(call, plan, &model, &mut request, &form);
+                self.learn(noted, plan, &model, &mut request, &form);
                 form.packing = Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
                 form
             }
@@ -155,7 +173,7 @@ impl Api {
             }
         };
         if plan.timed {
-            form.watch = self.watches.of_grpc(&model.name, plan);
+            form.watch = self.watches.of_grpc(&model.name, plan, arrival);
             form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
         }
         let form = self.plan_cache.share(form);
@@ -168,17 +186,17 @@ impl Api {
         }
     }
 
-    /// Remembers a request that comes again and again, if this is one.
+    /// Remembers a request that comes again and again, if this is one: then its head was noted.
     pub(super) fn learn(
         &mut self,
-        call: CallKey,
+        noted: Option<Head>,
         plan: &GrpcPlan,
         model: &Arc<ServedModel>,
         request: &mut Request,
         form: &AnswerForm,
     ) {
+        let Some(head) = noted else { return };
         let Some(requests) = self.plan_cache.grpc_requests() else { return };
-        let Some(head) = requests.take_due(call) else { return };
         // What fails here fails again where it is told.
         let is_plain = !plan.timed && plan.kept.is_empty() && request.shared.is_none() && !has_many_strings(request);
         if is_plain && model.check(request).is_ok() {
@@ -187,8 +205,8 @@ impl Api {
         }
     }
 
-    /// Takes a request whose like has passed before. False if it is to come as a message: none is known, or something
-    /// is wrong that is told there.
+    /// Takes a request whose like has passed before. It is to come as a message if none is known, or
+    /// something is wrong that is told there.
     pub(super) fn take_recurring(
         &mut self,
         call: CallKey,
@@ -196,34 +214,37 @@ impl Api {
         token: &mut Option<Token>,
         message: &[u8],
         replies: &mut Replies,
-    ) -> bool {
+    ) -> Recurring<Head> {
         if !plan.kept.is_empty() || self.facts.state() == ServerState::Exiting {
-            return false;
+            return Recurring::Unknown(None);
         }
-        let Some(requests) = self.plan_cache.grpc_requests() else { return false };
-        let Some(outline) = Outline::of(message) else { return false };
-        let Some(prototype) = requests.recognise(call, &outline) else { return false };
-        let Some(model) = prototype.model() else { return false };
+        let Some(requests) = self.plan_cache.grpc_requests() else { return Recurring::Unknown(None) };
+        let Some(outline) = Outline::of(message) else { return Recurring::Unknown(None) };
+        let prototype = match requests.recognise(&outline) {
+            Ok(prototype) => prototype,
+            Err(noted) => return Recurring::Unknown(noted),
+        };
+        let Some(model) = prototype.model() else { return Recurring::Unknown(None) };
         if std::str::from_utf8(outline.id).is_err() || (!plan.streaming && model.spec.decoupled) {
-            return false;
+            return Recurring::Unknown(None);
         }
         if plan.streaming
             && !token.is_some_and(|token| self.calls.stream(token).is_some_and(|stream| stream.takes_at_once()))
         {
-            return false;
+            return Recurring::Unknown(None);
         }
         if !prototype.fits(&outline) {
-            return false;
+            return Recurring::Unknown(None);
         }
-        let Ok((work, mut request)) = self.calls.new_request() else { return false };
+        let Ok((work, mut request)) = self.calls.new_request() else { return Recurring::Unknown(None) };
         if self.plan_cache.fill_grpc(&prototype, &mut request, &outline, &self.pool).is_err() {
             self.calls.give_up(work, request);
-            return false;
+            return Recurring::Unknown(None);
         }
         let mut form = Rc::clone(&prototype.form);
         if let Some(stream) = token.filter(|_| plan.streaming) {
             self.submit_streamed(stream, work, model, request, form, replies);
-            return true;
+            return Recurring::Taken;
         }
         let packing = Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
         if form.packing != packing {
@@ -233,9 +254,9 @@ impl Api {
             Ok(()) => *token = Some(work),
             Err(status) => {
                 self.calls.end_work(work.0);
-                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+                replies.push(call, GrpcReply::End(error::grpc_status(status)));
             }
         }
-        true
+        Recurring::Taken
     }
 }

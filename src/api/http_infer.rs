@@ -14,12 +14,12 @@ use super::plan_cache::http_plans::Plan;
 use super::plan_cache::json_request::Bounds;
 use super::routes::{Target, route};
 use super::unpacking::PackedBody;
-use super::watch::Watch;
+use super::watch::{Arrival, Watch};
 use super::{Api, error, events, timing};
 use crate::scheduler::ServedModel;
 use nereid_memory::Slice;
 use nereid_protocol::http1::{self, JsonLength};
-use nereid_protocol::service::{CallKey, Port, Replies, Reply, Token};
+use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
 use nereid_request::Status;
 
 /// An inference request as it came.
@@ -28,6 +28,8 @@ pub(super) struct InferCall<'a> {
     pub target: Target<'a>,
     pub head: &'a http1::Head,
     pub body: Slice,
+    /// Where the time is wanted.
+    pub arrival: Option<Arrival>,
     pub dialect: Dialect,
 }
 
@@ -149,7 +151,7 @@ impl Api {
         match self.begin_infer(call, replies) {
             Ok(token) => Some(token),
             Err(Refusal { reply }) => {
-                replies.push(key, Reply::Http(dialect.told(*reply)));
+                replies.push(key, HttpReply::Answer(dialect.told(*reply)));
                 None
             }
         }
@@ -219,14 +221,14 @@ impl Api {
 
     /// The checks in their order, then the first steps of unpacking or decoding.
     fn begin_infer(&mut self, call: InferCall<'_>, replies: &mut Replies) -> Result<Token, Refusal> {
-        let InferCall { call, target, head, body, dialect } = call;
+        let InferCall { call, target, head, body, arrival, dialect } = call;
         let model =
             self.find(target.model, target.version.unwrap_or_default()).map_err(|status| self.plain(&status))?;
         let manner = if dialect == Dialect::Kserve && events::wanted(head) { Manner::Events } else { Manner::Whole };
         if manner == Manner::Whole {
             self.check_policy(&model)?;
         }
-        let watch = self.watches.of_http(&model.name, head);
+        let watch = self.watches.of_http(&model.name, head, arrival);
         let is_packed = dialect.compresses() && self.check_encoding(head)?;
         let mut opening = Opening {
             model,
@@ -273,7 +275,7 @@ impl Api {
     ) {
         if let Err(Refusal { reply }) = self.read_body(Some(token), call, opening, body, replies) {
             self.calls.end_work(token.0);
-            replies.push(call, Reply::Http(*reply));
+            replies.push(call, HttpReply::Answer(*reply));
         }
     }
 

@@ -25,7 +25,7 @@ use nereid_memory::{Gather, Pool, Slice};
 use nereid_model_config::json as config_json;
 use nereid_protocol::grpc::{self, Encoder};
 use nereid_protocol::http1::Response;
-use nereid_protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, HttpReply, Replies};
 use nereid_request::Status;
 use nereid_wire::health::HealthCheckRequest;
 use nereid_wire::inference as wire;
@@ -112,7 +112,7 @@ impl Management {
             return match ask {
                 Ok(ask) => self.ask_repository(call, ask, replies),
                 Err(status) => {
-                    replies.push(call, Reply::Http(error::http_error(&self.pool, &status, route.content_type())));
+                    replies.push(call, HttpReply::Answer(error::http_error(&self.pool, &status, route.content_type())));
                 }
             };
         }
@@ -135,7 +135,7 @@ impl Management {
             _ => self.http_at_once(route),
         };
         let reply = answer.unwrap_or_else(|status| error::http_error(&self.pool, &status, route.content_type()));
-        replies.push(call, Reply::Http(reply));
+        replies.push(call, HttpReply::Answer(reply));
     }
 
     /// The routes that are answered at once.
@@ -195,10 +195,10 @@ impl Management {
         };
         match answer {
             Ok(message) => {
-                replies.push(call, Reply::GrpcMessage(message));
-                replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+                replies.push(call, GrpcReply::Message(message));
+                replies.push(call, GrpcReply::End(GrpcStatus::ok()));
             }
-            Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+            Err(status) => replies.push(call, GrpcReply::End(error::grpc_status(status))),
         }
     }
 

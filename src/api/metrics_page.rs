@@ -8,7 +8,7 @@ use super::{Control, Mail, Post, RenderMetrics, error};
 use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::CONTENT_TYPE;
 use nereid_protocol::http1::{self, Response};
-use nereid_protocol::service::{CallKey, Replies, Reply};
+use nereid_protocol::service::{CallKey, HttpReply, Replies};
 
 /// Answers calls for the page.
 pub(super) struct MetricsPage {
@@ -23,10 +23,10 @@ impl MetricsPage {
     pub fn http(&self, call: CallKey, head: &http1::Head, replies: &mut Replies) {
         if method_of(head.method()) != Method::Get {
             let reply = error::error_body(&self.pool, 405, "Method Not Allowed", None);
-            return replies.push(call, Reply::Http(reply));
+            return replies.push(call, HttpReply::Answer(reply));
         }
         if !matches!(head.path(), "/metrics" | "/metrics/") {
-            return replies.push(call, Reply::Http(Response::empty(200)));
+            return replies.push(call, HttpReply::Answer(Response::empty(200)));
         }
         // A page is cheap to drop: nothing to cancel.
         self.ask(call);
@@ -45,7 +45,7 @@ impl MetricsPage {
             Some(page) => error::reply(200, Some(CONTENT_TYPE), page),
             None => error::error_body(&self.pool, 503, "the server has too much to do to write its metrics", None),
         };
-        replies.push(call, Reply::Http(reply));
+        replies.push(call, HttpReply::Answer(reply));
     }
 }
 

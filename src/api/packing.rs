@@ -6,7 +6,7 @@ use nereid_memory::{Gather, Pool};
 use nereid_protocol::compression::{Format, Level, Outcome, Packer};
 use nereid_protocol::grpc::{Encoding, MessagePacker};
 use nereid_protocol::http1::{Response, ResponseHead};
-use nereid_protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, HttpReply, Replies};
 
 /// How an answer is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +90,8 @@ impl Answer {
     fn send(self, is_packed: bool, pool: &Pool, replies: &mut Replies) {
         match self.form {
             Form::Grpc(packer, end) => {
-                replies.push(self.call, Reply::GrpcMessage(packer.finish(pool, is_packed)));
-                replies.push(self.call, Reply::GrpcEnd(end));
+                replies.push(self.call, GrpcReply::Message(packer.finish(pool, is_packed)));
+                replies.push(self.call, GrpcReply::End(end));
             }
             Form::Http(head, format, packer) => {
                 let (head, pieces) = match if is_packed { packer.finish() } else { packer.give_up() } {
@@ -100,7 +100,7 @@ impl Answer {
                 };
                 let mut body = Gather::new();
                 pieces.into_iter().for_each(|piece| body.push(pool, piece));
-                replies.push(self.call, Reply::Http(Response::new(head, body)));
+                replies.push(self.call, HttpReply::Answer(Response::new(head, body)));
             }
         }
     }

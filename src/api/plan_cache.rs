@@ -98,11 +98,6 @@ impl PlanCache {
     pub fn grpc_answers(&mut self) -> Option<&mut GrpcAnswers> {
         self.is_on.then_some(&mut self.grpc_answers)
     }
-
-    /// The gRPC message that was noted has come, whatever became of it (see [`GrpcRequests::forget_due`]).
-    pub fn forget_due(&mut self) {
-        self.grpc_requests.forget_due();
-    }
 }
 
 impl Drop for PlanCache {

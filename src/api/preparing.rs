@@ -6,7 +6,7 @@ use super::calls::Peer;
 use super::delays::PutOff;
 use super::dialect::Dialect;
 use super::{Api, error};
-use nereid_protocol::service::{Replies, Reply, Token};
+use nereid_protocol::service::{GrpcReply, Replies, Token};
 use nereid_request::{Status, Text};
 
 /// What is to be known of a request once it is handed in, or refused.
@@ -45,7 +45,7 @@ impl Api {
             (Peer::Http(call), Err(status)) => self.refuse_http(key, call, *dialect, &status, replies),
             (Peer::Grpc(call), Err(status)) => {
                 self.calls.end_work(key);
-                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+                replies.push(call, GrpcReply::End(error::grpc_status(status)));
             }
             (Peer::Stream(stream), Err(status)) => {
                 self.calls.end_work(key);

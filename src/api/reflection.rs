@@ -14,7 +14,7 @@ use super::error;
 use super::error::too_large;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::grpc::{self, Code, Encoder, Message, Mode};
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
 use nereid_request::Status;
 use nereid_wire::reflection::server_reflection_request::MessageRequest as Ask;
 use nereid_wire::reflection::server_reflection_response::MessageResponse as Answer;
@@ -129,7 +129,7 @@ fn list(calls: &mut Calls, token: Token) {
 
 fn end_stream(calls: &mut Calls, token: Token, status: GrpcStatus, replies: &mut Replies) {
     if let Some(Work::Reflection(reflection)) = calls.end_work(token.0) {
-        replies.push(reflection.call, Reply::GrpcEnd(status));
+        replies.push(reflection.call, GrpcReply::End(status));
     }
 }
 
@@ -170,7 +170,7 @@ impl Reflector {
             match framed {
                 Ok(framed) => {
                     reflection.said = reflection.said.saturating_add(framed.len() as u64);
-                    replies.push(reflection.call, Reply::GrpcMessage(framed));
+                    replies.push(reflection.call, GrpcReply::Message(framed));
                 }
                 Err(status) => {
                     end = Some(error::grpc_status(status));

@@ -14,13 +14,14 @@ use super::calls::{Peer, Work};
 use super::infer::grpc_reply::{self, StreamedFrom, Writer};
 use super::infer::{AnswerForm, grpc_request};
 use super::packing::Packing;
+use super::plan_cache::grpc_requests::Head;
 use super::send_window::SendWindow;
-use super::watch::Watch;
+use super::watch::{Arrival, Watch};
 use super::{Api, ServerState, error, reflection};
 use crate::scheduler::ServedModel;
 use nereid_memory::Gather;
 use nereid_protocol::grpc::{Code, InferRequest, Message};
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
 use nereid_request::{Credit, Delivery, Request, Response, Status, Text};
 use packed::{Inbox, Outbox};
 
@@ -120,7 +121,7 @@ impl Stream {
 
     fn emit(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
         self.send_window.say(message.len(), credit);
-        replies.push(self.call, Reply::GrpcMessage(message));
+        replies.push(self.call, GrpcReply::Message(message));
     }
 
     /// Sends what is due: the answers at the front, and the end behind the last one.
@@ -138,7 +139,7 @@ impl Stream {
         let is_silent = self.inbox.is_empty() && self.outbox.is_empty();
         let over = self.half_closed && self.order.is_empty() && self.unordered.is_empty() && is_silent;
         if over {
-            replies.push(self.call, Reply::GrpcEnd(GrpcStatus::ok()));
+            replies.push(self.call, GrpcReply::End(GrpcStatus::ok()));
         }
         over
     }
@@ -152,10 +153,17 @@ impl Api {
         let call = stream.call;
         stream.say_plain(&pool, replies);
         self.calls.cancel(token.0);
-        replies.push(call, Reply::GrpcEnd(status));
+        replies.push(call, GrpcReply::End(status));
     }
 
-    pub(super) fn stream_message(&mut self, token: Token, plan: &GrpcPlan, message: Message, replies: &mut Replies) {
+    pub(super) fn stream_message(
+        &mut self,
+        token: Token,
+        plan: &GrpcPlan,
+        message: Message,
+        arrived: Arrived<Head>,
+        replies: &mut Replies,
+    ) {
         if plan.method == reflection::METHOD {
             return reflection::message(&mut self.calls, token, message, replies);
         }
@@ -164,27 +172,26 @@ impl Api {
             let text = format!("more than {} requests of the stream wait for their answers", stream.in_flight_max);
             return self.end_stream(token, error::grpc_status(Status::unavailable(text)), replies);
         }
+        let arrival = arrived.since_ns.map(Arrival::since);
         match message {
             Message::Infer(request) if stream.inbox.is_empty() && !stream.is_held => {
-                self.take_request(token, &request, replies)
+                self.take_request(token, &request, arrived.noted, arrival, replies)
             }
             message => {
                 stream.inbox.push(message);
-                // What is taken now may be another one.
-                self.plan_cache.forget_due();
-                self.drive_stream(token, replies);
+                // What is taken now may be another one, so it does not teach what was noted.
+                self.drive_stream_since(token, arrival, replies);
             }
         }
     }
 
     /// Takes the message that is next.
-    fn take_streamed(&mut self, token: Token, message: Message, replies: &mut Replies) {
+    fn take_streamed(&mut self, token: Token, message: Message, arrival: Option<Arrival>, replies: &mut Replies) {
         match message {
             Message::Infer(request) => {
-                if self.calls.stream(token).is_some_and(|stream| stream.plan.timed) {
-                    self.watches.arrived_just_now();
-                }
-                self.take_request(token, &request, replies);
+                let is_timed = self.calls.stream(token).is_some_and(|stream| stream.plan.timed);
+                let arrival = is_timed.then(|| arrival.unwrap_or_else(Arrival::now));
+                self.take_request(token, &request, None, arrival, replies);
             }
             // What is unpacked for this method is a request for inference.
             Message::Collected(_) | Message::Compressed(..) => {
@@ -213,7 +220,14 @@ impl Api {
         }
     }
 
-    fn take_request(&mut self, token: Token, message: &InferRequest, replies: &mut Replies) {
+    fn take_request(
+        &mut self,
+        token: Token,
+        message: &InferRequest,
+        noted: Option<Head>,
+        arrival: Option<Arrival>,
+        replies: &mut Replies,
+    ) {
         let Ok((key, mut request)) = self.calls.new_request() else {
             let status = Status::unavailable("too many requests wait on this server");
             return self.end_stream(token, error::grpc_status(status), replies);
@@ -235,14 +249,14 @@ impl Api {
         if let Some(stream) = self.calls.stream(token) {
             stream.expect(key, decoupled);
         }
-        let found = self.calls.stream(token).map(|stream| (stream.call, Arc::clone(&stream.plan)));
-        let Some((call, plan)) = found else { return };
+        let found = self.calls.stream(token).map(|stream| Arc::clone(&stream.plan));
+        let Some(plan) = found else { return };
         let (pool, regions) = (&self.pool, &self.facts.regions);
         let outcome = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
             Ok(mut form) => {
-                self.learn(call, &plan, &model, &mut request, &form);
+                self.learn(noted, &plan, &model, &mut request, &form);
                 if plan.timed {
-                    form.watch = self.watches.of_grpc(&model.name, &plan);
+                    form.watch = self.watches.of_grpc(&model.name, &plan, arrival);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
                 }
                 let form = self.plan_cache.share(form);

@@ -4,11 +4,13 @@
 use super::Api;
 use super::calls::{LONG_STEPS_AT_ONCE, Work};
 use super::error;
+use super::grpc_service::UnaryCall;
 use super::http_infer::Opening;
+use super::watch::Arrival;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::compression::{Framing, InflateError, Joiner, Step, UnpackError, Unpacker};
 use nereid_protocol::grpc::{MessageUnpacker, Unpacked};
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcReply, GrpcStatus, HttpReply, Replies, Token};
 use nereid_request::Status;
 
 /// The body of an inference request, and what its head said.
@@ -77,16 +79,12 @@ impl PackedBody {
 }
 
 /// The one message of a unary call.
-pub struct PackedCall {
-    call: CallKey,
-    plan: GrpcPlan,
-    message: MessageUnpacker,
-}
-
-impl PackedCall {
-    pub fn new(call: CallKey, plan: &GrpcPlan, message: MessageUnpacker) -> PackedCall {
-        PackedCall { call, plan: plan.clone(), message }
-    }
+pub(super) struct PackedCall {
+    pub call: CallKey,
+    pub plan: GrpcPlan,
+    /// Until it is put off: then it arrives when it is unpacked.
+    pub arrival: Option<Arrival>,
+    pub message: MessageUnpacker,
 }
 
 impl Api {
@@ -112,7 +110,7 @@ impl Api {
                     self.calls.end_work(key);
                     // Not labelled, like all that is found before the body is parsed (contract/http.md section 1).
                     let reply = error::http_error(&self.pool, &packed.refused(error), None);
-                    return replies.push(packed.call, Reply::Http(reply));
+                    return replies.push(packed.call, HttpReply::Answer(reply));
                 }
             }
         }
@@ -126,19 +124,19 @@ impl Api {
             match packed.message.step(&self.pool) {
                 Ok(Unpacked::More { is_long }) => long_steps += usize::from(is_long),
                 Ok(Unpacked::Message(message)) => {
-                    if packed.plan.timed {
-                        self.watches.arrived_just_now();
-                    }
-                    self.answer_unary(Some(Token(key)), packed.call, &packed.plan, message, replies);
+                    let arrival = packed.plan.timed.then(|| packed.arrival.unwrap_or_else(Arrival::now));
+                    let call = UnaryCall { call: packed.call, plan: &packed.plan, noted: None, arrival };
+                    self.answer_unary(Some(Token(key)), call, message, replies);
                     return;
                 }
                 Err(error) => {
                     self.calls.end_work(key);
                     let status = GrpcStatus::new(error.code(), error.to_string());
-                    return replies.push(packed.call, Reply::GrpcEnd(status));
+                    return replies.push(packed.call, GrpcReply::End(status));
                 }
             }
         }
+        packed.arrival = None;
         self.calls.put_off_work(key, Work::UnpackingCall(packed));
     }
 }

@@ -144,41 +144,31 @@ pub(super) fn grpc_ends(watch: Option<&Arc<Watch>>) -> GrpcStatus {
 /// The part of one shard's service that decides which requests are watched.
 pub(super) struct Watches {
     traces: Arc<Traces>,
-    /// When the request that is handed over next began to arrive, and when it was there.
-    arrived_ns: Option<(u64, u64)>,
+}
+
+/// When a request began to arrive, and when it was there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    since_ns: u64,
+    received_ns: u64,
+}
+
+impl Arrival {
+    /// Of a request that is there now.
+    pub fn since(since_ns: u64) -> Arrival {
+        Arrival { since_ns, received_ns: now_ns() }
+    }
+
+    /// Of a request that was packed: it arrives when it is unpacked.
+    pub fn now() -> Arrival {
+        let now_ns = now_ns();
+        Arrival { since_ns: now_ns, received_ns: now_ns }
+    }
 }
 
 impl Watches {
     pub fn new(traces: Arc<Traces>) -> Watches {
-        Watches { traces, arrived_ns: None }
-    }
-
-    /// The request that is handed over next is there, and began to arrive at `since_ns`.
-    pub fn arrived(&mut self, since_ns: u64) {
-        self.arrived_ns = Some((since_ns, now_ns()));
-    }
-
-    /// The same of an HTTP request, if it wants to know.
-    pub fn http_arrived(&mut self, since_ns: u64, head: &http1::Head) {
-        if self.times_http(head) {
-            self.arrived(since_ns);
-        }
-    }
-
-    /// What was packed arrives when it is unpacked, for who wants to know.
-    pub fn arrived_just_now(&mut self) {
-        let now_ns = now_ns();
-        self.arrived_ns.get_or_insert((now_ns, now_ns));
-    }
-
-    /// The request was handed over.
-    pub fn forget_arrival(&mut self) {
-        self.arrived_ns = None;
-    }
-
-    /// Somebody wants to know when the request that is handed over next began to arrive.
-    pub fn has_arrival(&self) -> bool {
-        self.arrived_ns.is_some()
+        Watches { traces }
     }
 
     /// Whether somebody wants to know when this request began to arrive.
@@ -204,22 +194,20 @@ impl Watches {
     }
 
     /// The watch of an HTTP request for `model`, if it gets one.
-    pub fn of_http(&mut self, model: &str, head: &http1::Head) -> Option<Arc<Watch>> {
-        let since_ns = self.arrived_ns.take()?;
-        self.watch(HTTP, model, since_ns, |name| head.header(name))
+    pub fn of_http(&self, model: &str, head: &http1::Head, arrival: Option<Arrival>) -> Option<Arc<Watch>> {
+        self.watch(HTTP, model, arrival?, |name| head.header(name))
     }
 
     /// The watch of a gRPC request for `model`, if it gets one.
-    pub fn of_grpc(&mut self, model: &str, plan: &GrpcPlan) -> Option<Arc<Watch>> {
-        let since_ns = self.arrived_ns.take()?;
-        self.watch(GRPC, model, since_ns, |name| kept(&plan.watched, name))
+    pub fn of_grpc(&self, model: &str, plan: &GrpcPlan, arrival: Option<Arrival>) -> Option<Arc<Watch>> {
+        self.watch(GRPC, model, arrival?, |name| kept(&plan.watched, name))
     }
 
     fn watch<'a>(
         &self,
         names: Names,
         model: &str,
-        (since_ns, received_ns): (u64, u64),
+        Arrival { since_ns, received_ns }: Arrival,
         header: impl Fn(&str) -> Option<&'a [u8]>,
     ) -> Option<Arc<Watch>> {
         let trace = if self.traces.is_on() {

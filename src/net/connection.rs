@@ -342,12 +342,11 @@ impl Connection {
     }
 
     pub fn reply<S: Service>(&mut self, call: CallKey, at: At, reply: Reply, shared: &mut Shared<S>) {
-        if let Reply::SentCallback(callback) = reply {
-            return self.sent_callbacks.add(at, callback);
-        }
-        match (&mut self.wire, at) {
-            (Wire::Http(wire), At::Http(exchange)) => wire.reply(call, exchange, reply, shared),
-            (Wire::Grpc(wire), At::Grpc(stream)) => wire.reply(call, stream, reply, shared),
+        match (&mut self.wire, at, reply) {
+            (Wire::Http(wire), At::Http(exchange), Reply::Http(reply)) => wire.reply(call, exchange, reply, shared),
+            (Wire::Grpc(wire), At::Grpc(stream), Reply::Grpc(reply)) => wire.reply(call, stream, reply, shared),
+            (_, at, Reply::SentCallback(callback)) => self.sent_callbacks.add(at, callback),
+            // A service answers a call in the protocol that it came in.
             _ => {}
         }
     }

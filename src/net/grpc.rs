@@ -12,7 +12,7 @@ use calls::{Handler, Refusal, Route, Streams, give_up, keep_reader};
 use nereid_memory::{BlockMut, Gather, Key, Pool};
 use nereid_protocol::grpc::{self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, UnknownEncoding, encode_message};
 use nereid_protocol::http2::{self, ErrorCode, Known, SendError, StreamId};
-use nereid_protocol::service::{CallKey, GrpcStatus, Reply, Service};
+use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service};
 use nereid_protocol::slow_peers::SlowPeers;
 
 /// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
@@ -232,7 +232,7 @@ impl GrpcWire {
             stream.reader.direct_received(Direct::from_parts(block, ticket), n);
         }
         let outcome = self.with_handler(key, shared, |connection, handler| {
-            handler.advance(id, false);
+            handler.advance(id, &mut None, false);
             let outcome = connection.direct_received(n, handler);
             match handler.streams.get_mut(&id) {
                 Some(stream) if handler.withholds => {
@@ -246,15 +246,15 @@ impl GrpcWire {
         self.failed |= outcome.is_err();
     }
 
-    pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: Reply, shared: &mut Shared<S>) {
+    pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: GrpcReply, shared: &mut Shared<S>) {
         let reply = match reply {
             // One answer of any size may be on its way, but not one behind the other to a peer that does not read.
-            Reply::GrpcMessage(ref message) | Reply::GrpcAnswer(ref message) if !self.has_room(message.len()) => {
+            GrpcReply::Message(ref message) | GrpcReply::Answer(ref message) if !self.has_room(message.len()) => {
                 let text = "too many bytes of answers wait for this client to read them";
                 if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
                     shared.service.cancelled(token);
                 }
-                Reply::GrpcEnd(GrpcStatus::new(Code::ResourceExhausted, text))
+                GrpcReply::End(GrpcStatus::new(Code::ResourceExhausted, text))
             }
             reply => reply,
         };
@@ -263,9 +263,9 @@ impl GrpcWire {
             self.unsent.push(id);
         }
         match reply {
-            Reply::GrpcMessage(mut message) => self.send_message(id, &mut message),
-            Reply::GrpcEnd(status) => self.end(call, id, &status, shared),
-            Reply::GrpcAnswer(mut message) => {
+            GrpcReply::Message(mut message) => self.send_message(id, &mut message),
+            GrpcReply::End(status) => self.end(call, id, &status, shared),
+            GrpcReply::Answer(mut message) => {
                 let is_plain = !stream.head_sent
                     && stream.request_ended
                     && stream.withheld == 0
@@ -280,13 +280,6 @@ impl GrpcWire {
                 self.send_message(id, &mut message);
                 self.end(call, id, &GrpcStatus::ok(), shared);
             }
-            Reply::Http(_)
-            | Reply::HttpPlain(_)
-            | Reply::HttpHead(_)
-            | Reply::HttpChunk(_)
-            | Reply::HttpEnd
-            | Reply::HttpAbort
-            | Reply::SentCallback(_) => {}
         }
     }
 
@@ -365,7 +358,7 @@ impl GrpcWire {
             shared.service.cancelled(token);
         }
         let status = GrpcStatus::new(Code::DeadlineExceeded, "Deadline Exceeded");
-        self.reply(call, id, Reply::GrpcEnd(status), shared);
+        self.reply(call, id, GrpcReply::End(status), shared);
     }
 
     pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
@@ -384,7 +377,7 @@ impl GrpcWire {
                 shared.service.cancelled(token);
             }
             let status = GrpcStatus::new(Code::Unavailable, OUT_OF_TIME);
-            self.reply(call, id, Reply::GrpcEnd(status), shared);
+            self.reply(call, id, GrpcReply::End(status), shared);
         }
     }
 

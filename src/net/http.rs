@@ -10,7 +10,7 @@ use super::{At, Call, OUT_OF_TIME, Shared, call_mut, remove_call};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Key, Pool, Slab};
 use nereid_protocol::http1::{self, Direct, ExchangeId, Exchanges, Intake, IntakeState, Response, ResponseHead};
-use nereid_protocol::service::{CallKey, Reply, Service, Token};
+use nereid_protocol::service::{CallKey, HttpReply, Service, Token};
 
 pub(super) struct HttpWire {
     pub connection: http1::Connection,
@@ -141,22 +141,22 @@ impl HttpWire {
         });
     }
 
-    pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {
+    pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: HttpReply, shared: &mut Shared<S>) {
         let bytes = match &reply {
-            Reply::Http(response) => response.body.len(),
-            Reply::HttpPlain(response) => response.body_len(),
+            HttpReply::Answer(response) => response.body.len(),
+            HttpReply::Plain(response) => response.body_len(),
             _ => 0,
         };
-        let reply = if self.has_room(bytes) { reply } else { Reply::Http(no_room(&shared.pool)) };
+        let reply = if self.has_room(bytes) { reply } else { HttpReply::Answer(no_room(&shared.pool)) };
         match reply {
-            Reply::Http(response) => self.connection.respond(exchange, response),
-            Reply::HttpPlain(response) => self.connection.respond_plainly(exchange, response),
-            Reply::HttpHead(head) => {
+            HttpReply::Answer(response) => self.connection.respond(exchange, response),
+            HttpReply::Plain(response) => self.connection.respond_plainly(exchange, response),
+            HttpReply::Head(head) => {
                 self.streamed.push(Streamed { call, exchange, is_owed: false, unsent: 0 });
                 return self.connection.respond_chunked(exchange, head);
             }
             // One part of any size may be on its way, but not one behind the other to a peer that does not read.
-            Reply::HttpChunk(_)
+            HttpReply::Chunk(_)
                 if self.connection.unsent() >= self.unsent_max && self.connection.unsent_of(exchange) > 0 =>
             {
                 if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
@@ -164,15 +164,14 @@ impl HttpWire {
                 }
                 self.aborted = true;
             }
-            Reply::HttpChunk(data) => {
+            HttpReply::Chunk(data) => {
                 if let Some(streamed) = self.streamed.iter_mut().find(|streamed| streamed.call == call) {
                     streamed.is_owed = true;
                 }
                 return self.connection.chunk(exchange, data);
             }
-            Reply::HttpEnd => self.connection.finish(exchange),
-            Reply::HttpAbort => self.aborted = true,
-            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) | Reply::GrpcAnswer(_) | Reply::SentCallback(_) => return,
+            HttpReply::End => self.connection.finish(exchange),
+            HttpReply::Abort => self.aborted = true,
         }
         remove_call(shared, call);
         self.calls.retain(|other| *other != call);

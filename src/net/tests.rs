@@ -11,7 +11,7 @@ use std::io::{Read as _, Write as _};
 
 use super::*;
 use nereid_protocol::grpc::Code;
-use nereid_protocol::service::{GrpcStatus, Reply};
+use nereid_protocol::service::{GrpcReply, GrpcStatus, HttpReply, Reply};
 use peers::{GrpcPeer, World, ok_text};
 
 /// A second and what the wheel may round up.
@@ -33,7 +33,7 @@ fn pipelined_answers_leave_in_the_order_of_the_requests() {
         assert_eq!(world.script.borrow().http.len(), 8, "seed {seed}");
         for n in [5, 7, 0, 3, 1, 6, 4, 2] {
             let (call, body) = world.script.borrow().http[n].clone();
-            world.mail(call, Reply::Http(ok_text(&body)));
+            world.mail(call, HttpReply::Answer(ok_text(&body)));
             world.turns(3);
         }
         world.turns(60);
@@ -57,13 +57,13 @@ fn multiplexed_calls_are_answered_in_any_order() {
         for &call in calls.iter().rev() {
             let message = peers::framed(&world.pool, &call.0.to_be_bytes());
             if seed % 3 == 0 {
-                world.mail(call, Reply::GrpcMessage(message));
-                world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+                world.mail(call, GrpcReply::Message(message));
+                world.mail(call, GrpcReply::End(GrpcStatus::ok()));
             } else {
-                world.mail(call, Reply::GrpcAnswer(message));
+                world.mail(call, GrpcReply::Answer(message));
             }
             // Behind the end there is nobody.
-            world.mail(call, Reply::GrpcEnd(GrpcStatus::new(Code::Internal, "late")));
+            world.mail(call, GrpcReply::End(GrpcStatus::new(Code::Internal, "late")));
             peer.run(&mut world, 3);
         }
         peer.run(&mut world, 60);
@@ -94,7 +94,10 @@ fn a_peer_that_leaves_cancels_its_calls() {
         world.turns(60);
         assert_eq!(world.script.borrow().cancelled, [Token(call.0)], "seed {seed}");
         assert_eq!(world.shard.handler.connections.len(), 0);
-        let late = if port == Port::Http { Reply::Http(ok_text("xx")) } else { Reply::GrpcEnd(GrpcStatus::ok()) };
+        let late: Reply = match port {
+            Port::Http => HttpReply::Answer(ok_text("xx")).into(),
+            _ => GrpcReply::End(GrpcStatus::ok()).into(),
+        };
         world.mail(call, late);
         world.end();
     }
@@ -109,7 +112,7 @@ fn deadlines_cancel_and_stop_with_their_calls() {
         let stream = peer.call(b"/unary", Some(b"100S"));
         peer.run(&mut world, 60);
         let call = *world.script.borrow().unary.last().unwrap();
-        world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+        world.mail(call, GrpcReply::End(GrpcStatus::ok()));
         peer.run(&mut world, 60);
         assert_eq!(peer.status(stream).unwrap().0, "0");
     }
@@ -214,7 +217,7 @@ fn who_takes_an_answer_in_drops_is_given_up() {
         world.turns(60);
         let call = world.script.borrow().http[0].0;
         let (response, _owner) = peers::foreign_response(&world.pool, 3 << 20);
-        world.mail(call, Reply::Http(response));
+        world.mail(call, HttpReply::Answer(response));
         world.turns(60);
         for _ in 0..12 {
             let mut drops = [0; 65_536];
@@ -242,7 +245,7 @@ fn a_stream_whose_window_stays_shut_is_given_up_and_its_neighbours_stay() {
     for &call in &calls {
         let mut message = nereid_memory::Gather::new();
         message.push(&world.pool, nereid_memory::BlockMut::unpooled(8 << 20).freeze());
-        world.mail(call, Reply::GrpcAnswer(message));
+        world.mail(call, GrpcReply::Answer(message));
     }
     for _ in 0..8 {
         peer.run(&mut world, 400);
@@ -295,7 +298,7 @@ fn a_slow_reader_does_not_hold_foreign_memory_nor_its_place_for_ever() {
         world.turns(60);
         let call = world.script.borrow().http[0].0;
         let (response, owner) = peers::foreign_response(&world.pool, 3 << 20);
-        world.mail(call, Reply::Http(response));
+        world.mail(call, HttpReply::Answer(response));
         world.turns(60);
         assert!(Arc::strong_count(&owner) > 1, "it is on its way");
         world.clock.advance(11_000_000);
@@ -333,10 +336,10 @@ fn a_window_opens_however_much_waits_for_it() {
             let mut message = nereid_memory::Gather::new();
             message.push(&world.pool, nereid_memory::BlockMut::unpooled(len).freeze());
             if at % 2 == 0 {
-                world.mail(call, Reply::GrpcMessage(message));
-                world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+                world.mail(call, GrpcReply::Message(message));
+                world.mail(call, GrpcReply::End(GrpcStatus::ok()));
             } else {
-                world.mail(call, Reply::GrpcAnswer(message));
+                world.mail(call, GrpcReply::Answer(message));
             }
         }
         for _ in 0..4000 {
@@ -361,7 +364,7 @@ fn the_end_of_a_call_fits_the_peers_limit() {
     let stream = peer.call(b"/unary", None);
     peer.run(&mut world, 60);
     let call = world.script.borrow().unary[0];
-    world.mail(call, Reply::GrpcEnd(GrpcStatus::new(Code::NotFound, "é".repeat(5000))));
+    world.mail(call, GrpcReply::End(GrpcStatus::new(Code::NotFound, "é".repeat(5000))));
     peer.run(&mut world, 60);
     let (status, message) = peer.status(stream).expect("the call ends");
     assert_eq!(status, "5");
@@ -401,7 +404,7 @@ fn a_drain_ends_idle_connections_and_those_that_do_not_answer() {
         world.turns(30);
     }
     let call = world.script.borrow().unary[0];
-    world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+    world.mail(call, GrpcReply::End(GrpcStatus::ok()));
     world.turns(60);
     assert_eq!(world.shard.handler.connections.len(), 0);
     let _ = (idle, stream);

@@ -19,7 +19,7 @@ use crate::repository::{IndexRow, Lifecycle, Parameter, ParameterValue};
 use nereid_memory::{Exhausted, Gather, Pool, Slice};
 use nereid_protocol::http1::Response;
 use nereid_protocol::json::{Document, GatherSink, Writer};
-use nereid_protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, HttpReply, Replies};
 use nereid_request::Status;
 use nereid_wire::inference as wire;
 use nereid_wire::inference::model_repository_parameter::ParameterChoice;
@@ -258,7 +258,7 @@ impl Management {
                     Ok(Outcome::Checked(probe, is_ready)) => probe_reply(probe, is_ready, &self.pool),
                     Err(status) => error::http_error(&self.pool, &status, error::JSON),
                 };
-                replies.push(call, Reply::Http(reply));
+                replies.push(call, HttpReply::Answer(reply));
             }
             Protocol::Grpc => {
                 let framed = outcome.and_then(|outcome| match outcome {
@@ -270,10 +270,10 @@ impl Management {
                 });
                 match framed {
                     Ok(message) => {
-                        replies.push(call, Reply::GrpcMessage(message));
-                        replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+                        replies.push(call, GrpcReply::Message(message));
+                        replies.push(call, GrpcReply::End(GrpcStatus::ok()));
                     }
-                    Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+                    Err(status) => replies.push(call, GrpcReply::End(error::grpc_status(status))),
                 }
             }
         }

@@ -14,7 +14,6 @@ use crate::api::infer::AnswerForm;
 use crate::scheduler::ServedModel;
 use nereid_memory::{Exhausted, Pool, Portions};
 use nereid_protocol::grpc::Outline;
-use nereid_protocol::service::CallKey;
 use nereid_request::{CorrelationId, DataType, InputTensor, Parameters, Request, RequestedOutput, Shape, Text};
 
 /// The heads of one shard.
@@ -22,8 +21,6 @@ use nereid_request::{CorrelationId, DataType, InputTensor, Parameters, Request, 
 pub struct GrpcRequests {
     /// None before the first request.
     places: Vec<Place>,
-    /// The head of the request that comes next as a message, if it is to be learnt.
-    due: Option<(CallKey, Head)>,
 }
 
 #[derive(Default)]
@@ -66,40 +63,25 @@ struct Input {
 }
 
 impl GrpcRequests {
-    /// What is known of requests like this one. If nothing is, the request may be noted, to be learnt when it comes as
-    /// the message of `call`.
-    pub fn recognise(&mut self, call: CallKey, outline: &Outline<'_>) -> Option<Rc<Prototype>> {
-        self.due = None;
+    /// What is known of requests like this one. If nothing is, its head may be given back, to be learnt when the
+    /// request has come as a message.
+    pub fn recognise(&mut self, outline: &Outline<'_>) -> Result<Rc<Prototype>, Option<Head>> {
         // Typed contents are part of the head: who learnt that it is in order without raw ones would take both.
         if outline.head_len() > GRPC_REQUEST_BYTES_MAX || outline.contents().next().is_none() {
-            return None;
+            return Err(None);
         }
         if self.places.is_empty() {
             self.places.resize_with(GRPC_REQUESTS_MAX, Place::default);
         }
         let hash = outline.hash();
-        let place = self.places.get_mut(hash as usize % GRPC_REQUESTS_MAX)?;
+        let Some(place) = self.places.get_mut(hash as usize % GRPC_REQUESTS_MAX) else { return Err(None) };
         if let Some(prototype) = &place.prototype
             && prototype.head.is_of(hash, outline)
         {
-            return Some(Rc::clone(prototype));
+            return Ok(Rc::clone(prototype));
         }
-        if std::mem::replace(&mut place.seen, hash) == hash {
-            let head = Head { hash, model: outline.model.into(), tensors: outline.tensors.into() };
-            self.due = Some((call, head));
-        }
-        None
-    }
-
-    /// The message that was noted has come, whatever became of it: the next one is another, and may never be looked at
-    /// here because it comes in pieces.
-    pub fn forget_due(&mut self) {
-        self.due = None;
-    }
-
-    /// The head of the request of `call`, if it is to be learnt.
-    pub fn take_due(&mut self, call: CallKey) -> Option<Head> {
-        self.due.take().filter(|due| due.0 == call).map(|due| due.1)
+        let comes_again = std::mem::replace(&mut place.seen, hash) == hash;
+        Err(comes_again.then(|| Head { hash, model: outline.model.into(), tensors: outline.tensors.into() }))
     }
 
     /// Remembers a request that has passed the checks of `model`.
@@ -140,7 +122,7 @@ impl GrpcRequests {
 
     /// Models came or went.
     pub fn forget(&mut self) {
-        (self.places, self.due) = (Vec::new(), None);
+        self.places = Vec::new();
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use super::super::Api;
 use super::super::calls::LONG_STEPS_AT_ONCE;
 use super::super::packing::Packing;
+use super::super::watch::Arrival;
 use super::Stream;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::grpc::{Message, MessagePacker, MessageUnpacker, Mode, ReadError, Unpacked};
@@ -144,15 +145,21 @@ impl Stream {
 impl Api {
     /// Sees to it that what waits on the stream to be packed or unpacked is.
     pub(in crate::api) fn drive_stream(&mut self, token: Token, replies: &mut Replies) {
+        self.drive_stream_since(token, None, replies);
+    }
+
+    /// The same when a message has come. The one that is taken next keeps its arrival; others arrive when they are
+    /// unpacked.
+    pub(super) fn drive_stream_since(&mut self, token: Token, arrival: Option<Arrival>, replies: &mut Replies) {
         let Some(stream) = self.calls.stream(token) else { return };
         if stream.has_packed() && !std::mem::replace(&mut stream.is_driven, true) {
-            self.go_on_with_stream(token, replies);
+            self.go_on_with_stream(token, arrival, replies);
         }
     }
 
     /// Packs and unpacks a portion of what waits on the stream.
-    pub(in crate::api) fn go_on_with_stream(&mut self, token: Token, replies: &mut Replies) {
-        if !self.unpack_streamed(token, replies) {
+    pub(in crate::api) fn go_on_with_stream(&mut self, token: Token, arrival: Option<Arrival>, replies: &mut Replies) {
+        if !self.unpack_streamed(token, arrival, replies) {
             return;
         }
         self.pack_streamed(token, replies);
@@ -167,7 +174,7 @@ impl Api {
     }
 
     /// False if that was the end of the stream.
-    fn unpack_streamed(&mut self, token: Token, replies: &mut Replies) -> bool {
+    fn unpack_streamed(&mut self, token: Token, mut arrival: Option<Arrival>, replies: &mut Replies) -> bool {
         let mut long_steps = 0;
         while long_steps < LONG_STEPS_AT_ONCE {
             let pool = self.pool.clone();
@@ -179,7 +186,7 @@ impl Api {
             match stream.inbox.step(&pool) {
                 Ok(Taken::Nothing) => return true,
                 Ok(Taken::More { is_long }) => long_steps += usize::from(is_long),
-                Ok(Taken::Message(message)) => self.take_streamed(token, message, replies),
+                Ok(Taken::Message(message)) => self.take_streamed(token, message, arrival.take(), replies),
                 Err(error) => {
                     self.end_stream(token, GrpcStatus::new(error.code(), error.to_string()), replies);
                     return false;

@@ -9,7 +9,7 @@ use nereid_clock::now_ns;
 use nereid_memory::{Key, Pool};
 use nereid_protocol::grpc::{Code, Encoding, MessageReader, PREFIX_BYTES, UnknownEncoding, is_grpc, parse_timeout};
 use nereid_protocol::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
+use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Service};
 use nereid_protocol::slow_peers::Progress;
 
 /// Readers kept for later calls.
@@ -167,46 +167,48 @@ impl<S: Service> Handler<'_, S> {
         })
     }
 
-    /// Offers a message that is here as a whole to the service; how many bytes were taken, if it takes it.
-    fn take_recurring(&mut self, id: StreamId, bytes: &[u8]) -> Option<usize> {
-        let stream = self.streams.get_mut(&id)?;
-        let message = stream.reader.whole_message(bytes)?;
+    /// Offers a message that is here as a whole to the service; how many bytes were taken, or what the service has
+    /// noted of it if it does not take it.
+    fn take_recurring(&mut self, id: StreamId, bytes: &[u8]) -> Result<usize, Option<S::Noted>> {
+        let stream = self.streams.get_mut(&id).ok_or(None)?;
+        let message = stream.reader.whole_message(bytes).ok_or(None)?;
         if stream.plan.timed || stream.has_request {
-            return None;
+            return Err(None);
         }
         let shared = &mut *self.shared;
-        let call = call_mut(shared, stream.call)?;
-        let mut token = call.token;
-        if !shared.service.grpc_recurring(stream.call, &stream.plan, &mut token, message, &mut shared.replies) {
-            return None;
+        let mut token = call_mut(shared, stream.call).ok_or(None)?.token;
+        match shared.service.grpc_recurring(stream.call, &stream.plan, &mut token, message, &mut shared.replies) {
+            Recurring::Unknown(noted) => return Err(noted),
+            Recurring::Taken => {}
         }
         if !stream.plan.streaming {
             stream.has_request = true;
-            call_mut(shared, stream.call)?.token = token;
+            if let Some(call) = call_mut(shared, stream.call) {
+                call.token = token;
+            }
         }
-        Some(message.len() + PREFIX_BYTES)
+        Ok(message.len() + PREFIX_BYTES)
     }
 
-    /// Takes messages that are complete, and the end of the request where it has come.
-    pub(super) fn advance(&mut self, id: StreamId, end_stream: bool) {
+    /// Takes messages that are complete, and the end of the request where it has come; `noted` is what the service has
+    /// noted of the first message.
+    pub(super) fn advance(&mut self, id: StreamId, noted: &mut Option<S::Noted>, end_stream: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         while let Some(message) = stream.reader.next_message() {
             stream.progress.restart();
             let (shared, call) = (&mut *self.shared, stream.call);
-            if stream.plan.timed {
-                shared.service.arrived(stream.since_ns);
-                stream.since_ns = now_ns();
-            }
+            let since_ns = stream.plan.timed.then(|| std::mem::replace(&mut stream.since_ns, now_ns()));
+            let arrived = Arrived { noted: noted.take(), since_ns };
             if stream.plan.streaming {
                 let token = call_mut(shared, call).and_then(|call| call.token);
                 if let Some(token) = token {
-                    shared.service.grpc_stream_message(token, &stream.plan, message, &mut shared.replies);
+                    shared.service.grpc_stream_message(token, &stream.plan, message, arrived, &mut shared.replies);
                 }
             } else if std::mem::replace(&mut stream.has_request, true) {
                 let status = GrpcStatus::new(Code::Internal, "a unary call carries one message");
                 return self.fail(id, status);
             } else {
-                let token = shared.service.grpc_unary(call, &stream.plan, message, &mut shared.replies);
+                let token = shared.service.grpc_unary(call, &stream.plan, message, arrived, &mut shared.replies);
                 if let Some(call) = call_mut(shared, call) {
                     call.token = token;
                 }
@@ -241,7 +243,7 @@ impl<S: Service> Handler<'_, S> {
             if let Some(token) = call.token.take() {
                 self.shared.service.cancelled(token);
             }
-            self.shared.replies.push(stream.call, Reply::GrpcEnd(status));
+            self.shared.replies.push(stream.call, GrpcReply::End(status));
         }
     }
 }
@@ -263,11 +265,15 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.arrived += bytes.len() as u64;
         }
-        let mut rest = bytes;
+        let (mut rest, mut noted) = (bytes, None);
         while !rest.is_empty() {
-            if let Some(n) = self.take_recurring(id, rest) {
-                rest = rest.get(n..).unwrap_or_default();
-                continue;
+            match self.take_recurring(id, rest) {
+                Ok(n) => {
+                    rest = rest.get(n..).unwrap_or_default();
+                    continue;
+                }
+                // Until the message comes, which may take several rounds.
+                Err(of_message) => noted = of_message.or(noted),
             }
             let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
             match stream.reader.feed(rest) {
@@ -278,10 +284,10 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
                     return bytes.len();
                 }
             }
-            self.advance(id, false);
+            self.advance(id, &mut noted, false);
         }
         if end_stream {
-            self.advance(id, true);
+            self.advance(id, &mut None, true);
         }
         match self.streams.get_mut(&id) {
             Some(stream) if self.withholds && !end_stream => {
@@ -294,7 +300,7 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
     }
 
     fn trailers(&mut self, id: StreamId, _headers: &Headers) {
-        self.advance(id, true);
+        self.advance(id, &mut None, true);
     }
 
     fn reset(&mut self, id: StreamId, _code: ErrorCode, _cause: ResetCause) {

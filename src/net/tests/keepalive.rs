@@ -3,7 +3,7 @@
 use super::super::*;
 use super::peers::{GrpcPeer, World};
 use nereid_protocol::grpc::Code;
-use nereid_protocol::service::{GrpcStatus, Reply};
+use nereid_protocol::service::{GrpcReply, GrpcStatus};
 
 const MS: u64 = 1_000_000;
 
@@ -52,7 +52,7 @@ fn pings_without_data_are_bounded() {
     live(&mut world, &mut peer, 1000);
     assert_eq!(peer.pings(), 2);
     let call = world.script.borrow().unary[0];
-    world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+    world.mail(call, GrpcReply::End(GrpcStatus::ok()));
     peer.run(&mut world, 30);
     assert_eq!(peer.status(stream).unwrap().0, "0");
     peer.call(b"/unary", None);
@@ -99,7 +99,7 @@ fn an_old_connection_finishes_its_calls_within_the_grace() {
         assert_eq!(world.shard.handler.connections.len(), 1, "a call is open");
         if answered {
             let call = world.script.borrow().unary[0];
-            world.mail(call, Reply::GrpcEnd(GrpcStatus::new(Code::Ok, "")));
+            world.mail(call, GrpcReply::End(GrpcStatus::new(Code::Ok, "")));
             peer.run(&mut world, 60);
             assert_eq!(peer.status(stream).unwrap().0, "0");
         } else {

@@ -124,8 +124,8 @@ impl World {
         Socket(ours)
     }
 
-    pub fn mail(&mut self, call: CallKey, reply: Reply) {
-        self.mailbox.post(Mail::Service((call, reply)));
+    pub fn mail(&mut self, call: CallKey, reply: impl Into<Reply>) {
+        self.mailbox.post(Mail::Service((call, reply.into())));
         self.turns(1);
     }
 

@@ -7,7 +7,9 @@ use nereid_memory::{Pool, Slice};
 use nereid_protocol::grpc::{Code, Message, Mode};
 use nereid_protocol::http1::{Head, IntakeRules, JsonLength, Response, ResponseHead};
 use nereid_protocol::http2;
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcStatus, HttpService, Port, Replies, Reply, Service, Token};
+use nereid_protocol::service::{
+    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Replies, Reply, Service, Token,
+};
 
 #[derive(Default)]
 pub struct Script {
@@ -52,7 +54,7 @@ impl HttpService for Scripted {
         replies: &mut Replies,
     ) -> Option<Token> {
         if head.path() == "/now" {
-            replies.push(call, Reply::Http(Response::empty(200)));
+            replies.push(call, HttpReply::Answer(Response::empty(200)));
             return None;
         }
         self.script.borrow_mut().http.push((call, String::from_utf8_lossy(&body).into_owned()));
@@ -60,8 +62,8 @@ impl HttpService for Scripted {
     }
 }
 
-impl Service for Scripted {
-    type Mail = (CallKey, Reply);
+impl GrpcService for Scripted {
+    type Noted = ();
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
         match headers.path() {
@@ -70,7 +72,14 @@ impl Service for Scripted {
         }
     }
 
-    fn grpc_unary(&mut self, call: CallKey, _: &GrpcPlan, _message: Message, _: &mut Replies) -> Option<Token> {
+    fn grpc_unary(
+        &mut self,
+        call: CallKey,
+        _: &GrpcPlan,
+        _message: Message,
+        _: Arrived<()>,
+        _: &mut Replies,
+    ) -> Option<Token> {
         self.script.borrow_mut().unary.push(call);
         Some(Token(call.0))
     }
@@ -79,9 +88,13 @@ impl Service for Scripted {
         Some(Token(call.0))
     }
 
-    fn grpc_stream_message(&mut self, _: Token, _: &GrpcPlan, _message: Message, _: &mut Replies) {}
+    fn grpc_stream_message(&mut self, _: Token, _: &GrpcPlan, _message: Message, _: Arrived<()>, _: &mut Replies) {}
 
     fn grpc_stream_half_closed(&mut self, _stream: Token, _replies: &mut Replies) {}
+}
+
+impl Service for Scripted {
+    type Mail = (CallKey, Reply);
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
         self.script.borrow_mut().unsent.push((stream, unsent));

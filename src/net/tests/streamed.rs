@@ -6,7 +6,7 @@ use super::peers::{Socket, World, ok_text};
 use super::*;
 use nereid_memory::{BlockMut, Gather};
 use nereid_protocol::http1::ResponseHead;
-use nereid_protocol::service::Reply;
+use nereid_protocol::service::HttpReply;
 
 const REQUEST: &[u8] = b"POST /wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n";
 
@@ -19,21 +19,21 @@ fn ask(world: &mut World, peer: &mut Socket, count: usize) -> Vec<CallKey> {
     world.script.borrow().http.iter().map(|(call, _)| *call).collect()
 }
 
-fn head(status: u16) -> Reply {
-    Reply::HttpHead(ResponseHead::new(status).content_type("text/event-stream"))
+fn head(status: u16) -> HttpReply {
+    HttpReply::Head(ResponseHead::new(status).content_type("text/event-stream"))
 }
 
-fn chunk(world: &World, text: &[u8]) -> Reply {
+fn chunk(world: &World, text: &[u8]) -> HttpReply {
     let mut data = Gather::new();
     data.put(&world.pool, text);
-    Reply::HttpChunk(data)
+    HttpReply::Chunk(data)
 }
 
 /// More than a socket takes without a reader.
-fn large() -> Reply {
+fn large() -> HttpReply {
     let mut data = Gather::new();
     data.push(&Pool::new(0), BlockMut::unpooled(4 << 20).freeze());
-    Reply::HttpChunk(data)
+    HttpReply::Chunk(data)
 }
 
 #[test]
@@ -47,22 +47,22 @@ fn parts_leave_as_they_come_and_keep_their_place_among_other_answers() {
         for reply in [head(200), chunk(&world, b"b1")] {
             world.mail(second, reply);
         }
-        world.mail(third, Reply::Http(ok_text("c")));
+        world.mail(third, HttpReply::Answer(ok_text("c")));
         world.mail(fourth, head(200));
-        world.mail(fourth, Reply::HttpEnd);
+        world.mail(fourth, HttpReply::End);
         assert_eq!(world.read(&mut peer), "", "seed {seed}");
         for reply in [head(503), chunk(&world, b"a1")] {
             world.mail(first, reply);
         }
         let got = world.read(&mut peer);
         assert!(got.starts_with("HTTP/1.1 503") && got.ends_with("\r\n\r\n2\r\na1\r\n"), "seed {seed}: {got:?}");
-        for reply in [chunk(&world, b""), chunk(&world, b"a22"), Reply::HttpEnd] {
+        for reply in [chunk(&world, b""), chunk(&world, b"a22"), HttpReply::End] {
             world.mail(first, reply);
         }
         let got = world.read(&mut peer);
         assert!(got.starts_with("3\r\na22\r\n0\r\n\r\nHTTP/1.1 200"), "seed {seed}: {got:?}");
         assert!(got.ends_with("\r\n\r\n2\r\nb1\r\n"), "seed {seed}: {got:?}");
-        world.mail(second, Reply::HttpEnd);
+        world.mail(second, HttpReply::End);
         // Behind its end there is nobody.
         world.mail(second, chunk(&world, b"late"));
         let got = world.read(&mut peer);
@@ -110,7 +110,7 @@ fn an_old_peer_gets_its_parts_up_to_the_end_of_the_connection() {
     peer.write_all(b"POST /wait HTTP/1.0\r\nContent-Length: 2\r\n\r\n00").unwrap();
     world.turns(60);
     let call = world.script.borrow().http[0].0;
-    for reply in [head(200), chunk(&world, b"one"), chunk(&world, b"two"), Reply::HttpEnd] {
+    for reply in [head(200), chunk(&world, b"one"), chunk(&world, b"two"), HttpReply::End] {
         world.mail(call, reply);
     }
     let got = world.read(&mut peer);
@@ -176,11 +176,11 @@ fn the_service_learns_what_its_peer_takes() {
         world.clock.advance(SECOND_NS);
         world.turns(60);
         assert_eq!(world.script.borrow().waits.len(), waits, "seed {seed}: everything is taken");
-        world.mail(calls[0], Reply::HttpEnd);
+        world.mail(calls[0], HttpReply::End);
         assert!(world.read(&mut peer).contains("behind"));
         world.turns(60);
         assert_eq!(last(&world, tokens[1]), Some(0), "seed {seed}");
-        world.mail(calls[1], Reply::HttpEnd);
+        world.mail(calls[1], HttpReply::End);
         drop(peer);
         world.end();
     }
@@ -195,7 +195,7 @@ fn an_answer_that_breaks_off_ends_the_connection_whatever_is_on_its_way() {
         world.mail(calls[0], reply);
     }
     world.turns(60);
-    world.mail(calls[0], Reply::HttpAbort);
+    world.mail(calls[0], HttpReply::Abort);
     world.turns(60);
     assert_eq!(world.shard.handler.connections.len(), 0);
     assert_eq!(world.script.borrow().cancelled, [Token(calls[1].0)], "the other one of its connection");
@@ -216,7 +216,7 @@ fn what_a_peer_leaves_unread_is_bounded() {
     for _ in 0..16 {
         let mut data = Gather::new();
         data.push(&world.pool, block.clone());
-        world.mail(calls[0], Reply::HttpChunk(data));
+        world.mail(calls[0], HttpReply::Chunk(data));
     }
     world.turns(60);
     assert!(world.script.borrow().cancelled.is_empty());
@@ -224,7 +224,7 @@ fn what_a_peer_leaves_unread_is_bounded() {
     for _ in 0..16 {
         let mut data = Gather::new();
         data.push(&world.pool, block.clone());
-        world.mail(calls[0], Reply::HttpChunk(data));
+        world.mail(calls[0], HttpReply::Chunk(data));
     }
     world.turns(60);
     assert_eq!(world.script.borrow().cancelled, [Token(calls[0].0)]);
@@ -244,7 +244,7 @@ fn a_drain_waits_for_an_answer_that_has_begun() {
     world.drain();
     world.turns(60);
     assert_eq!(world.shard.handler.connections.len(), 1);
-    for reply in [chunk(&world, b"b"), Reply::HttpEnd] {
+    for reply in [chunk(&world, b"b"), HttpReply::End] {
         world.mail(calls[0], reply);
     }
     let got = world.read(&mut peer);

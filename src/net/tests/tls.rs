@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Suppo
 use super::super::*;
 use super::peers::{Socket, World, foreign_response, ok_text};
 use super::{SECOND_NS, patient};
-use nereid_protocol::service::Reply;
+use nereid_protocol::service::HttpReply;
 
 type Jobs = Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>>;
 
@@ -161,7 +161,7 @@ fn any_cut_of_the_records_is_the_same_to_the_codec() {
         let (call, body) = world.script.borrow().http[0].clone();
         assert_eq!(body, "hi", "behind new keys");
         client.got.clear();
-        world.mail(call, Reply::Http(ok_text("there")));
+        world.mail(call, HttpReply::Answer(ok_text("there")));
         client.go(&mut world, &jobs, 60).unwrap();
         assert!(client.got.ends_with(b"there"));
         drop(client);
@@ -181,7 +181,7 @@ fn long_bodies_arrive_whole_in_both_directions() {
         let (call, body) = world.script.borrow().http[0].clone();
         assert_eq!(body.len(), 1_000_000, "seed {seed}");
         let (response, owner) = foreign_response(&world.pool, 3 << 20);
-        world.mail(call, Reply::Http(response));
+        world.mail(call, HttpReply::Answer(response));
         world.turns(60);
         assert!(Arc::strong_count(&owner) > 1, "it waits to be encrypted");
         world.clock.advance(11_000_000);

@@ -1,0 +1,139 @@
+//! What the service has to do with gRPC: calls and their messages in, messages and statuses out.
+
+use super::{CallKey, Replies, Token};
+use crate::grpc::{self, Code};
+use crate::http2;
+use nereid_memory::Gather;
+
+/// What a gRPC call is answered.
+#[derive(Debug)]
+pub enum GrpcReply {
+    /// One framed message; more may follow.
+    Message(Gather),
+    /// Trailers; nothing follows.
+    End(GrpcStatus),
+    /// The one framed message of a call that went well, and its end.
+    Answer(Gather),
+}
+
+/// The end of a gRPC call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrpcStatus {
+    pub code: Code,
+    pub message: String,
+    /// Further metadata at the end of the call: names in lower case, and values.
+    pub trailers: Kept,
+}
+
+impl GrpcStatus {
+    pub fn new(code: Code, message: impl Into<String>) -> GrpcStatus {
+        GrpcStatus { code, message: message.into(), trailers: Kept::new() }
+    }
+
+    pub fn ok() -> GrpcStatus {
+        GrpcStatus::new(Code::Ok, "")
+    }
+}
+
+/// Metadata of a call that the service wants to see again with its messages: names in lower case, and values.
+pub type Kept = Vec<(Box<[u8]>, Box<[u8]>)>;
+
+/// How a gRPC method wants its request messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrpcPlan {
+    /// The service's own number of the method.
+    pub method: u8,
+    pub mode: grpc::Mode,
+    /// Many requests on one call.
+    pub streaming: bool,
+    /// What becomes parameters of requests.
+    pub kept: Kept,
+    /// What the watching of requests needs.
+    pub watched: Kept,
+    /// How messages of the answer may be compressed: its head says so, each message whether it is.
+    pub response_encoding: grpc::Encoding,
+    /// The service wants to know when its requests began to arrive.
+    pub timed: bool,
+}
+
+impl GrpcPlan {
+    pub fn new(method: u8, mode: grpc::Mode) -> GrpcPlan {
+        GrpcPlan {
+            method,
+            mode,
+            streaming: false,
+            kept: Kept::new(),
+            watched: Kept::new(),
+            response_encoding: grpc::Encoding::Identity,
+            timed: false,
+        }
+    }
+}
+
+/// What becomes of a request that was offered before it was read.
+pub enum Recurring<N> {
+    /// The service took it, because it knows its like.
+    Taken,
+    /// It is to come as a message, with what the service has noted of it.
+    Unknown(Option<N>),
+}
+
+/// What is known of a message beside its contents.
+pub struct Arrived<N> {
+    /// What the service noted when the same bytes were offered to it as a whole.
+    pub noted: Option<N>,
+    /// When it began to arrive, if its call is timed.
+    pub since_ns: Option<u64>,
+}
+
+/// What answers gRPC calls.
+pub trait GrpcService {
+    /// What the service notes of a request that it does not take as it is, to learn from it when it comes as a message.
+    type Noted;
+
+    /// A gRPC call begins: its path is `/package.Service/Method`.
+    fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus>;
+
+    /// Whether a plan, made for headers with nothing that changes from call to call, still holds for equal ones.
+    fn is_plan_current(&self, _plan: &GrpcPlan) -> bool {
+        false
+    }
+
+    /// The one request of a unary call.
+    fn grpc_unary(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        message: grpc::Message,
+        arrived: Arrived<Self::Noted>,
+        replies: &mut Replies,
+    ) -> Option<Token>;
+
+    /// A request on a call that is here as a whole; `token` is that of the call, and of a unary call becomes it.
+    fn grpc_recurring(
+        &mut self,
+        _call: CallKey,
+        _plan: &GrpcPlan,
+        _token: &mut Option<Token>,
+        _message: &[u8],
+        _replies: &mut Replies,
+    ) -> Recurring<Self::Noted> {
+        Recurring::Unknown(None)
+    }
+
+    /// A streaming call begins; the token stands for the stream. `None`: there are too many.
+    fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token>;
+
+    /// A request on a stream.
+    fn grpc_stream_message(
+        &mut self,
+        stream: Token,
+        plan: &GrpcPlan,
+        message: grpc::Message,
+        arrived: Arrived<Self::Noted>,
+        replies: &mut Replies,
+    );
+
+    /// The client sends no more requests on the stream.
+    fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies);
+}

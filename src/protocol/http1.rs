@@ -2,9 +2,9 @@
 //!
 //! [`Connection`] is the server's side and touches no socket. It owns what RFC 9112 asks of a connection (framing,
 //! pipelining, persistence) and refuses what could be read in two ways; what a request means is the handler's matter.
-//! A body becomes one contiguous block in which the byte that the handler names is 64-byte aligned, and large bodies
-//! can be received into that block directly. [`ResponseParser`] and [`RequestHead`] are the client's side, for the
-//! load generator and for tests.
+//! In the server that is [`Intake`], which hands requests to the service. A body becomes one contiguous block in which
+//! the byte that the handler names is 64-byte aligned, and large bodies can be received into that block directly.
+//! [`ResponseParser`] and [`RequestHead`] are the client's side, for the load generator and for tests.
 
 mod body;
 mod chunked;

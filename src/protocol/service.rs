@@ -95,8 +95,7 @@ pub trait Service: HttpService + GrpcService {
     fn mail(&mut self, mail: Self::Mail, replies: &mut Replies);
 
     /// Called once a turn, after everything was told and before the shard may sleep: goes on with work that was put off
-    /// to
-    /// keep turns short, and wakes who has to be woken. True while there is more.
+    /// to keep turns short, and wakes who has to be woken. True while there is more.
     fn work(&mut self, replies: &mut Replies) -> bool;
 
     /// What was told since [`work`](Service::work) left something to do.

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use super::buffer::DeviceSlice;
 use super::device::Gpu;
 use super::driver::{self, DeviceAddress, DriverError, IpcHandle};
-use nereid_memory::regions::Clerk;
+use nereid_memory::regions::JobThread;
 
 /// What another process needs to see a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,17 +32,18 @@ impl DeviceSlice {
     }
 }
 
-/// Does what may wait for a device on a thread of its own, for those who must not wait; one job after the other.
-pub fn entrust(job: impl FnOnce() + Send + 'static) {
-    clerk().entrust(job);
+/// Runs a job that may wait for a device on a background thread, for callers that must not wait; one job at a time.
+pub fn run_in_background(job: impl FnOnce() + Send + 'static) {
+    job_thread().run(job);
 }
 
-fn clerk() -> &'static Clerk {
-    static CLERK: LazyLock<Clerk> = LazyLock::new(Clerk::default);
-    &CLERK
+fn job_thread() -> &'static JobThread {
+    static JOBS: LazyLock<JobThread> = LazyLock::new(JobThread::default);
+    &JOBS
 }
 
-/// An allocation of another process. It is closed by the thread of [`entrust`] once nothing points into it any more.
+/// An allocation of another process. The thread of [`run_in_background`] closes it once nothing points
+/// into it any more.
 #[derive(Debug)]
 pub struct Imported {
     gpu: Gpu,
@@ -54,7 +55,7 @@ impl Imported {
     /// Opens what another process has exported on `gpu`. May block.
     pub fn open(gpu: &Gpu, handle: &IpcHandle) -> driver::Result<Arc<Imported>> {
         // Here and not by whoever drops the last slice, which may be a thread that has a core to itself.
-        let _ = clerk().start();
+        let _ = job_thread().start();
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
         let base = gpu.noted(driver.ipc_open(ordinal, handle))?;
         // From here on it is closed whatever happens.
@@ -93,7 +94,7 @@ impl Imported {
 impl Drop for Imported {
     fn drop(&mut self) {
         let (gpu, base) = (self.gpu.clone(), self.base);
-        entrust(move || {
+        run_in_background(move || {
             // SAFETY: slices hold it, and who lets work use them holds those until it is complete.
             let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), base) };
             if let Err(error) = gpu.noted(closed) {

@@ -33,7 +33,7 @@ pub use buffer::{DeviceBuffer, DeviceSlice};
 pub use device::{Gpu, Gpus};
 pub use driver::{Description, Driver, DriverError, Program};
 pub use flight::{Flight, Lanes, Piece};
-pub use ipc::{Exported, Imported, entrust};
+pub use ipc::{Exported, Imported, run_in_background};
 pub use kernel::Kernel;
 pub use pinned::{PinnedBuffer, PinnedPool};
 pub use regions::{DeviceRegion, DeviceRegions, DeviceTarget, DeviceUse, Lent, OpenError};

@@ -14,7 +14,7 @@ use super::buffer::DeviceSlice;
 use super::device::{Gpu, Gpus};
 use super::driver::{DeviceAddress, IpcHandle};
 use nereid_memory::WindowError;
-use nereid_memory::regions::{Clerk, REGIONS_MAX, TEXT_BYTES_MAX, Unregistered, Uses, range_in};
+use nereid_memory::regions::{JobThread, REGIONS_MAX, TEXT_BYTES_MAX, Unregistered, Uses, range_in};
 
 /// One registration.
 pub struct DeviceRegion {
@@ -26,7 +26,7 @@ pub struct DeviceRegion {
     /// As its client gave it.
     handle: IpcHandle,
     uses: Uses,
-    clerk: Clerk,
+    job_thread: JobThread,
 }
 
 impl DeviceRegion {
@@ -74,7 +74,7 @@ impl DeviceRegion {
 impl Drop for DeviceRegion {
     fn drop(&mut self) {
         let (gpu, at, name) = (self.gpu.clone(), self.at, std::mem::take(&mut self.name));
-        self.clerk.entrust(move || {
+        self.job_thread.run(move || {
             // SAFETY: slices and targets hold the region, and who lets work use them holds those until it is complete.
             let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), at) };
             if let Err(error) = gpu.noted(closed) {
@@ -246,9 +246,9 @@ pub struct DeviceRegions {
 }
 
 impl DeviceRegions {
-    /// Opens another process's allocation under a name that no other region has; `clerk` will close it. May block: not
+    /// Opens another process's allocation under a name that no other region has; `job_thread` closes it. May block: not
     /// for a shard.
-    pub fn register(&self, gpus: &Gpus, clerk: &Clerk, name: &[u8], lent: Lent<'_>) -> Result<(), OpenError> {
+    pub fn register(&self, gpus: &Gpus, job_thread: &JobThread, name: &[u8], lent: Lent<'_>) -> Result<(), OpenError> {
         if name.len() > TEXT_BYTES_MAX {
             return Err(OpenError::LongName);
         }
@@ -279,7 +279,7 @@ impl DeviceRegions {
             byte_size,
             handle: *handle,
             uses: Uses::default(),
-            clerk: clerk.clone(),
+            job_thread: job_thread.clone(),
         });
         let found = gpu.noted(driver.allocation_of(ordinal, at));
         let (base, len) = found.map_err(|error| failed("Failed to get CUDA address range", &error))?;

@@ -3,11 +3,11 @@
 //! A region has uses: requests that read from it or write to it. As long as there is one, an unregistered region stays
 //! listed and may be used by others; the last use takes it off the list. How long its pages stay mapped is another
 //! matter: whatever points into them (a model may still look at inputs of a request that it has answered) holds them.
-//! Looking a region up takes the lock for a moment and never waits for a system call: mapping and unmapping are done by
-//! a thread of the registry's own.
+//! A lookup holds the lock for a moment and never waits for a system call: a background thread of the registry maps and
+//! unmaps.
 
-mod clerk;
 mod faults;
+mod job_thread;
 mod mapping;
 mod uses;
 mod window;
@@ -18,7 +18,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use self::clerk::{Clerk, Refused};
+pub use self::job_thread::{JobThread, Refused};
 use self::mapping::Mapping;
 pub use self::uses::{Unregistered, Uses};
 pub use self::window::{Window, WindowError, range_in};
@@ -150,13 +150,13 @@ impl Table {
 #[derive(Debug, Default)]
 pub struct Regions {
     table: Arc<Table>,
-    clerk: Clerk,
+    job_thread: JobThread,
 }
 
 impl Regions {
-    /// Who does what takes long.
-    pub fn clerk(&self) -> &Clerk {
-        &self.clerk
+    /// The thread for operations that take long.
+    pub fn job_thread(&self) -> &JobThread {
+        &self.job_thread
     }
 
     /// Begins a use of a region; `None`: there is none of that name.
@@ -223,7 +223,7 @@ impl Regions {
         if self.table.lock().contains_key(name) || is_taken() {
             return Err(RegisterError::Exists);
         }
-        let mapping = Mapping::open(key, offset, byte_size, &self.clerk)?;
+        let mapping = Mapping::open(key, offset, byte_size, &self.job_thread)?;
         let region = Region { name: name.into(), key: key.into(), offset, uses: Uses::default(), mapping };
         let mut regions = self.table.lock();
         // Somebody else may have been quicker.

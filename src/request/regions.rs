@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nereid_gpu::{Gpus, Lent, OpenError};
 use nereid_memory::Regions;
-use nereid_memory::regions::{Clerk, RegisterError};
+use nereid_memory::regions::{JobThread, RegisterError};
 
 /// See the [module](self). One value for the process.
 #[derive(Debug, Default)]
@@ -20,8 +20,8 @@ impl SharedMemory {
     }
 
     /// Who does what takes long: all that is registered and unregistered, one after the other.
-    pub fn clerk(&self) -> &Clerk {
-        self.system.clerk()
+    pub fn job_thread(&self) -> &JobThread {
+        self.system.job_thread()
     }
 
     /// Maps an object of the host. Not for shards.
@@ -34,7 +34,7 @@ impl SharedMemory {
         if self.system.find(name).is_some() {
             return Err(OpenError::Exists);
         }
-        self.gpus.regions().register(&self.gpus, self.clerk(), name, lent)
+        self.gpus.regions().register(&self.gpus, self.job_thread(), name, lent)
     }
 
     /// Regions of both kinds.

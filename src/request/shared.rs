@@ -16,7 +16,7 @@ use self::on_devices::OnDevices;
 use super::completion::{Asked, Completion, Delivery};
 use super::{Place, Request, Response, ResponseFactory, Status, Text, credit};
 use nereid_gpu::{DeviceTarget, DeviceUse};
-use nereid_memory::regions::Clerk;
+use nereid_memory::regions::JobThread;
 use nereid_memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};
 
 /// Bytes that a shard copies itself: 25 µs where pages are at hand.
@@ -46,20 +46,20 @@ pub struct Shared {
     on_devices: Option<Box<OnDevices>>,
     /// Outputs may be written where they end up.
     is_direct: AtomicBool,
-    /// Answers that the clerk still has.
+    /// Responses that the background thread has not delivered yet.
     put_off: AtomicUsize,
-    clerk: Clerk,
+    job_thread: JobThread,
 }
 
 impl Shared {
-    pub fn new(clerk: &Clerk) -> Shared {
+    pub fn new(job_thread: &JobThread) -> Shared {
         Shared {
             uses: SmallVec::new(),
             windows: SmallVec::new(),
             on_devices: None,
             is_direct: AtomicBool::new(true),
             put_off: AtomicUsize::new(0),
-            clerk: clerk.clone(),
+            job_thread: job_thread.clone(),
         }
     }
 
@@ -331,7 +331,7 @@ impl Completion {
         }
         shared.put_off.fetch_add(1, Ordering::AcqRel);
         let completion = self.clone();
-        shared.clerk.entrust(move || {
+        shared.job_thread.run(move || {
             if let Some(shared) = completion.admission.shared.get() {
                 completion.settle_now(shared, delivery);
                 shared.put_off.fetch_sub(1, Ordering::AcqRel);
@@ -366,8 +366,8 @@ impl Completion {
 pub type Draft = Option<Box<Shared>>;
 
 /// The registry's thread and a region's use, for who fills a draft.
-pub fn draft<'a>(draft: &'a mut Draft, clerk: &Clerk) -> &'a mut Shared {
-    draft.get_or_insert_with(|| Box::new(Shared::new(clerk)))
+pub fn draft<'a>(draft: &'a mut Draft, job_thread: &JobThread) -> &'a mut Shared {
+    draft.get_or_insert_with(|| Box::new(Shared::new(job_thread)))
 }
 
 const _: fn() = || {

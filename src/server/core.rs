@@ -226,7 +226,7 @@ fn start_facts(options: &Options, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Res
     let facts = Arc::new(facts);
     if options.allow_client_shm {
         let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
-        facts.regions.clerk().start().map_err(cannot)?;
+        facts.regions.job_thread().start().map_err(cannot)?;
     }
     Ok(facts)
 }

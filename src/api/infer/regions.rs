@@ -39,7 +39,7 @@ enum Kind {
 impl Place {
     /// Has the request use the region, whatever its kind.
     fn begin_use(&self, memory: &SharedMemory, request: &mut Request) -> Result<Kind, Status> {
-        let shared = draft(&mut request.shared, memory.clerk());
+        let shared = draft(&mut request.shared, memory.job_thread());
         if shared.use_of(&self.region).is_some() {
             return Ok(Kind::System);
         }
@@ -61,7 +61,7 @@ impl Place {
     /// The elements of an input that lie there. The request uses the region from now on.
     pub fn lend(&self, memory: &SharedMemory, request: &mut Request) -> Result<Lent, Status> {
         let kind = self.begin_use(memory, request)?;
-        let shared = draft(&mut request.shared, memory.clerk());
+        let shared = draft(&mut request.shared, memory.job_thread());
         match kind {
             Kind::System => {
                 let one = shared.use_of(&self.region).ok_or_else(misplaced)?;
@@ -84,7 +84,7 @@ impl Place {
     /// Has the output of that name go there.
     pub fn set_aside(&self, output: Text, memory: &SharedMemory, request: &mut Request) -> Result<(), Status> {
         let kind = self.begin_use(memory, request)?;
-        let shared = draft(&mut request.shared, memory.clerk());
+        let shared = draft(&mut request.shared, memory.job_thread());
         match kind {
             Kind::System => {
                 let one = shared.use_of(&self.region).ok_or_else(misplaced)?;

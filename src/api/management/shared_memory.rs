@@ -352,7 +352,7 @@ impl Management {
             return self.done(call, protocol, answer, replies);
         }
         let (facts, post, pool) = (Arc::clone(&self.facts), Arc::clone(&self.post), self.pool.clone());
-        let asked = regions.clerk().ask(move || {
+        let asked = regions.job_thread().try_run(move || {
             let outcome = guarded(|| ask.carry_out(&facts.regions).and_then(|found| written(found, protocol, &pool)));
             post(Mail::Done { call, protocol, outcome });
         });

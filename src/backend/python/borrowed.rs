@@ -125,7 +125,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let (borrowed, number, imported) = (Arc::clone(&self.borrowed), self.number, self.imported.take());
         // The thread that closes allocations: what it does after this one's last hold is done after the closing.
-        nereid_gpu::entrust(move || {
+        nereid_gpu::run_in_background(move || {
             drop(imported);
             let mut state = borrowed.lock();
             state.out = state.out.saturating_sub(1);

@@ -375,7 +375,7 @@ impl Sink for Call {
         }
         let Some(this) = self.this.upgrade() else { return };
         self.put_off.fetch_add(1, Ordering::AcqRel);
-        nereid_gpu::entrust(move || {
+        nereid_gpu::run_in_background(move || {
             this.deliver_here(delivery);
             this.put_off.fetch_sub(1, Ordering::AcqRel);
         });

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use super::RegisterError;
-use super::clerk::Clerk;
 use super::faults::{self, Place};
+use super::job_thread::JobThread;
 
 /// A window on an object that other processes read and write too.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Mapping {
     len: usize,
     /// Gone once the pages are.
     place: Option<Place>,
-    clerk: Clerk,
+    job_thread: JobThread,
 }
 
 // SAFETY: an address range has no ties to a thread.
@@ -27,7 +27,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Opens the object `key` and maps `byte_size` bytes from `offset` on (contract/http.md section 4 has the order of
     /// checks).
-    pub fn open(key: &[u8], offset: u64, byte_size: u64, clerk: &Clerk) -> Result<Mapping, RegisterError> {
+    pub fn open(key: &[u8], offset: u64, byte_size: u64, job_thread: &JobThread) -> Result<Mapping, RegisterError> {
         let object = open_object(key)?;
         let size = size_of_object(&object).map_err(|_| RegisterError::Unopenable)?;
         if offset.checked_add(byte_size).is_none_or(|end| end > size) {
@@ -47,7 +47,7 @@ impl Mapping {
             Some(at) => {
                 let end = at.addr().get().saturating_add(len.next_multiple_of(super::page_bytes()));
                 place.set(at.addr().get(), end);
-                Ok(Mapping { at, len, place: Some(place), clerk: clerk.clone() })
+                Ok(Mapping { at, len, place: Some(place), job_thread: job_thread.clone() })
             }
             None => Err(RegisterError::Unmappable(error_text(io::Error::last_os_error().raw_os_error().unwrap_or(0)))),
         }
@@ -79,7 +79,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             let (at, len) = (self.at.addr().get(), self.len);
-            self.clerk.entrust(move || {
+            self.job_thread.run(move || {
                 if let Err(error) = unmap(at, len, place) {
                     tracing::warn!("a shared memory region stays mapped: {error}");
                 }

@@ -151,7 +151,7 @@ fn uses_begin_and_end_while_regions_come_and_go() {
     regions.unregister(b"r").unwrap();
     assert!(regions.is_empty());
     let (done, heard) = channel();
-    regions.clerk().entrust(move || done.send(()).unwrap());
+    regions.job_thread().run(move || done.send(()).unwrap());
     heard.recv().unwrap();
     assert_eq!(mapped(&object), 0);
 }
@@ -170,14 +170,14 @@ fn pages_go_with_their_last_holder_and_not_on_its_thread() {
     let slice = regions.get(b"r").unwrap().window(0, 4).unwrap().slice();
     regions.unregister(b"r").unwrap();
     assert_eq!((mapped(&object), regions.len()), (1, 0));
-    // The clerk is busy: whoever drops the last slice does not do its work.
+    // The background thread is busy: the thread that drops the last slice does not unmap.
     let (gate, opened) = channel::<()>();
-    regions.clerk().ask(move || opened.recv().unwrap_or_default()).unwrap();
+    regions.job_thread().try_run(move || opened.recv().unwrap_or_default()).unwrap();
     drop(slice);
     assert_eq!(mapped(&object), 1);
     drop(gate);
     let (done, heard) = channel();
-    regions.clerk().entrust(move || done.send(()).unwrap());
+    regions.job_thread().run(move || done.send(()).unwrap());
     heard.recv().unwrap();
     assert_eq!(mapped(&object), 0);
 }

@@ -28,7 +28,7 @@ fn request(regions: &Regions, windows: &[(&str, u64, u64)]) -> (Request, Heard) 
     let mut request = Request::new(Completion::new(Arc::new(Home(Mutex::new(tell))), 0));
     request.is_on_shard = true;
     let one = regions.get(b"r").unwrap();
-    let shared = draft(&mut request.shared, regions.clerk());
+    let shared = draft(&mut request.shared, regions.job_thread());
     for (name, offset, byte_size) in windows {
         shared.add_window(Text::from(*name), one.window(*offset, *byte_size).unwrap());
     }

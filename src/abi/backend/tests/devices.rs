@@ -140,7 +140,7 @@ fn an_output_gets_memory_of_a_device_where_that_is_wanted() {
         request.gpus = Some(Arc::clone(&gpus));
         let one = gpus.regions().get(b"r").unwrap();
         let target = one.target(at, 8).unwrap();
-        let shared = draft(&mut request.shared, memory.clerk());
+        let shared = draft(&mut request.shared, memory.job_thread());
         shared.add_target(Text::from("O"), target.clone());
         shared.add_device_use(one);
         request.share();

@@ -66,7 +66,7 @@ impl Rig {
         let (tell, heard) = channel();
         let mut request = Request::new(Completion::new(Arc::new(Home(Mutex::new(tell))), 0));
         request.is_on_shard = true;
-        let shared = draft(&mut request.shared, self.memory.clerk());
+        let shared = draft(&mut request.shared, self.memory.job_thread());
         for (output, region, at, len) in places {
             let one = self.memory.gpus.regions().get(region.as_bytes()).unwrap();
             shared.add_target(Text::from(*output), one.target(*at, *len).unwrap());

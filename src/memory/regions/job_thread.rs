@@ -1,8 +1,8 @@
-//! The thread of the registry: it maps, unmaps and copies what takes too long for a shard.
+//! The background thread of the registry: it maps, unmaps and copies what takes too long for a shard.
 //!
-//! One job after the other, in the order in which they came, so that what is registered after it was unregistered finds
-//! the name free. The thread begins with the first job, if it was not started before, and ends once nobody can send
-//! another.
+//! It runs one job at a time, in the order of submission, so that a region can be registered again under a name that
+//! was unregistered before. The first job starts the thread, if nothing started it before; the thread ends when its
+//! last sender is dropped.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,42 +11,42 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
-/// Jobs of clients that wait at a time; beyond it they are refused.
-const ASKED_MAX: usize = 4096;
+/// Jobs of clients that wait at a time; `try_run` refuses further ones.
+const PENDING_MAX: usize = 4096;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Why a job was not taken.
+/// Why `try_run` refused a job.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    #[error("{ASKED_MAX} operations on shared memory are waiting already")]
+    #[error("{PENDING_MAX} operations on shared memory are waiting already")]
     Full,
     #[error("cannot start a thread for shared memory: {0}")]
     NoThread(io::Error),
 }
 
-/// A way to the thread; clones lead to the same one.
+/// A handle to the thread; clones share one thread.
 #[derive(Debug, Clone, Default)]
-pub struct Clerk(Arc<Desk>);
+pub struct JobThread(Arc<Jobs>);
 
 #[derive(Debug, Default)]
-struct Desk {
+struct Jobs {
     thread: Mutex<Option<(Sender<Job>, ThreadId)>>,
-    asked: AtomicUsize,
+    pending: AtomicUsize,
 }
 
-/// Counts a job of a client until it is done.
-struct Asked(Arc<Desk>);
+/// Counts a job of a client until the job has run.
+struct PendingJob(Arc<Jobs>);
 
-impl Drop for Asked {
+impl Drop for PendingJob {
     fn drop(&mut self) {
-        self.0.asked.fetch_sub(1, Ordering::AcqRel);
+        self.0.pending.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Clerk {
-    /// Starts the thread, if it is not there yet. It gets the cores of the calling one, so that this is no thread that
-    /// has a core to itself.
+impl JobThread {
+    /// Starts the thread, if it does not run yet. It inherits the affinity of the caller, which must not be a thread
+    /// with a core of its own.
     pub fn start(&self) -> io::Result<()> {
         if self.lock().is_none() {
             // Not under the lock, which shards take. Of two threads that start at a time one ends with its sender.
@@ -56,21 +56,22 @@ impl Clerk {
         Ok(())
     }
 
-    /// Has the thread do what a client asks for.
-    pub fn ask(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Refused> {
-        let asked = Asked(Arc::clone(&self.0));
-        if self.0.asked.fetch_add(1, Ordering::AcqRel) >= ASKED_MAX {
+    /// Queues a job of a client, within the bound.
+    pub fn try_run(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Refused> {
+        let pending = PendingJob(Arc::clone(&self.0));
+        if self.0.pending.fetch_add(1, Ordering::AcqRel) >= PENDING_MAX {
             return Err(Refused::Full);
         }
         let job = move || {
-            let _asked = asked;
+            let _pending = pending;
             job();
         };
         self.send(Box::new(job)).map_err(|(error, _)| Refused::NoThread(error))
     }
 
-    /// Has the thread do what must be done; here and now where there is none, or where this is it.
-    pub fn entrust(&self, job: impl FnOnce() + Send + 'static) {
+    /// Queues a job that must run, without a bound. It runs in place if this is the thread itself, or if no thread can
+    /// be started.
+    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         let is_here = self.lock().as_ref().is_some_and(|(_, id)| *id == std::thread::current().id());
         if is_here {
             return job();
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn jobs_are_done_in_their_order_and_a_panic_ends_one_of_them() {
-        let clerk = Clerk::default();
+        let job_thread = JobThread::default();
         let (done, heard) = channel();
         for number in 0..3 {
             let done = done.clone();
@@ -122,43 +123,43 @@ mod tests {
                 1 => std::panic::resume_unwind(Box::new(())),
                 _ => done.send(number).unwrap(),
             };
-            clerk.ask(job).unwrap();
+            job_thread.try_run(job).unwrap();
         }
-        let again = clerk.clone();
-        clerk.entrust(move || again.entrust(move || done.send(3).unwrap()));
+        let again = job_thread.clone();
+        job_thread.run(move || again.run(move || done.send(3).unwrap()));
         assert_eq!(heard.iter().collect::<Vec<_>>(), [0, 2, 3]);
     }
 
     #[test]
     fn threads_that_come_at_a_time_get_one_thread() {
-        let (clerk, start) = (Clerk::default(), Arc::new(std::sync::Barrier::new(8)));
+        let (job_thread, start) = (JobThread::default(), Arc::new(std::sync::Barrier::new(8)));
         let (done, heard) = channel();
         let senders = (0..8).map(|_| {
-            let (clerk, start, done) = (clerk.clone(), Arc::clone(&start), done.clone());
+            let (job_thread, start, done) = (job_thread.clone(), Arc::clone(&start), done.clone());
             std::thread::spawn(move || {
                 start.wait();
-                clerk.ask(move || done.send(std::thread::current().id()).unwrap()).unwrap();
+                job_thread.try_run(move || done.send(std::thread::current().id()).unwrap()).unwrap();
             })
         });
         senders.collect::<Vec<_>>().into_iter().for_each(|sender| sender.join().unwrap());
         drop(done);
         let threads: Vec<ThreadId> = heard.iter().collect();
         assert!(threads.len() == 8 && threads.iter().all(|thread| *thread == threads[0]));
-        assert_eq!(clerk.lock().as_ref().map(|(_, id)| *id), Some(threads[0]));
+        assert_eq!(job_thread.lock().as_ref().map(|(_, id)| *id), Some(threads[0]));
     }
 
     #[test]
     fn clients_jobs_are_bounded_and_ours_are_not() {
-        let clerk = Clerk::default();
+        let job_thread = JobThread::default();
         let (gate, opened) = channel::<()>();
         let (done, heard) = channel();
-        clerk.ask(move || opened.recv().unwrap_or_default()).unwrap();
-        (1..ASKED_MAX).for_each(|_| clerk.ask(|| {}).unwrap());
-        let refused = clerk.ask(|| {}).unwrap_err();
+        job_thread.try_run(move || opened.recv().unwrap_or_default()).unwrap();
+        (1..PENDING_MAX).for_each(|_| job_thread.try_run(|| {}).unwrap());
+        let refused = job_thread.try_run(|| {}).unwrap_err();
         assert_eq!(refused.to_string(), "4096 operations on shared memory are waiting already");
-        clerk.entrust(move || done.send(()).unwrap());
+        job_thread.run(move || done.send(()).unwrap());
         drop(gate);
         heard.recv().unwrap();
-        clerk.ask(|| {}).unwrap();
+        job_thread.try_run(|| {}).unwrap();
     }
 }

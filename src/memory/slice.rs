@@ -98,7 +98,7 @@ impl Slice {
 
     /// True if a caller inside the process lent the bytes for the time of a request, and waits to get them back.
     pub fn is_lent(&self) -> bool {
-        self.foreign_owner::<super::Lending>().is_some()
+        self.foreign_owner::<super::ReleaseGuard>().is_some()
     }
 
     /// What owns the bytes, if they belong to somebody else of that type.

@@ -36,7 +36,7 @@ mod witness;
 use std::sync::Arc;
 
 use nereid_gpu::Gpus;
-use nereid_memory::{BlockMut, Exhausted, Held, Lending, Pool, Slice};
+use nereid_memory::{BlockMut, Exhausted, Held, Pool, ReleaseGuard, Slice};
 
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
@@ -164,8 +164,9 @@ pub struct Request {
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
-    /// What its caller lent for it. Last, because with the last holder the caller may take it away.
-    pub lending: Option<Arc<Lending>>,
+    /// Of the memory that an application lent for it. The last field: the application may free its memory when the last
+    /// holder is dropped.
+    pub release_guard: Option<Arc<ReleaseGuard>>,
 }
 
 /// Bytes of its id and parameters that a request holds without a charge.
@@ -207,7 +208,7 @@ impl Request {
             held: None,
             completion: completion::Holder::default(),
             keeper: None,
-            lending: None,
+            release_guard: None,
         }
     }
 
@@ -238,7 +239,7 @@ impl Request {
             held,
             completion,
             keeper,
-            lending,
+            release_guard,
         } = self;
         (*id, *parameters, *correlation_id) = (Text::default(), Parameters::default(), CorrelationId::None);
         inputs.clear();
@@ -250,7 +251,7 @@ impl Request {
         // In the order of the fields, as when a request is dropped.
         *completion = completion::Holder::default();
         *keeper = None;
-        *lending = None;
+        *release_guard = None;
     }
 
     /// Makes a blank one a request.

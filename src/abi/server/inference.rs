@@ -22,7 +22,7 @@ use crate::scheduler::validate::{Raw, raw_input};
 use crate::server::access::Access;
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
-use nereid_memory::{BlockMut, Exhausted, Given, Lending, Slice, Target};
+use nereid_memory::{BlockMut, Exhausted, Given, ReleaseGuard, Slice, Target};
 use nereid_request::shared::Wish;
 use nereid_request::{
     Admission, Apart, Asked, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation,
@@ -68,10 +68,10 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         // A cancellation may come from now on.
         *given.call() = Some(Arc::clone(&call));
         *given.admission.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(request.admission()));
-        let lending = Arc::new(lending(at, release, (&call, request.admission())));
-        let checked = fill(&mut request, given, &lending).and_then(|()| given.callee.check(&mut request));
+        let guard = Arc::new(release_guard(at, release, (&call, request.admission())));
+        let checked = fill(&mut request, given, &guard).and_then(|()| given.callee.check(&mut request));
         if let Err(status) = checked {
-            lending.dismiss();
+            guard.disarm();
             request.withdraw();
             return Err(status);
         }
@@ -82,17 +82,17 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
                 *answers.watching() = watching;
             }
             Err(status) => {
-                lending.dismiss();
+                guard.disarm();
                 request.withdraw();
                 return Err(status);
             }
         }
-        request.lending = Some(lending);
+        request.release_guard = Some(guard);
         given.is_out.store(true, Ordering::Release);
         // From here on the request may be released, and deleted, at any time.
         call.submit(request).map_err(|(status, mut request)| {
-            if let Some(lending) = request.lending.take() {
-                lending.dismiss();
+            if let Some(guard) = request.release_guard.take() {
+                guard.disarm();
             }
             // It came back: nobody else has it, nor will.
             given.is_out.store(false, Ordering::Release);
@@ -126,20 +126,20 @@ unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<Answers>, (Relea
     Ok((Arc::new(answers), release))
 }
 
-/// What the request's caller is told when nobody looks at its memory any more. That may happen in the middle of a
+/// Calls the application's release function when its memory is no longer read. That may happen in the middle of a
 /// queue, where no code of users may run.
-fn lending(
+fn release_guard(
     request: *mut InferenceRequest,
     (release, userp): (ReleaseFn, *mut c_void),
     (call, admission): (&Arc<dyn Call>, &Arc<Admission>),
-) -> Lending {
+) -> ReleaseGuard {
     struct Released(*mut InferenceRequest, *mut c_void);
     // SAFETY: the pointers go back to the application, whose function takes them on any thread.
     unsafe impl Send for Released {}
 
     let (released, call, admission) = (Released(request, userp), Arc::clone(call), Arc::clone(admission));
-    Lending::new(move || {
-        let tell = move || {
+    ReleaseGuard::new(move || {
+        let call_back = move || {
             // All of it, not its fields one by one.
             let Released(request, userp) = { released };
             // SAFETY: the request is the server's until the function is called, and not looked at afterwards.
@@ -149,7 +149,7 @@ fn lending(
                 release(handle_of_application(request), RELEASE_ALL, userp)
             });
         };
-        call.run_foreign(Box::new(tell), admission.is_taken());
+        call.run_foreign(Box::new(call_back), admission.is_taken());
     })
 }
 
@@ -178,7 +178,7 @@ fn check_tensors(given: &InferenceRequest) -> Result<(), Status> {
 
 fn unanswered(given: &InferenceRequest) -> Result<Request, Status> {
     let mut request = Request::new(Completion::new(Arc::new(Unanswered), 0));
-    fill(&mut request, given, &Arc::new(Lending::new(|| {})))?;
+    fill(&mut request, given, &Arc::new(ReleaseGuard::new(|| {})))?;
     Ok(request)
 }
 
@@ -205,7 +205,7 @@ pub(in crate::abi) fn preferred_place(
 }
 
 /// Makes `request` what the application described.
-fn fill(request: &mut Request, given: &InferenceRequest, lending: &Arc<Lending>) -> Result<(), Status> {
+fn fill(request: &mut Request, given: &InferenceRequest, guard: &Arc<ReleaseGuard>) -> Result<(), Status> {
     request.id = given.id.clone();
     request.flags = given.flags;
     request.correlation_id = given.correlation_id.clone();
@@ -220,21 +220,21 @@ fn fill(request: &mut Request, given: &InferenceRequest, lending: &Arc<Lending>)
         };
         let gpus = given.callee.gpus();
         if let Some(device) = input.data.iter().find_map(|chunk| gpu_of(gpus?, chunk.place)) {
-            bring_to(device, &mut tensor, (input, gpus), lending)?;
+            bring_to(device, &mut tensor, (input, gpus), guard)?;
         } else {
             let prefix = tensor.data.len();
-            tensor.data.extend(input.data.iter().map(|chunk| lent(chunk, lending)));
-            tensor.beside = beside(input, gpus, lending, prefix)?.map(Box::new);
+            tensor.data.extend(input.data.iter().map(|chunk| lent(chunk, guard)));
+            tensor.beside = beside(input, gpus, guard, prefix)?.map(Box::new);
         }
         request.inputs.push(tensor);
     }
     Ok(())
 }
 
-fn lent(chunk: &Chunk, lending: &Arc<Lending>) -> Slice {
-    // SAFETY: the application promised the memory until the request is released, which the lending tells of; a chunk is
+fn lent(chunk: &Chunk, guard: &Arc<ReleaseGuard>) -> Slice {
+    // SAFETY: the application promised the memory until the request is released, which the guard reports; a chunk is
     // never NULL.
-    unsafe { Slice::foreign(chunk.at, chunk.len, Arc::clone(lending) as Arc<_>) }
+    unsafe { Slice::foreign(chunk.at, chunk.len, Arc::clone(guard) as Arc<_>) }
 }
 
 /// Makes an input some of whose bytes lie on a device one that lies there as a whole: what is in one piece stays where
@@ -243,12 +243,12 @@ fn bring_to(
     device: &Gpu,
     tensor: &mut InputTensor,
     (input, gpus): (&Input, Option<&Gpus>),
-    lending: &Arc<Lending>,
+    guard: &Arc<ReleaseGuard>,
 ) -> Result<(), Status> {
     let before = std::mem::take(&mut tensor.data);
     let piece = |chunk: &Chunk| match gpus.and_then(|gpus| gpu_of(gpus, chunk.place)) {
-        Some(gpu) => Piece::Device(lent_on_device(chunk, gpu, lending)),
-        None => Piece::Host(lent(chunk, lending)),
+        Some(gpu) => Piece::Device(lent_on_device(chunk, gpu, guard)),
+        None => Piece::Host(lent(chunk, guard)),
     };
     let pieces: Vec<Piece> = before.into_iter().map(Piece::Host).chain(input.data.iter().map(piece)).collect();
     let (slice, places) = match (&pieces[..], &input.data[..]) {
@@ -259,24 +259,24 @@ fn bring_to(
             (device.gather(pieces).map_err(failed)?, Vec::new())
         }
     };
-    let for_policies = for_policies(input, gpus, lending)?;
+    let for_policies = for_policies(input, gpus, guard)?;
     tensor.beside = Some(Box::new(Beside { places, for_policies, on_device: Some(slice) }));
     Ok(())
 }
 
-fn lent_on_device(chunk: &Chunk, gpu: &Gpu, lending: &Arc<Lending>) -> DeviceSlice {
+fn lent_on_device(chunk: &Chunk, gpu: &Gpu, guard: &Arc<ReleaseGuard>) -> DeviceSlice {
     let at = DeviceAddress(chunk.at.addr() as u64);
     // SAFETY: as for `lent`; what writes it is complete, because the application says that it is the input.
-    unsafe { DeviceSlice::foreign(gpu.clone(), at, chunk.len, Arc::clone(lending) as Arc<_>) }
+    unsafe { DeviceSlice::foreign(gpu.clone(), at, chunk.len, Arc::clone(guard) as Arc<_>) }
 }
 
 /// What instances of single host policies get: on the host, wherever it lies.
-fn for_policies(input: &Input, gpus: Option<&Gpus>, lending: &Arc<Lending>) -> Result<Vec<Apart>, Status> {
+fn for_policies(input: &Input, gpus: Option<&Gpus>, guard: &Arc<ReleaseGuard>) -> Result<Vec<Apart>, Status> {
     let fetched = |chunk: &Chunk| match gpus.and_then(|gpus| gpu_of(gpus, chunk.place)) {
-        None => Ok((lent(chunk, lending), chunk.place)),
+        None => Ok((lent(chunk, guard), chunk.place)),
         Some(gpu) => {
             let mut block = BlockMut::unpooled(chunk.len);
-            let fetched = gpu.fetch(&lent_on_device(chunk, gpu, lending), &mut block);
+            let fetched = gpu.fetch(&lent_on_device(chunk, gpu, guard), &mut block);
             let failed = |error| Status::internal(format!("input '{}' cannot be read: {error}", input.name));
             fetched.map_err(failed)?;
             Ok((block.freeze(), Place::default()))
@@ -291,14 +291,19 @@ fn for_policies(input: &Input, gpus: Option<&Gpus>, lending: &Arc<Lending>) -> R
 }
 
 /// Where the data lie and for whom, where that is worth a word. `prefix` pieces of ours come before them.
-fn beside(input: &Input, gpus: Option<&Gpus>, lending: &Arc<Lending>, prefix: usize) -> Result<Option<Beside>, Status> {
+fn beside(
+    input: &Input,
+    gpus: Option<&Gpus>,
+    guard: &Arc<ReleaseGuard>,
+    prefix: usize,
+) -> Result<Option<Beside>, Status> {
     let is_plain = |chunk: &Chunk| chunk.place == Place::default();
     if input.for_policies.is_empty() && input.data.iter().all(is_plain) {
         return Ok(None);
     }
     let ours = std::iter::repeat_n(Place::default(), prefix);
     let places = ours.chain(input.data.iter().map(|chunk| chunk.place)).collect();
-    Ok(Some(Beside { places, for_policies: for_policies(input, gpus, lending)?, on_device: None }))
+    Ok(Some(Beside { places, for_policies: for_policies(input, gpus, guard)?, on_device: None }))
 }
 
 /// The tensor of a raw input without its data, but with the length that stands before the one element of BYTES.

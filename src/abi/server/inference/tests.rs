@@ -80,7 +80,7 @@ fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Ch
     };
     let sink: Arc<dyn Sink> = Arc::new(Nobody);
     let mut request = Request::new(nereid_request::Completion::new(sink, 0));
-    fill(&mut request, &given, &Arc::new(Lending::new(|| {}))).unwrap();
+    fill(&mut request, &given, &Arc::new(ReleaseGuard::new(|| {}))).unwrap();
     request
 }
 

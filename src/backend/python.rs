@@ -14,23 +14,23 @@ mod answers;
 mod archive;
 mod backoff;
 mod batch;
-mod borrowed;
 mod calls;
 mod dispatch;
 mod environment;
 mod errand;
+mod exported_tensors;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod health;
 mod host;
 #[cfg(test)]
 mod hostile;
+mod imported_tensors;
 mod inbound;
 mod instance;
 mod interpreter;
 mod layout;
 mod link;
-mod loans;
 mod marshal;
 mod message;
 mod model;

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
+use super::exported_tensors::ExportedTensor;
 use super::link::Link;
-use super::loans::Loan;
 use super::marshal::Writer;
 use super::tensors::{self, Content, Room};
 use nereid_memory::Segment;
 use nereid_request::{CorrelationId, InputTensor, Request, Status, Value};
 
-/// Places that the worker is told of with one message.
+/// Places that one message gives back to the worker.
 const FREED_MAX: usize = 16 * 1024;
 
 /// The inputs of a request, as its model sees them.
@@ -20,27 +20,27 @@ fn contents(request: &Request) -> impl Iterator<Item = Content<'_>> {
 fn content(input: &InputTensor) -> Content<'_> {
     // Of every request that was accepted; empty for a scalar.
     let shape = &input.model_shape;
-    Content { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data, loan: None }
+    Content { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data, exported: None }
 }
 
-/// What was lent to a worker for one batch, in the order of the batch's inputs on devices.
+/// The tensors that one batch exports to a worker, in the order of the batch's inputs on devices.
 #[derive(Default)]
-pub struct Lending {
-    loans: VecDeque<Loan>,
+pub struct BatchExports {
+    exported: VecDeque<ExportedTensor>,
     keys: Vec<u64>,
 }
 
-impl Lending {
-    /// Lends the inputs that lie on devices, and brings those to the host that cannot be lent. May block.
+impl BatchExports {
+    /// Exports the inputs that lie on devices, and copies those to the host that cannot be exported. May block.
     pub fn begin(&mut self, requests: &mut [Box<Request>], link: &Link) -> Result<(), Status> {
         for request in requests {
             for at in 0..request.inputs.len() {
                 let Some(input) = request.inputs.get(at) else { continue };
                 let Some(slice) = input.on_device().cloned() else { continue };
-                match link.loans.lend(&slice, input.datatype) {
-                    Some(loan) => {
-                        self.keys.push(loan.key);
-                        self.loans.push_back(loan);
+                match link.exported.export(&slice, input.datatype) {
+                    Some(exported) => {
+                        self.keys.push(exported.key);
+                        self.exported.push_back(exported);
                     }
                     None => {
                         let mut block = request.allocate(slice.len())?;
@@ -82,7 +82,7 @@ pub fn write_request(
     request: &Request,
     token: u64,
     room: &mut Option<Room<'_>>,
-    lending: &mut Lending,
+    exports: &mut BatchExports,
 ) -> Result<(), Status> {
     writer.tuple(9);
     writer.int(token);
@@ -103,12 +103,12 @@ pub fn write_request(
     }
     writer.tuple(request.inputs.len());
     request.inputs.iter().try_for_each(|input| {
-        let loan = input.on_device().and_then(|_| lending.loans.pop_front());
-        tensors::write(writer, &Content { loan: loan.as_ref(), ..content(input) }, room)
+        let exported = input.on_device().and_then(|_| exports.exported.pop_front());
+        tensors::write(writer, &Content { exported: exported.as_ref(), ..content(input) }, room)
     })
 }
 
-/// Why a request cannot be told to a worker.
+/// Why a request cannot be sent to a worker.
 pub fn refusal(request: &Request) -> Option<Status> {
     let bytes = request.parameters.iter().find(|parameter| matches!(parameter.value, Value::Bytes(_)))?;
     let name = bytes.name.to_str_lossy();

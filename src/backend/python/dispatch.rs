@@ -93,7 +93,7 @@ impl Attendant for Dispatch {
             }
             kinds::LENT => {
                 let mut writer = Writer::default();
-                let freed = worker.link.borrowed.take_freed(LENT_AT_ONCE);
+                let freed = worker.link.imported.take_freed(LENT_AT_ONCE);
                 writer.list(freed.len());
                 freed.into_iter().for_each(|number| writer.int(number));
                 worker.answer(asked()?, Ok(writer));

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tracing::{error, warn};
 
 use super::answers::Answer;
-use super::batch::{self, Lending};
+use super::batch::{self, BatchExports};
 use super::health::Health;
 use super::inbound::Taken;
 use super::marshal::{Malformed, Value, Writer};
@@ -254,13 +254,13 @@ impl PythonInstance {
         if grant.is_some() && !is_idle {
             return Err(Unsent::Later(requests));
         }
-        let mut lending = Lending::default();
-        let lent = lending.begin(&mut requests, &worker.link).map_err(|status| self.failed(status.message));
+        let mut exports = BatchExports::default();
+        let lent = exports.begin(&mut requests, &worker.link).map_err(|status| self.failed(status.message));
         let taken = lent.and_then(|()| batch::shared_len(&requests)).and_then(|len| self.reserve(worker, len, is_idle));
         let taken = match taken {
             Ok(Some(taken)) => taken,
             unsent => {
-                lending.revoke(&worker.link);
+                exports.revoke(&worker.link);
                 return Err(match unsent {
                     Err(status) => Unsent::Failed(status, requests),
                     Ok(_) => Unsent::Later(requests),
@@ -283,7 +283,7 @@ impl PythonInstance {
                 outcome = Err((Status::unavailable(text), Some(request)));
                 break;
             };
-            if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room, &mut lending) {
+            if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room, &mut exports) {
                 worker.open.forget(token);
                 outcome = Err((self.failed(status.message), Some(request)));
                 break;
@@ -303,7 +303,7 @@ impl PythonInstance {
         if outcome.is_ok() && has_room {
             return Ok(batch);
         }
-        lending.revoke(&worker.link);
+        exports.revoke(&worker.link);
         worker.link.outbound.put_back_freed(freed);
         if let Some((range, _)) = &taken {
             worker.link.inbound.release(std::iter::once(range.key));

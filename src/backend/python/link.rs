@@ -15,9 +15,9 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 
-use super::borrowed::Borrowed;
+use super::exported_tensors::{ExportedTensors, ON_DEVICE};
+use super::imported_tensors::ImportedTensors;
 use super::inbound::{Announce, Inbound, Range};
-use super::loans::{Loans, ON_DEVICE};
 use super::marshal::Writer;
 use super::message::{self, FAR, to_worker};
 use super::outbound::Outbound;
@@ -144,8 +144,8 @@ pub struct Link {
     segments: AtomicU32,
     pub inbound: Arc<Inbound>,
     pub outbound: Arc<Outbound>,
-    pub loans: Loans,
-    pub borrowed: Arc<Borrowed>,
+    pub exported: ExportedTensors,
+    pub imported: Arc<ImportedTensors>,
 }
 
 /// A frame could not be handed over.
@@ -179,8 +179,8 @@ impl Link {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let aside_bell = Bell::new()?;
         let link = Link {
-            borrowed: Arc::new(Borrowed::new(gpus, aside_bell.another()?)),
-            loans: Loans::default(),
+            imported: Arc::new(ImportedTensors::new(gpus, aside_bell.another()?)),
+            exported: ExportedTensors::default(),
             input: Mutex::new(Producer::new(place(message::INPUT_WORDS, 0))),
             output: Mutex::new(Consumer::new(place(message::OUTPUT_WORDS, 1))),
             aside: Mutex::new(Consumer::new(place(message::ASIDE_WORDS, 2))),
@@ -236,7 +236,7 @@ impl Link {
     /// Tells the worker which of the tensors on devices that it has lent nobody needs any more. Where there is no room
     /// for that it is told the next time.
     pub fn tell_freed(&self) {
-        let freed = self.borrowed.take_freed(LENT_AT_ONCE);
+        let freed = self.imported.take_freed(LENT_AT_ONCE);
         if freed.is_empty() {
             return;
         }
@@ -246,14 +246,14 @@ impl Link {
         freed.iter().for_each(|number| writer.int(*number));
         match self.push(to_worker::FREED, writer.bytes()) {
             Ok(()) => self.ring(),
-            Err(_) => self.borrowed.put_back_freed(freed),
+            Err(_) => self.imported.put_back_freed(freed),
         }
     }
 
     /// The worker refers no more to what it was given under these keys.
     pub fn release(&self, keys: &[u64]) {
         let is_lent = |key: &&u64| **key & ON_DEVICE > 0;
-        self.loans.release(keys.iter().filter(is_lent).copied());
+        self.exported.release(keys.iter().filter(is_lent).copied());
         self.inbound.release(keys.iter().filter(|key| !is_lent(key)).copied());
     }
 

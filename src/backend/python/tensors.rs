@@ -3,10 +3,10 @@
 //! Small ones travel in the message itself, larger ones lie in shared memory. BYTES become a list of byte strings as
 //! the interpreter reads them: the same lengths and bytes, with a letter before each.
 
-use super::borrowed;
+use super::exported_tensors::{ExportedTensor, ON_DEVICE};
+use super::imported_tensors;
 use super::inbound::Range;
 use super::link::{Link, write_range};
-use super::loans::{Loan, ON_DEVICE};
 use super::marshal::{Malformed, Value, Writer};
 use nereid_gpu::DeviceSlice;
 use nereid_memory::{Segment, Slice, Target};
@@ -27,7 +27,7 @@ pub struct Content<'a> {
     pub shape: &'a [i64],
     pub pieces: &'a [Slice],
     /// Where it is lent, if it lies on a device: there are no pieces then.
-    pub loan: Option<&'a Loan>,
+    pub exported: Option<&'a ExportedTensor>,
 }
 
 impl Content<'_> {
@@ -49,7 +49,7 @@ impl Content<'_> {
     /// Bytes that it takes in a message or in shared memory.
     pub fn packed_len(&self) -> Result<usize, Status> {
         match self.datatype {
-            _ if self.loan.is_some() => Ok(0),
+            _ if self.exported.is_some() => Ok(0),
             // Elements that have no room for their lengths are refused when they are packed, whatever the shape says.
             DataType::Bytes => {
                 let count = self.count()?.min(self.byte_size() / LENGTH + 1);
@@ -159,8 +159,8 @@ pub fn write(writer: &mut Writer, tensor: &Content<'_>, room: &mut Option<Room<'
     writer.int(tensor.datatype as u32);
     writer.tuple(tensor.shape.len());
     tensor.shape.iter().for_each(|dim| writer.int(*dim));
-    if let Some(loan) = tensor.loan {
-        loan.write(writer);
+    if let Some(exported) = tensor.exported {
+        exported.write(writer);
         return Ok(());
     }
     let len = tensor.packed_len()?;
@@ -241,10 +241,10 @@ impl<'a> Received<'a> {
     pub fn on_device(&self, link: &Link) -> Result<Option<DeviceSlice>, Status> {
         let Some(place) = DevicePlace::read(self.data) else { return Ok(None) };
         let slice = match place {
-            DevicePlace::Lent { key, offset, len } => link.loans.find(key, offset, len).ok_or_else(|| {
+            DevicePlace::Lent { key, offset, len } => link.exported.find(key, offset, len).ok_or_else(|| {
                 Status::internal(format!("tensor '{}' lies where its model has no memory", self.name))
             })?,
-            DevicePlace::Own(place) => link.borrowed.open(&place)?,
+            DevicePlace::Own(place) => link.imported.open(&place)?,
         };
         let count = element_count(&self.shape).and_then(|count| usize::try_from(count).ok());
         let expected = count.and_then(|count| count.checked_mul(self.datatype.byte_size()));
@@ -257,7 +257,7 @@ impl<'a> Received<'a> {
     /// What lies in shared memory goes back.
     pub fn discard(self, link: &Link) {
         match DevicePlace::read(self.data) {
-            Some(DevicePlace::Own(place)) => link.borrowed.give_back(place.number),
+            Some(DevicePlace::Own(place)) => link.imported.give_back(place.number),
             Some(DevicePlace::Lent { .. }) => {}
             None => drop(link.data(self.data)),
         }
@@ -299,7 +299,7 @@ enum DevicePlace<'a> {
         offset: usize,
         len: usize,
     },
-    Own(borrowed::Place<'a>),
+    Own(imported_tensors::ImportedTensor<'a>),
 }
 
 impl<'a> DevicePlace<'a> {
@@ -311,7 +311,13 @@ impl<'a> DevicePlace<'a> {
             Ok(key) => (key & ON_DEVICE > 0).then_some(DevicePlace::Lent { key, offset, len }),
             Err(_) => {
                 let (handle, device) = (handle.as_bytes().ok()?, device.as_int().ok()?);
-                Some(DevicePlace::Own(borrowed::Place { handle, offset, len, number: key.unsigned_abs(), device }))
+                Some(DevicePlace::Own(imported_tensors::ImportedTensor {
+                    handle,
+                    offset,
+                    len,
+                    number: key.unsigned_abs(),
+                    device,
+                }))
             }
         }
     }
@@ -405,7 +411,7 @@ mod tests {
     /// What BYTES of that shape become, by their pieces, and the room that was asked for it.
     fn packed(shape: &[i64], pieces: &[&[u8]]) -> (Result<Vec<u8>, String>, usize) {
         let pieces: Vec<Slice> = pieces.iter().map(|piece| Slice::copy_of(piece)).collect();
-        let content = Content { name: b"T", datatype: DataType::Bytes, shape, pieces: &pieces, loan: None };
+        let content = Content { name: b"T", datatype: DataType::Bytes, shape, pieces: &pieces, exported: None };
         let mut list = Vec::new();
         let packed = content.pack(&mut list).map(|()| list).map_err(|status| status.message.to_string());
         (packed, content.packed_len().unwrap())

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
+use super::super::exported_tensors::ExportedTensor;
 use super::super::link::{Link, LinkError};
-use super::super::loans::Loan;
 use super::super::marshal::Writer;
 use super::super::message::{ANSWER, SLOT_STREAM_BYTES};
 use super::super::tensors::{self, Content, Room};
@@ -73,7 +73,7 @@ fn bare_end(slot: &Slot<'_>, last: bool) -> Result<(), LinkError> {
     slot.link().answer_within(slot.number, ANSWER, writer.bytes(), usize::MAX)
 }
 
-type Loans = SmallVec<[Option<Loan>; 2]>;
+type OutputExports = SmallVec<[Option<ExportedTensor>; 2]>;
 
 fn with_outputs(slot: &Slot<'_>, mut response: Response, last: bool, preference: &Preference) -> Result<(), Failure> {
     if let Some(status) = response.error.take() {
@@ -81,38 +81,38 @@ fn with_outputs(slot: &Slot<'_>, mut response: Response, last: bool, preference:
     }
     let link = slot.link();
     preference.apply(&mut response)?;
-    let mut loans = Loans::new();
-    let outcome = lend(&mut response, link, &mut loans)
+    let mut exports = OutputExports::new();
+    let outcome = export(&mut response, link, &mut exports)
         .map_err(Failure::from)
-        .and_then(|()| write_outputs(slot, &response, &loans, last));
+        .and_then(|()| write_outputs(slot, &response, &exports, last));
     if outcome.is_err() {
-        let keys: Vec<u64> = loans.iter().flatten().map(|loan| loan.key).collect();
+        let keys: Vec<u64> = exports.iter().flatten().map(|exported| exported.key).collect();
         link.release(&keys);
     }
     outcome
 }
 
-/// Lends the outputs that lie on devices, and brings those to the host that cannot be lent.
-fn lend(response: &mut Response, link: &Link, loans: &mut Loans) -> Result<(), Status> {
+/// Exports the outputs that lie on devices, and copies those to the host that cannot be exported.
+fn export(response: &mut Response, link: &Link, exports: &mut OutputExports) -> Result<(), Status> {
     for output in &mut response.outputs {
-        let loan = output.on_device.as_ref().and_then(|slice| link.loans.lend(slice, output.datatype));
-        if loan.is_none() {
+        let exported = output.on_device.as_ref().and_then(|slice| link.exported.export(slice, output.datatype));
+        if exported.is_none() {
             fetch(output)?;
         }
-        loans.push(loan);
+        exports.push(exported);
     }
     Ok(())
 }
 
-fn write_outputs(slot: &Slot<'_>, response: &Response, loans: &Loans, last: bool) -> Result<(), Failure> {
+fn write_outputs(slot: &Slot<'_>, response: &Response, exports: &OutputExports, last: bool) -> Result<(), Failure> {
     let link = slot.link();
     let contents = || {
-        response.outputs.iter().zip(loans).map(|(output, loan)| Content {
+        response.outputs.iter().zip(exports).map(|(output, exported)| Content {
             name: output.name.as_bytes(),
             datatype: output.datatype,
             shape: &output.shape,
             pieces: &output.data,
-            loan: loan.as_ref(),
+            exported: exported.as_ref(),
         })
     };
     let len = tensors::shared_len(contents())?;

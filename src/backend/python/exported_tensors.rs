@@ -1,7 +1,7 @@
-//! Tensors on devices that a worker is lent: each stays until nothing of the worker refers to it any more.
+//! Device tensors of the server that a worker may open: each stays until the worker has released it.
 //!
-//! The worker opens the allocation around a tensor by its handle, when its model asks where the tensor lies. What it
-//! could not open, because it is another process's or the driver does not share it, is copied first.
+//! The worker opens the allocation around a tensor by its handle when its model asks for the tensor's address. A tensor
+//! that cannot be exported, because it is another process's or the driver does not share it, is copied first.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,69 +10,69 @@ use super::marshal::Writer;
 use nereid_gpu::{DeviceSlice, DriverError, Exported};
 use nereid_request::{DataType, Status};
 
-/// Keys from here on are those of loans; below are ranges of shared memory.
+/// Keys from here on name exported tensors; lower keys name ranges of shared memory.
 pub const ON_DEVICE: u64 = 1 << 62;
 /// Tensors that a worker may hold at a time.
-const LOANS_MAX: usize = 1 << 16;
+const EXPORTED_MAX: usize = 1 << 16;
 
 /// A tensor, as messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loan {
+pub struct ExportedTensor {
     pub key: u64,
-    exported: Exported,
+    allocation: Exported,
     len: usize,
     device: i32,
 }
 
-impl Loan {
+impl ExportedTensor {
     /// (handle, offset, length, key, device, lasts)
     pub fn write(&self, writer: &mut Writer) {
         writer.tuple(6);
-        writer.bytes_head(self.exported.handle.len());
+        writer.bytes_head(self.allocation.handle.len());
         let _ = writer.append(|bytes| {
-            bytes.extend_from_slice(&self.exported.handle);
+            bytes.extend_from_slice(&self.allocation.handle);
             Ok::<(), Status>(())
         });
-        writer.int(self.exported.offset as u64);
+        writer.int(self.allocation.offset as u64);
         writer.int(self.len as u64);
         writer.int(self.key);
         writer.int(self.device);
-        writer.bool(self.exported.lasts);
+        writer.bool(self.allocation.lasts);
     }
 }
 
 /// See the [module](self).
 #[derive(Default)]
-pub struct Loans(Mutex<State>);
+pub struct ExportedTensors(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    lent: HashMap<u64, Lent>,
+    tensors: HashMap<u64, Export>,
     count: u64,
 }
 
-struct Lent {
+struct Export {
     slice: DeviceSlice,
     /// Where it begins in its allocation.
     offset: usize,
 }
 
-impl Loans {
-    /// Lends a tensor. `None`: it has to be brought to the host, where every worker can read it. May block.
-    pub fn lend(&self, slice: &DeviceSlice, datatype: DataType) -> Option<Loan> {
-        // Strings are told apart on the host.
-        if datatype == DataType::Bytes || slice.is_empty() || self.lock().lent.len() >= LOANS_MAX {
+impl ExportedTensors {
+    /// Exports a tensor. `None`: the caller has to copy it to the host, where every worker can read it. May block.
+    pub fn export(&self, slice: &DeviceSlice, datatype: DataType) -> Option<ExportedTensor> {
+        // The host parses the lengths of strings.
+        if datatype == DataType::Bytes || slice.is_empty() || self.lock().tensors.len() >= EXPORTED_MAX {
             return None;
         }
-        match exported(slice) {
+        match export(slice) {
             Ok((slice, exported)) => {
                 let (offset, len, device) = (exported.offset, slice.len(), slice.gpu().id());
                 let mut state = self.lock();
                 let key = ON_DEVICE | state.count;
-                // More than any server lends.
+                // No server exports that many.
                 state.count = (state.count + 1) % ON_DEVICE;
-                state.lent.insert(key, Lent { slice, offset });
-                Some(Loan { key, exported, len, device })
+                state.tensors.insert(key, Export { slice, offset });
+                Some(ExportedTensor { key, allocation: exported, len, device })
             }
             Err(error) => {
                 tracing::debug!("a tensor on GPU {} is brought to the host for its model: {error}", slice.gpu());
@@ -81,20 +81,20 @@ impl Loans {
         }
     }
 
-    /// The worker refers to these no more.
+    /// The worker has released these.
     pub fn release(&self, keys: impl Iterator<Item = u64>) {
-        // Dropped outside the lock: what is the last of a tensor may have to tell others.
-        let released: Vec<Lent> = {
+        // Dropped outside the lock: the last holder of a tensor may call its owner back.
+        let released: Vec<Export> = {
             let mut state = self.lock();
-            keys.filter_map(|key| state.lent.remove(&key)).collect()
+            keys.filter_map(|key| state.tensors.remove(&key)).collect()
         };
         drop(released);
     }
 
-    /// A tensor that was lent, or a part of it, which a message of the worker names by its place in the allocation.
+    /// An exported tensor, or a part of it, which a message of the worker names by its place in the allocation.
     pub fn find(&self, key: u64, offset: usize, len: usize) -> Option<DeviceSlice> {
         let state = self.lock();
-        let Lent { slice, offset: begin } = state.lent.get(&key)?;
+        let Export { slice, offset: begin } = state.tensors.get(&key)?;
         let from = offset.checked_sub(*begin)?;
         let to = from.checked_add(len).filter(|to| *to <= slice.len())?;
         Some(slice.window(from..to))
@@ -106,12 +106,12 @@ impl Loans {
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.lock().lent.len()
+        self.lock().tensors.len()
     }
 }
 
-/// The tensor as it can be opened elsewhere: itself, or a copy of it.
-fn exported(slice: &DeviceSlice) -> Result<(DeviceSlice, Exported), DriverError> {
+/// What another process can open: the tensor itself, or a copy of it.
+fn export(slice: &DeviceSlice) -> Result<(DeviceSlice, Exported), DriverError> {
     if let Ok(exported) = slice.export() {
         return Ok((slice.clone(), exported));
     }
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_loan_stays_until_it_is_released() {
+    fn an_exported_tensor_stays_until_it_is_released() {
         for (pool_bytes, lasts) in [(1 << 20, true), (0, false)] {
             let gpus = gpus(pool_bytes);
             let gpu = gpus.get(0).unwrap();
             let slice = gpu.put(&[7; 300]).unwrap();
-            let loans = Loans::default();
+            let exported = ExportedTensors::default();
             let (first, second) =
-                (loans.lend(&slice, DataType::Uint8).unwrap(), loans.lend(&slice, DataType::Uint8).unwrap());
+                (exported.export(&slice, DataType::Uint8).unwrap(), exported.export(&slice, DataType::Uint8).unwrap());
             assert!(first.key != second.key && first.key & ON_DEVICE > 0);
             let mut writer = Writer::default();
             first.write(&mut writer);
@@ -155,17 +155,17 @@ mod tests {
             assert_eq!((device.as_int::<i32>(), is_lasting.as_bool()), (Ok(0), Ok(lasts)));
             let offset: usize = offset.as_int().unwrap();
             drop(slice);
-            let part = loans.find(first.key, offset + 100, 200).unwrap();
+            let part = exported.find(first.key, offset + 100, 200).unwrap();
             let mut read = [0; 200];
             gpu.fetch(&part, &mut read).unwrap();
             assert_eq!(read, [7; 200]);
             for (from, len) in [(offset + 101, 200), (offset + 300, 1), (usize::MAX, 1), (offset, usize::MAX)] {
-                assert!(loans.find(first.key, from, len).is_none(), "{from} {len}");
+                assert!(exported.find(first.key, from, len).is_none(), "{from} {len}");
             }
-            loans.release([first.key, first.key, 12].into_iter());
-            assert!(loans.find(first.key, offset, 1).is_none() && loans.find(second.key, offset, 1).is_some());
-            loans.release(std::iter::once(second.key));
-            assert_eq!((loans.len(), gpu.pool_usage().0 > 0), (0, lasts), "the part is still held");
+            exported.release([first.key, first.key, 12].into_iter());
+            assert!(exported.find(first.key, offset, 1).is_none() && exported.find(second.key, offset, 1).is_some());
+            exported.release(std::iter::once(second.key));
+            assert_eq!((exported.len(), gpu.pool_usage().0 > 0), (0, lasts), "the part is still held");
             drop(part);
             assert_eq!(gpu.pool_usage().0, 0);
         }
@@ -175,9 +175,9 @@ mod tests {
     fn strings_and_nothing_are_brought_to_the_host() {
         let gpus = gpus(1 << 20);
         let gpu = gpus.get(0).unwrap();
-        let loans = Loans::default();
-        assert_eq!(loans.lend(&gpu.put(&[0; 4]).unwrap(), DataType::Bytes), None);
-        assert_eq!(loans.lend(&gpu.put(&[]).unwrap(), DataType::Fp32), None);
-        assert_eq!(loans.len(), 0);
+        let exported = ExportedTensors::default();
+        assert_eq!(exported.export(&gpu.put(&[0; 4]).unwrap(), DataType::Bytes), None);
+        assert_eq!(exported.export(&gpu.put(&[]).unwrap(), DataType::Fp32), None);
+        assert_eq!(exported.len(), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! Tensors on devices that a worker lends: outputs of its model, and inputs of its requests to other models.
+//! Device tensors of a worker that the server opens: outputs of its model, and inputs of its requests to other models.
 //!
-//! Each is opened by the handle of the allocation around it, and is a tensor like any other from then on. The worker
-//! keeps what owns it until it is told that nobody needs it any more, which is after the allocation was closed: memory
-//! that is freed while another process has it open is nobody's.
+//! The server opens the allocation around a tensor by its handle. The worker keeps the tensor's owner until the server
+//! sends the tensor's number back, which it does after it closed the allocation: memory that its owner frees while
+//! another process has it open is undefined.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,7 +12,7 @@ use nereid_gpu::{DeviceSlice, Gpus, Imported};
 use nereid_request::Status;
 
 /// Tensors that a worker may have out at a time; an honest one asks long before which of them it may forget.
-const BORROWED_MAX: usize = 1 << 16;
+const IMPORTED_MAX: usize = 1 << 16;
 /// Allocations that are remembered, before those are looked for that are gone.
 const OPENED_MIN: usize = 16;
 
@@ -20,9 +20,9 @@ const OPENED_MIN: usize = 16;
 type Name = (i32, [u8; 64]);
 
 /// See the [module](self).
-pub struct Borrowed {
+pub struct ImportedTensors {
     gpus: Arc<Gpus>,
-    /// Rung when there is something to tell the worker.
+    /// Rung when there are numbers to send to the worker.
     keeper: Bell,
     state: Mutex<State>,
 }
@@ -32,13 +32,13 @@ struct State {
     /// Those that are open, or were.
     opened: HashMap<Name, Weak<Imported>>,
     out: usize,
-    /// Numbers of which the worker is still to be told.
+    /// Numbers that are still to be sent back to the worker.
     freed: Vec<u64>,
 }
 
-/// A tensor's place, as a message names it.
+/// A tensor of the worker, as a message names it.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct ImportedTensor<'a> {
     pub handle: &'a [u8],
     pub offset: usize,
     pub len: usize,
@@ -47,21 +47,21 @@ pub struct Place<'a> {
     pub device: i32,
 }
 
-impl Borrowed {
-    pub fn new(gpus: Arc<Gpus>, keeper: Bell) -> Borrowed {
-        Borrowed { gpus, keeper, state: Mutex::default() }
+impl ImportedTensors {
+    pub fn new(gpus: Arc<Gpus>, keeper: Bell) -> ImportedTensors {
+        ImportedTensors { gpus, keeper, state: Mutex::default() }
     }
 
-    /// The tensor at that place. Whatever becomes of it, the worker will hear of its number. May block.
-    pub fn open(self: &Arc<Self>, place: &Place<'_>) -> Result<DeviceSlice, Status> {
+    /// Opens the tensor. Its number is sent back to the worker in any case, also after an error. May block.
+    pub fn open(self: &Arc<Self>, place: &ImportedTensor<'_>) -> Result<DeviceSlice, Status> {
         self.lock().out += 1;
         // From here on it is given back.
-        let held = Held { borrowed: Arc::clone(self), number: place.number, imported: None };
+        let held = Held { tensors: Arc::clone(self), number: place.number, imported: None };
         let failed = |text: String| {
             Status::internal(format!("memory of a Python model on GPU {} cannot be used: {text}", place.device))
         };
-        if self.lock().out > BORROWED_MAX {
-            return Err(failed(format!("its process has lent {BORROWED_MAX} tensors already")));
+        if self.lock().out > IMPORTED_MAX {
+            return Err(failed(format!("its process has lent {IMPORTED_MAX} tensors already")));
         }
         let handle = place.handle.try_into().map_err(|_| failed("its handle is none".to_owned()))?;
         let gpu = self.gpus.get(place.device).ok_or_else(|| failed("the server does not use that GPU".to_owned()))?;
@@ -75,7 +75,7 @@ impl Borrowed {
         if let Some(open) = self.lock().opened.get(&name).and_then(Weak::upgrade) {
             return Ok(open);
         }
-        // Outside the lock: it takes its time. Who opens it a second time meanwhile closes it a second time.
+        // Outside the lock, because it is slow. A thread that opens it a second time meanwhile closes it a second time.
         let imported = Imported::open(gpu, &name.1)?;
         let mut state = self.lock();
         if state.opened.len() >= OPENED_MIN {
@@ -85,13 +85,13 @@ impl Borrowed {
         Ok(imported)
     }
 
-    /// Nobody needs that one any more, and nothing of it was opened or is open.
+    /// Queues the number for the worker: the tensor is closed, or was never opened.
     pub fn give_back(&self, number: u64) {
         self.lock().freed.push(number);
         self.keeper.ring();
     }
 
-    /// What the worker is to be told of; it has to be put back if that comes to nothing.
+    /// Numbers to send to the worker; the caller puts them back if it cannot send them.
     pub fn take_freed(&self, most: usize) -> Vec<u64> {
         let mut state = self.lock();
         let kept = state.freed.len().saturating_sub(most);
@@ -109,7 +109,7 @@ impl Borrowed {
 
 /// A tensor of the worker's that is in use.
 struct Held {
-    borrowed: Arc<Borrowed>,
+    tensors: Arc<ImportedTensors>,
     number: u64,
     imported: Option<Arc<Imported>>,
 }
@@ -123,14 +123,14 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let (borrowed, number, imported) = (Arc::clone(&self.borrowed), self.number, self.imported.take());
-        // The thread that closes allocations: what it does after this one's last hold is done after the closing.
+        let (tensors, number, imported) = (Arc::clone(&self.tensors), self.number, self.imported.take());
+        // On the thread that closes allocations, so that the number is sent after the allocation is closed.
         nereid_gpu::run_in_background(move || {
             drop(imported);
-            let mut state = borrowed.lock();
+            let mut state = tensors.lock();
             state.out = state.out.saturating_sub(1);
             drop(state);
-            borrowed.give_back(number);
+            tensors.give_back(number);
         });
     }
 }
@@ -143,8 +143,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::backend::python::exported_tensors::ExportedTensors;
     use crate::backend::python::link::{Bounds, Link};
-    use crate::backend::python::loans::Loans;
     use nereid_gpu::Settings;
     use nereid_gpu::simulated::{Simulated, Spec};
     use nereid_request::DataType;
@@ -170,12 +170,12 @@ mod tests {
     }
 
     /// What the worker would be told of, once that many are there.
-    fn freed(borrowed: &Borrowed, count: usize) -> Vec<u64> {
+    fn freed(imported: &ImportedTensors, count: usize) -> Vec<u64> {
         let began = Instant::now();
         let mut freed = Vec::new();
         while freed.len() < count {
             assert!(began.elapsed() < Duration::from_secs(60), "only {freed:?}");
-            freed.extend(borrowed.take_freed(100));
+            freed.extend(imported.take_freed(100));
             std::thread::yield_now();
         }
         freed.sort_unstable();
@@ -187,24 +187,24 @@ mod tests {
         let simulated = Arc::new(Simulated::new(Spec::prompt(2, 1)));
         let link = link(&simulated);
         let (_memory, handle) = lent(b"numbers");
-        let place = Place { handle: &handle, offset: 512, len: 7, number: 3, device: 1 };
-        let first = link.borrowed.open(&place).unwrap();
-        let second = link.borrowed.open(&Place { number: 4, offset: 514, len: 5, ..place }).unwrap();
+        let place = ImportedTensor { handle: &handle, offset: 512, len: 7, number: 3, device: 1 };
+        let first = link.imported.open(&place).unwrap();
+        let second = link.imported.open(&ImportedTensor { number: 4, offset: 514, len: 5, ..place }).unwrap();
         let mut read = [0; 5];
         second.gpu().fetch(&second, &mut read).unwrap();
         assert_eq!((&read, second.gpu().ordinal()), (b"mbers", 1));
         drop(first);
-        assert_eq!(freed(&link.borrowed, 1), [3]);
+        assert_eq!(freed(&link.imported, 1), [3]);
         let copy = second.clone();
         drop(second);
-        assert!(link.borrowed.take_freed(9).is_empty());
+        assert!(link.imported.take_freed(9).is_empty());
         // What another process has lent is not handed on: it is copied before.
         assert!(copy.export().is_err());
-        let loans = Loans::default();
-        let loan = loans.lend(&copy, DataType::Uint8).unwrap();
+        let exported = ExportedTensors::default();
+        let tensor = exported.export(&copy, DataType::Uint8).unwrap();
         drop(copy);
-        assert_eq!(freed(&link.borrowed, 1), [4]);
-        loans.release(std::iter::once(loan.key));
+        assert_eq!(freed(&link.imported, 1), [4]);
+        exported.release(std::iter::once(tensor.key));
         assert_eq!(simulated.violations(), Vec::<String>::new());
     }
 
@@ -213,23 +213,23 @@ mod tests {
         let simulated = Arc::new(Simulated::new(Spec::prompt(1, 1)));
         let link = link(&simulated);
         let (_memory, handle) = lent(b"");
-        let good = Place { handle: &handle, offset: 0, len: 8, number: 1, device: 0 };
+        let good = ImportedTensor { handle: &handle, offset: 0, len: 8, number: 1, device: 0 };
         let nowhere = [0x6e; 64];
         let cases = [
-            Place { handle: &handle[..63], ..good },
-            Place { handle: &nowhere, number: 2, ..good },
-            Place { device: 1, number: 3, ..good },
-            Place { device: -1, number: 4, ..good },
-            Place { len: 8193, number: 5, ..good },
-            Place { offset: usize::MAX, number: 6, ..good },
+            ImportedTensor { handle: &handle[..63], ..good },
+            ImportedTensor { handle: &nowhere, number: 2, ..good },
+            ImportedTensor { device: 1, number: 3, ..good },
+            ImportedTensor { device: -1, number: 4, ..good },
+            ImportedTensor { len: 8193, number: 5, ..good },
+            ImportedTensor { offset: usize::MAX, number: 6, ..good },
         ];
         for place in &cases {
-            let status = link.borrowed.open(place).unwrap_err();
+            let status = link.imported.open(place).unwrap_err();
             let begin = format!("memory of a Python model on GPU {} cannot be used: ", place.device);
             assert!(status.message.starts_with(&begin), "{status}");
         }
-        assert_eq!(freed(&link.borrowed, 6), [1, 2, 3, 4, 5, 6]);
-        assert!(link.borrowed.open(&good).is_ok());
+        assert_eq!(freed(&link.imported, 6), [1, 2, 3, 4, 5, 6]);
+        assert!(link.imported.open(&good).is_ok());
         assert_eq!(simulated.violations(), Vec::<String>::new());
     }
 }

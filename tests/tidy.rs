@@ -5,6 +5,8 @@
 mod bounds;
 #[path = "tidy/citations.rs"]
 mod citations;
+#[path = "tidy/crates.rs"]
+mod crates;
 #[path = "tidy/life_of_a_request.rs"]
 mod life_of_a_request;
 #[path = "tidy/locks.rs"]

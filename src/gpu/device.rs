@@ -24,6 +24,8 @@ use super::stream::Stream;
 const CPU_ONLY: &str = "TRITON_SERVER_CPU_ONLY";
 /// The variable that makes a server use devices that it makes up, in a build that has them (`simulated`).
 pub const SIMULATED: &str = "NEREID_SIMULATED_GPUS";
+/// Whether this build can make devices up.
+pub const CAN_SIMULATE: bool = cfg!(any(test, feature = "simulated"));
 
 /// The driver of the devices that the environment asks to make up; `Ok(None)`: it asks for none.
 fn made_up() -> Result<Option<Arc<dyn Driver>>, String> {

@@ -30,7 +30,7 @@ pub mod simulated;
 pub mod stream;
 
 pub use buffer::{DeviceBuffer, DeviceSlice};
-pub use device::{Gpu, Gpus};
+pub use device::{CAN_SIMULATE, Gpu, Gpus, SIMULATED};
 pub use driver::{Description, Driver, DriverError, Program};
 pub use flight::{Flight, Lanes, Piece};
 pub use ipc::{Exported, Imported, run_in_background};

@@ -1,4 +1,4 @@
-//! Variables of the environment that are for tests: the server says so at its start when one is set, because it then
+//! Variables of the environment that are for tests: the server warns at its start when one is set, because it then
 //! answers late, slowly, or with devices that it makes up.
 
 use std::ffi::OsString;
@@ -8,9 +8,17 @@ const FOR_TESTS: [(&str, &str); 5] = [
     ("TRITONSERVER_DELAY_", "it delays requests or answers"),
     ("TRITONSERVER_BACKLOG_DELAY_", "it delays requests"),
     ("TRITONSERVER_SERVER_DELAY_", "it delays answers"),
-    ("NEREID_SIMULATED_GPUS", "its GPUs are made up, in memory of the host"),
+    (nereid_gpu::SIMULATED, simulated_gpus(nereid_gpu::CAN_SIMULATE)),
     ("NEREID_CHECK_HANDLES", "every handle of the C interface is looked up, which is slow"),
 ];
+
+/// What the variable does depends on the build.
+const fn simulated_gpus(can_simulate: bool) -> &'static str {
+    match can_simulate {
+        true => "its GPUs are made up, in memory of the host",
+        false => "it uses no GPU, because this build cannot make any up",
+    }
+}
 
 /// A line for each variable that is set and for tests.
 pub fn warnings(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<String> {
@@ -45,5 +53,6 @@ mod tests {
                 "TRITONSERVER_DELAY_GRPC_RESPONSE is set (5): it delays requests or answers. This is for tests",
             ]
         );
+        assert_eq!(simulated_gpus(false), "it uses no GPU, because this build cannot make any up");
     }
 }

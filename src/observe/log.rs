@@ -3,7 +3,6 @@
 //! Code logs with `tracing`'s macros and [`verbose!`]; only start-up and the logging API see the [`Logger`].
 
 mod callback;
-mod civil;
 mod layer;
 mod record;
 mod switches;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use super::civil::Civil;
+use chrono::{DateTime, Datelike, Timelike, Utc};
 
 /// Bytes of a message that are kept; a request can make messages of any length.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
@@ -120,8 +120,16 @@ impl Record {
         }
     }
 
+    /// A clock that is far off shows the last date of the calendar.
+    fn utc(&self) -> DateTime<Utc> {
+        let seconds = i64::try_from(self.at.as_secs()).unwrap_or(i64::MAX);
+        DateTime::from_timestamp(seconds, 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    }
+
     fn write_plain(&self, style: Style, text: &mut String) {
-        let Civil { year, month, day, hour, minute, second } = Civil::from_epoch(self.at.as_secs());
+        let at = self.utc();
+        let (year, month, day) = (at.year(), at.month(), at.day());
+        let (hour, minute, second) = (at.hour(), at.minute(), at.second());
         let (letter, pid, micros) = (self.severity.letter(), style.pid, self.at.subsec_micros());
         // Writing to a String cannot fail.
         let _ = match style.format == LogFormat::Iso8601 {
@@ -144,7 +152,9 @@ impl Record {
     }
 
     fn write_json(&self, pid: u32, text: &mut String) {
-        let Civil { year, month, day, hour, minute, second } = Civil::from_epoch(self.at.as_secs());
+        let at = self.utc();
+        let (year, month, day) = (at.year(), at.month(), at.day());
+        let (hour, minute, second) = (at.hour(), at.minute(), at.second());
         let micros = self.at.subsec_micros();
         let _ = write!(
             text,
@@ -241,6 +251,12 @@ mod tests {
         let mut text = String::new();
         record.write(Style { format, escapes, pid: 4711 }, &mut text);
         text
+    }
+
+    #[test]
+    fn a_clock_far_off_still_gives_a_line() {
+        let far = Record { at: Duration::from_secs(u64::MAX), ..record("far") };
+        assert!(line(&far, LogFormat::Default, true).starts_with("W1231 23:59:59."));
     }
 
     #[test]

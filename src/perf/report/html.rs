@@ -6,6 +6,7 @@ mod plots;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use chrono::{DateTime, Utc};
 use hdrhistogram::Histogram;
 
 use super::figures::{
@@ -225,19 +226,11 @@ fn metrics(point: &Measurement, page: &mut String) {
     page.push_str("</tbody>\n</table></div>\n");
 }
 
-/// `2026-11-22 02:07:35 UTC` (days to a civil date after Hinnant, 2013).
+/// `2026-11-22 02:07:35 UTC`.
 fn utc(time: SystemTime) -> String {
     let secs = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let days = i64::try_from(secs / 86_400).unwrap_or(0) + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let date = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (secs / 3600 % 24, secs / 60 % 60, secs % 60);
-    format!("{year}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
+    let time = i64::try_from(secs).ok().and_then(|secs| DateTime::<Utc>::from_timestamp(secs, 0)).unwrap_or_default();
+    time.format("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]

@@ -17,11 +17,11 @@ mod batch;
 mod calls;
 mod dispatch;
 mod environment;
-mod errand;
 mod exported_tensors;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod health;
+mod helper_program;
 mod host;
 #[cfg(test)]
 mod hostile;

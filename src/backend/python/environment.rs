@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::layout::SCRIPT;
-use super::{archive, errand};
+use super::{archive, helper_program};
 use crate::backend::ModelContext;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
@@ -115,7 +115,8 @@ impl Environment {
         command.args(["-c", r#". "$0" 1>&2 && exec env -0"#]).arg(&script);
         let wrong =
             |text: String| Status::internal(format!("failed to activate the Python environment '{shown}': {text}"));
-        let done = errand::run(&mut command, ACTIVATION_TIME).map_err(|error| wrong(format!("{shell}: {error}")))?;
+        let done =
+            helper_program::run(&mut command, ACTIVATION_TIME).map_err(|error| wrong(format!("{shell}: {error}")))?;
         if !done.status.success() {
             return Err(wrong(done.detail()));
         }
@@ -348,7 +349,7 @@ impl Unpacked {
         if !script.is_file() || !python.is_file() {
             return;
         }
-        let text = match errand::run(Command::new(python).arg(&script), CONDA_UNPACK_TIME) {
+        let text = match helper_program::run(Command::new(python).arg(&script), CONDA_UNPACK_TIME) {
             Ok(done) if done.status.success() => return,
             Ok(done) => done.detail(),
             Err(error) => error.to_string(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::environment::Change;
-use super::errand;
+use super::helper_program;
 use super::interpreter::{INSTALL_COMMAND, Origin};
 use nereid_request::Status;
 
@@ -139,7 +139,8 @@ pub fn ask(program: &Path, changes: &[Change]) -> Result<About, Problem> {
 
 fn question(program: &Path, changes: &[Change]) -> Result<About, Problem> {
     let mut command = command(program, changes);
-    let done = errand::run(command.args(["-c", SCRIPT]), TIME).map_err(|error| Problem::Unusable(error.to_string()))?;
+    let done = helper_program::run(command.args(["-c", SCRIPT]), TIME)
+        .map_err(|error| Problem::Unusable(error.to_string()))?;
     let text = String::from_utf8_lossy(&done.stdout);
     let said = text.lines().find_map(|line| {
         let words: Vec<&str> = line.split(SEPARATOR).collect();

@@ -16,7 +16,7 @@ use tracing::debug;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::errand;
+use super::helper_program;
 use super::process::PROGRAM;
 
 macro_rules! modules {
@@ -129,7 +129,7 @@ fn compile(mut command: Command, key: Key) {
     // Without what is installed beside it, which takes time to find and is not needed.
     command.args(["-S", "-c", COMPILE, &format!("/proc/self/fd/{PROGRAM}/")]);
     command.args(MODULES.iter().flat_map(|(path, text)| [*path, *text]));
-    let outcome = errand::run(&mut command, COMPILE_TIME).map_err(|error| error.to_string()).and_then(|done| {
+    let outcome = helper_program::run(&mut command, COMPILE_TIME).map_err(|error| error.to_string()).and_then(|done| {
         let code = read(&done.stdout).ok_or_else(|| done.detail())?;
         let sources = MODULES.iter().map(|(path, text)| (*path, text.as_bytes()));
         let files: Vec<_> = sources.chain(code.iter().map(|(path, code)| (path.as_str(), &code[..]))).collect();

@@ -1,6 +1,6 @@
-//! Runs a helper program to its end: a shell that sources an activation script, an interpreter that is asked what it
-//! is, a program that unpacks. Each has a bounded time, after which it and what it started are killed, and what it
-//! prints is kept up to a bound, so that no environment can hang a load or fill the memory.
+//! Runs a helper program to its end: a shell that sources an activation script, an interpreter that prints what it is,
+//! a program that unpacks. A program that exceeds its time is killed with all that it started, and its output is kept
+//! up to a bound, so that no environment can hang a load or fill the memory.
 
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 /// What is kept of each stream.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// How long streams are read on that somebody else still holds after the program's end.
+/// How long streams are read that another process still holds open after the program's end.
 const LINGER: Duration = Duration::from_millis(500);
-/// Between two looks at whether it ended, at first and later.
+/// Between two checks whether it ended, at first and later.
 const LOOK: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(50);
-/// How often a program is started that somebody has open for writing.
+/// How often a start is tried again while the program's file is open for writing.
 const BUSY_TRIES: u32 = 40;
-/// What is shown of an output.
+/// Of an output, in messages.
 const DETAIL_CHARS_MAX: usize = 1000;
 
 /// A program that ran to its end.
@@ -32,7 +32,7 @@ pub struct Finished {
     pub stderr: Vec<u8>,
 }
 
-/// Why there is nothing to look at.
+/// Why there is no output.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("it does not start: {0}")]
@@ -42,7 +42,7 @@ pub enum Failure {
 }
 
 impl Finished {
-    /// What it said, errors before results, on one line; or how it ended.
+    /// Its output on one line, stderr if there is any, else stdout; its exit status if it printed nothing.
     pub fn detail(&self) -> String {
         let bytes = if self.stderr.trim_ascii().is_empty() { &self.stdout } else { &self.stderr };
         let text = String::from_utf8_lossy(bytes);
@@ -117,12 +117,12 @@ impl Reading {
     fn start(stream: Option<impl Read + Send + 'static>) -> Reading {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&kept);
-        let read =
-            stream.map(|stream| thread::Builder::new().name("errand".to_owned()).spawn(move || drain(stream, &into)));
+        let read = stream
+            .map(|stream| thread::Builder::new().name("helper-output".to_owned()).spawn(move || drain(stream, &into)));
         Reading { kept, thread: read.and_then(Result::ok) }
     }
 
-    /// What was read until the stream ended, or until a moment if somebody still holds it.
+    /// What was read until the stream ended, or until a moment if another process still holds it open.
     fn finish(self, until: Instant) -> Vec<u8> {
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < until {
             thread::sleep(LOOK);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn one_that_does_not_end_is_killed_with_what_it_started() {
-        let file = std::env::temp_dir().join(format!("nereid-errand-{}", std::process::id()));
+        let file = std::env::temp_dir().join(format!("nereid-helper-program-{}", std::process::id()));
         let script = format!("sleep 1000 & echo $! > {}.new; mv {0}.new {0}; wait", file.display());
         let error = run(&mut shell(&script), Duration::from_secs(2)).unwrap_err();
         assert_eq!(error.to_string(), "it did not end within 2 seconds");

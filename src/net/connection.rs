@@ -8,7 +8,7 @@ use nereid_protocol::http2::StreamId;
 use nereid_protocol::service::{CallKey, Port, Reply, Service};
 use nereid_protocol::slow_peers::{Progress, SlowPeers};
 use nereid_protocol::{http1, http2};
-use nereid_shard::{Seat, TimerKey};
+use nereid_shard::{LoadGuard, TimerKey};
 
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
@@ -88,7 +88,7 @@ pub(super) struct Connection {
     pub(super) wire: Wire,
     pub port: Port,
     /// Its place in the shard's count.
-    _seat: Seat,
+    _load_guard: LoadGuard,
     /// On the list of connections to settle.
     pub dirty: bool,
     /// A receive is with the engine.
@@ -148,7 +148,7 @@ impl Connection {
     pub fn new(
         wire: Wire,
         port: Port,
-        seat: Seat,
+        load_guard: LoadGuard,
         tls: Option<Tls>,
         pulse: Option<Pulse>,
         unsent: Tally,
@@ -156,7 +156,7 @@ impl Connection {
         Connection {
             wire,
             port,
-            _seat: seat,
+            _load_guard: load_guard,
             dirty: false,
             receiving: false,
             sending: false,

@@ -31,7 +31,7 @@ use nereid_protocol::http2::{self, StreamId};
 use nereid_protocol::service::{CallKey, Port, Replies, Service, Token};
 use nereid_protocol::slow_peers::SlowPeers;
 use nereid_shard::engine::{Event, Received};
-use nereid_shard::{Core, Handler, Load, Seat, TimerKey};
+use nereid_shard::{Core, Handler, Load, LoadGuard, TimerKey};
 use timeouts::Lists;
 use tls::Handshakes;
 pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
@@ -56,7 +56,7 @@ pub struct Listener {
 /// What a shard is told from outside.
 pub enum Mail<M> {
     /// A connection that another shard accepted.
-    Accepted { fd: OwnedFd, listener: Listener, seat: Seat },
+    Accepted { fd: OwnedFd, listener: Listener, load_guard: LoadGuard },
     /// A TLS session is back from the control thread.
     Handshaken(Handshaken),
     /// For the service.
@@ -77,7 +77,7 @@ pub enum Mail<M> {
 const CALLS_BESIDE: usize = 4096;
 
 /// Hands a connection to another shard.
-pub type HandOver = Arc<dyn Fn(OwnedFd, Listener, Seat) + Send + Sync>;
+pub type HandOver = Arc<dyn Fn(OwnedFd, Listener, LoadGuard) + Send + Sync>;
 
 /// What a shard shows to the rest of the server.
 #[derive(Debug, Default)]
@@ -251,11 +251,11 @@ impl<S: Service> Net<S> {
         if self.is_draining(listener.port) {
             return;
         }
-        let seat = self.loads.take_seat();
-        if seat.shard() != self.shard {
-            return (self.hand_over)(fd, listener, seat);
+        let load_guard = self.loads.enter();
+        if load_guard.shard() != self.shard {
+            return (self.hand_over)(fd, listener, load_guard);
         }
-        self.adopt(fd, listener, seat, core);
+        self.adopt(fd, listener, load_guard, core);
     }
 
     /// Metrics are served to the end (contract/cli.md section 7).
@@ -263,7 +263,7 @@ impl<S: Service> Net<S> {
         self.draining && (port != Port::Metrics || self.stopped)
     }
 
-    fn adopt(&mut self, fd: OwnedFd, listener: Listener, seat: Seat, core: &mut Core<u64>) {
+    fn adopt(&mut self, fd: OwnedFd, listener: Listener, load_guard: LoadGuard, core: &mut Core<u64>) {
         let port = listener.port;
         if self.is_draining(port) {
             return;
@@ -282,7 +282,7 @@ impl<S: Service> Net<S> {
             }
         };
         let pulse = (port == Port::Grpc).then(|| Pulse::new(self.keepalive, core.now_ns()));
-        let mut connection = Connection::new(wire, port, seat, tls, pulse, pool.tally());
+        let mut connection = Connection::new(wire, port, load_guard, tls, pulse, pool.tally());
         if self.leaving {
             connection.leave();
         }
@@ -538,7 +538,7 @@ impl<S: Service> Handler for Net<S> {
 
     fn mail(&mut self, mail: Mail<S::Mail>, core: &mut Core<u64>) {
         match mail {
-            Mail::Accepted { fd, listener, seat } => self.adopt(fd, listener, seat, core),
+            Mail::Accepted { fd, listener, load_guard } => self.adopt(fd, listener, load_guard, core),
             Mail::Handshaken(handshaken) => self.handshaken(handshaken),
             Mail::Service(mail) => {
                 self.shared.service.mail(mail, &mut self.shared.replies);

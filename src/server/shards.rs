@@ -133,9 +133,9 @@ impl Shards {
         }
         let hand_over: HandOver = {
             let posts = posts.clone();
-            Arc::new(move |fd, listener, seat| {
-                if let Some(post) = posts.get(seat.shard()) {
-                    post.post(Mail::Accepted { fd, listener, seat });
+            Arc::new(move |fd, listener, load_guard| {
+                if let Some(post) = posts.get(load_guard.shard()) {
+                    post.post(Mail::Accepted { fd, listener, load_guard });
                 }
             })
         };

@@ -31,7 +31,7 @@ use nereid_memory::Pool;
 use nereid_queue::Spin;
 
 pub use clock::{Clock, Monotonic};
-pub use load::{Load, Seat};
+pub use load::{Load, LoadGuard};
 pub use mailbox::{Inbox, Mailbox, mailbox};
 pub use probe::EngineKind;
 pub use timer::{TimerKey, Timers};

@@ -1,4 +1,4 @@
-//! Who gets the next connection: how many each shard has, seen by all of them.
+//! Connections of each shard, counted where all shards read them: the next connection goes to the one with the fewest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,9 +9,9 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug, Clone)]
 pub struct Load(Arc<[CachePadded<AtomicUsize>]>);
 
-/// A connection's place on a shard, given back when it is dropped.
+/// Counts a connection to its shard until it is dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct LoadGuard {
     load: Load,
     shard: usize,
 }
@@ -24,16 +24,16 @@ impl Load {
 
     /// Counts a connection to the shard that has the fewest; of several, the first. Acceptors that choose at the same
     /// moment may choose the same one: a matter of balance, not of correctness.
-    pub fn take_seat(&self) -> Seat {
+    pub fn enter(&self) -> LoadGuard {
         let lightest = self.0.iter().enumerate().min_by_key(|(_, count)| count.load(Ordering::Relaxed));
-        self.take_seat_on(lightest.map_or(0, |(shard, _)| shard))
+        self.enter_on(lightest.map_or(0, |(shard, _)| shard))
     }
 
     /// Counts a connection to this shard (modulo their number).
-    pub fn take_seat_on(&self, shard: usize) -> Seat {
+    pub fn enter_on(&self, shard: usize) -> LoadGuard {
         let shard = shard % self.0.len();
         self.0[shard].fetch_add(1, Ordering::Relaxed);
-        Seat { load: self.clone(), shard }
+        LoadGuard { load: self.clone(), shard }
     }
 
     /// Connections of one shard.
@@ -51,13 +51,13 @@ impl Load {
     }
 }
 
-impl Seat {
+impl LoadGuard {
     pub fn shard(&self) -> usize {
         self.shard
     }
 }
 
-impl Drop for Seat {
+impl Drop for LoadGuard {
     #[inline]
     fn drop(&mut self) {
         self.load.0[self.shard].fetch_sub(1, Ordering::Relaxed);
@@ -71,13 +71,13 @@ mod tests {
     #[test]
     fn the_lightest_shard_is_chosen() {
         let load = Load::new(3);
-        let seats: Vec<Seat> = (0..6).map(|_| load.take_seat()).collect();
+        let guards: Vec<LoadGuard> = (0..6).map(|_| load.enter()).collect();
         assert_eq!((load.on(0), load.on(1), load.on(2), load.total()), (2, 2, 2, 6));
-        drop(seats.into_iter().filter(|seat| seat.shard() == 1).collect::<Vec<_>>());
+        drop(guards.into_iter().filter(|load_guard| load_guard.shard() == 1).collect::<Vec<_>>());
         assert_eq!((load.on(1), load.total()), (0, 0));
-        let kept = [load.take_seat_on(0), load.take_seat_on(5)];
-        assert_eq!(kept.iter().map(Seat::shard).collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(load.take_seat().shard(), 1);
-        assert_eq!(Load::new(0).take_seat().shard(), 0);
+        let kept = [load.enter_on(0), load.enter_on(5)];
+        assert_eq!(kept.iter().map(LoadGuard::shard).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(load.enter().shard(), 1);
+        assert_eq!(Load::new(0).enter().shard(), 0);
     }
 }

@@ -15,12 +15,12 @@ struct Echo {
     me: usize,
     peers: Vec<Mailbox<Mail>>,
     load: Load,
-    connections: Slab<Seat>,
+    connections: Slab<LoadGuard>,
     stopped: bool,
 }
 
 enum Mail {
-    Connection(OwnedFd, Seat),
+    Connection(OwnedFd, LoadGuard),
     /// Answered through the channel, after everything that was posted before.
     Ping(mpsc::Sender<usize>, u64),
     Stop,
@@ -32,9 +32,9 @@ impl Handler for Echo {
 
     fn mail(&mut self, mail: Mail, core: &mut Core<Self::Timer>) {
         match mail {
-            Mail::Connection(fd, seat) => {
-                assert_eq!(seat.shard(), self.me);
-                let key = self.connections.insert(seat).unwrap();
+            Mail::Connection(fd, load_guard) => {
+                assert_eq!(load_guard.shard(), self.me);
+                let key = self.connections.insert(load_guard).unwrap();
                 core.engine.register(fd, key).unwrap();
                 core.engine.receive(key).unwrap();
             }
@@ -47,8 +47,8 @@ impl Handler for Echo {
     fn event(&mut self, event: Event, core: &mut Core<Self::Timer>) {
         match event {
             Event::Accepted { fd, .. } => {
-                let seat = self.load.take_seat();
-                self.peers[seat.shard()].post(Mail::Connection(fd, seat));
+                let load_guard = self.load.enter();
+                self.peers[load_guard.shard()].post(Mail::Connection(fd, load_guard));
             }
             Event::Received { key, received: Received::Chunk(chunk) } => {
                 core.engine.send(key, vec![Slice::copy_of(&chunk)]).unwrap();

@@ -119,7 +119,7 @@ impl World {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        self.mailbox.post(Mail::Accepted { fd: theirs.into(), listener, seat: self.loads.take_seat() });
+        self.mailbox.post(Mail::Accepted { fd: theirs.into(), listener, load_guard: self.loads.enter() });
         self.turns(1);
         Socket(ours)
     }
@@ -170,7 +170,7 @@ impl World {
         assert_eq!(self.shard.handler.connections.len(), 0, "connections");
         assert_eq!(self.shard.handler.shared.calls.len(), 0, "calls");
         assert!(!self.shard.handler.has_work());
-        assert_eq!(self.loads.total(), 0, "seats");
+        assert_eq!(self.loads.total(), 0, "load guards");
         self.clock.advance(2 * SECOND_NS);
         self.turns(3);
         assert_eq!(self.shard.core.timers.next_deadline(), None, "timers");

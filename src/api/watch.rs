@@ -1,7 +1,8 @@
-//! What watches a request between its arrival and the last byte of its answer: a trace, a breakdown of its time, both.
+//! Records a request from its arrival to the last byte of its answer: for a trace, for a breakdown of its time, or
+//! both.
 //!
-//! Here the core's points become entries of traces and sums of times. A request without either has no watch, and pays
-//! for that one question.
+//! The core's marks become entries of traces and sums of times. A request without either has no watch, and costs one
+//! check.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -35,7 +36,7 @@ const HTTP: Names =
 const GRPC: Names =
     Names { received: ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END"], sent: ["GRPC_SEND_START", "GRPC_SEND_END"] };
 
-/// Watches one request of a client.
+/// Records one request of a client.
 pub struct Watch {
     names: Names,
     trace: Option<Trace>,
@@ -44,7 +45,7 @@ pub struct Watch {
     lap: Lap,
 }
 
-/// Watches a request that was made on behalf of a watched one.
+/// Records a request that was made on behalf of a recorded one.
 struct Part {
     trace: Option<Trace>,
     timing: Option<Arc<Timing>>,
@@ -57,11 +58,11 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-/// Told when an answer is out.
+/// Adds the time to the trace when an answer has been sent.
 #[derive(Debug)]
-struct Departure(Arc<Watch>);
+struct SendEnd(Arc<Watch>);
 
-impl Sent for Departure {
+impl Sent for SendEnd {
     fn sent(self: Box<Self>, at_ns: u64) {
         if let Some(trace) = &self.0.trace {
             trace.time(Kind::Exchange, self.0.names.sent[1], at_ns);
@@ -78,7 +79,7 @@ impl Watch {
         Watch { names, trace, timing: place, lap: Lap::default() }
     }
 
-    /// Lets the core tell it of `request`.
+    /// Makes it the observer of `request`.
     pub fn attach(self: &Arc<Watch>, request: &mut Request) {
         request.observer = Some(Observation::new(Arc::clone(self) as Arc<dyn Observer>));
     }
@@ -113,7 +114,7 @@ impl Watch {
     pub fn leaves(self: &Arc<Watch>, call: CallKey, replies: &mut Replies) {
         if let Some(trace) = &self.trace {
             trace.time(Kind::Exchange, self.names.sent[0], now_ns());
-            replies.push(call, Reply::SentCallback(Box::new(Departure(Arc::clone(self)))));
+            replies.push(call, Reply::SentCallback(Box::new(SendEnd(Arc::clone(self)))));
         }
     }
 

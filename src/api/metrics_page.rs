@@ -34,9 +34,9 @@ impl MetricsPage {
 
     /// Has the page rendered on a control thread, which posts it.
     pub fn ask(&self, call: CallKey) {
-        let errand = PageErrand { call, post: Some(Arc::clone(&self.post)) };
+        let job = PageJob { call, post: Some(Arc::clone(&self.post)) };
         let (render, pool) = (Arc::clone(&self.render), self.pool.clone());
-        (self.control)(Box::new(move || errand.end(&render(), &pool)));
+        (self.control)(Box::new(move || job.end(&render(), &pool)));
     }
 
     /// Answers a call with the page that was posted.
@@ -50,12 +50,12 @@ impl MetricsPage {
 }
 
 /// A call that waits for the page. Whoever drops it unfinished answers it.
-struct PageErrand {
+struct PageJob {
     call: CallKey,
     post: Option<Post>,
 }
 
-impl PageErrand {
+impl PageJob {
     /// The page is copied here, on the thread that made it: with many models it has megabytes.
     fn end(mut self, page: &str, pool: &Pool) {
         let mut body = Gather::new();
@@ -66,7 +66,7 @@ impl PageErrand {
     }
 }
 
-impl Drop for PageErrand {
+impl Drop for PageJob {
     fn drop(&mut self) {
         if let Some(post) = self.post.take() {
             post(Mail::Metrics { call: self.call, page: None });
@@ -80,12 +80,12 @@ mod tests {
 
     use super::*;
 
-    /// Whatever becomes of an errand, its call is answered once.
+    /// The call is answered once, whatever happens to the job.
     #[test]
     fn an_errand_answers_once_also_where_nobody_runs_it() {
         type Posted = Vec<(CallKey, Option<Vec<u8>>)>;
         let posted: Arc<Mutex<Posted>> = Arc::default();
-        let errand = |call: u64| {
+        let job = |call: u64| {
             let posted = Arc::clone(&posted);
             let post = move |mail: Mail| match mail {
                 Mail::Metrics { call, page } => {
@@ -93,11 +93,11 @@ mod tests {
                 }
                 _ => panic!("another mail"),
             };
-            PageErrand { call: CallKey(call), post: Some(Arc::new(post)) }
+            PageJob { call: CallKey(call), post: Some(Arc::new(post)) }
         };
-        errand(1).end("the page", &Pool::new(1 << 16));
-        drop(errand(2));
-        let panicking = errand(3);
+        job(1).end("the page", &Pool::new(1 << 16));
+        drop(job(2));
+        let panicking = job(3);
         let ended = std::thread::spawn(move || {
             let _errand = panicking;
             panic!("meant to");

@@ -222,7 +222,7 @@ fn a_worker_that_sends_nonsense_is_ended_by_whoever_waits_for_it() {
     let text = "was ended because the other side's position in a stream of frames cannot be";
     assert_eq!(served, Err(Ended::Died(text.to_owned())));
     sleeper.join();
-    // The other stream is looked at by the keeper, and nobody has to wait for it.
+    // The monitor thread reads the other stream, and no thread waits for it.
     let sleeper = worker(Arc::new(Dispatch::new(&place.context("m"))));
     sleeper.link.overwrite(256, &u64::MAX.to_le_bytes());
     sleeper.link.aside_bell.ring();

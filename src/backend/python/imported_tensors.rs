@@ -23,7 +23,7 @@ type Name = (i32, [u8; 64]);
 pub struct ImportedTensors {
     gpus: Arc<Gpus>,
     /// Rung when there are numbers to send to the worker.
-    keeper: Bell,
+    monitor: Bell,
     state: Mutex<State>,
 }
 
@@ -48,8 +48,8 @@ pub struct ImportedTensor<'a> {
 }
 
 impl ImportedTensors {
-    pub fn new(gpus: Arc<Gpus>, keeper: Bell) -> ImportedTensors {
-        ImportedTensors { gpus, keeper, state: Mutex::default() }
+    pub fn new(gpus: Arc<Gpus>, monitor: Bell) -> ImportedTensors {
+        ImportedTensors { gpus, monitor, state: Mutex::default() }
     }
 
     /// Opens the tensor. Its number is sent back to the worker in any case, also after an error. May block.
@@ -88,7 +88,7 @@ impl ImportedTensors {
     /// Queues the number for the worker: the tensor is closed, or was never opened.
     pub fn give_back(&self, number: u64) {
         self.lock().freed.push(number);
-        self.keeper.ring();
+        self.monitor.ring();
     }
 
     /// Numbers to send to the worker; the caller puts them back if it cannot send them.

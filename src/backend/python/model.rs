@@ -15,7 +15,7 @@ use super::process;
 use super::program;
 use super::settings::{Settings, check_stub_name};
 use super::worker::{Ended, OnEnd, Plan, Wait, Worker};
-use super::worker_supervisor::{Crew, Recruiter, WorkerSupervisor, not_healthy};
+use super::worker_supervisor::{WorkerCounts, WorkerFactory, WorkerSupervisor, not_healthy};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use nereid_model_config::json;
 use nereid_observe::log::verbose;
@@ -31,7 +31,7 @@ pub struct PythonModel {
     layout: Layout,
     interpreter: Interpreter,
     completed: Option<ModelConfig>,
-    crew: Arc<Crew>,
+    counts: Arc<WorkerCounts>,
 }
 
 impl PythonModel {
@@ -45,8 +45,8 @@ impl PythonModel {
         info!("model '{}': {}, by {interpreter}", context.name, layout.file.display());
         verbose!(1, "Shared memory configuration is {}", settings.shared_memory());
         verbose!(1, "the Python backend's settings for '{}': {settings}", context.name);
-        let crew = Arc::new(Crew::new(&context));
-        let mut model = PythonModel { context, settings, layout, interpreter, completed: None, crew };
+        let counts = Arc::new(WorkerCounts::new(&context));
+        let mut model = PythonModel { context, settings, layout, interpreter, completed: None, counts };
         if model.context.auto_complete {
             model.completed = model.complete()?;
         }
@@ -138,21 +138,21 @@ impl Model for PythonModel {
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
         check_stub_name(&context.name)?;
-        let (crew, settings) = (Arc::clone(&self.crew), self.settings.clone());
-        let recruit = Recruit { model: self, context: context.clone() };
+        let (counts, settings) = (Arc::clone(&self.counts), self.settings.clone());
+        let starter = Starter { model: self, context: context.clone() };
         let supervisor =
-            WorkerSupervisor::open(&context.name, &context.spec.name, Box::new(recruit), settings.restart, crew)?;
+            WorkerSupervisor::open(&context.name, &context.spec.name, Box::new(starter), settings.restart, counts)?;
         Ok(Box::new(PythonInstance::new(context, supervisor, &settings)))
     }
 }
 
 /// Workers for one instance.
-struct Recruit {
+struct Starter {
     model: Arc<PythonModel>,
     context: InstanceContext,
 }
 
-impl Recruiter for Recruit {
+impl WorkerFactory for Starter {
     fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status> {
         self.model.start(&self.context.name, self.context.spin.clone(), ended)
     }
@@ -162,7 +162,7 @@ impl Recruiter for Recruit {
     }
 
     fn initialize(&self, worker: &Arc<Worker>) -> Result<(), Status> {
-        let Recruit { model, context } = self;
+        let Starter { model, context } = self;
         let config = json::write(&context.spec.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let kind = match context.kind {
             Kind::Gpu => "GPU",

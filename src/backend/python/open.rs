@@ -2,7 +2,8 @@
 //!
 //! A request itself is held until its execution has returned; what it leaves behind is the way for its responses. Both
 //! the thread of the instance and the one that keeps the worker look here. Neither waits for a client that reads
-//! slowly: what may not be sent yet lies in the request's outbox until the keeper is told that there is room.
+//! slowly: what may not be sent yet lies in the request's outbox until the monitor thread is woken because there is
+//! room.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,9 +108,9 @@ impl Table {
 }
 
 impl Open {
-    /// `keeper` is rung when [`flush`](Open::flush) is worth a call.
-    pub fn new(cancellations: Arc<Cancellations>, keeper: Bell) -> Open {
-        let roomy = Arc::new(Roomy { tokens: Mutex::default(), bell: keeper });
+    /// `monitor` is rung when [`flush`](Open::flush) is worth a call.
+    pub fn new(cancellations: Arc<Cancellations>, monitor: Bell) -> Open {
+        let roomy = Arc::new(Roomy { tokens: Mutex::default(), bell: monitor });
         Open {
             table: Mutex::default(),
             cancellations,

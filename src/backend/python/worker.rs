@@ -1,8 +1,8 @@
-//! One worker: its process, its link, and the thread that keeps it.
+//! One worker: its process, its link, and its monitor thread.
 //!
-//! The keeper starts the process, which dies with it, serves what the worker's other threads send, and is the first to
-//! know of its end. What the worker's main thread sends is served by whoever waits for that thread: the instance while
-//! it executes, the thread that loads or unloads.
+//! The monitor thread starts the process, which dies with the thread, serves the messages of the worker's other
+//! threads, and waits for the end of the process. Messages of the worker's main thread are served by the thread that
+//! waits for it: the instance while it executes, or the thread that loads or unloads.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -41,7 +41,7 @@ pub trait Attendant: Send + Sync {
     fn ended(&self, worker: &Arc<Worker>);
 }
 
-/// Called by the thread that keeps a worker as the last thing that it does; may take as long as it likes.
+/// The last call of a worker's monitor thread; may take any time.
 pub type OnEnd = Box<dyn FnOnce(Arc<Worker>) + Send>;
 
 /// How to start one.
@@ -102,7 +102,7 @@ pub struct Worker {
     is_condemned: AtomicBool,
     /// How, once it has; or why it was killed.
     ending: Mutex<Option<String>>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    monitor: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Worker {
@@ -128,14 +128,14 @@ impl Worker {
             has_ended: AtomicBool::new(false),
             is_condemned: AtomicBool::new(false),
             ending: Mutex::default(),
-            keeper: Mutex::default(),
+            monitor: Mutex::default(),
         });
         let (tell, told) = sync_channel(1);
         let kept = Arc::clone(&worker);
-        let keeper = std::thread::Builder::new().name("python-keeper".to_owned());
-        let keeper = keeper.spawn(move || kept.keep(command, &archive, socket, &tell, ended)).map_err(cannot)?;
+        let monitor = std::thread::Builder::new().name("python-monitor".to_owned());
+        let monitor = monitor.spawn(move || kept.keep(command, &archive, socket, &tell, ended)).map_err(cannot)?;
         let outcome = told.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()));
-        *worker.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+        *worker.monitor.lock().unwrap_or_else(PoisonError::into_inner) = Some(monitor);
         match outcome {
             Ok(()) => Ok(worker),
             Err(error) => {
@@ -183,16 +183,16 @@ impl Worker {
 
     /// Waits until the process is gone and nothing of it runs here.
     pub fn join(&self) {
-        if let Some(keeper) = self.take_keeper()
-            && keeper.thread().id() != std::thread::current().id()
+        if let Some(monitor) = self.take_monitor()
+            && monitor.thread().id() != std::thread::current().id()
         {
-            let _ = keeper.join();
+            let _ = monitor.join();
         }
     }
 
     /// The thread that keeps it, for one who waits for that thread's end without keeping the worker.
-    pub fn take_keeper(&self) -> Option<JoinHandle<()>> {
-        self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub fn take_monitor(&self) -> Option<JoinHandle<()>> {
+        self.monitor.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Sends a message to the worker's main thread, and wakes it.
@@ -360,7 +360,7 @@ impl Worker {
         }
     }
 
-    /// The keeper's whole life.
+    /// The function of the monitor thread.
     fn keep(
         self: Arc<Self>,
         command: Command,

@@ -2,9 +2,9 @@
 //! (contract/python_backend.md section 6; `--python-restart=false` gives the behaviour of its row "stub dies during
 //! execute").
 //!
-//! The thread that kept the dead worker looks for the next one: it is there as long as anything of the worker is, has
-//! nothing else to do any more, and is confined as the instance's own. So nobody waits for a request to notice a death,
-//! and nothing runs beside a worker that lives.
+//! The monitor thread of a dead worker starts the next one: it lives as long as anything of the worker does, has
+//! nothing else to do, and is confined as the instance's own thread. So a death is handled before a request needs the
+//! worker, and no further thread runs beside a live worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,39 +20,39 @@ use nereid_observe::metrics::Counter;
 use nereid_request::Status;
 
 /// How long a request waits for a worker that is being started.
-const PATIENCE: Duration = Duration::from_secs(10);
+const START_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long an instance without a worker leaves requests to the others of its model before it refuses one.
-const RESERVE: Duration = Duration::from_secs(1);
+const HOLD_BACK_MAX: Duration = Duration::from_secs(1);
 
-/// Finds workers for one instance.
-pub trait Recruiter: Send + Sync {
-    /// Starts a process. `ended` is to be called on its keeper's thread once it is gone.
+/// Starts the workers of one instance.
+pub trait WorkerFactory: Send + Sync {
+    /// Starts a process. Its monitor thread calls `ended` when the process has ended.
     fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status>;
 
-    /// The worker in office has died, and with it what the model knew of earlier requests.
+    /// The serving worker has died, and with it the model's state of earlier requests.
     fn lost(&self);
 
-    /// Has it initialise the model; waits as long as that takes or the worker lives.
+    /// Initialises the model in the worker; waits until that is done or the worker has ended.
     fn initialize(&self, worker: &Arc<Worker>) -> Result<(), Status>;
 }
 
-/// What the instances of one model have in common.
-pub struct Crew {
+/// Counters that the instances of one model share.
+pub struct WorkerCounts {
     /// Instances whose worker lives.
     filled: AtomicUsize,
     restarts: Option<Counter>,
     deaths: Option<Counter>,
 }
 
-impl Crew {
-    pub fn new(context: &ModelContext) -> Crew {
+impl WorkerCounts {
+    pub fn new(context: &ModelContext) -> WorkerCounts {
         let version = context.version.to_string();
         let counter = |name: &str, help: &str| {
             let family = context.metrics.own_counter_family(name, help);
             let counter = family.and_then(|family| family.counter(&[("model", &context.name), ("version", &version)]));
             counter.inspect_err(|error| warn!("no metric '{name}' for model '{}': {error}", context.name)).ok()
         };
-        Crew {
+        WorkerCounts {
             filled: AtomicUsize::new(0),
             restarts: counter("nereid_python_restarts", "Python processes started in place of one that had died"),
             deaths: counter("nereid_python_deaths", "Python processes that ended without being asked to"),
@@ -67,7 +67,7 @@ enum Phase {
     Starting(Instant),
     /// Until the next attempt.
     Pausing,
-    /// Nobody comes any more.
+    /// No further worker is started.
     Abandoned,
     /// The instance is gone.
     Closed,
@@ -75,11 +75,11 @@ enum Phase {
 
 struct State {
     phase: Phase,
-    /// The last one's keeper, who looks for a successor.
-    keeper: Option<JoinHandle<()>>,
-    /// Who is being initialised.
+    /// The last worker's monitor thread, which starts a successor.
+    monitor: Option<JoinHandle<()>>,
+    /// The worker that is being initialised.
     candidate: Option<Arc<Worker>>,
-    /// What became of the last one, after "The process of model '…' ".
+    /// How the last worker ended, as the end of "The process of model '…' ".
     fate: String,
     backoff: Backoff,
 }
@@ -89,9 +89,9 @@ pub struct WorkerSupervisor {
     /// The instance's.
     name: String,
     model: String,
-    recruiter: Box<dyn Recruiter>,
+    factory: Box<dyn WorkerFactory>,
     restarts: bool,
-    crew: Arc<Crew>,
+    counts: Arc<WorkerCounts>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -101,20 +101,20 @@ impl WorkerSupervisor {
     pub fn open(
         name: &str,
         model: &str,
-        recruiter: Box<dyn Recruiter>,
+        factory: Box<dyn WorkerFactory>,
         restarts: bool,
-        crew: Arc<Crew>,
+        counts: Arc<WorkerCounts>,
     ) -> Result<Arc<WorkerSupervisor>, Status> {
         let state = State {
             phase: Phase::Starting(Instant::now()),
-            keeper: None,
+            monitor: None,
             candidate: None,
             fate: "has not been started".to_owned(),
             backoff: Backoff::default(),
         };
         let (name, model) = (name.to_owned(), model.to_owned());
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let supervisor = Arc::new(WorkerSupervisor { name, model, recruiter, restarts, crew, state, changed });
+        let supervisor = Arc::new(WorkerSupervisor { name, model, factory, restarts, counts, state, changed });
         supervisor.fill()?;
         Ok(supervisor)
     }
@@ -123,7 +123,7 @@ impl WorkerSupervisor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who works, if anybody can now.
+    /// The serving worker, if there is one.
     pub fn current(&self) -> Option<Arc<Worker>> {
         match &self.lock().phase {
             Phase::Filled(worker, _) if worker.is_fit() => Some(Arc::clone(worker)),
@@ -131,55 +131,55 @@ impl WorkerSupervisor {
         }
     }
 
-    /// The instance is gone, and has nothing to say any more.
+    /// The instance is gone.
     pub fn is_closed(&self) -> bool {
         matches!(self.lock().phase, Phase::Closed)
     }
 
-    /// The text of whoever asks for what is not there.
+    /// The error of a request for a worker that is not there.
     pub fn not_healthy(&self) -> String {
         not_healthy(&self.name)
     }
 
-    /// Who is to execute. While one is being started that is waited for, within bounds; otherwise an error says why
-    /// there is nobody.
+    /// The worker that executes. It waits, within a bound, for one that is being started; otherwise the error says why
+    /// there is none.
     pub fn worker(&self) -> Result<Arc<Worker>, Status> {
         let mut state = self.lock();
         let asked = Instant::now();
         loop {
             let deadline = match &state.phase {
                 Phase::Filled(worker, _) if worker.is_fit() => return Ok(Arc::clone(worker)),
-                // Its keeper is about to tell.
-                Phase::Filled(..) => asked + PATIENCE,
-                Phase::Starting(since) => *since + PATIENCE,
-                Phase::Pausing | Phase::Abandoned | Phase::Closed => return Err(self.vacant(&state)),
+                // Its monitor thread is about to call `worker_ended`.
+                Phase::Filled(..) => asked + START_WAIT_MAX,
+                Phase::Starting(since) => *since + START_WAIT_MAX,
+                Phase::Pausing | Phase::Abandoned | Phase::Closed => return Err(self.no_worker(&state)),
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.vacant(&state));
+                return Err(self.no_worker(&state));
             }
             state = self.wait(state, left);
         }
     }
 
-    /// Leaves work to the other instances of the model, while there is nobody here and somebody there: an instance that
-    /// refuses is faster than those that work, and would get all requests.
+    /// Leaves work to the other instances of the model while this one has no worker and another has one: an instance
+    /// that refuses is faster than those that execute, and would get all requests.
     pub fn hold_back(&self) {
         let mut state = self.lock();
         let asked = Instant::now();
-        while self.crew.filled.load(Ordering::Relaxed) > 0 {
+        while self.counts.filled.load(Ordering::Relaxed) > 0 {
             let deadline = match &state.phase {
                 Phase::Filled(worker, _) if worker.is_fit() => return,
                 Phase::Closed => return,
-                Phase::Starting(since) => *since + PATIENCE,
-                _ => asked + RESERVE,
+                Phase::Starting(since) => *since + START_WAIT_MAX,
+                _ => asked + HOLD_BACK_MAX,
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            // Those of others are not told of here.
-            state = self.wait(state, left.min(RESERVE));
+            // Changes of other instances do not wake this thread.
+            state = self.wait(state, left.min(HOLD_BACK_MAX));
         }
     }
 
@@ -187,7 +187,7 @@ impl WorkerSupervisor {
         self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn vacant(&self, state: &State) -> Status {
+    fn no_worker(&self, state: &State) -> Status {
         let WorkerSupervisor { name, model, .. } = self;
         let text = format!("{} The process of model '{model}' {}", not_healthy(name), state.fate);
         match state.phase {
@@ -197,30 +197,30 @@ impl WorkerSupervisor {
         }
     }
 
-    /// Starts and initialises one; an error is told by the last who tried.
+    /// Starts and initialises a worker; the caller reports the error.
     fn fill(self: &Arc<Self>) -> Result<(), Status> {
         let supervisor: Weak<WorkerSupervisor> = Arc::downgrade(self);
         let ended: OnEnd = Box::new(move |worker| {
             if let Some(supervisor) = supervisor.upgrade() {
-                supervisor.vacated(worker);
+                supervisor.worker_ended(worker);
             }
         });
-        let worker = self.recruiter.start(ended)?;
+        let worker = self.factory.start(ended)?;
         let mut state = self.lock();
-        // One that is not wanted any more is killed before it is waited for.
+        // Killed before the initialisation waits for it.
         if matches!(state.phase, Phase::Closed) {
             worker.kill("is not needed any more");
         }
         state.candidate = Some(Arc::clone(&worker));
         drop(state);
-        let outcome = self.recruiter.initialize(&worker);
+        let outcome = self.factory.initialize(&worker);
         let mut state = self.lock();
         state.candidate = None;
-        // Should it die from here on, its keeper finds it in office.
+        // If it dies from here on, its monitor thread finds it serving.
         if outcome.is_ok() && worker.is_fit() && !matches!(state.phase, Phase::Closed) {
             state.phase = Phase::Filled(worker, Instant::now());
-            state.keeper = None;
-            self.crew.filled.fetch_add(1, Ordering::Relaxed);
+            state.monitor = None;
+            self.counts.filled.fetch_add(1, Ordering::Relaxed);
             self.changed.notify_all();
             return Ok(());
         }
@@ -232,21 +232,21 @@ impl WorkerSupervisor {
         })
     }
 
-    /// A worker has ended: of the one in office that is a death. Called on its keeper's thread, which finds another.
-    fn vacated(self: &Arc<Self>, worker: Arc<Worker>) {
-        let in_office = |state: &State| match &state.phase {
+    /// A worker has ended: if it was serving, that is a death. Called on its monitor thread, which starts another.
+    fn worker_ended(self: &Arc<Self>, worker: Arc<Worker>) {
+        let serving = |state: &State| match &state.phase {
             Phase::Filled(current, since) if Arc::ptr_eq(current, &worker) => Some(since.elapsed()),
             _ => None,
         };
-        if in_office(&self.lock()).is_none() {
+        if serving(&self.lock()).is_none() {
             return;
         }
-        // Before there can be a successor, and without the lock: requests are answered.
-        self.recruiter.lost();
+        // Before a successor can start, and without the lock: this answers requests.
+        self.factory.lost();
         let mut state = self.lock();
-        let Some(lived) = in_office(&state) else { return };
-        self.crew.filled.fetch_sub(1, Ordering::Relaxed);
-        count(self.crew.deaths.as_ref());
+        let Some(lived) = serving(&state) else { return };
+        self.counts.filled.fetch_sub(1, Ordering::Relaxed);
+        count(self.counts.deaths.as_ref());
         state.fate = worker.ending();
         let number = worker.process_id().unwrap_or_default();
         error!("the process of model '{}', instance '{}' {} (process {number})", self.model, self.name, state.fate);
@@ -255,7 +255,7 @@ impl WorkerSupervisor {
             self.changed.notify_all();
             return;
         }
-        state.keeper = worker.take_keeper();
+        state.monitor = worker.take_monitor();
         let mut pause = state.backoff.pause_after(lived);
         // Nothing of its memory is needed any more.
         drop(worker);
@@ -263,7 +263,7 @@ impl WorkerSupervisor {
             drop(left);
             match self.fill() {
                 Ok(()) => {
-                    count(self.crew.restarts.as_ref());
+                    count(self.counts.restarts.as_ref());
                     info!("the process of model '{}', instance '{}' is started again", self.model, self.name);
                     return;
                 }
@@ -280,7 +280,7 @@ impl WorkerSupervisor {
         }
     }
 
-    /// Waits that long; `None`: the instance is gone meanwhile.
+    /// Waits that long; `None`: the instance was closed meanwhile.
     fn pause<'a>(&'a self, mut state: MutexGuard<'a, State>, pause: Duration) -> Option<MutexGuard<'a, State>> {
         state.phase = Phase::Pausing;
         let until = Instant::now() + pause;
@@ -302,28 +302,29 @@ impl WorkerSupervisor {
         }
     }
 
-    /// Ends the search for a successor, and waits until it has ended. Returns who works, for a farewell.
+    /// Stops starting successors, and waits until that has stopped. Returns the serving worker, which the caller
+    /// finalises.
     pub fn close(&self) -> Option<Arc<Worker>> {
         let mut state = self.lock();
         let phase = std::mem::replace(&mut state.phase, Phase::Closed);
         if let Some(candidate) = state.candidate.take() {
             candidate.kill("is not needed any more");
         }
-        let keeper = state.keeper.take();
+        let monitor = state.monitor.take();
         self.changed.notify_all();
         drop(state);
         if let Phase::Filled(worker, _) = phase {
-            self.crew.filled.fetch_sub(1, Ordering::Relaxed);
+            self.counts.filled.fetch_sub(1, Ordering::Relaxed);
             return Some(worker);
         }
-        if let Some(keeper) = keeper {
-            let _ = keeper.join();
+        if let Some(monitor) = monitor {
+            let _ = monitor.join();
         }
         None
     }
 }
 
-/// What every text about a dead worker begins with.
+/// The beginning of every text about a dead worker.
 pub fn not_healthy(instance: &str) -> String {
     format!("Stub process '{instance}' is not healthy.")
 }

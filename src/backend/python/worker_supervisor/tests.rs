@@ -35,7 +35,7 @@ struct Sleepers {
     gate: Arc<Mutex<()>>,
 }
 
-impl Recruiter for Sleepers {
+impl WorkerFactory for Sleepers {
     fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status> {
         self.started.fetch_add(1, Ordering::SeqCst);
         let mut command = Command::new("sleep");
@@ -67,12 +67,12 @@ impl Recruiter for Sleepers {
     }
 }
 
-fn crew() -> Arc<Crew> {
-    Arc::new(Crew { filled: AtomicUsize::new(0), restarts: None, deaths: None })
+fn counts() -> Arc<WorkerCounts> {
+    Arc::new(WorkerCounts { filled: AtomicUsize::new(0), restarts: None, deaths: None })
 }
 
-fn open(sleepers: &Sleepers, restarts: bool, crew: &Arc<Crew>) -> Arc<WorkerSupervisor> {
-    WorkerSupervisor::open("m_0_0", "m", Box::new(sleepers.clone()), restarts, Arc::clone(crew)).unwrap()
+fn open(sleepers: &Sleepers, restarts: bool, counts: &Arc<WorkerCounts>) -> Arc<WorkerSupervisor> {
+    WorkerSupervisor::open("m_0_0", "m", Box::new(sleepers.clone()), restarts, Arc::clone(counts)).unwrap()
 }
 
 /// Kills whoever works there, as if by accident, and waits until the supervisor knows.
@@ -89,14 +89,14 @@ fn kill(supervisor: &WorkerSupervisor) -> u32 {
 
 #[test]
 fn a_death_is_made_good_without_anybody_asking() {
-    let (sleepers, crew) = (Sleepers::default(), crew());
-    let supervisor = open(&sleepers, true, &crew);
-    assert_eq!(crew.filled.load(Ordering::SeqCst), 1);
+    let (sleepers, counts) = (Sleepers::default(), counts());
+    let supervisor = open(&sleepers, true, &counts);
+    assert_eq!(counts.filled.load(Ordering::SeqCst), 1);
     let gate = sleepers.gate.lock().unwrap();
     assert_eq!(sleepers.losses.load(Ordering::SeqCst), 0);
     let dead = kill(&supervisor);
     assert_eq!(sleepers.losses.load(Ordering::SeqCst), 1, "reported before a successor can come");
-    assert_eq!((supervisor.current().is_none(), crew.filled.load(Ordering::SeqCst)), (true, 0));
+    assert_eq!((supervisor.current().is_none(), counts.filled.load(Ordering::SeqCst)), (true, 0));
     assert_eq!(supervisor.not_healthy(), "Stub process 'm_0_0' is not healthy.");
     // A request waits for it.
     let (tell, told) = channel();
@@ -112,13 +112,13 @@ fn a_death_is_made_good_without_anybody_asking() {
     let last = supervisor.close().unwrap();
     last.kill("is done");
     last.join();
-    assert_eq!(crew.filled.load(Ordering::SeqCst), 0);
+    assert_eq!(counts.filled.load(Ordering::SeqCst), 0);
 }
 
 #[test]
 fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
-    let (sleepers, crew) = (Sleepers::default(), crew());
-    let supervisor = open(&sleepers, true, &crew);
+    let (sleepers, counts) = (Sleepers::default(), counts());
+    let supervisor = open(&sleepers, true, &counts);
     sleepers.outcomes.lock().unwrap().push(Err(Status::internal("no luck")));
     kill(&supervisor);
     // The first attempt comes at once, and fails; the next one would come after a second.
@@ -139,8 +139,8 @@ fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
 
 #[test]
 fn an_instance_that_goes_takes_who_is_being_initialised_with_it() {
-    let (sleepers, crew) = (Sleepers::default(), crew());
-    let supervisor = open(&sleepers, true, &crew);
+    let (sleepers, counts) = (Sleepers::default(), counts());
+    let supervisor = open(&sleepers, true, &counts);
     let gate = sleepers.gate.lock().unwrap();
     kill(&supervisor);
     let candidate = loop {
@@ -157,13 +157,13 @@ fn an_instance_that_goes_takes_who_is_being_initialised_with_it() {
     }
     drop(gate);
     assert!(thread.join().unwrap());
-    assert_eq!((candidate.ending().as_str(), crew.filled.load(Ordering::SeqCst)), ("is not needed any more", 0));
+    assert_eq!((candidate.ending().as_str(), counts.filled.load(Ordering::SeqCst)), ("is not needed any more", 0));
 }
 
 #[test]
 fn without_restarts_a_death_is_for_good() {
-    let (sleepers, crew) = (Sleepers::default(), crew());
-    let supervisor = open(&sleepers, false, &crew);
+    let (sleepers, counts) = (Sleepers::default(), counts());
+    let supervisor = open(&sleepers, false, &counts);
     kill(&supervisor);
     let text = "Stub process 'm_0_0' is not healthy. The process of model 'm' was ended by signal 9 (SIGKILL)";
     assert!(matches!(supervisor.worker(), Err(status) if status == Status::internal(text)));
@@ -173,12 +173,12 @@ fn without_restarts_a_death_is_for_good() {
 
 #[test]
 fn an_instance_without_a_worker_holds_back_while_another_works() {
-    let (sleepers, crew) = (Sleepers::default(), crew());
-    let (here, there) = (open(&sleepers, false, &crew), open(&sleepers, true, &crew));
+    let (sleepers, counts) = (Sleepers::default(), counts());
+    let (here, there) = (open(&sleepers, false, &counts), open(&sleepers, true, &counts));
     kill(&here);
     let asked = Instant::now();
     here.hold_back();
-    assert!(asked.elapsed() >= RESERVE);
+    assert!(asked.elapsed() >= HOLD_BACK_MAX);
     // Nor when the other one goes as well.
     let last = there.close().unwrap();
     here.hold_back();
@@ -190,6 +190,6 @@ fn an_instance_without_a_worker_holds_back_while_another_works() {
 fn what_cannot_be_initialised_at_first_is_an_error_and_leaves_nothing() {
     let sleepers = Sleepers::default();
     sleepers.outcomes.lock().unwrap().push(Err(Status::internal("no luck")));
-    let outcome = WorkerSupervisor::open("m_0_0", "m", Box::new(sleepers), true, crew());
+    let outcome = WorkerSupervisor::open("m_0_0", "m", Box::new(sleepers), true, counts());
     assert!(matches!(outcome, Err(status) if status == Status::internal("no luck")));
 }

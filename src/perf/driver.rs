@@ -22,7 +22,7 @@ use super::plan::Work;
 use super::request::Marks;
 use super::schedule::{Schedule, Share};
 use super::tally::Tally;
-use super::threads::{Assignment, Counters, Order, Pace, Report};
+use super::threads::{Assignment, Counters, LoopMode, Order, Report};
 use super::tls::Security;
 use super::work::{Pick, Picker};
 use nereid_memory::{Key, Slab, Slice};
@@ -125,16 +125,16 @@ impl Driver {
     }
 
     fn begin_load(&mut self, assignment: Assignment) {
-        let Assignment { pace, budget, sequences, point_began_ns, records_max } = assignment;
+        let Assignment { mode, budget, sequences, point_began_ns, records_max } = assignment;
         (self.budget, self.point_began_ns, self.records_max) = (budget, point_began_ns, records_max);
         self.picker.begin(sequences);
-        let places = match &pace {
-            Pace::Closed(most) => *most,
-            Pace::Open { outstanding_max, .. } => *outstanding_max,
+        let places = match &mode {
+            LoopMode::Closed(most) => *most,
+            LoopMode::Open { outstanding_max, .. } => *outstanding_max,
         };
-        self.state = match pace {
-            Pace::Closed(most) => State::Closed { most },
-            Pace::Open { schedule, outstanding_max } => State::Open { schedule, outstanding_max },
+        self.state = match mode {
+            LoopMode::Closed(most) => State::Closed { most },
+            LoopMode::Open { schedule, outstanding_max } => State::Open { schedule, outstanding_max },
         };
         self.share_places(places);
     }

@@ -17,7 +17,7 @@ use super::schedule::{Schedule, Share};
 use super::stability::{WINDOWS, is_stable};
 use super::sweep::Course;
 use super::tally::Tally;
-use super::threads::{Assignment, Counts, Pace, Threads, one_each, part};
+use super::threads::{Assignment, Counts, LoopMode, Threads, one_each, part};
 use super::tls::Security;
 use super::{PerfError, model_info::ModelInfo};
 
@@ -359,21 +359,21 @@ impl Session<'_> {
         threads.begin(|thread| {
             let share = Share { thread, threads: workers };
             let outstanding_max = part_of(self.plan.client.outstanding_max, thread).max(1);
-            let pace = match (point, &self.plan.load) {
-                (LoadPoint::Concurrency(most), _) => Pace::Closed(part_of(most, thread)),
-                _ if thread >= workers => Pace::Closed(0),
+            let mode = match (point, &self.plan.load) {
+                (LoadPoint::Concurrency(most), _) => LoopMode::Closed(part_of(most, thread)),
+                _ if thread >= workers => LoopMode::Closed(0),
                 (LoadPoint::Rate(rate), Load::Rate { spacing, .. }) => {
                     let schedule = Schedule::at_rate(rate, *spacing, share, rules.seed, began_ns);
-                    Pace::Open { schedule, outstanding_max }
+                    LoopMode::Open { schedule, outstanding_max }
                 }
                 (_, Load::Intervals(intervals)) => match Schedule::of_intervals(intervals, share, began_ns) {
-                    Some(schedule) => Pace::Open { schedule, outstanding_max },
-                    None => Pace::Closed(0),
+                    Some(schedule) => LoopMode::Open { schedule, outstanding_max },
+                    None => LoopMode::Closed(0),
                 },
-                (_, Load::Concurrency(Sweep { .. }) | Load::Rate { .. }) => Pace::Closed(0),
+                (_, Load::Concurrency(Sweep { .. }) | Load::Rate { .. }) => LoopMode::Closed(0),
             };
             Assignment {
-                pace,
+                mode,
                 budget: budget.map(|budget| part_of(usize::try_from(budget).unwrap_or(usize::MAX), thread) as u64),
                 sequences: part_of(at_once, thread),
                 point_began_ns: began_ns,

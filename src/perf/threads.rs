@@ -38,7 +38,7 @@ pub enum Order {
 
 /// What one thread has to do until it is told otherwise.
 pub struct Assignment {
-    pub pace: Pace,
+    pub mode: LoopMode,
     /// Requests that may begin; None has no end.
     pub budget: Option<u64>,
     /// Sequences at a time, if the work has any.
@@ -48,7 +48,8 @@ pub struct Assignment {
     pub records_max: usize,
 }
 
-pub enum Pace {
+/// How requests of a closed or an open loop begin.
+pub enum LoopMode {
     /// So many in flight, always.
     Closed(usize),
     Open {
@@ -57,7 +58,7 @@ pub enum Pace {
     },
 }
 
-/// What a driver says.
+/// What a driver reports.
 pub enum Report {
     Tally(Box<Tally>),
     Resting,

@@ -66,8 +66,8 @@ impl Bench {
         Bench { shard, mailbox, reports, clock, peer, request_bytes: request.len(), asked: 0, partial: 0 }
     }
 
-    fn begin(&self, pace: Pace, budget: Option<u64>) {
-        let assignment = Assignment { pace, budget, sequences: 0, point_began_ns: BEGAN_NS, records_max: 0 };
+    fn begin(&self, mode: LoopMode, budget: Option<u64>) {
+        let assignment = Assignment { mode, budget, sequences: 0, point_began_ns: BEGAN_NS, records_max: 0 };
         self.mailbox.post(Order::Mark(Box::default()));
         self.mailbox.post(Order::Begin(Box::new(assignment)));
     }
@@ -117,10 +117,10 @@ impl Bench {
     }
 }
 
-fn a_thousand_a_second(outstanding_max: usize) -> Pace {
+fn a_thousand_a_second(outstanding_max: usize) -> LoopMode {
     let share = Share { thread: 0, threads: 1 };
     let schedule = Schedule::at_rate(1000.0, Spacing::Constant, share, 0, BEGAN_NS);
-    Pace::Open { schedule, outstanding_max }
+    LoopMode::Open { schedule, outstanding_max }
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn an_open_loop_ends_where_too_many_are_outstanding() {
 #[test]
 fn a_closed_loop_stays_within_its_bound_and_its_budget() {
     let mut bench = Bench::new(5);
-    bench.begin(Pace::Closed(3), Some(50));
+    bench.begin(LoopMode::Closed(3), Some(50));
     while bench.ended() < 50 {
         bench.turn(false);
         assert!(bench.asked <= 1, "a connection of HTTP/1.1 has one request in flight");
@@ -200,7 +200,7 @@ fn a_closed_loop_stays_within_its_bound_and_its_budget() {
 #[test]
 fn a_lost_connection_fails_what_was_in_flight_and_is_asked_for_again() {
     let mut bench = Bench::new(7);
-    bench.begin(Pace::Closed(1), Some(2));
+    bench.begin(LoopMode::Closed(1), Some(2));
     while bench.asked == 0 {
         bench.turn(false);
     }

@@ -82,7 +82,7 @@ mod tests {
 
     /// The call is answered once, whatever happens to the job.
     #[test]
-    fn an_errand_answers_once_also_where_nobody_runs_it() {
+    fn a_job_answers_once_also_where_nobody_runs_it() {
         type Posted = Vec<(CallKey, Option<Vec<u8>>)>;
         let posted: Arc<Mutex<Posted>> = Arc::default();
         let job = |call: u64| {
@@ -99,7 +99,7 @@ mod tests {
         drop(job(2));
         let panicking = job(3);
         let ended = std::thread::spawn(move || {
-            let _errand = panicking;
+            let _job = panicking;
             panic!("meant to");
         });
         assert!(ended.join().is_err());

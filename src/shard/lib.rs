@@ -35,7 +35,7 @@ pub use load::{Load, LoadGuard};
 pub use mailbox::{Inbox, Mailbox, mailbox};
 pub use probe::EngineKind;
 pub use timer::{TimerKey, Timers};
-pub use turn::{Core, Handler, Pace, Shard};
+pub use turn::{Core, Handler, ParkPolicy, Shard};
 use watch::TurnWatch;
 
 /// How one shard is to run.
@@ -137,13 +137,13 @@ pub fn run<H: Handler>(
         let mut core = Core::new(engine, Rc::clone(&clock), options.pool.clone(), options.timers_max);
         let handler = make(&mut core)?;
         let mut shard = Shard::new(handler, core, inbox);
-        let mut pace = Pace::new(options.spin.clone());
+        let mut park_policy = ParkPolicy::new(options.spin.clone());
         let watch = TurnWatch::of_process(&options.name);
         let mut may_park = false;
         started();
         Ok(move || {
             let moved = watch.measure(|| shard.turn(may_park))?;
-            may_park = pace.may_park(moved, shard.core.now_ns());
+            may_park = park_policy.may_park(moved, shard.core.now_ns());
             Ok(!shard.handler.stopped())
         })
     };

@@ -131,20 +131,20 @@ impl<H: Handler> Shard<H> {
     }
 }
 
-/// When a shard that has nothing to do stops looking and parks: at once, unless its last waits were short.
+/// When an idle shard stops spinning and parks: at once, unless its last waits were short.
 #[derive(Debug)]
-pub struct Pace {
+pub struct ParkPolicy {
     spin: AdaptiveSpin,
     idle_since_ns: Option<u64>,
     has_slept: bool,
 }
 
-impl Pace {
-    pub fn new(spin: Spin) -> Pace {
-        Pace { spin: AdaptiveSpin::new(spin), idle_since_ns: None, has_slept: false }
+impl ParkPolicy {
+    pub fn new(spin: Spin) -> ParkPolicy {
+        ParkPolicy { spin: AdaptiveSpin::new(spin), idle_since_ns: None, has_slept: false }
     }
 
-    /// Whether the next turn may park, after one that moved something or not.
+    /// Whether the next turn may park; `moved`: the last turn had something to do.
     pub fn may_park(&mut self, moved: bool, now_ns: u64) -> bool {
         if moved {
             let has_slept = std::mem::take(&mut self.has_slept);
@@ -314,19 +314,19 @@ mod tests {
 
     #[test]
     fn a_pace_spins_for_its_time_and_then_parks() {
-        let mut pace = Pace::new(Spin::new(100, 1));
-        assert!(pace.may_park(false, 900), "it knows of no short wait");
-        assert!(!pace.may_park(true, 920));
-        assert!(!pace.may_park(false, 1000));
-        assert!(!pace.may_park(false, 1099));
-        assert!(pace.may_park(false, 1100));
-        assert!(pace.may_park(false, 1101), "still idle");
-        assert!(!pace.may_park(true, 1102));
-        assert!(!pace.may_park(false, 1103), "that wait was short but for the wake-up");
-        assert!(!pace.may_park(true, 1110));
-        assert!(!pace.may_park(false, 1111));
-        assert!(!pace.may_park(true, 9_000));
-        assert!(pace.may_park(false, 9_001), "a pause is what to expect now");
-        assert!(Pace::new(Spin::default()).may_park(false, 7));
+        let mut park_policy = ParkPolicy::new(Spin::new(100, 1));
+        assert!(park_policy.may_park(false, 900), "it knows of no short wait");
+        assert!(!park_policy.may_park(true, 920));
+        assert!(!park_policy.may_park(false, 1000));
+        assert!(!park_policy.may_park(false, 1099));
+        assert!(park_policy.may_park(false, 1100));
+        assert!(park_policy.may_park(false, 1101), "still idle");
+        assert!(!park_policy.may_park(true, 1102));
+        assert!(!park_policy.may_park(false, 1103), "that wait was short but for the wake-up");
+        assert!(!park_policy.may_park(true, 1110));
+        assert!(!park_policy.may_park(false, 1111));
+        assert!(!park_policy.may_park(true, 9_000));
+        assert!(park_policy.may_park(false, 9_001), "a pause is what to expect now");
+        assert!(ParkPolicy::new(Spin::default()).may_park(false, 7));
     }
 }

@@ -110,7 +110,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     };
     lifecycle.attach(shards.publisher());
     shards.log_endpoints();
-    supervisor::tell(supervisor::READY);
+    supervisor::notify(supervisor::READY);
     say(std::io::stdout(), announcement);
     let poller = match options.model_control {
         ModelControl::Poll { period_secs } if !core.has_failed => Some(RepositoryPoller::start(lifecycle, period_secs)),
@@ -123,7 +123,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
-    supervisor::tell(supervisor::STOPPING);
+    supervisor::notify(supervisor::STOPPING);
     let outcome = drain::run(options, &ends, facts, shards, lifecycle);
     core.finish_traces();
     ledger::report(None);

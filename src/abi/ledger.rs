@@ -114,7 +114,7 @@ pub fn reclaim<T>(at: *const T) {
 pub fn check<T>(at: *const T, what: &str) -> Result<(), Status> {
     let kind = kind_of::<T>();
     let found = book().check(at.addr(), kind);
-    found.map_err(|fault| told(&fault, kind, what))
+    found.map_err(|fault| described(&fault, kind, what))
 }
 
 /// Takes back what was [given]. The value moves elsewhere, and its memory is kept empty for a while.
@@ -128,7 +128,7 @@ pub unsafe fn take<T>(at: *mut T, what: &str) -> Result<Box<T>, Status> {
     let found = book.check(at.addr(), kind).and_then(|()| book.may_be_given_up(at.addr(), kind));
     if let Err(fault) = found {
         drop(book);
-        return Err(told(&fault, kind, what));
+        return Err(described(&fault, kind, what));
     }
     // SAFETY: it is live and came from a box, so it can be read once; the box's memory stays ours.
     let value = Box::new(unsafe { at.read() });
@@ -146,14 +146,14 @@ pub fn give_back<T>(at: *const T, what: &str) -> Result<(), Status> {
     let found = book.check(at.addr(), kind).and_then(|()| book.may_be_given_up(at.addr(), kind));
     if let Err(fault) = found {
         drop(book);
-        return Err(told(&fault, kind, what));
+        return Err(described(&fault, kind, what));
     }
     book.end(at.addr(), kind, call(), None);
     Ok(())
 }
 
 /// The fault as an error of the call. Each is logged once.
-fn told(fault: &Fault, kind: Kind, what: &str) -> Status {
+fn described(fault: &Fault, kind: Kind, what: &str) -> Status {
     let call = call();
     let text = format!("{call}: {what} is {}", fault.describe(kind));
     if book().is_news(call, kind, fault) {

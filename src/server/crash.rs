@@ -76,7 +76,7 @@ extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         let known = SIGNALS.iter().position(|(number, _)| *number == signal);
         // SAFETY: what is told is told once, so nobody else is in the room, now or later.
         let room = unsafe { &mut *ROOM.0.get() };
-        tell(room, known.and_then(|at| SIGNALS.get(at)).map_or("", |(_, line)| line));
+        write_report(room, known.and_then(|at| SIGNALS.get(at)).map_or("", |(_, line)| line));
         if let Some(before) = known.and_then(|at| BEFORE.get(at)).and_then(OnceLock::get) {
             go_on(before, signal, info, context);
         }
@@ -88,7 +88,7 @@ extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
 }
 
-fn tell(Room { text, frames }: &mut Room, line: &str) {
+fn write_report(Room { text, frames }: &mut Room, line: &str) {
     // Whose code it was is said before the stack is walked, which may fail on a stack that is destroyed.
     text.add(line);
     let is_known = Work::with_current(|work| work.is_some_and(|work| text.add_work(work)));
@@ -162,9 +162,9 @@ impl Text {
 
     /// Says it, and begins anew.
     fn write(&mut self) {
-        let told = self.bytes.get(..self.len).unwrap_or_default();
+        let bytes = self.bytes.get(..self.len).unwrap_or_default();
         // SAFETY: the bytes are there.
-        unsafe { libc::write(libc::STDERR_FILENO, told.as_ptr().cast(), told.len()) };
+        unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
         self.len = 0;
     }
 }

@@ -187,15 +187,15 @@ fn finish(lifecycle: &Arc<Lifecycle>, budget: &Budget, give_up: impl FnOnce()) -
 }
 
 /// Waits until `is_done`, and tells once a second what it waits for. False if the budget is spent first.
-fn wait_for(budget: &Budget, is_done: impl Fn() -> bool, tell: impl Fn()) -> bool {
-    let mut told = Instant::now();
+fn wait_for(budget: &Budget, is_done: impl Fn() -> bool, report: impl Fn()) -> bool {
+    let mut reported = Instant::now();
     while !is_done() {
         if budget.is_spent() {
             return false;
         }
-        if told.elapsed() >= Duration::from_secs(1) {
-            told = Instant::now();
-            tell();
+        if reported.elapsed() >= Duration::from_secs(1) {
+            reported = Instant::now();
+            report();
         }
         std::thread::sleep(POLL);
     }
@@ -229,7 +229,7 @@ fn wait_for_models(lifecycle: &Arc<Lifecycle>, budget: &Budget) -> bool {
 
 fn wait_for_connections(shards: &Shards, budget: &Budget) {
     let mut was_busy = Instant::now();
-    let mut told = was_busy;
+    let mut reported = was_busy;
     while !budget.is_spent() {
         let (http, grpc, busy) = (shards.http_connections(), shards.grpc_connections(), shards.busy());
         if busy > 0 {
@@ -238,8 +238,8 @@ fn wait_for_connections(shards: &Shards, budget: &Budget) {
         if http + grpc == 0 || was_busy.elapsed() >= GRACE {
             return;
         }
-        if told.elapsed() >= Duration::from_secs(1) {
-            told = Instant::now();
+        if reported.elapsed() >= Duration::from_secs(1) {
+            reported = Instant::now();
             let secs = budget.left().as_secs();
             if http > 0 {
                 info!("Timeout {secs}: Found {http} HTTP service connections");

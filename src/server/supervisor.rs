@@ -17,7 +17,7 @@ pub const READY: &str = "READY=1";
 pub const STOPPING: &str = "STOPPING=1";
 
 /// Tells it, if somebody asked. That nobody listens is no reason not to serve.
-pub fn tell(state: &str) {
+pub fn notify(state: &str) {
     let Some(place) = std::env::var_os("NOTIFY_SOCKET").filter(|place| !place.is_empty()) else { return };
     if let Err(error) = send(&place, state) {
         warn!("cannot tell '{}' of NOTIFY_SOCKET that {state}: {error}", place.display());

@@ -70,7 +70,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
 ) -> *mut Error {
     let to = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { to.tell(deref(input, "input")?, None) })
+    entry(|| unsafe { to.write(deref(input, "input")?, None) })
 }
 
 /// # Safety
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
 ) -> *mut Error {
     let to = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { to.tell(deref(input, "input")?, policy(host_policy_name)) })
+    entry(|| unsafe { to.write(deref(input, "input")?, policy(host_policy_name)) })
 }
 
 /// Where the properties of an input are asked for; NULL is not asked.
@@ -105,7 +105,7 @@ struct Properties {
 impl Properties {
     /// # Safety
     /// The pointers are writable or NULL.
-    unsafe fn tell(self, input: &InputTensor, policy: Option<&[u8]>) -> Result<(), Status> {
+    unsafe fn write(self, input: &InputTensor, policy: Option<&[u8]>) -> Result<(), Status> {
         let byte_size = match (pieces(input, policy), input.on_device()) {
             ([], Some(slice)) => slice.len() as u64,
             (pieces, _) => pieces.iter().map(|piece| piece.len() as u64).sum(),

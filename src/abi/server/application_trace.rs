@@ -74,9 +74,10 @@ pub(super) struct ApplicationTrace {
     /// What the application calls it by: a box of its own that holds on to this.
     handle: AtomicPtr<Observation>,
     stage: AtomicU8,
-    /// Who has still something to tell: its request, and what waits for the answers.
+    /// Holders that may still report: its request, and what waits for the answers.
     holds: AtomicU32,
-    /// Of the request that it is, or is a child of: where its end is told. A request may end in the middle of a queue.
+    /// Of the request that it belongs to, directly or as a child: it reports the end, because a request may end in the
+    /// middle of a queue.
     call: OnceLock<Arc<dyn Call>>,
     me: Weak<ApplicationTrace>,
     /// It entered a queue and was not executed since.
@@ -84,7 +85,7 @@ pub(super) struct ApplicationTrace {
     named: OnceLock<Named>,
     context: Mutex<CString>,
     /// Custom activities lend the context to their names, one at a time.
-    telling: Mutex<()>,
+    activity_order: Mutex<()>,
     /// Texts that were handed out live as long as the trace.
     old_contexts: Mutex<Vec<CString>>,
 }
@@ -119,7 +120,7 @@ impl ApplicationTrace {
             is_queued: AtomicBool::new(false),
             named: OnceLock::new(),
             context: Mutex::default(),
-            telling: Mutex::default(),
+            activity_order: Mutex::default(),
             old_contexts: Mutex::default(),
         });
         let handle = give(Observation::new(Arc::clone(&trace) as Arc<dyn Observer>));
@@ -148,7 +149,7 @@ impl ApplicationTrace {
         }
     }
 
-    fn tell(&self, activity: u32, at_ns: u64) {
+    fn report(&self, activity: u32, at_ns: u64) {
         if self.functions.level & LEVEL_TIMESTAMPS != 0 {
             let Functions { activity: function, userp, .. } = self.functions;
             // SAFETY: the application's function gets what it was registered with.
@@ -160,17 +161,17 @@ impl ApplicationTrace {
 
     fn end(&self, at_ns: u64) {
         let (Some(me), Some(call)) = (self.me.upgrade(), self.call.get()) else {
-            self.tell(REQUEST_END, at_ns);
+            self.report(REQUEST_END, at_ns);
             return self.let_go();
         };
-        let tell = move || {
-            me.tell(REQUEST_END, at_ns);
+        let report = move || {
+            me.report(REQUEST_END, at_ns);
             me.let_go();
         };
-        call.run_foreign(Box::new(tell), false);
+        call.run_foreign(Box::new(report), false);
     }
 
-    /// Nobody has anything more to tell: the application has it again.
+    /// Drops a holder. The last one gives the trace back to the application.
     fn let_go(&self) {
         if self.holds.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
@@ -193,7 +194,7 @@ impl Observer for ApplicationTrace {
     fn begins(&self, model: &str, version: i64, id: &Text, at_ns: u64) {
         let model = CString::new(model).unwrap_or_default();
         let _ = self.named.set(Named { model, version, request_id: id.as_c_str().to_owned() });
-        self.tell(REQUEST_START, at_ns);
+        self.report(REQUEST_START, at_ns);
     }
 
     fn mark(&self, mark: Mark, at_ns: u64) {
@@ -201,14 +202,14 @@ impl Observer for ApplicationTrace {
             Mark::QueueStart => {
                 // Schedulers put down a later time when they keep a request for longer; one start is enough.
                 if !self.is_queued.swap(true, Ordering::AcqRel) {
-                    self.tell(QUEUE_START, at_ns);
+                    self.report(QUEUE_START, at_ns);
                 }
             }
             Mark::Taken => {}
-            Mark::ComputeStart => self.tell(COMPUTE_START, at_ns),
-            Mark::ComputeInputEnd => self.tell(COMPUTE_INPUT_END, at_ns),
-            Mark::ComputeOutputStart => self.tell(COMPUTE_OUTPUT_START, at_ns),
-            Mark::ComputeEnd => self.tell(COMPUTE_END, at_ns),
+            Mark::ComputeStart => self.report(COMPUTE_START, at_ns),
+            Mark::ComputeInputEnd => self.report(COMPUTE_INPUT_END, at_ns),
+            Mark::ComputeOutputStart => self.report(COMPUTE_OUTPUT_START, at_ns),
+            Mark::ComputeEnd => self.report(COMPUTE_END, at_ns),
             Mark::RequestEnd => {
                 // The handle's own end is none of a request.
                 if self.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -221,7 +222,7 @@ impl Observer for ApplicationTrace {
     fn executed(&self, times_ns: [u64; 4]) {
         self.is_queued.store(false, Ordering::Release);
         let activities = [COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START, COMPUTE_END];
-        activities.into_iter().zip(times_ns).for_each(|(activity, at_ns)| self.tell(activity, at_ns));
+        activities.into_iter().zip(times_ns).for_each(|(activity, at_ns)| self.report(activity, at_ns));
     }
 
     fn wants_tensors(&self) -> bool {
@@ -266,13 +267,13 @@ impl Observer for ApplicationTrace {
         });
     }
 
-    /// The application learns the name as Triton tells it: while its function runs, the context has a member more, the
-    /// time with the name.
+    /// Passes the name as Triton does: while the application's function runs, the context has one more member, the time
+    /// with the name.
     fn activity(&self, name: &str, at_ns: u64) {
         if self.functions.level & LEVEL_TIMESTAMPS == 0 {
             return;
         }
-        let _telling = lock(&self.telling);
+        let _in_order = lock(&self.activity_order);
         let members =
             serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(lock(&self.context).to_bytes());
         let mut members = members.unwrap_or_default();
@@ -280,7 +281,7 @@ impl Observer for ApplicationTrace {
         let named = CString::new(serde_json::Value::Object(members).to_string()).unwrap_or_default();
         // The old one itself comes back, because texts that were handed out are its bytes.
         let before = std::mem::replace(&mut *lock(&self.context), named);
-        self.tell(CUSTOM_ACTIVITY, at_ns);
+        self.report(CUSTOM_ACTIVITY, at_ns);
         *lock(&self.context) = before;
     }
 
@@ -381,7 +382,7 @@ pub(super) fn give_back(observation: Observation) {
     if let Some(own) = ApplicationTrace::of(&observation)
         && own.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok()
     {
-        own.tell(REQUEST_END, now_ns());
+        own.report(REQUEST_END, now_ns());
         own.let_go();
     }
 }

@@ -145,7 +145,7 @@ fn release_guard(
             // SAFETY: the request is the server's until the function is called, and not looked at afterwards.
             unsafe { &*request }.is_out.store(false, Ordering::Release);
             // SAFETY: the function gets what it was registered with.
-            told("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe {
+            call_application("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe {
                 release(handle_of_application(request), RELEASE_ALL, userp)
             });
         };
@@ -154,7 +154,7 @@ fn release_guard(
 }
 
 /// Calls a function of the application's that returns nothing.
-pub(super) fn told(call: &'static str, function: impl FnOnce()) {
+pub(super) fn call_application(call: &'static str, function: impl FnOnce()) {
     let work = Work { kind: "application", call, ..Work::default() };
     if let Err(thrown) = guarded(&work, function) {
         tracing::error!("the application threw an exception in {call}: {thrown}");
@@ -491,7 +491,7 @@ impl Sink for Answers {
         };
         let Answering { complete, userp, .. } = self.answering;
         // SAFETY: the function gets what it was registered with, and the response, which is its own from now on.
-        told("TRITONSERVER_InferenceResponseCompleteFn_t", || unsafe { complete(response, flags, userp) });
+        call_application("TRITONSERVER_InferenceResponseCompleteFn_t", || unsafe { complete(response, flags, userp) });
         if delivery.last {
             self.stop_watching();
         }

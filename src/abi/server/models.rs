@@ -68,7 +68,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerMetadata(
     server_metadata: *mut *mut Message,
 ) -> *mut Error {
     // SAFETY: the caller's promises are passed on.
-    entry(|| unsafe { tell(server_metadata, || deref(server, "server")?.metadata()) })
+    entry(|| unsafe { write_document(server_metadata, || deref(server, "server")?.metadata()) })
 }
 
 /// # Safety
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelMetadata(
 ) -> *mut Error {
     // SAFETY: the caller's promises are passed on.
     entry(|| unsafe {
-        tell(model_metadata, || {
+        write_document(model_metadata, || {
             let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
             server.model_metadata(name, version_of(model_version))
         })
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelStatistics(
 ) -> *mut Error {
     // SAFETY: the caller's promises are passed on.
     entry(|| unsafe {
-        tell(model_stats, || {
+        write_document(model_stats, || {
             let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
             server.model_statistics(name, version_of(model_version))
         })
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelConfig(
 ) -> *mut Error {
     // SAFETY: the caller's promises are passed on.
     entry(|| unsafe {
-        tell(model_config, || {
+        write_document(model_config, || {
             let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
             server.model_config(name, version_of(model_version), config_version)
         })
@@ -137,14 +137,17 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelIndex(
     model_index: *mut *mut Message,
 ) -> *mut Error {
     // SAFETY: the caller's promises are passed on.
-    entry(|| unsafe { tell(model_index, || deref(server, "server")?.index(flags & INDEX_READY != 0)) })
+    entry(|| unsafe { write_document(model_index, || deref(server, "server")?.index(flags & INDEX_READY != 0)) })
 }
 
 /// Hands out a document as a message.
 ///
 /// # Safety
 /// `message` is NULL or writable.
-unsafe fn tell(message: *mut *mut Message, document: impl FnOnce() -> Result<String, Status>) -> Result<(), Status> {
+unsafe fn write_document(
+    message: *mut *mut Message,
+    document: impl FnOnce() -> Result<String, Status>,
+) -> Result<(), Status> {
     // Looked at first: nobody would delete a message that has no place.
     // SAFETY: by contract NULL or writable, so that a NULL may stand there.
     unsafe { put(message, std::ptr::null_mut())? };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Error;
 use super::allocators::{Allocating, ResponseAllocator};
-use super::inference::{told, view_of};
+use super::inference::{call_application, view_of};
 use super::inputs::Input;
 use super::responses::InferenceResponse;
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take, text};
@@ -65,7 +65,7 @@ impl Drop for View {
     }
 }
 
-/// Whom answers are told.
+/// Where responses go.
 #[derive(Clone, Copy)]
 pub(super) struct Answering {
     pub allocating: Allocating,
@@ -128,7 +128,7 @@ impl InferenceRequest {
     pub(in crate::abi) fn release(&self, handle: *mut InferenceRequest, flags: u32) -> Result<(), Status> {
         let (release, userp) = self.release.ok_or_else(|| null("request_release_fn"))?;
         // SAFETY: the function gets the handle that it was registered with.
-        told("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe { release(handle, flags, userp) });
+        call_application("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe { release(handle, flags, userp) });
         Ok(())
     }
 

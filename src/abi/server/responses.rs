@@ -131,7 +131,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// What is told of an output.
+/// An output as the application reads it.
 struct Described {
     name: *const c_char,
     datatype: DataType,

@@ -1,8 +1,8 @@
-//! The instances of one worker, and who may run them: the worker, or a shard that borrows them.
+//! The instances of one worker, which the worker runs, or a shard that borrows them.
 //!
 //! A request to a model that answers in a microsecond is better off without a change of threads. A shard may run it
-//! itself where the backend says that its instance never blocks and runs on any thread, or, if the operator asks for
-//! that, where it was always quick so far. Whoever runs holds the lock; a shard only ever tries it.
+//! itself where the backend declares that its instance never blocks and runs on any thread, or, if the operator asks
+//! for that, where every run was short so far. The running thread holds the lock; a shard only tries to take it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -21,12 +21,12 @@ use nereid_request::{Request, Status, Ticket};
 /// A run that is longer takes the measured right away.
 const LONGEST_RUN_NS: u64 = 50_000;
 /// So many short runs in a row earn it.
-const PROBATION_RUNS: u32 = 100;
+const SHORT_RUNS_MIN: u32 = 100;
 
 /// Only the worker runs it, for good.
 const CLOSED: u8 = 0;
 /// The worker's runs are measured.
-const PROBATION: u8 = 1;
+const MEASURED: u8 = 1;
 /// May be borrowed as long as every run is short.
 const EARNED: u8 = 2;
 /// May be borrowed.
@@ -34,7 +34,7 @@ const OPEN: u8 = 3;
 
 #[derive(Default)]
 pub(super) struct WorkerInstances {
-    crew: Mutex<Crew>,
+    rotation: Mutex<Rotation>,
     terms: AtomicU8,
     short_runs: AtomicU32,
     /// Its instances read inputs where these lie on a device.
@@ -42,9 +42,9 @@ pub(super) struct WorkerInstances {
     pulse: Arc<Pulse>,
 }
 
-/// Instances that share a thread take turns.
+/// The instances of one thread, which execute in rotation.
 #[derive(Default)]
-struct Crew {
+struct Rotation {
     members: Vec<(Box<dyn Instance>, InstanceContext)>,
     turn: usize,
 }
@@ -52,7 +52,7 @@ struct Crew {
 /// The right to run one payload.
 struct Borrowed<'a> {
     instances: &'a WorkerInstances,
-    crew: MutexGuard<'a, Crew>,
+    rotation: MutexGuard<'a, Rotation>,
 }
 
 impl WorkerInstances {
@@ -61,7 +61,7 @@ impl WorkerInstances {
         let mobility = members.iter().map(|(instance, _)| instance.mobility()).min().unwrap_or_default();
         let terms = match (mobility, run_to_completion) {
             (Mobility::Free, RunToCompletion::Declared | RunToCompletion::Measured) => OPEN,
-            (Mobility::FreeIfShort, RunToCompletion::Measured) => PROBATION,
+            (Mobility::FreeIfShort, RunToCompletion::Measured) => MEASURED,
             _ => CLOSED,
         };
         let takes_device_tensors =
@@ -91,24 +91,24 @@ impl WorkerInstances {
         if self.terms.load(Ordering::Acquire) < EARNED {
             return None;
         }
-        let crew = match self.crew.try_lock() {
-            Ok(crew) => crew,
+        let rotation = match self.rotation.try_lock() {
+            Ok(rotation) => rotation,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
         // The worker may have left with its instances meanwhile, or a run was too long.
-        let is_there = !crew.members.is_empty() && self.terms.load(Ordering::Acquire) >= EARNED;
-        is_there.then_some(Borrowed { instances: self, crew })
+        let is_there = !rotation.members.is_empty() && self.terms.load(Ordering::Acquire) >= EARNED;
+        is_there.then_some(Borrowed { instances: self, rotation })
     }
 
     /// Runs `payload` as soon as nobody else runs one; every request is answered, now or later.
     pub(super) fn run(&self, payload: Payload) {
-        let mut crew = self.lock();
-        self.measure(|| crew.run(payload));
+        let mut rotation = self.lock();
+        self.measure(|| rotation.run(payload));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Crew> {
-        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Rotation> {
+        self.rotation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What tells whether its instances go on.
@@ -124,7 +124,7 @@ impl WorkerInstances {
 
     fn time(&self, run: impl FnOnce()) {
         let terms = self.terms.load(Ordering::Acquire);
-        if terms != PROBATION && terms != EARNED {
+        if terms != MEASURED && terms != EARNED {
             return run();
         }
         let started_ns = now_ns();
@@ -143,8 +143,8 @@ impl WorkerInstances {
         } else if !is_short {
             // First runs are slow.
             self.short_runs.store(0, Ordering::Relaxed);
-        } else if self.short_runs.fetch_add(1, Ordering::Relaxed) + 1 >= PROBATION_RUNS {
-            becomes(PROBATION, EARNED);
+        } else if self.short_runs.fetch_add(1, Ordering::Relaxed) + 1 >= SHORT_RUNS_MIN {
+            becomes(MEASURED, EARNED);
         }
     }
 }
@@ -152,7 +152,7 @@ impl WorkerInstances {
 impl Borrowed<'_> {
     /// Runs `payload`; every request is answered, now or later.
     fn run(mut self, payload: Payload) {
-        self.instances.measure(|| self.crew.run(payload));
+        self.instances.measure(|| self.rotation.run(payload));
     }
 }
 
@@ -170,7 +170,7 @@ impl Borrowable for WorkerInstances {
     }
 }
 
-impl Crew {
+impl Rotation {
     fn run(&mut self, mut payload: Payload) {
         let at = self.turn % self.members.len().max(1);
         self.turn = at + 1;

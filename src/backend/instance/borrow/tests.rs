@@ -64,18 +64,18 @@ fn what_is_lent_is_for_backend_and_operator_to_say() {
 #[test]
 fn short_runs_earn_it_and_one_long_run_ends_it() {
     let (borrowable, _) = borrowable(&[Mobility::FreeIfShort], RunToCompletion::Measured);
-    (1..PROBATION_RUNS).for_each(|_| borrowable.judge(PROBATION, LONGEST_RUN_NS));
+    (1..SHORT_RUNS_MIN).for_each(|_| borrowable.judge(MEASURED, LONGEST_RUN_NS));
     assert!(borrowable.borrow().is_none());
-    borrowable.judge(PROBATION, LONGEST_RUN_NS + 1);
-    (1..PROBATION_RUNS).for_each(|_| borrowable.judge(PROBATION, 0));
+    borrowable.judge(MEASURED, LONGEST_RUN_NS + 1);
+    (1..SHORT_RUNS_MIN).for_each(|_| borrowable.judge(MEASURED, 0));
     assert!(borrowable.borrow().is_none(), "a long run starts the count again");
-    borrowable.judge(PROBATION, 0);
+    borrowable.judge(MEASURED, 0);
     assert!(borrowable.borrow().is_some());
     borrowable.judge(EARNED, LONGEST_RUN_NS);
     assert!(borrowable.borrow().is_some());
     borrowable.judge(EARNED, LONGEST_RUN_NS + 1);
     assert!(borrowable.borrow().is_none());
-    (0..2 * PROBATION_RUNS).for_each(|_| borrowable.run(Payload::default()));
+    (0..2 * SHORT_RUNS_MIN).for_each(|_| borrowable.run(Payload::default()));
     assert!(borrowable.borrow().is_none(), "for good");
 }
 

@@ -2,7 +2,7 @@
 //! (contract/schedulers.md section 8).
 //!
 //! A scheduler around another one. The lookup comes before the queue; a hit is answered at once, a miss goes on, and
-//! its answer is kept on its way back (see `watch`). What takes little time is done where the request is at home; the
+//! its answer is kept on its way back (see `recorder`). What takes little time is done where the request is at home; the
 //! hash of large inputs, the copy of large answers and everything that waits for another process is done by threads
 //! of the cache's own (see `async_lookup` and `cache_pool`), and the request goes on at home.
 
@@ -11,9 +11,9 @@ mod cache_pool;
 mod entry;
 mod key;
 mod local;
+mod recorder;
 mod redis;
 mod settings;
-mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use self::cache_pool::CachePool;
 pub use self::entry::Entry;
 pub use self::key::{Form, Key, Secret};
 pub use self::local::Local;
-use self::watch::Watch;
+use self::recorder::Recorder;
 use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, answer_cancelled};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
@@ -108,7 +108,7 @@ impl Cache {
         Ok(Cache { store, secret, form, pool })
     }
 
-    /// The server ends: what comes now does without it.
+    /// The server ends: later requests do not use the cache.
     pub fn close(&self) {
         self.store.close();
     }
@@ -116,12 +116,12 @@ impl Cache {
 
 /// A scheduler behind the response cache.
 pub struct Cached {
-    subject: Arc<Subject>,
-    door: Arc<Door>,
+    model: Arc<CachedModel>,
+    in_flight: Arc<InFlightCount>,
 }
 
-/// What is needed to look up answers of one model version.
-struct Subject {
+/// A model version whose responses are cached.
+struct CachedModel {
     cache: Arc<Cache>,
     inner: Arc<dyn Scheduler>,
     version: i64,
@@ -141,21 +141,21 @@ impl Cached {
 
     pub fn new(inner: Arc<dyn Scheduler>, purpose: &Purpose, cache: &Arc<Cache>) -> Cached {
         purpose.statistics.enable_cache();
-        let subject = Subject {
+        let model = CachedModel {
             cache: Arc::clone(cache),
             inner,
             version: purpose.version,
             spec: Arc::clone(&purpose.spec),
             statistics: Arc::clone(&purpose.statistics),
         };
-        Cached { subject: Arc::new(subject), door: Arc::default() }
+        Cached { model: Arc::new(model), in_flight: Arc::default() }
     }
 }
 
 impl Scheduler for Cached {
     fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
-        let subject = &self.subject;
-        let Some(pass) = Door::enter(&self.door, &subject.inner) else {
+        let model = &self.model;
+        let Some(guard) = InFlightCount::enter(&self.in_flight, &model.inner) else {
             return Err(Refused { status: Status::unavailable(STOPPING).prefixed(&request.log_id()), request });
         };
         if request.inputs.iter().any(|input| input.on_device().is_some()) {
@@ -163,57 +163,57 @@ impl Scheduler for Cached {
                 "Failed to hash request: {}Only input buffers in CPU memory are allowed in cache currently",
                 request.log_id()
             );
-            return subject.inner.enqueue(request);
+            return model.inner.enqueue(request);
         }
-        let store = &*subject.cache.store;
+        let store = &*model.cache.store;
         if store.is_quick() && key::hashed_bytes(&request) <= HASHED_AT_ONCE {
-            let lookup = subject.look_up(&mut request);
+            let lookup = model.look_up(&mut request);
             let found = lookup.found.clone().filter(|entry| entry.answers(&request));
             return match found {
                 Some(entry) => {
                     let ticket = request.ticket();
-                    subject.answer(request, &entry, &lookup);
+                    model.answer(request, &entry, &lookup);
                     Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None })
                 }
-                None => subject.enqueue_watched(request, &lookup),
+                None => model.enqueue_recorded(request, &lookup),
             };
         }
-        let room = if store.is_out() { None } else { subject.cache.pool.reserve() };
+        let room = if store.is_out() { None } else { model.cache.pool.reserve() };
         match room {
-            Some(room) => Ok(async_lookup::send(subject, request, room, pass)),
-            None => subject.enqueue_watched(request, &Lookup::none()),
+            Some(room) => Ok(async_lookup::send(model, request, room, guard)),
+            None => model.enqueue_recorded(request, &Lookup::none()),
         }
     }
 
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         match AsyncLookup::of(ticket) {
             Some(async_lookup) => async_lookup.cancel(ticket, || {
-                self.subject.statistics.pending_removed();
-                answer_cancelled(ticket, &self.subject.statistics);
+                self.model.statistics.pending_removed();
+                answer_cancelled(ticket, &self.model.statistics);
             }),
-            None => self.subject.inner.cancel(ticket),
+            None => self.model.inner.cancel(ticket),
         }
     }
 
     fn expire(&self, ticket: &Ticket) -> WakeUp {
         match AsyncLookup::of(ticket) {
             Some(async_lookup) => async_lookup.expire(),
-            None => self.subject.inner.expire(ticket),
+            None => self.model.inner.expire(ticket),
         }
     }
 
     fn stop(&self) {
-        if self.door.close() {
-            self.subject.inner.stop();
+        if self.in_flight.close() {
+            self.model.inner.stop();
         }
     }
 
     fn close(&self) {
-        self.subject.inner.close();
+        self.model.inner.close();
     }
 
     fn unfinished(&self) -> usize {
-        self.subject.inner.unfinished()
+        self.model.inner.unfinished()
     }
 }
 
@@ -239,11 +239,15 @@ impl Lookup {
     }
 }
 
-impl Subject {
-    /// Hands a request on whose answer shall be stored. A refused one goes back as it came.
-    fn enqueue_watched(self: &Arc<Subject>, mut request: Box<Request>, lookup: &Lookup) -> Result<Accepted, Refused> {
+impl CachedModel {
+    /// Enqueues a request whose response is to be inserted. A refused request goes back unchanged.
+    fn enqueue_recorded(
+        self: &Arc<CachedModel>,
+        mut request: Box<Request>,
+        lookup: &Lookup,
+    ) -> Result<Accepted, Refused> {
         let home = request.completion();
-        self.watch(&mut request, lookup);
+        self.record(&mut request, lookup);
         self.inner.enqueue(request).map_err(|Refused { status, mut request }| {
             request.restore(home);
             Refused { status, request }
@@ -263,7 +267,7 @@ impl Subject {
 
     /// A hit: counted, and answered with one response that is the last one (contract/metrics.md section 3).
     fn answer(&self, request: Box<Request>, entry: &Entry, lookup: &Lookup) {
-        // Whoever calls it back from now on is too late.
+        // It cannot be cancelled from here on.
         if !request.admission().take() {
             return;
         }
@@ -274,50 +278,50 @@ impl Subject {
         request.finish(entry.response(request.id.clone()));
     }
 
-    /// Lets the answer of a request pass by the cache.
-    fn watch(self: &Arc<Subject>, request: &mut Request, lookup: &Lookup) {
-        // What is kept is what the model made, not what lies in its client's memory by then.
+    /// Lets a recorder insert the response of a request into the cache.
+    fn record(self: &Arc<CachedModel>, request: &mut Request, lookup: &Lookup) {
+        // The cache keeps what the model wrote, not what the client's memory holds later.
         request.keep_outputs_apart();
         let (id, is_counted) = (request.id.clone(), request.is_counted());
         request.reroute(|home: Completion| {
-            let watch = Watch::new(Arc::clone(self), home, id, is_counted, lookup);
-            (Arc::new(watch), 0)
+            let recorder = Recorder::new(Arc::clone(self), home, id, is_counted, lookup);
+            (Arc::new(recorder), 0)
         });
     }
 }
 
-/// Counts the requests that are on their way to the scheduler: it is stopped once all of them are there.
+/// Counts the requests that have not reached the scheduler behind the cache: it stops when the count is zero.
 #[derive(Default)]
-struct Door(AtomicUsize);
+struct InFlightCount(AtomicUsize);
 
 const CLOSED: usize = 1;
 const ONE: usize = 2;
 
-/// Of a request on its way.
-struct Pass {
-    door: Arc<Door>,
+/// Counts one request until it has reached the scheduler.
+struct InFlightGuard {
+    in_flight: Arc<InFlightCount>,
     inner: Arc<dyn Scheduler>,
 }
 
-impl Door {
-    /// None: it is closed.
-    fn enter(door: &Arc<Door>, inner: &Arc<dyn Scheduler>) -> Option<Pass> {
+impl InFlightCount {
+    /// `None`: the cache is closed.
+    fn enter(in_flight: &Arc<InFlightCount>, inner: &Arc<dyn Scheduler>) -> Option<InFlightGuard> {
         // Made first, so that it takes the count back in every case.
-        door.0.fetch_add(ONE, Ordering::SeqCst);
-        let pass = Pass { door: Arc::clone(door), inner: Arc::clone(inner) };
-        let is_open = door.0.load(Ordering::SeqCst) & CLOSED == 0;
-        is_open.then_some(pass)
+        in_flight.0.fetch_add(ONE, Ordering::SeqCst);
+        let guard = InFlightGuard { in_flight: Arc::clone(in_flight), inner: Arc::clone(inner) };
+        let is_open = in_flight.0.load(Ordering::SeqCst) & CLOSED == 0;
+        is_open.then_some(guard)
     }
 
-    /// True if nobody is on the way: the caller stops the scheduler behind it. Otherwise the last one does.
+    /// True if the count is zero: the caller stops the scheduler. Otherwise the last guard does.
     fn close(&self) -> bool {
         self.0.fetch_or(CLOSED, Ordering::SeqCst) < ONE
     }
 }
 
-impl Drop for Pass {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        if self.door.0.fetch_sub(ONE, Ordering::SeqCst) == ONE | CLOSED {
+        if self.in_flight.0.fetch_sub(ONE, Ordering::SeqCst) == ONE | CLOSED {
             self.inner.stop();
         }
     }

@@ -7,14 +7,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::cache_pool::Room;
-use super::{Lookup, Pass, Subject};
+use super::{CachedModel, InFlightGuard, Lookup};
 use crate::scheduler::{Accepted, Refused};
 use nereid_clock::now_ns;
 use nereid_request::{Home, Request, Ticket, WakeUp};
 
 /// In the ticket of such a request.
 pub struct AsyncLookup {
-    subject: Arc<Subject>,
+    model: Arc<CachedModel>,
     stage: Mutex<Stage>,
 }
 
@@ -30,13 +30,13 @@ enum Stage {
 }
 
 /// Sends a request on its way.
-pub fn send(subject: &Arc<Subject>, request: Box<Request>, room: Room, pass: Pass) -> Accepted {
-    let async_lookup = Arc::new(AsyncLookup { subject: Arc::clone(subject), stage: Mutex::new(Stage::Looking) });
+pub fn send(model: &Arc<CachedModel>, request: Box<Request>, room: Room, guard: InFlightGuard) -> Accepted {
+    let async_lookup = Arc::new(AsyncLookup { model: Arc::clone(model), stage: Mutex::new(Stage::Looking) });
     let mut ticket = request.ticket();
     ticket.state = Some(async_lookup.clone());
-    subject.statistics.pending_added();
+    model.statistics.pending_added();
     let sent_ns = now_ns();
-    room.fill(move || async_lookup.run(request, pass, sent_ns));
+    room.fill(move || async_lookup.run(request, guard, sent_ns));
     Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None }
 }
 
@@ -46,31 +46,37 @@ impl AsyncLookup {
     }
 
     /// On a thread of the cache.
-    fn run(self: Arc<AsyncLookup>, mut request: Box<Request>, pass: Pass, sent_ns: u64) {
-        let subject = &self.subject;
+    fn run(self: Arc<AsyncLookup>, mut request: Box<Request>, guard: InFlightGuard, sent_ns: u64) {
+        let model = &self.model;
         let waited_ns = now_ns().saturating_sub(sent_ns);
         let is_wanted = !request.admission().is_cancelled();
-        let is_asked = is_wanted && waited_ns <= subject.cache.store.patience_ns() && !subject.cache.store.is_out();
-        let lookup = if is_asked { subject.look_up(&mut request) } else { Lookup::none() };
+        let is_asked = is_wanted && waited_ns <= model.cache.store.patience_ns() && !model.cache.store.is_out();
+        let lookup = if is_asked { model.look_up(&mut request) } else { Lookup::none() };
         match lookup.found.as_ref().filter(|entry| entry.answers(&request)) {
             Some(entry) => {
                 let mut stage = self.stage();
                 if matches!(*stage, Stage::Looking) {
                     *stage = Stage::Over;
                     drop(stage);
-                    subject.statistics.pending_removed();
-                    subject.answer(request, entry, &lookup);
+                    model.statistics.pending_removed();
+                    model.answer(request, entry, &lookup);
                 }
             }
             None => {
                 let completion = request.completion();
-                completion.at_home(Box::new(move |home: &mut dyn Home| self.pass_on(request, &lookup, pass, home)));
+                completion.at_home(Box::new(move |home: &mut dyn Home| self.pass_on(request, &lookup, guard, home)));
             }
         }
     }
 
     /// Where the request is at home.
-    fn pass_on(self: Arc<AsyncLookup>, mut request: Box<Request>, lookup: &Lookup, pass: Pass, home: &mut dyn Home) {
+    fn pass_on(
+        self: Arc<AsyncLookup>,
+        mut request: Box<Request>,
+        lookup: &Lookup,
+        guard: InFlightGuard,
+        home: &mut dyn Home,
+    ) {
         {
             let mut stage = self.stage();
             match *stage {
@@ -79,13 +85,13 @@ impl AsyncLookup {
                 Stage::Passing { .. } | Stage::Passed(_) | Stage::Over => return,
             }
         }
-        let subject = &self.subject;
-        subject.statistics.pending_removed();
+        let model = &self.model;
+        model.statistics.pending_removed();
         // The present, as schedulers take it.
         request.mark_queued(now_ns());
-        subject.watch(&mut request, lookup);
-        let outcome = subject.inner.enqueue(request);
-        drop(pass);
+        model.record(&mut request, lookup);
+        let outcome = model.inner.enqueue(request);
+        drop(guard);
         let Accepted { wake_up, ticket, expires_at_ns } = match outcome {
             Ok(accepted) => accepted,
             Err(Refused { status, request }) => {
@@ -97,7 +103,7 @@ impl AsyncLookup {
         let ticket = Arc::new(ticket);
         let before = std::mem::replace(&mut *self.stage(), Stage::Passed(Arc::clone(&ticket)));
         if matches!(before, Stage::Passing { is_cancelled: true }) {
-            home.wake(subject.inner.cancel(&ticket));
+            home.wake(model.inner.cancel(&ticket));
         }
         if let Some(at_ns) = expires_at_ns {
             // A timer cannot be taken back: it holds on to nothing that is over.
@@ -126,7 +132,7 @@ impl AsyncLookup {
             Stage::Passed(passed) => {
                 let passed = Arc::clone(passed);
                 drop(stage);
-                return self.subject.inner.cancel(&passed);
+                return self.model.inner.cancel(&passed);
             }
             // Its backend can see it.
             Stage::Over => drop(ticket.admission().cancel()),
@@ -139,7 +145,7 @@ impl AsyncLookup {
             Stage::Passed(ticket) => Arc::clone(ticket),
             Stage::Looking | Stage::Passing { .. } | Stage::Over => return WakeUp::needless(),
         };
-        self.subject.inner.expire(&passed)
+        self.model.inner.expire(&passed)
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {

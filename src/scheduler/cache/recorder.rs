@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing::error;
 
 use super::super::mutants::{self, Mutant};
-use super::{COPIED_AT_ONCE, Entry, Inserted, Key, Lookup, Subject};
+use super::{COPIED_AT_ONCE, CachedModel, Entry, Inserted, Key, Lookup};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::{Completion, Delivery, Job, Response, Sink, Text};
 
-pub struct Watch {
-    subject: Arc<Subject>,
+pub struct Recorder {
+    model: Arc<CachedModel>,
     home: Completion,
     /// Of the request: a response may come without.
     id: Text,
@@ -36,10 +36,10 @@ enum Held {
     Several,
 }
 
-impl Watch {
-    pub fn new(subject: Arc<Subject>, home: Completion, id: Text, is_counted: bool, lookup: &Lookup) -> Watch {
-        Watch {
-            subject,
+impl Recorder {
+    pub fn new(model: Arc<CachedModel>, home: Completion, id: Text, is_counted: bool, lookup: &Lookup) -> Recorder {
+        Recorder {
+            model,
             home,
             id,
             is_counted,
@@ -56,7 +56,7 @@ impl Watch {
             return self.send(response, is_apart);
         }
         let byte_size: usize = response.outputs.iter().map(|output| output.byte_size()).sum();
-        let store = &self.subject.cache.store;
+        let store = &self.model.cache.store;
         if self.key.is_none() || store.is_out() {
             self.count(0, Inserted::Refused);
             return self.send(response, is_apart);
@@ -65,17 +65,17 @@ impl Watch {
             self.keep(&response);
             return self.send(response, is_apart);
         }
-        match self.subject.cache.pool.reserve() {
+        match self.model.cache.pool.reserve() {
             Some(room) => {
-                let watch = self.heir();
+                let recorder = self.heir();
                 let sent_ns = now_ns();
                 room.fill(move || {
-                    let is_late = now_ns().saturating_sub(sent_ns) > watch.subject.cache.store.patience_ns();
+                    let is_late = now_ns().saturating_sub(sent_ns) > recorder.model.cache.store.patience_ns();
                     match is_late {
-                        true => watch.count(0, Inserted::Refused),
-                        false => watch.keep(&response),
+                        true => recorder.count(0, Inserted::Refused),
+                        false => recorder.keep(&response),
                     }
-                    watch.send(response, is_apart);
+                    recorder.send(response, is_apart);
                 });
             }
             None => {
@@ -86,9 +86,9 @@ impl Watch {
     }
 
     /// The same, for another thread: nobody delivers to it.
-    fn heir(&self) -> Watch {
-        Watch {
-            subject: Arc::clone(&self.subject),
+    fn heir(&self) -> Recorder {
+        Recorder {
+            model: Arc::clone(&self.model),
             home: self.home.clone(),
             id: self.id.clone(),
             is_counted: self.is_counted,
@@ -103,7 +103,7 @@ impl Watch {
         let Some(key) = self.key else { return };
         let started_ns = now_ns();
         let entry = Entry::of(response, key);
-        let outcome = self.subject.cache.store.insert(key, entry, self.replaces);
+        let outcome = self.model.cache.store.insert(key, entry, self.replaces);
         if outcome == Inserted::Refused {
             let hash = key.hash;
             error!("Failed to insert key [{hash}] into response cache: it is too large, or the cache does not answer");
@@ -114,7 +114,7 @@ impl Watch {
     /// A miss counts unless somebody else has put the answer there meanwhile (contract/schedulers.md section 8).
     fn count(&self, insertion_ns: u64, outcome: Inserted) {
         if self.is_counted && outcome != Inserted::Present {
-            self.subject.statistics.cache_missed(self.lookup_ns.saturating_add(insertion_ns));
+            self.model.statistics.cache_missed(self.lookup_ns.saturating_add(insertion_ns));
         }
     }
 
@@ -126,7 +126,7 @@ impl Watch {
     }
 }
 
-impl Sink for Watch {
+impl Sink for Recorder {
     fn deliver(&self, _key: u64, delivery: Delivery) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *held);

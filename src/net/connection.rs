@@ -14,7 +14,7 @@ use super::grpc::GrpcWire;
 use super::http::HttpWire;
 use super::keepalive::Pulse;
 use super::sent_callbacks::SentCallbacks;
-use super::timeouts::{LINGER_S, Lists, Rest};
+use super::timeouts::{LINGER_S, Lists, PartialSend};
 use super::tls::Tls;
 use super::{At, Shared};
 
@@ -118,7 +118,7 @@ pub(super) struct Connection {
     /// It came when hardly any descriptors were left: it has these seconds, and one request.
     pub brief_s: Option<u32>,
     /// What a recalled send brought back.
-    rest: Rest,
+    partial_send: PartialSend,
     /// Bytes that are with the engine, or were called back from it.
     pub sending_bytes: usize,
     /// Counts the answers that wait here against the memory that the connection may have.
@@ -172,7 +172,7 @@ impl Connection {
             sending_progress: Progress::default(),
             lingering_s: 0,
             brief_s: None,
-            rest: Rest::default(),
+            partial_send: PartialSend::default(),
             sending_bytes: 0,
             unsent,
             sent_callbacks: SentCallbacks::default(),
@@ -187,20 +187,20 @@ impl Connection {
     pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>, lists: &mut Lists) {
         self.sending = false;
         self.taken += taken as u64;
-        self.rest = match pieces.is_empty() {
+        self.partial_send = match pieces.is_empty() {
             true => {
                 lists.keep(pieces);
-                Rest::default()
+                PartialSend::default()
             }
-            false => Rest::of(pieces),
+            false => PartialSend::of(pieces),
         };
-        if !self.sent_callbacks.is_empty() && self.rest.is_empty() {
+        if !self.sent_callbacks.is_empty() && self.partial_send.is_empty() {
             self.sent_callbacks.sent();
         }
     }
 
     /// Copies a portion of what a recalled send brought back; true if there is more to copy.
-    pub fn copy_rest(&mut self, pool: &Pool) -> bool {
+    pub fn copy_partial_send(&mut self, pool: &Pool) -> bool {
         if let Some(tls) = &mut self.tls
             && !self.broken
         {
@@ -210,12 +210,12 @@ impl Connection {
                 Err(_) => self.broken = true,
             }
         }
-        if self.broken || self.rest.is_copied() {
+        if self.broken || self.partial_send.is_copied() {
             return false;
         }
         // Without memory for it the model's memory goes first, and the client that does not read with it.
-        self.broken |= self.rest.copy(pool).is_err();
-        !self.broken && !self.rest.is_copied()
+        self.broken |= self.partial_send.copy(pool).is_err();
+        !self.broken && !self.partial_send.is_copied()
     }
 
     /// A second has passed, in which the peer may have had its turn.
@@ -355,7 +355,7 @@ impl Connection {
         if self.broken {
             return Vec::new();
         }
-        let mut pieces = self.rest.take();
+        let mut pieces = self.partial_send.take();
         if pieces.is_empty() {
             pieces = lists.take();
             let before = if self.sent_callbacks.is_empty() { 0 } else { self.wire.output_len() };

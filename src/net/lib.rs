@@ -394,7 +394,7 @@ impl<S: Service> Net<S> {
                 Err(refused) => debug!("a call goes without its deadline: {refused}"),
             }
         }
-        if connection.copy_rest(&self.shared.pool) {
+        if connection.copy_partial_send(&self.shared.pool) {
             self.touch(key);
             return;
         }

@@ -61,18 +61,18 @@ impl Lists {
     }
 }
 
-/// What came back of a send: it goes out again before anything else.
+/// What a partial send left over: it is sent before anything else.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct PartialSend {
     /// May be sent.
     ready: Vec<Slice>,
     /// May hold foreign memory.
     uncopied: VecDeque<Slice>,
 }
 
-impl Rest {
-    pub fn of(pieces: Vec<Slice>) -> Rest {
-        Rest { ready: Vec::new(), uncopied: pieces.into() }
+impl PartialSend {
+    pub fn of(pieces: Vec<Slice>) -> PartialSend {
+        PartialSend { ready: Vec::new(), uncopied: pieces.into() }
     }
 
     pub fn is_copied(&self) -> bool {
@@ -222,16 +222,16 @@ mod tests {
         let bytes: Arc<Vec<u8>> = Arc::new((0..COPIED_PER_TURN * 2 + 5).map(|at| at as u8).collect());
         let own = Slice::copy_of(b"head");
         let foreign = Slice::foreign_vec(&bytes);
-        let mut rest = Rest::of(vec![own.clone(), foreign, own]);
+        let mut partial = PartialSend::of(vec![own.clone(), foreign, own]);
         let mut turns = 0;
-        while !rest.is_copied() {
-            rest.copy(&pool).unwrap();
+        while !partial.is_copied() {
+            partial.copy(&pool).unwrap();
             turns += 1;
         }
         assert_eq!(turns, 3);
         assert_eq!(Arc::strong_count(&bytes), 1, "the owner was let go");
-        let sent: Vec<u8> = rest.take().iter().flat_map(|piece| piece.to_vec()).collect();
+        let sent: Vec<u8> = partial.take().iter().flat_map(|piece| piece.to_vec()).collect();
         assert_eq!(sent, [b"head", &bytes[..], b"head"].concat());
-        assert!(Rest::of(vec![Slice::from_static(b"x")]).copy(&Pool::new(0)).is_ok(), "ours is not copied");
+        assert!(PartialSend::of(vec![Slice::from_static(b"x")]).copy(&Pool::new(0)).is_ok(), "ours is not copied");
     }
 }

@@ -2,8 +2,8 @@
 //! (contract/schedulers.md section 8).
 //!
 //! A scheduler around another one. The lookup comes before the queue; a hit is answered at once, a miss goes on, and
-//! its answer is kept on its way back (see `recorder`). What takes little time is done where the request is at home; the
-//! hash of large inputs, the copy of large answers and everything that waits for another process is done by threads
+//! its answer is kept on its way back (see `recorder`). What takes little time is done where the request is at home;
+//! the hash of large inputs, the copy of large answers and everything that waits for another process is done by threads
 //! of the cache's own (see `async_lookup` and `cache_pool`), and the request goes on at home.
 
 mod async_lookup;

@@ -1,7 +1,8 @@
-//! Between a request that was not in the cache and its home: the answer is kept on its way.
+//! Copies the response of a request that was not in the cache into the cache, on its way to the client.
 //!
-//! Only one successful response is kept. It is held back until nothing can follow it; then it is copied into the cache,
-//! counted, and goes on, in this order, so that who has the answer finds it counted and cached.
+//! Only a single successful response is inserted. The recorder holds it back until no response can follow it; then it
+//! inserts the response, counts it and sends it on, in this order, so that a client that has the response finds it
+//! counted and cached.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -60,6 +60,7 @@ use nereid_protocol::service::{
 };
 use nereid_protocol::{grpc, http1, http2};
 use nereid_request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
+use nereid_shard::Actor;
 use plan_cache::{PlanCache, grpc_requests};
 use reflection::Reflector;
 use sagemaker::SageMakerPort;
@@ -397,8 +398,6 @@ impl GrpcService for Api {
 }
 
 impl Service for Api {
-    type Mail = Mail;
-
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
         if let Some(send_window) = self.calls.send_window(stream) {
             return send_window.took(unsent);
@@ -422,6 +421,15 @@ impl Service for Api {
         self.calls.cancel(token.0);
     }
 
+    fn in_flight(&self) -> usize {
+        self.calls.in_flight()
+    }
+}
+
+impl Actor for Api {
+    type Mail = Mail;
+    type Replies = Replies;
+
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {
         match mail {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
@@ -441,7 +449,7 @@ impl Service for Api {
         }
     }
 
-    fn work(&mut self, replies: &mut Replies) -> bool {
+    fn work(&mut self, replies: &mut Replies) {
         self.unpacking_left = UNPACKING_STEPS_A_TURN;
         // No more than this turn's requests have brought.
         let mut answers = std::mem::take(&mut self.answers);
@@ -453,7 +461,6 @@ impl Service for Api {
         self.go_on(replies);
         self.classify_on(replies);
         self.calls.wake_all();
-        self.has_work()
     }
 
     fn has_work(&self) -> bool {
@@ -466,9 +473,5 @@ impl Service for Api {
 
     fn on_time(&mut self, now_ns: u64) {
         self.calls.on_time(now_ns);
-    }
-
-    fn in_flight(&self) -> usize {
-        self.calls.in_flight()
     }
 }

@@ -31,7 +31,7 @@ use nereid_protocol::http2::{self, StreamId};
 use nereid_protocol::service::{CallKey, Port, Replies, Service, Token};
 use nereid_protocol::slow_peers::SlowPeers;
 use nereid_shard::engine::{Event, Received};
-use nereid_shard::{Core, Handler, Load, LoadGuard, TimerKey};
+use nereid_shard::{Actor, Core, Handler, Load, LoadGuard, TimerKey, WithReplies};
 use timeouts::Lists;
 use tls::Handshakes;
 pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
@@ -53,14 +53,12 @@ pub struct Listener {
     pub tls: bool,
 }
 
-/// What a shard is told from outside.
-pub enum Mail<M> {
+/// What other threads tell a shard about its connections.
+pub enum Mail {
     /// A connection that another shard accepted.
     Accepted { fd: OwnedFd, listener: Listener, load_guard: LoadGuard },
     /// A TLS session is back from the control thread.
     Handshaken(Handshaken),
-    /// For the service.
-    Service(M),
     /// The server ends soon: ask clients to go elsewhere, and serve them until they do.
     Leave,
     /// The same for the clients that came after that; no more will come.
@@ -155,7 +153,6 @@ pub struct Net<S: Service> {
     leaving: bool,
     draining: bool,
     stopped: bool,
-    unfinished: bool,
     /// The timer of the round is running.
     going_round: bool,
     /// Connections that this second's round has still to look at.
@@ -236,7 +233,6 @@ impl<S: Service> Net<S> {
             leaving: false,
             draining: false,
             stopped: false,
-            unfinished: false,
             going_round: false,
             round: Vec::new(),
             routed: Replies::default(),
@@ -531,19 +527,23 @@ impl<S: Service> Net<S> {
     }
 }
 
-impl<S: Service> Handler for Net<S> {
-    type Mail = Mail<S::Mail>;
+impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
+    type Mail = Mail;
     /// A call whose deadline it is.
     type Timer = u64;
+    type Actor = S;
 
-    fn mail(&mut self, mail: Mail<S::Mail>, core: &mut Core<u64>) {
+    #[inline]
+    fn actor(&mut self) -> Option<WithReplies<'_, S>> {
+        Some((&mut self.shared.service, &mut self.shared.replies))
+    }
+
+    fn mail(&mut self, mail: Mail, core: &mut Core<u64>) {
+        // What the service has answered before goes out before.
+        self.route_replies();
         match mail {
             Mail::Accepted { fd, listener, load_guard } => self.adopt(fd, listener, load_guard, core),
             Mail::Handshaken(handshaken) => self.handshaken(handshaken),
-            Mail::Service(mail) => {
-                self.shared.service.mail(mail, &mut self.shared.replies);
-                self.route_replies();
-            }
             Mail::Leave | Mail::LastCall => self.leave(),
             Mail::Drain => self.drain(core),
             Mail::GiveUp => self.give_up(),
@@ -606,7 +606,7 @@ impl<S: Service> Handler for Net<S> {
     }
 
     fn flush(&mut self, core: &mut Core<u64>) {
-        self.unfinished = self.shared.service.work(&mut self.shared.replies);
+        // Of this turn's mail and work.
         self.route_replies();
         // A connection can become due again while it is settled; it has its turn in the next round then.
         let mut due = std::mem::take(&mut self.due);
@@ -631,7 +631,7 @@ impl<S: Service> Handler for Net<S> {
     }
 
     fn has_work(&self) -> bool {
-        self.unfinished || self.shared.service.has_work() || !self.dirty.is_empty() || !self.round.is_empty()
+        self.shared.service.has_work() || !self.dirty.is_empty() || !self.round.is_empty()
     }
 
     fn stopped(&self) -> bool {

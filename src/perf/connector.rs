@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::PerfError;
+use super::driver::Driver;
 use super::plan::{Endpoint, Target};
 use super::threads::Order;
-use nereid_shard::Mailbox;
+use nereid_shard::{MailOf, Mailbox};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that nobody can connect to for so long is away.
@@ -70,12 +71,12 @@ fn connect_unix_within(path: &Path, patience: Duration) -> io::Result<UnixStream
 
 pub struct Connector {
     endpoint: Endpoint,
-    wanted: Sender<Mailbox<Order>>,
+    wanted: Sender<Mailbox<MailOf<Driver>>>,
 }
 
 impl Connector {
     pub fn start(target: &Target) -> Result<Connector, PerfError> {
-        let (wanted, requests) = mpsc::channel::<Mailbox<Order>>();
+        let (wanted, requests) = mpsc::channel::<Mailbox<MailOf<Driver>>>();
         let endpoint = target.endpoint.clone();
         let served = endpoint.clone();
         // It ends when nobody can ask any more; nobody waits for that.
@@ -97,7 +98,7 @@ impl Connector {
     }
 
     /// Asks for a connection that comes by mail.
-    pub fn request(&self, mailbox: Mailbox<Order>) -> impl Fn() + Send + 'static {
+    pub fn request(&self, mailbox: Mailbox<MailOf<Driver>>) -> impl Fn() + Send + 'static {
         let wanted = self.wanted.clone();
         move || drop(wanted.send(mailbox.clone()))
     }

@@ -27,7 +27,7 @@ use super::tls::Security;
 use super::work::{Pick, Picker};
 use nereid_memory::{Key, Slab, Slice};
 use nereid_shard::engine::{Event, Received};
-use nereid_shard::{Core, Handler};
+use nereid_shard::{Core, Handler, NoActor};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A request that leaves so much later than it was due, with room for it, tells of a client that is too slow.
@@ -373,6 +373,7 @@ impl Driver {
 impl Handler for Driver {
     type Mail = Order;
     type Timer = ();
+    type Actor = NoActor;
 
     fn mail(&mut self, order: Order, core: &mut Core<()>) {
         match order {

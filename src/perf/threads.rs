@@ -16,7 +16,7 @@ use super::tls::Security;
 use nereid_memory::Pool;
 use nereid_shard::engine::Limits;
 use nereid_shard::probe::{Probe, Wanted};
-use nereid_shard::{EngineKind, Mailbox, Running, mailbox};
+use nereid_shard::{EngineKind, MailOf, Mailbox, Running, mailbox};
 
 /// Bytes of each thread that may be on their way.
 const POOL_BYTES: usize = 4 << 30;
@@ -75,7 +75,7 @@ pub struct Counters {
 }
 
 struct Hand {
-    mailbox: Mailbox<Order>,
+    mailbox: Mailbox<MailOf<Driver>>,
     counters: Arc<Counters>,
     running: Option<Running>,
     connections: usize,
@@ -129,7 +129,7 @@ impl Threads {
         reports: Sender<(usize, Report)>,
     ) -> Result<Hand, PerfError> {
         let system = |source| PerfError::System { what: "a thread of the load".to_owned(), source };
-        let (mailbox, inbox) = mailbox::<Order>().map_err(system)?;
+        let (mailbox, inbox) = mailbox::<MailOf<Driver>>().map_err(system)?;
         let counters = Arc::new(Counters::default());
         let cpu = match plan.client.pin_to.len() {
             0 => None,

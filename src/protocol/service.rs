@@ -77,9 +77,6 @@ impl Replies {
 
 /// A shard's view of the server: what answers both protocols, and what concerns neither alone.
 pub trait Service: HttpService + GrpcService {
-    /// What other threads post to this shard for the service.
-    type Mail: Send + 'static;
-
     /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here, framing
     /// included: the peer has not made room for them. Told when it changes.
     fn stream_unsent(&mut self, _stream: Token, _unsent: usize) {}
@@ -90,26 +87,6 @@ pub trait Service: HttpService + GrpcService {
 
     /// Nobody waits for this work any more.
     fn cancelled(&mut self, token: Token);
-
-    /// Something another thread posted.
-    fn mail(&mut self, mail: Self::Mail, replies: &mut Replies);
-
-    /// Called once a turn, after everything was told and before the shard may sleep: goes on with work that was put off
-    /// to keep turns short, and wakes who has to be woken. True while there is more.
-    fn work(&mut self, replies: &mut Replies) -> bool;
-
-    /// What was told since [`work`](Service::work) left something to do.
-    fn has_work(&self) -> bool {
-        false
-    }
-
-    /// When the service next has something to do by itself, as a time of the monotonic clock.
-    fn next_deadline_ns(&self) -> Option<u64> {
-        None
-    }
-
-    /// Does what is due. What comes of it is told by mail.
-    fn on_time(&mut self, _now_ns: u64) {}
 
     /// Requests that the service has accepted and not yet answered.
     fn in_flight(&self) -> usize;

@@ -28,12 +28,12 @@ use nereid_shard::engine::Limits;
 use nereid_shard::listener::{self, SocketFile};
 use nereid_shard::placement::Placement;
 use nereid_shard::probe::{self, Probe, Wanted};
-use nereid_shard::{Core, EngineKind, Load, Mailbox, Running, StartError, Starting, mailbox};
+use nereid_shard::{self as shard, Core, EngineKind, Load, MailOf, Mailbox, Running, StartError, Starting, mailbox};
 
 /// Deadlines that one shard keeps.
 const TIMERS_MAX: usize = 1 << 20;
 
-type ShardMail = Mail<api::Mail>;
+type ShardMail = MailOf<Net<Api>>;
 
 /// What shards are made of.
 pub struct Parts<'a> {
@@ -76,7 +76,7 @@ struct ShardSink {
 
 impl Sink for ShardSink {
     fn deliver(&self, key: u64, delivery: Delivery) {
-        self.post.post(Mail::Service(api::Mail::Delivered { key, delivery }));
+        self.post.post(shard::Mail::Actor(api::Mail::Delivered { key, delivery }));
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
@@ -88,7 +88,7 @@ impl Sink for ShardSink {
     }
 
     fn at_home(&self, job: Box<dyn Job>) {
-        self.post.post(Mail::Service(api::Mail::Home(job)));
+        self.post.post(shard::Mail::Actor(api::Mail::Home(job)));
     }
 }
 
@@ -165,7 +165,7 @@ impl Shards {
                 lifecycle: Arc::clone(&parts.lifecycle),
                 pool: parts.pool.clone(),
                 sink: Arc::new(ShardSink { post: post.clone(), pool: parts.pool.clone() }),
-                post: Arc::new(move |mail| post.post(Mail::Service(mail))),
+                post: Arc::new(move |mail| post.post(shard::Mail::Actor(mail))),
                 control: shards.control.handle(),
                 render_metrics: Arc::clone(&parts.render_metrics),
                 metrics: Arc::clone(&parts.metrics),
@@ -229,7 +229,7 @@ impl Shards {
             let (acknowledge, acknowledged) = channel();
             for post in &posts {
                 let (models, acknowledge) = (Arc::clone(map), acknowledge.clone());
-                post.post(Mail::Service(api::Mail::Models { models, acknowledge }));
+                post.post(shard::Mail::Actor(api::Mail::Models { models, acknowledge }));
             }
             acknowledged
         })

@@ -32,10 +32,10 @@ use nereid_queue::Spin;
 
 pub use clock::{Clock, Monotonic};
 pub use load::{Load, LoadGuard};
-pub use mailbox::{Inbox, Mailbox, mailbox};
+pub use mailbox::{Inbox, Mail, Mailbox, mailbox};
 pub use probe::EngineKind;
 pub use timer::{TimerKey, Timers};
-pub use turn::{Core, Handler, ParkPolicy, Shard};
+pub use turn::{Actor, Core, Handler, MailOf, NoActor, ParkPolicy, Shard, WithReplies};
 use watch::TurnWatch;
 
 /// How one shard is to run.
@@ -79,7 +79,7 @@ pub struct Starting {
 /// hand, so that it can listen before anybody knows of the shard.
 pub fn start<H: Handler + 'static>(
     options: Options,
-    inbox: Inbox<H::Mail>,
+    inbox: Inbox<MailOf<H>>,
     make: impl FnOnce(&mut Core<H::Timer>) -> io::Result<H> + Send + 'static,
 ) -> Result<Running, StartError> {
     begin(options, inbox, make)?.finish()
@@ -88,7 +88,7 @@ pub fn start<H: Handler + 'static>(
 /// The same without waiting.
 pub fn begin<H: Handler + 'static>(
     options: Options,
-    inbox: Inbox<H::Mail>,
+    inbox: Inbox<MailOf<H>>,
     make: impl FnOnce(&mut Core<H::Timer>) -> io::Result<H> + Send + 'static,
 ) -> Result<Starting, StartError> {
     let name = options.name.clone();
@@ -122,7 +122,7 @@ impl Starting {
 /// Runs a shard on the calling thread until its handler has stopped; `started` is called when its first turn is near.
 pub fn run<H: Handler>(
     options: &Options,
-    inbox: Inbox<H::Mail>,
+    inbox: Inbox<MailOf<H>>,
     make: impl FnOnce(&mut Core<H::Timer>) -> io::Result<H>,
     started: impl FnOnce(),
 ) -> io::Result<()> {

@@ -10,6 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::engine::Waker;
 use nereid_queue::{Mpsc, Sleeper};
 
+/// What is posted to a shard, by who reads it there.
+pub enum Mail<H, A> {
+    /// For the [handler](super::Handler): connections come, go and end.
+    Handler(H),
+    /// For the handler's [actor](super::Actor).
+    Actor(A),
+}
+
+impl<H, A> From<H> for Mail<H, A> {
+    #[inline]
+    fn from(mail: H) -> Mail<H, A> {
+        Mail::Handler(mail)
+    }
+}
+
 /// The senders' end. Clones post to the same shard.
 pub struct Mailbox<M>(Arc<Shared<M>>);
 
@@ -31,11 +46,11 @@ pub fn mailbox<M>() -> io::Result<(Mailbox<M>, Inbox<M>)> {
 
 impl<M> Mailbox<M> {
     /// Hands `mail` to the shard. If the shard is gone, the mail is dropped.
-    pub fn post(&self, mail: M) {
+    pub fn post(&self, mail: impl Into<M>) {
         if self.0.closed.load(Ordering::Acquire) {
             return;
         }
-        self.0.queue.push(mail);
+        self.0.queue.push(mail.into());
         self.0.sleeper.notify();
     }
 
@@ -103,7 +118,7 @@ mod tests {
 
     #[test]
     fn mail_comes_in_order_and_in_portions() {
-        let (mailbox, mut inbox) = mailbox().unwrap();
+        let (mailbox, mut inbox) = mailbox::<i32>().unwrap();
         let second = mailbox.clone();
         mailbox.post(1);
         second.post(2);
@@ -120,7 +135,7 @@ mod tests {
     /// The counter of an eventfd says how often it was written: a batch of answers is one wake-up.
     #[test]
     fn a_sleeping_shard_is_woken_once_for_many_mails() {
-        let (mailbox, mut inbox) = mailbox().unwrap();
+        let (mailbox, mut inbox) = mailbox::<i32>().unwrap();
         let waker = inbox.waker();
         mailbox.post(0);
         assert_eq!(waker.count(), 0, "it is awake");
@@ -132,7 +147,7 @@ mod tests {
 
     #[test]
     fn mail_to_nobody_is_let_go() {
-        let (mailbox, inbox) = mailbox().unwrap();
+        let (mailbox, inbox) = mailbox::<Arc<()>>().unwrap();
         let mail = Arc::new(());
         mailbox.post(Arc::clone(&mail));
         assert!(!mailbox.is_closed());
@@ -144,8 +159,8 @@ mod tests {
 
     #[test]
     fn a_reader_may_post_to_itself() {
-        let (mailbox, mut inbox) = mailbox().unwrap();
-        mailbox.post(3);
+        let (mailbox, mut inbox) = mailbox::<u32>().unwrap();
+        mailbox.post(3_u32);
         let mut read = 0;
         inbox.drain(10, |left: u32| {
             read += 1;

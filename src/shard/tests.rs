@@ -13,7 +13,7 @@ use nereid_test_support::skip::skip;
 /// The shard on which `listen` was called hands connections to the lightest shard; every shard echoes.
 struct Echo {
     me: usize,
-    peers: Vec<Mailbox<Mail>>,
+    peers: Vec<Mailbox<MailOf<Echo>>>,
     load: Load,
     connections: Slab<LoadGuard>,
     stopped: bool,
@@ -28,6 +28,7 @@ enum Mail {
 
 impl Handler for Echo {
     type Mail = Mail;
+    type Actor = NoActor;
     type Timer = mpsc::Sender<usize>;
 
     fn mail(&mut self, mail: Mail, core: &mut Core<Self::Timer>) {
@@ -95,7 +96,7 @@ fn engines() -> Vec<EngineKind> {
 
 struct Servers {
     address: SocketAddr,
-    mailboxes: Vec<Mailbox<Mail>>,
+    mailboxes: Vec<Mailbox<MailOf<Echo>>>,
     load: Load,
     shards: Vec<Running>,
 }

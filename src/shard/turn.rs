@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::clock::Clock;
 use super::engine::{Engine, Event, Park};
-use super::mailbox::Inbox;
+use super::mailbox::{Inbox, Mail};
 use super::timer::Timers;
 use nereid_memory::Pool;
 use nereid_queue::{AdaptiveSpin, Spin};
@@ -18,12 +18,63 @@ const MAILS_PER_TURN: usize = 256;
 /// Timers that one turn fires or moves.
 const TIMERS_PER_TURN: usize = 256;
 
-/// What runs on a shard: everything from the bytes to the request and back.
+/// What the connections of a shard talk to. It has mail, work and deadlines of its own, which a turn gives it without
+/// going through the connections.
+pub trait Actor {
+    /// What other threads post to it.
+    type Mail: Send;
+    /// Where it puts what it has to say. The handler takes it from there in its [flush](Handler::flush), which follows
+    /// in the same turn.
+    type Replies;
+
+    fn mail(&mut self, mail: Self::Mail, replies: &mut Self::Replies);
+
+    /// Called once a turn, after the mail and before the flush: goes on with work that was put off to keep turns short,
+    /// and wakes the threads that have to be woken.
+    fn work(&mut self, replies: &mut Self::Replies);
+
+    /// True while there is work that no mail and no event will announce: the turn does not park.
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    /// When it next has something to do by itself, as a time of the monotonic clock.
+    fn next_deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Does what is due. What comes of it is told by mail.
+    fn on_time(&mut self, _now_ns: u64) {}
+}
+
+/// The actor of a handler that has none.
+#[derive(Debug)]
+pub enum NoActor {}
+
+impl Actor for NoActor {
+    type Mail = NoActor;
+    type Replies = ();
+
+    fn mail(&mut self, _: NoActor, (): &mut ()) {}
+
+    fn work(&mut self, (): &mut ()) {}
+}
+
+/// An actor, and where it puts its replies.
+pub type WithReplies<'a, A> = (&'a mut A, &'a mut <A as Actor>::Replies);
+
+/// What runs on a shard: the connections, from the bytes to the request and back.
 pub trait Handler {
-    /// What other threads post.
+    /// What other threads post about connections.
     type Mail: Send;
     /// What a timer carries. It names its owner by a generational key, as operations do.
     type Timer;
+    type Actor: Actor;
+
+    /// `None` where the handler answers its connections itself.
+    fn actor(&mut self) -> Option<WithReplies<'_, Self::Actor>> {
+        None
+    }
 
     fn mail(&mut self, mail: Self::Mail, core: &mut Core<Self::Timer>);
 
@@ -31,7 +82,8 @@ pub trait Handler {
 
     fn timer(&mut self, timer: Self::Timer, core: &mut Core<Self::Timer>);
 
-    /// Starts one send for each connection that has something to say. Called once a turn, before the engine.
+    /// Gives the actor's replies to their connections, and starts one send for each connection that has something to
+    /// say. Called once a turn, after the mail and the actor's work and before the engine.
     fn flush(&mut self, core: &mut Core<Self::Timer>);
 
     /// When the handler next has something to do by itself, beside its timers.
@@ -82,17 +134,20 @@ impl<T> Core<T> {
     }
 }
 
+/// What is posted to the shard of a handler.
+pub type MailOf<H> = Mail<<H as Handler>::Mail, <<H as Handler>::Actor as Actor>::Mail>;
+
 /// A handler, its core, and what comes in from other threads.
 pub struct Shard<H: Handler> {
     pub handler: H,
     pub core: Core<H::Timer>,
-    inbox: Inbox<H::Mail>,
+    inbox: Inbox<MailOf<H>>,
     events: Vec<Event>,
 }
 
 impl<H: Handler> Shard<H> {
     /// The engine must wait for the inbox's waker.
-    pub fn new(handler: H, core: Core<H::Timer>, inbox: Inbox<H::Mail>) -> Shard<H> {
+    pub fn new(handler: H, core: Core<H::Timer>, inbox: Inbox<MailOf<H>>) -> Shard<H> {
         Shard { handler, core, inbox, events: Vec::new() }
     }
 
@@ -101,7 +156,18 @@ impl<H: Handler> Shard<H> {
     pub fn turn(&mut self, may_park: bool) -> io::Result<bool> {
         let Shard { handler, core, inbox, events } = self;
         core.look_at_clock();
-        let mut moved = inbox.drain(MAILS_PER_TURN, |mail| handler.mail(mail, core)) > 0;
+        let drained = inbox.drain(MAILS_PER_TURN, |mail| match mail {
+            Mail::Handler(mail) => handler.mail(mail, core),
+            Mail::Actor(mail) => {
+                if let Some((actor, replies)) = handler.actor() {
+                    actor.mail(mail, replies);
+                }
+            }
+        });
+        let mut moved = drained > 0;
+        if let Some((actor, replies)) = handler.actor() {
+            actor.work(replies);
+        }
         handler.flush(core);
         let parked = match may_park && !moved && !handler.stopped() && !handler.has_work() {
             true => {
@@ -190,6 +256,7 @@ mod tests {
     impl Handler for Echo {
         type Mail = Mail;
         type Timer = Key;
+        type Actor = NoActor;
 
         fn mail(&mut self, mail: Mail, core: &mut Core<Key>) {
             match mail {
@@ -241,7 +308,7 @@ mod tests {
         }
     }
 
-    fn shard(seed: u64) -> (Shard<Echo>, Mailbox<Mail>, Manual) {
+    fn shard(seed: u64) -> (Shard<Echo>, Mailbox<MailOf<Echo>>, Manual) {
         let (clock, (mailbox, inbox)) = (Manual::new(5), mailbox().unwrap());
         let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), inbox.waker()).unwrap();
         let engine = Box::new(Fake::new(epoll, seed).with_clock(clock.clone()));

@@ -14,14 +14,14 @@ use nereid_protocol::http1::{Response, ResponseHead};
 use nereid_protocol::http2::{Headers, ResetCause};
 use nereid_shard::clock::{Clock, Manual};
 use nereid_shard::engine::{self, Epoll};
-use nereid_shard::{Mailbox, Shard, mailbox};
+use nereid_shard::{self as shard, MailOf, Mailbox, Shard, mailbox};
 
 pub struct World {
     pub shard: Shard<Net<Scripted>>,
     pub clock: Manual,
     pub script: Rc<RefCell<Script>>,
     pub pool: Pool,
-    mailbox: Mailbox<Mail<(CallKey, Reply)>>,
+    mailbox: Mailbox<MailOf<Net<Scripted>>>,
     loads: Load,
 }
 
@@ -125,7 +125,7 @@ impl World {
     }
 
     pub fn mail(&mut self, call: CallKey, reply: impl Into<Reply>) {
-        self.mailbox.post(Mail::Service((call, reply.into())));
+        self.mailbox.post(shard::Mail::Actor((call, reply.into())));
         self.turns(1);
     }
 

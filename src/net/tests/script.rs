@@ -10,6 +10,7 @@ use nereid_protocol::http2;
 use nereid_protocol::service::{
     Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Replies, Reply, Service, Token,
 };
+use nereid_shard::Actor;
 
 #[derive(Default)]
 pub struct Script {
@@ -94,8 +95,6 @@ impl GrpcService for Scripted {
 }
 
 impl Service for Scripted {
-    type Mail = (CallKey, Reply);
-
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
         self.script.borrow_mut().unsent.push((stream, unsent));
     }
@@ -108,15 +107,18 @@ impl Service for Scripted {
         self.script.borrow_mut().cancelled.push(token);
     }
 
+    fn in_flight(&self) -> usize {
+        0
+    }
+}
+
+impl Actor for Scripted {
+    type Mail = (CallKey, Reply);
+    type Replies = Replies;
+
     fn mail(&mut self, (call, reply): (CallKey, Reply), replies: &mut Replies) {
         replies.push(call, reply);
     }
 
-    fn work(&mut self, _replies: &mut Replies) -> bool {
-        false
-    }
-
-    fn in_flight(&self) -> usize {
-        0
-    }
+    fn work(&mut self, _replies: &mut Replies) {}
 }

@@ -13,7 +13,7 @@ use crate::request::Prepared;
 use nereid_memory::Pool;
 use nereid_shard::clock::{Clock, Manual};
 use nereid_shard::engine::{Epoll, Fake, Limits};
-use nereid_shard::{Mailbox, Shard, mailbox};
+use nereid_shard::{MailOf, Mailbox, Shard, mailbox};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 const MS: u64 = 1_000_000;
@@ -22,7 +22,7 @@ const BEGAN_NS: u64 = 5 * MS;
 /// A driver with one connection, and the peer on its other end.
 struct Bench {
     shard: Shard<Driver>,
-    mailbox: Mailbox<Order>,
+    mailbox: Mailbox<MailOf<Driver>>,
     reports: Receiver<(usize, Report)>,
     clock: Manual,
     peer: UnixStream,

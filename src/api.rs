@@ -59,8 +59,8 @@ use nereid_protocol::service::{
     Token,
 };
 use nereid_protocol::{grpc, http1, http2};
+use nereid_queue::Actor;
 use nereid_request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
-use nereid_shard::Actor;
 use plan_cache::{PlanCache, grpc_requests};
 use reflection::Reflector;
 use sagemaker::SageMakerPort;
@@ -187,6 +187,20 @@ pub enum Mail {
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
     /// A control thread has done what a call asked for.
     Done { call: CallKey, protocol: management::Protocol, outcome: Result<management::Outcome, Status> },
+}
+
+impl From<(u64, Delivery)> for Mail {
+    #[inline]
+    fn from((key, delivery): (u64, Delivery)) -> Mail {
+        Mail::Delivered { key, delivery }
+    }
+}
+
+impl From<Box<dyn Job>> for Mail {
+    #[inline]
+    fn from(job: Box<dyn Job>) -> Mail {
+        Mail::Home(job)
+    }
 }
 
 /// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.

@@ -28,7 +28,8 @@ const MAY_USE: [(&str, &[&str]); 8] = [
         "server",
         &["abi", "api", "backend", "memory", "net", "observe", "protocol", "queue", "repository", "scheduler", "shard"],
     ),
-    ("api", &["protocol", "scheduler", "repository", "observe"]),
+    // The service of a shard reads its mail, as an actor of `queue`.
+    ("api", &["protocol", "scheduler", "repository", "observe", "queue"]),
     ("repository", &["backend", "scheduler", "observe"]),
     // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of
     // one border. A worker process and its instance exchange frames through a stream of `queue`.

@@ -26,8 +26,9 @@ use super::threads::{Assignment, Counters, LoopMode, Order, Report};
 use super::tls::Security;
 use super::work::{Pick, Picker};
 use nereid_memory::{Key, Slab, Slice};
+use nereid_queue::NoActor;
 use nereid_shard::engine::{Event, Received};
-use nereid_shard::{Core, Handler, NoActor};
+use nereid_shard::{Core, Handler};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A request that leaves so much later than it was due, with room for it, tells of a client that is too slow.

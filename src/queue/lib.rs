@@ -11,9 +11,11 @@
 
 #![allow(unsafe_code)]
 
+mod actor;
 mod batcher_token;
 pub mod frames;
 mod mpsc;
+mod post;
 mod segmented_vec;
 mod sleeper;
 mod spin;
@@ -23,8 +25,10 @@ mod wake_flag;
 #[cfg(all(test, loom))]
 mod loom;
 
+pub use actor::{Actor, NoActor};
 pub use batcher_token::{Armed, BatcherToken, Place, TooManyWorkers, Turn, Worker};
 pub use mpsc::{Consumer, Mpsc, Outlet};
+pub use post::Post;
 pub use segmented_vec::SegmentedVec;
 pub use sleeper::{Sleeper, Wake};
 pub use spin::{AdaptiveSpin, Spin, Used};

@@ -17,13 +17,13 @@ use super::options::{IoEngine, Keepalive, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::repository::{Lifecycle, Publisher};
 use crate::scheduler::validate::tensors_looked_at_max;
-use nereid_memory::{BlockMut, Exhausted, Pool};
+use nereid_memory::Pool;
 use nereid_net::{Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
 use nereid_observe::metrics::Registry;
 use nereid_protocol::grpc;
 use nereid_protocol::slow_peers::SlowPeers;
 use nereid_queue::Spin;
-use nereid_request::{Delivery, Job, Sink, never_wait_here};
+use nereid_request::{ShardSink, never_wait_here};
 use nereid_shard::engine::Limits;
 use nereid_shard::listener::{self, SocketFile};
 use nereid_shard::placement::Placement;
@@ -66,30 +66,6 @@ pub struct Shards {
     shared: Vec<OwnedFd>,
     /// Files of Unix sockets, removed at the end.
     _socket_files: Vec<SocketFile>,
-}
-
-/// Answers of models on their way to one shard.
-struct ShardSink {
-    post: Mailbox<ShardMail>,
-    pool: Pool,
-}
-
-impl Sink for ShardSink {
-    fn deliver(&self, key: u64, delivery: Delivery) {
-        self.post.post(shard::Mail::Actor(api::Mail::Delivered { key, delivery }));
-    }
-
-    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
-        self.pool.get(byte_size)
-    }
-
-    fn takes_what_was_put_aside(&self) -> bool {
-        true
-    }
-
-    fn at_home(&self, job: Box<dyn Job>) {
-        self.post.post(shard::Mail::Actor(api::Mail::Home(job)));
-    }
 }
 
 /// Begins to try out io_uring, where the outcome will matter. That takes milliseconds, in which models can load.
@@ -164,7 +140,7 @@ impl Shards {
                 models: parts.lifecycle.map(),
                 lifecycle: Arc::clone(&parts.lifecycle),
                 pool: parts.pool.clone(),
-                sink: Arc::new(ShardSink { post: post.clone(), pool: parts.pool.clone() }),
+                sink: Arc::new(ShardSink::new(post.clone(), parts.pool.clone())),
                 post: Arc::new(move |mail| post.post(shard::Mail::Actor(mail))),
                 control: shards.control.handle(),
                 render_metrics: Arc::clone(&parts.render_metrics),

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! start ─► thread ─► host (glommio for io_uring, a loop for epoll) ─► Shard::turn, again and again
-//!                                                                      │ mail, flush, engine, events, timers
+//!                                                                      │ mail, work, flush, engine, events, timers
 //!                                                                      └ parks when idle: the mailbox wakes it
 //! ```
 
@@ -35,7 +35,7 @@ pub use load::{Load, LoadGuard};
 pub use mailbox::{Inbox, Mail, Mailbox, mailbox};
 pub use probe::EngineKind;
 pub use timer::{TimerKey, Timers};
-pub use turn::{Actor, Core, Handler, MailOf, NoActor, ParkPolicy, Shard, WithReplies};
+pub use turn::{Core, Handler, MailOf, ParkPolicy, Shard, WithReplies};
 use watch::TurnWatch;
 
 /// How one shard is to run.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::engine::Waker;
-use nereid_queue::{Mpsc, Sleeper};
+use nereid_queue::{Mpsc, Post, Sleeper};
 
 /// What is posted to a shard, by who reads it there.
 pub enum Mail<H, A> {
     /// For the [handler](super::Handler): connections come, go and end.
     Handler(H),
-    /// For the handler's [actor](super::Actor).
+    /// For the handler's [actor](nereid_queue::Actor).
     Actor(A),
 }
 
@@ -57,6 +57,14 @@ impl<M> Mailbox<M> {
     /// True once the shard is gone.
     pub fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Acquire)
+    }
+}
+
+/// Of anything that is mail of the actor.
+impl<H: Send, A: Send + From<T>, T> Post<T> for Mailbox<Mail<H, A>> {
+    #[inline]
+    fn post(&self, mail: T) {
+        Mailbox::post(self, Mail::Actor(mail.into()));
     }
 }
 

@@ -8,6 +8,7 @@ use super::engine::{Event, Received};
 use super::*;
 use nereid_memory::Slab;
 use nereid_memory::Slice;
+use nereid_queue::NoActor;
 use nereid_test_support::skip::skip;
 
 /// The shard on which `listen` was called hands connections to the lightest shard; every shard echoes.

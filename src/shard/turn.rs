@@ -1,4 +1,4 @@
-//! What a shard does, over and over: mail, sends, one call of the engine, events, timers.
+//! What a shard does, over and over: mail, the actor's work, sends, one call of the engine, events, timers.
 //!
 //! A turn is a plain function without hidden time or threads, so a simulation runs it with a fake engine and a clock
 //! that it moves by hand. Every part has a budget, so that none starves the others.
@@ -11,54 +11,12 @@ use super::engine::{Engine, Event, Park};
 use super::mailbox::{Inbox, Mail};
 use super::timer::Timers;
 use nereid_memory::Pool;
-use nereid_queue::{AdaptiveSpin, Spin};
+use nereid_queue::{Actor, AdaptiveSpin, Spin};
 
 /// Mails that one turn reads.
 const MAILS_PER_TURN: usize = 256;
 /// Timers that one turn fires or moves.
 const TIMERS_PER_TURN: usize = 256;
-
-/// What the connections of a shard talk to. It has mail, work and deadlines of its own, which a turn gives it without
-/// going through the connections.
-pub trait Actor {
-    /// What other threads post to it.
-    type Mail: Send;
-    /// Where it puts what it has to say. The handler takes it from there in its [flush](Handler::flush), which follows
-    /// in the same turn.
-    type Replies;
-
-    fn mail(&mut self, mail: Self::Mail, replies: &mut Self::Replies);
-
-    /// Called once a turn, after the mail and before the flush: goes on with work that was put off to keep turns short,
-    /// and wakes the threads that have to be woken.
-    fn work(&mut self, replies: &mut Self::Replies);
-
-    /// True while there is work that no mail and no event will announce: the turn does not park.
-    fn has_work(&self) -> bool {
-        false
-    }
-
-    /// When it next has something to do by itself, as a time of the monotonic clock.
-    fn next_deadline_ns(&self) -> Option<u64> {
-        None
-    }
-
-    /// Does what is due. What comes of it is told by mail.
-    fn on_time(&mut self, _now_ns: u64) {}
-}
-
-/// The actor of a handler that has none.
-#[derive(Debug)]
-pub enum NoActor {}
-
-impl Actor for NoActor {
-    type Mail = NoActor;
-    type Replies = ();
-
-    fn mail(&mut self, _: NoActor, (): &mut ()) {}
-
-    fn work(&mut self, (): &mut ()) {}
-}
 
 /// An actor, and where it puts its replies.
 pub type WithReplies<'a, A> = (&'a mut A, &'a mut <A as Actor>::Replies);
@@ -237,6 +195,7 @@ mod tests {
     use crate::mailbox::{Mailbox, mailbox};
     use nereid_memory::Slice;
     use nereid_memory::{Key, Slab};
+    use nereid_queue::{NoActor, Post};
 
     enum Mail {
         Connection(UnixStream),
@@ -377,6 +336,70 @@ mod tests {
         // With no timer and no event it would hang.
         assert!(!shard.turn(true).unwrap());
         assert_eq!(shard.handler.flushes, 2);
+    }
+
+    /// Says again what it is told, and once a turn that it has worked.
+    struct Repeats;
+
+    impl Actor for Repeats {
+        type Mail = u8;
+        type Replies = Vec<u8>;
+
+        fn mail(&mut self, mail: u8, replies: &mut Vec<u8>) {
+            replies.push(mail);
+        }
+
+        fn work(&mut self, replies: &mut Vec<u8>) {
+            replies.push(0);
+        }
+    }
+
+    /// Takes the replies of its actor.
+    #[derive(Default)]
+    struct Takes {
+        actor: Option<Repeats>,
+        replies: Vec<u8>,
+        own_mail_after: Option<usize>,
+        taken: Vec<u8>,
+    }
+
+    impl Handler for Takes {
+        type Mail = ();
+        type Timer = ();
+        type Actor = Repeats;
+
+        fn actor(&mut self) -> Option<WithReplies<'_, Repeats>> {
+            self.actor.as_mut().map(|actor| (actor, &mut self.replies))
+        }
+
+        fn mail(&mut self, (): (), _: &mut Core<()>) {
+            self.own_mail_after = Some(self.replies.len());
+        }
+
+        fn event(&mut self, _: Event, _: &mut Core<()>) {}
+
+        fn timer(&mut self, (): (), _: &mut Core<()>) {}
+
+        fn flush(&mut self, _: &mut Core<()>) {
+            self.taken.append(&mut self.replies);
+        }
+
+        fn stopped(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_an_actor_replies_leaves_in_the_turn_of_its_mail() {
+        let (clock, (mailbox, inbox)) = (Manual::new(5), mailbox::<MailOf<Takes>>().unwrap());
+        let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), inbox.waker()).unwrap();
+        let core = Core::new(Box::new(Fake::new(epoll, 1)), Rc::new(clock), Pool::new(1 << 20), 100);
+        let mut shard = Shard::new(Takes { actor: Some(Repeats), ..Takes::default() }, core, inbox);
+        Post::post(&mailbox, 1);
+        mailbox.post(());
+        Post::post(&mailbox, 2);
+        assert!(shard.turn(true).unwrap(), "there was mail");
+        assert_eq!((&shard.handler.taken[..], shard.handler.own_mail_after), (&[1, 2, 0][..], Some(1)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use nereid_protocol::http2;
 use nereid_protocol::service::{
     Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Replies, Reply, Service, Token,
 };
-use nereid_shard::Actor;
+use nereid_queue::Actor;
 
 #[derive(Default)]
 pub struct Script {

@@ -352,7 +352,7 @@ impl HttpService for Api {
 }
 
 impl GrpcService for Api {
-    type Noted = grpc_requests::Head;
+    type Noted = grpc_requests::RequestKey;
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
         self.plan_call(headers)
@@ -368,7 +368,7 @@ impl GrpcService for Api {
         call: CallKey,
         plan: &GrpcPlan,
         message: grpc::Message,
-        arrived: Arrived<grpc_requests::Head>,
+        arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) -> Option<Token> {
         self.unary(call, plan, message, arrived, replies)
@@ -381,7 +381,7 @@ impl GrpcService for Api {
         token: &mut Option<Token>,
         message: &[u8],
         replies: &mut Replies,
-    ) -> Recurring<grpc_requests::Head> {
+    ) -> Recurring<grpc_requests::RequestKey> {
         self.take_recurring(call, plan, token, message, replies)
     }
 
@@ -400,7 +400,7 @@ impl GrpcService for Api {
         stream: Token,
         plan: &GrpcPlan,
         message: grpc::Message,
-        arrived: Arrived<grpc_requests::Head>,
+        arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) {
         self.stream_message(stream, plan, message, arrived, replies);

@@ -9,7 +9,7 @@ use super::checking::has_many_strings;
 use super::infer::{AnswerForm, grpc_request};
 use super::methods::{Method, method_of};
 use super::packing::Packing;
-use super::plan_cache::grpc_requests::Head;
+use super::plan_cache::grpc_requests::RequestKey;
 use super::unpacking::PackedCall;
 use super::watch::Arrival;
 use super::{Api, ServerState, error, reflection};
@@ -34,7 +34,7 @@ pub(super) struct UnaryCall<'a> {
     pub call: CallKey,
     pub plan: &'a GrpcPlan,
     /// The head of the message, if it is to be learnt.
-    pub noted: Option<Head>,
+    pub noted: Option<RequestKey>,
     pub arrival: Option<Arrival>,
 }
 
@@ -64,7 +64,7 @@ impl Api {
         call: CallKey,
         plan: &GrpcPlan,
         message: Message,
-        arrived: Arrived<Head>,
+        arrived: Arrived<RequestKey>,
         replies: &mut Replies,
     ) -> Option<Token> {
         let arrival = arrived.since_ns.map(Arrival::since);
@@ -189,7 +189,7 @@ impl Api {
     /// Remembers a request that comes again and again, if this is one: then its head was noted.
     pub(super) fn learn(
         &mut self,
-        noted: Option<Head>,
+        noted: Option<RequestKey>,
         plan: &GrpcPlan,
         model: &Arc<ServedModel>,
         request: &mut Request,
@@ -214,7 +214,7 @@ impl Api {
         token: &mut Option<Token>,
         message: &[u8],
         replies: &mut Replies,
-    ) -> Recurring<Head> {
+    ) -> Recurring<RequestKey> {
         if !plan.kept.is_empty() || self.facts.state() == ServerState::Exiting {
             return Recurring::Unknown(None);
         }

@@ -10,7 +10,7 @@ use super::http_service::log_request;
 use super::infer::Manner;
 use super::infer::http_request::Decoder;
 use super::packing::Packing;
-use super::plan_cache::http_plans::Plan;
+use super::plan_cache::http_plans::HttpPlan;
 use super::plan_cache::json_request::Bounds;
 use super::routes::{Target, route};
 use super::unpacking::PackedBody;
@@ -180,7 +180,7 @@ impl Api {
 
     fn infer_by(
         &mut self,
-        plan: &mut Plan,
+        plan: &mut HttpPlan,
         call: CallKey,
         head: &http1::Head,
         body: &Slice,

@@ -14,7 +14,7 @@ use super::calls::{Peer, Work};
 use super::infer::grpc_reply::{self, StreamedFrom, Writer};
 use super::infer::{AnswerForm, grpc_request};
 use super::packing::Packing;
-use super::plan_cache::grpc_requests::Head;
+use super::plan_cache::grpc_requests::RequestKey;
 use super::send_window::SendWindow;
 use super::watch::{Arrival, Watch};
 use super::{Api, ServerState, error, reflection};
@@ -161,7 +161,7 @@ impl Api {
         token: Token,
         plan: &GrpcPlan,
         message: Message,
-        arrived: Arrived<Head>,
+        arrived: Arrived<RequestKey>,
         replies: &mut Replies,
     ) {
         if plan.method == reflection::METHOD {
@@ -224,7 +224,7 @@ impl Api {
         &mut self,
         token: Token,
         message: &InferRequest,
-        noted: Option<Head>,
+        noted: Option<RequestKey>,
         arrival: Option<Arrival>,
         replies: &mut Replies,
     ) {

@@ -31,7 +31,7 @@ struct Place {
 }
 
 /// What equal requests have in common, as bytes.
-pub struct Head {
+pub struct RequestKey {
     hash: u64,
     model: Box<[u8]>,
     tensors: Box<[u8]>,
@@ -39,7 +39,7 @@ pub struct Head {
 
 /// What follows from a head.
 pub struct Prototype {
-    head: Head,
+    head: RequestKey,
     /// Weak, because who holds a model keeps it from ending.
     model: Weak<ServedModel>,
     inputs: Vec<Input>,
@@ -65,7 +65,7 @@ struct Input {
 impl GrpcRequests {
     /// What is known of requests like this one. If nothing is, its head may be given back, to be learnt when the
     /// request has come as a message.
-    pub fn recognise(&mut self, outline: &Outline<'_>) -> Result<Rc<Prototype>, Option<Head>> {
+    pub fn recognise(&mut self, outline: &Outline<'_>) -> Result<Rc<Prototype>, Option<RequestKey>> {
         // Typed contents are part of the head: who learnt that it is in order without raw ones would take both.
         if outline.head_len() > GRPC_REQUEST_BYTES_MAX || outline.contents().next().is_none() {
             return Err(None);
@@ -81,11 +81,11 @@ impl GrpcRequests {
             return Ok(Rc::clone(prototype));
         }
         let comes_again = std::mem::replace(&mut place.seen, hash) == hash;
-        Err(comes_again.then(|| Head { hash, model: outline.model.into(), tensors: outline.tensors.into() }))
+        Err(comes_again.then(|| RequestKey { hash, model: outline.model.into(), tensors: outline.tensors.into() }))
     }
 
     /// Remembers a request that has passed the checks of `model`.
-    pub fn learn(&mut self, head: Head, model: &Arc<ServedModel>, request: &Request, form: &AnswerForm) {
+    pub fn learn(&mut self, head: RequestKey, model: &Arc<ServedModel>, request: &Request, form: &AnswerForm) {
         let whole = |input: &InputTensor| input.data.len() == 1 && input.beside.is_none();
         let is_plain = request.shared.is_none()
             && request.observer.is_none()
@@ -126,7 +126,7 @@ impl GrpcRequests {
     }
 }
 
-impl Head {
+impl RequestKey {
     fn is_of(&self, hash: u64, outline: &Outline<'_>) -> bool {
         self.hash == hash && *self.tensors == *outline.tensors && *self.model == *outline.model
     }

@@ -23,25 +23,25 @@ use nereid_protocol::http1;
 use nereid_request::{Request, SharedMemory};
 
 /// What a head means.
-pub struct Plan {
+pub struct HttpPlan {
     /// What heads with this plan have in common.
     kind: Arc<[u8]>,
     /// Who holds a model may still send to it, and it would wait for that before it goes.
     pub model: Weak<ServedModel>,
     pub packing: Option<Packing>,
-    known: SmallVec<[Known; 1]>,
+    known: SmallVec<[KnownText; 1]>,
     /// The one of them that came last.
     last: usize,
 }
 
 /// A text of JSON, and what it says.
-struct Known {
+struct KnownText {
     text: Vec<u8>,
     id: Option<Range<usize>>,
     request: JsonRequest,
 }
 
-impl Known {
+impl KnownText {
     /// Where the id of `text` is, if it differs from this one at most in that; an empty range if there is none.
     fn id_in(&self, text: &[u8]) -> Option<Range<usize>> {
         let Some(id) = &self.id else { return (self.text == text).then_some(0..0) };
@@ -55,7 +55,7 @@ impl Known {
     }
 }
 
-impl Plan {
+impl HttpPlan {
     /// The known text that says what `text` says, and where its id is.
     fn find(&mut self, text: &[u8]) -> Option<Range<usize>> {
         if let Some(id) = self.known.get(self.last)?.id_in(text) {
@@ -68,7 +68,7 @@ impl Plan {
 
     /// Keeps what `text` says in the place of the oldest.
     fn keep(&mut self, text: &[u8], request: JsonRequest) {
-        let known = Known { text: text.to_vec(), id: request.id(), request };
+        let known = KnownText { text: text.to_vec(), id: request.id(), request };
         if self.known.len() < JSON_TEXTS_MAX {
             self.last = self.known.len();
             return self.known.push(known);
@@ -99,7 +99,7 @@ pub struct JsonMatch<'a> {
 #[derive(Default)]
 pub(in crate::api) struct HttpPlans {
     /// Plan number `n` is in place `n % HTTP_PLANS_MAX`, as long as that has its number.
-    places: Vec<(u64, Option<Box<Plan>>)>,
+    places: Vec<(u64, Option<Box<HttpPlan>>)>,
     made: u64,
     by_kind: HashMap<Arc<[u8]>, u64>,
     /// What the kind of a head is written into, to be looked for.
@@ -119,18 +119,18 @@ impl HttpPlans {
         (mark % HTTP_PLANS_MAX as u64) as usize
     }
 
-    fn get(&self, mark: u64) -> Option<&Plan> {
+    fn get(&self, mark: u64) -> Option<&HttpPlan> {
         let (number, plan) = self.places.get(HttpPlans::place_of(mark))?;
         plan.as_deref().filter(|_| *number == mark && mark != 0)
     }
 
     /// Takes a plan out, to be [put back](HttpPlans::put_back).
-    fn take(&mut self, mark: u64) -> Option<Box<Plan>> {
+    fn take(&mut self, mark: u64) -> Option<Box<HttpPlan>> {
         let (number, plan) = self.places.get_mut(HttpPlans::place_of(mark))?;
         if *number != mark || mark == 0 { None } else { plan.take() }
     }
 
-    fn put_back(&mut self, mark: u64, plan: Box<Plan>) {
+    fn put_back(&mut self, mark: u64, plan: Box<HttpPlan>) {
         if let Some((number, place)) = self.places.get_mut(HttpPlans::place_of(mark))
             && *number == mark
         {
@@ -146,7 +146,7 @@ impl HttpPlans {
         known.inspect(|mark| head.set_mark(*mark)).is_some()
     }
 
-    fn add(&mut self, head: &http1::Head, plan: Plan) {
+    fn add(&mut self, head: &http1::Head, plan: HttpPlan) {
         self.made += 1;
         let at = HttpPlans::place_of(self.made);
         if self.places.len() <= at {
@@ -163,7 +163,7 @@ impl HttpPlans {
 
 impl PlanCache {
     /// The plan of the head, if it has one: what it asks for in its other fields is nothing that a plan does not know.
-    pub fn http_plan(&self, head: &http1::Head) -> Option<&Plan> {
+    pub fn http_plan(&self, head: &http1::Head) -> Option<&HttpPlan> {
         self.http_plans.get(head.mark())
     }
 
@@ -178,17 +178,17 @@ impl PlanCache {
             return;
         }
         let (model, kind) = (Arc::downgrade(model), kind.into());
-        self.http_plans.add(head, Plan { kind, model, packing, known: SmallVec::new(), last: 0 });
+        self.http_plans.add(head, HttpPlan { kind, model, packing, known: SmallVec::new(), last: 0 });
     }
 
     /// Takes out the plan of the head, to be [put back](PlanCache::put_back_http_plan). A head without a mark gets one
     /// if another connection had one like it.
     #[inline]
-    pub fn take_http_plan(&mut self, head: &http1::Head) -> Option<Box<Plan>> {
+    pub fn take_http_plan(&mut self, head: &http1::Head) -> Option<Box<HttpPlan>> {
         self.http_plans.take(head.mark()).or_else(|| self.look_for_http_plan(head))
     }
 
-    fn look_for_http_plan(&mut self, head: &http1::Head) -> Option<Box<Plan>> {
+    fn look_for_http_plan(&mut self, head: &http1::Head) -> Option<Box<HttpPlan>> {
         let may_have_one = self.is_on && head.method() == http1::Method::Post && head.is_recognisable();
         if !may_have_one || self.http_plans.by_kind.is_empty() || !self.http_plans.mark(head) {
             return None;
@@ -196,12 +196,12 @@ impl PlanCache {
         self.http_plans.take(head.mark())
     }
 
-    pub fn put_back_http_plan(&mut self, head: &http1::Head, plan: Box<Plan>) {
+    pub fn put_back_http_plan(&mut self, head: &http1::Head, plan: Box<HttpPlan>) {
         self.http_plans.put_back(head.mark(), plan);
     }
 
     /// Compares `text` with those of the plan, and reads it if it is none of them; `None` if it is not plain.
-    pub fn match_json<'a>(&mut self, plan: &mut Plan, text: &'a [u8], bounds: Bounds<'_>) -> Option<JsonMatch<'a>> {
+    pub fn match_json<'a>(&mut self, plan: &mut HttpPlan, text: &'a [u8], bounds: Bounds<'_>) -> Option<JsonMatch<'a>> {
         if let Some(id) = plan.find(text) {
             return Some(JsonMatch { text, id, is_known: true });
         }
@@ -214,7 +214,7 @@ impl PlanCache {
     /// wrong with it, and the request is good for nothing any more.
     pub fn fill_http(
         &mut self,
-        plan: &mut Plan,
+        plan: &mut HttpPlan,
         json: JsonMatch<'_>,
         request: &mut Request,
         tail: &Slice,

@@ -94,7 +94,7 @@ enum Once {
 
 /// The parameters of an input or output that the protocol knows.
 #[derive(Default)]
-struct Known {
+struct TensorParameters {
     binary_size: Option<u64>,
     binary: Option<bool>,
     classes: Option<u64>,
@@ -318,7 +318,7 @@ impl Input {
                 b"name" => name.replace(Text::new(cursor.string()?)).is_none(),
                 b"datatype" => datatype.replace(DataType::from_name(cursor.string()?)?).is_none(),
                 b"shape" => shape.replace(read_shape(cursor)?).is_none(),
-                b"parameters" => known.replace(Known::read(cursor)?).is_none(),
+                b"parameters" => known.replace(TensorParameters::read(cursor)?).is_none(),
                 // Where the type and the shape come later, it has to wait for them.
                 b"data" => {
                     let data = read_data(cursor, name.as_ref()?, datatype?, shape.as_ref()?, bounds)?;
@@ -333,9 +333,9 @@ impl Input {
         let mut known = known.unwrap_or_default();
         let place = known.take_place()?;
         let source = match (given, known, place) {
-            (Some(data), Known { binary_size: None, .. }, None) => Source::Given(data),
-            (None, Known { binary_size: Some(size), .. }, None) => Source::Tail(usize::try_from(size).ok()?),
-            (None, Known { binary_size: None, .. }, Some(place)) => Source::Region(place),
+            (Some(data), TensorParameters { binary_size: None, .. }, None) => Source::Given(data),
+            (None, TensorParameters { binary_size: Some(size), .. }, None) => Source::Tail(usize::try_from(size).ok()?),
+            (None, TensorParameters { binary_size: None, .. }, Some(place)) => Source::Region(place),
             _ => return None,
         };
         Some(Input { name: name?, datatype: datatype?, shape: shape?, source })
@@ -380,7 +380,7 @@ fn read_output(cursor: &mut Cursor<'_>) -> Option<(OutputForm, Option<Place>)> {
     while let Some(key) = cursor.key(std::mem::take(&mut is_first))? {
         let is_new = match key {
             b"name" => name.replace(Text::new(cursor.string()?)).is_none(),
-            b"parameters" => known.replace(Known::read(cursor)?).is_none(),
+            b"parameters" => known.replace(TensorParameters::read(cursor)?).is_none(),
             _ => false,
         };
         if !is_new {
@@ -397,9 +397,9 @@ fn read_output(cursor: &mut Cursor<'_>) -> Option<(OutputForm, Option<Place>)> {
     Some((OutputForm { name: name?, binary, class_count, is_shared: place.is_some() }, place))
 }
 
-impl Known {
-    fn read(cursor: &mut Cursor<'_>) -> Option<Known> {
-        let mut known = Known::default();
+impl TensorParameters {
+    fn read(cursor: &mut Cursor<'_>) -> Option<TensorParameters> {
+        let mut known = TensorParameters::default();
         cursor.expect(b'{')?;
         let mut is_first = true;
         while let Some(key) = cursor.key(std::mem::take(&mut is_first))? {

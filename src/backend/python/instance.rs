@@ -113,8 +113,12 @@ impl PythonInstance {
                 return;
             };
             let is_first = began_ns == exec_start_ns;
-            began_ns = now_ns();
-            // What was sent ahead had its inputs before its turn came.
+            // What was sent ahead had its inputs before its turn came. Any other batch says when it was sent: by now
+            // the worker may have executed some of it.
+            began_ns = match batch.execution.compute_start_ns {
+                0 => now_ns(),
+                sent_ns => sent_ns,
+            };
             batch.execution.exec_start_ns = if is_first { exec_start_ns } else { began_ns };
             batch.execution.compute_start_ns = began_ns;
             let is_answered = self.conclude(worker, &mut batch, !in_hand.is_empty());
@@ -293,6 +297,9 @@ impl PythonInstance {
         }
         let mut has_room = true;
         if outcome.is_ok() {
+            if is_idle {
+                batch.execution.compute_start_ns = now_ns();
+            }
             let sent = match is_idle {
                 true => worker.push(to_worker::BATCH, writer.bytes()),
                 false => worker.push_behind(to_worker::BATCH, writer.bytes()).map(|sent| has_room = sent),

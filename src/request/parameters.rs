@@ -58,16 +58,18 @@ impl Parameters {
     /// True if both hold the same in the same order (see [`Value::is_same`]), or share what they hold.
     #[inline]
     pub fn is_same(&self, other: &Parameters) -> bool {
-        // What nearly every response has: none.
-        (self.is_empty() && other.is_empty()) || self.is_same_in_full(other)
+        // As on nearly every response: no parameters, or none but those that its backend gives with all of them.
+        let is_shared = self.own.is_empty()
+            && other.own.is_empty()
+            && match (&self.common, &other.common) {
+                (None, None) => true,
+                (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+                _ => false,
+            };
+        is_shared || self.is_same_one_by_one(other)
     }
 
-    fn is_same_in_full(&self, other: &Parameters) -> bool {
-        if let (Some(ours), Some(theirs)) = (self.all_common(), other.all_common())
-            && Arc::ptr_eq(ours, theirs)
-        {
-            return true;
-        }
+    fn is_same_one_by_one(&self, other: &Parameters) -> bool {
         let same = |(a, b): (&Parameter, &Parameter)| a.name == b.name && a.value.is_same(&b.value);
         self.len() == other.len() && self.iter().zip(other.iter()).all(same)
     }
@@ -93,11 +95,6 @@ impl Parameters {
             Value::Int(_) | Value::Bool(_) | Value::Double(_) | Value::Bytes(_) => 0,
         };
         self.own.iter().map(|own| size_of::<Parameter>() + own.name.as_bytes().len() + text(own)).sum()
-    }
-
-    /// The list that many responses share, if that is all there is.
-    pub fn all_common(&self) -> Option<&Arc<[Parameter]>> {
-        self.common.as_ref().filter(|_| self.own.is_empty())
     }
 
     #[inline]

@@ -361,6 +361,7 @@ impl Encoder {
     }
 
     /// Key and length of a field that holds `len` bytes. All numbers here are below 16: their key is one byte.
+    #[inline]
     fn length(&mut self, number: u8, len: usize) {
         self.head.push(number << 3 | 2);
         varint::put(len as u64, &mut self.head);
@@ -419,10 +420,12 @@ where
 }
 
 /// A field of one byte of key, a length, and `len` bytes.
+#[inline]
 fn field_len(len: usize) -> usize {
     1 + varint::len(len as u64) + len
 }
 
+#[inline]
 fn text_len(text: &str) -> usize {
     if text.is_empty() { 0 } else { field_len(text.len()) }
 }
@@ -447,6 +450,7 @@ fn value_len(value: Value<'_>) -> usize {
     }
 }
 
+#[inline]
 fn entry_len(key: &str, value: Value<'_>) -> usize {
     text_len(key) + field_len(value_len(value))
 }

@@ -1,7 +1,9 @@
-//! The nouns of the path: request, response, tensor, data type, shape, parameters, cancellation, completion.
+//! The nouns of the path (request, response, tensor, data type, shape, parameters, status), and how answers travel:
+//! completion, credit, outbox, cancellation, recycling.
 //!
-//! Plain data without I/O and without locks, shared by everything between the wire and the model. The C ABI hands out
-//! pointers into these types, which is why texts end in NUL and shapes are contiguous.
+//! The nouns are plain data, shared by everything between the wire and the model. The C ABI hands out pointers into
+//! them, which is why texts end in NUL and shapes are contiguous. Nothing here does I/O; what takes a lock stands in
+//! the table of docs/design.md, "Locks".
 
 mod cancel;
 mod completion;

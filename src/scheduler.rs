@@ -10,6 +10,7 @@ pub mod cache;
 mod direct;
 mod dynamic;
 pub mod ensemble;
+mod first_response;
 mod gate;
 mod mutants;
 mod ordered;
@@ -22,7 +23,6 @@ mod served_model;
 #[cfg(test)]
 mod simulation;
 pub mod validate;
-mod witnessed;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ pub use batch_strategy::BatchStrategy;
 pub use cache::{Cache, Cached};
 pub use direct::Direct;
 pub use dynamic::Dynamic;
+use first_response::FirstResponseTimes;
 pub use gate::{Gate, Limiter, Registration};
 use ordered::Ordered;
 pub use payload::{More, Payload};
@@ -46,7 +47,6 @@ pub use rate_limiter::RateLimiter;
 pub use readiness::{Asker, Checks, Readiness, Verdict, ask_all, wait_for_all};
 pub use sequence::SequenceBatcher;
 pub use served_model::ServedModel;
-use witnessed::Witnessed;
 
 pub use nereid_model_config::validate::ResourceLimit;
 
@@ -163,7 +163,10 @@ pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Stat
     let cached = Scheduling { scheduler: Cached::around(scheduler, purpose, services.cache.as_ref()), source };
     // Outside the cache, so that cached answers keep their place too.
     let complete = if preserves_ordering(&purpose.spec) { cached.ordered() } else { cached };
-    Ok(Scheduling { scheduler: Witnessed::around(complete.scheduler, &purpose.statistics), source: complete.source })
+    Ok(Scheduling {
+        scheduler: FirstResponseTimes::around(complete.scheduler, &purpose.statistics),
+        source: complete.source,
+    })
 }
 
 fn preserves_ordering(spec: &ModelSpec) -> bool {

@@ -6,10 +6,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
+use super::RequestEvents;
+use super::cancel_watch::{CancelWatch, CancelWatches};
 use super::credit::Credits;
-use super::hearing::{CancelWatch, Hearer, Hearers};
+use super::first_response::FirstResponse;
 use super::shared::Shared;
-use super::witness::{FirstResponse, Witness};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -38,7 +39,7 @@ pub struct Admission {
     /// Who hears of the first response, if anybody does.
     first_response: OnceLock<FirstResponse>,
     /// Who hears of its cancellation, if anybody does.
-    pub(super) hearers: OnceLock<Box<Hearers>>,
+    pub(super) watches: OnceLock<Box<CancelWatches>>,
 }
 
 impl Default for Admission {
@@ -52,7 +53,7 @@ impl Default for Admission {
             shared: OnceLock::new(),
             reports: AtomicU32::new(0),
             first_response: OnceLock::new(),
-            hearers: OnceLock::new(),
+            watches: OnceLock::new(),
         }
     }
 }
@@ -90,8 +91,8 @@ impl Admission {
         self.credits.release();
         // Whoever begins to watch now sees the word (see `CancelWatch::begin`).
         fence(Ordering::SeqCst);
-        if let Some(hearers) = self.hearers.get() {
-            hearers.tell();
+        if let Some(watches) = self.watches.get() {
+            watches.report();
         }
         self.leave_queue(State::Cancelled)
     }
@@ -111,9 +112,9 @@ impl Admission {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Has `hearer` told under `key` when nobody waits for the answer any more; at once if that is so already.
-    pub fn watch(self: &Arc<Self>, hearer: Arc<dyn Hearer>, key: u64) -> CancelWatch {
-        CancelWatch::begin(self, hearer, key)
+    /// Has `events` told under `key` when nobody waits for the answer any more; at once if that is so already.
+    pub fn watch(self: &Arc<Self>, events: Arc<dyn RequestEvents>, key: u64) -> CancelWatch {
+        CancelWatch::begin(self, events, key)
     }
 
     /// Ends the request; true for the one caller who did.
@@ -134,9 +135,9 @@ impl Admission {
         u64::from(self.reports.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Lets `witness` know when the first response leaves. The first one who asks for a request hears of it.
-    pub fn watch_first_response(&self, witness: Arc<dyn Witness>, started_ns: u64) {
-        let _ = self.first_response.set(FirstResponse::new(witness, started_ns));
+    /// Lets `events` know when the first response leaves. The first one who asks for a request hears of it.
+    pub fn watch_first_response(&self, events: Arc<dyn RequestEvents>, started_ns: u64) {
+        let _ = self.first_response.set(FirstResponse::new(events, started_ns));
     }
 
     /// The request was not accepted after all.

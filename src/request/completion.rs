@@ -3,10 +3,10 @@
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 
-use super::credit::{Attempt, Room};
+use super::credit::Attempt;
 use super::mutants::{self, Mutant};
 use super::shared::Wish;
-use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit, local_delivery};
+use super::{Admission, Home, Job, Place, RequestEvents, Response, Status, Text, WakeUp, credit, local_delivery};
 use nereid_memory::{BlockMut, Exhausted, Target};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
@@ -172,7 +172,7 @@ impl Completion {
     }
 
     /// As `deliver`, but does not wait: where it would have to, the delivery comes back.
-    pub(super) fn try_deliver(&self, mut delivery: Delivery, room: (&Arc<dyn Room>, u64)) -> Option<Delivery> {
+    pub(super) fn try_deliver(&self, mut delivery: Delivery, room: (&Arc<dyn RequestEvents>, u64)) -> Option<Delivery> {
         if let Some(response) = &mut delivery.response {
             match credit::attempt(&self.admission, response, delivery.last, room) {
                 Attempt::Free => {}

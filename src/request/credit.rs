@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::mutants::{self, Mutant};
-use super::{Admission, Response};
+use super::{Admission, RequestEvents, Response};
 
 /// Bytes of one request's responses on their way; a single response may be larger.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -71,13 +71,7 @@ struct Ledger {
     hopeful: SmallVec<[Hopeful; 1]>,
 }
 
-/// Hears, under its key, that there may be room, on whatever thread has made it, which may be a shard's: it must not
-/// block.
-pub trait Room: Send + Sync {
-    fn has_come(&self, key: u64);
-}
-
-struct Hopeful(Arc<dyn Room>, u64);
+struct Hopeful(Arc<dyn RequestEvents>, u64);
 
 impl std::fmt::Debug for Hopeful {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -87,7 +81,7 @@ impl std::fmt::Debug for Hopeful {
 
 /// Not under the lock: who is told may send at once.
 fn tell(hopeful: SmallVec<[Hopeful; 1]>) {
-    hopeful.into_iter().for_each(|Hopeful(room, key)| room.has_come(key));
+    hopeful.into_iter().for_each(|Hopeful(room, key)| room.has_room(key));
 }
 
 impl Default for Ledger {
@@ -251,7 +245,7 @@ pub(super) fn attempt(
     admission: &Arc<Admission>,
     response: &Response,
     last: bool,
-    (room, key): (&Arc<dyn Room>, u64),
+    (room, key): (&Arc<dyn RequestEvents>, u64),
 ) -> Attempt {
     let Some(bytes) = cost_of(admission, response, last) else { return Attempt::Free };
     let mut ledger = admission.credits.lock();

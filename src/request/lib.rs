@@ -6,14 +6,15 @@
 //! the table of docs/design.md, "Locks".
 
 mod cancel;
+mod cancel_watch;
 mod completion;
 mod control;
 mod credit;
 mod datatype;
+mod events;
+mod first_response;
 mod grant;
-mod hearing;
 mod home;
-mod keeper;
 pub mod local_delivery;
 mod mutants;
 mod observer;
@@ -22,6 +23,7 @@ mod parameters;
 mod placement;
 mod recycle;
 mod regions;
+mod release;
 mod reshape;
 mod response;
 mod shard_sink;
@@ -34,7 +36,6 @@ mod tensor;
 mod text;
 mod ticket;
 mod times;
-mod witness;
 
 use std::sync::Arc;
 
@@ -42,19 +43,20 @@ use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Held, Pool, ReleaseGuard, Slice};
 
 pub use cancel::{Admission, CancelToken, State};
+pub use cancel_watch::CancelWatch;
 pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
 pub use control::{Control, LoadUnderWay, Replacement};
-pub use credit::{Credit, NeverWaits, Room, never_wait_here, never_waits};
+pub use credit::{Credit, NeverWaits, never_wait_here, never_waits};
 pub use datatype::DataType;
+pub use events::RequestEvents;
 pub use grant::{Grant, Lender, ResourceLease};
-pub use hearing::{CancelWatch, Hearer};
 pub use home::{Home, Job, WakeUp, Waker};
-pub use keeper::{Keeper, Owner};
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use outbox::Outbox;
 pub use parameters::{Parameter, Parameters, Value};
 pub use placement::{Apart, Beside, Kept, MemoryType, Place};
 pub use regions::SharedMemory;
+pub use release::ReleaseReport;
 pub use reshape::{OutputShape, OutputShapes};
 pub use response::{OutputTensor, Response, ResponseParts};
 pub use shard_sink::ShardSink;
@@ -66,7 +68,6 @@ pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shap
 pub use text::Text;
 pub use ticket::Ticket;
 pub use times::{TimeSums, Times};
-pub use witness::Witness;
 
 /// Sequence a request belongs to; numeric and textual ids are distinct spaces (contract/schedulers.md section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -167,7 +168,7 @@ pub struct Request {
     pub held: Option<Held>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
-    pub keeper: Option<Keeper>,
+    pub release_report: Option<ReleaseReport>,
     /// Of the memory that an application lent for it. The last field: the application may free its memory when the last
     /// holder is dropped.
     pub release_guard: Option<Arc<ReleaseGuard>>,
@@ -211,7 +212,7 @@ impl Request {
             observer: None,
             held: None,
             completion: completion::Holder::default(),
-            keeper: None,
+            release_report: None,
             release_guard: None,
         }
     }
@@ -242,7 +243,7 @@ impl Request {
             observer,
             held,
             completion,
-            keeper,
+            release_report,
             release_guard,
         } = self;
         (*id, *parameters, *correlation_id) = (Text::default(), Parameters::default(), CorrelationId::None);
@@ -254,7 +255,7 @@ impl Request {
         (*output_shapes, *gpus, *observer, *held) = (None, None, None, None);
         // In the order of the fields, as when a request is dropped.
         *completion = completion::Holder::default();
-        *keeper = None;
+        *release_report = None;
         *release_guard = None;
     }
 
@@ -345,7 +346,7 @@ impl Request {
 
     /// Gives the request back to its scheduler, to be executed once more. On refusal the caller still has it.
     pub fn reschedule(mut self: Box<Request>) -> Result<(), (Status, Box<Request>)> {
-        match self.keeper.take().and_then(Keeper::dismiss) {
+        match self.release_report.take().and_then(ReleaseReport::dismiss) {
             Some((owner, key)) => owner.reschedule(key, self),
             None => Err((Status::invalid(NOT_RESCHEDULED), self)),
         }
@@ -369,7 +370,7 @@ impl Request {
     /// Ends the request without an answer: whoever holds it answers in another way.
     pub fn withdraw(mut self: Box<Request>) {
         self.completion.admission.end();
-        self.keeper.take().and_then(Keeper::dismiss);
+        self.release_report.take().and_then(ReleaseReport::dismiss);
     }
 
     /// `[request id: <id>] `, the prefix of the core's messages.

@@ -7,20 +7,20 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::credit::{NeverWaits, Room};
-use super::{Delivery, Response, ResponseFactory};
+use super::credit::NeverWaits;
+use super::{Delivery, RequestEvents, Response, ResponseFactory};
 
 /// See the [module](self). May be used by several threads at once.
 pub struct Outbox {
     factory: ResponseFactory,
-    room: Arc<dyn Room>,
+    room: Arc<dyn RequestEvents>,
     key: u64,
     waiting: Mutex<VecDeque<(Delivery, u64)>>,
 }
 
 impl Outbox {
     /// `room` is told under `key` when [`flush`](Outbox::flush) is worth a call.
-    pub fn new(factory: ResponseFactory, room: Arc<dyn Room>, key: u64) -> Outbox {
+    pub fn new(factory: ResponseFactory, room: Arc<dyn RequestEvents>, key: u64) -> Outbox {
         Outbox { factory, room, key, waiting: Mutex::default() }
     }
 
@@ -124,8 +124,8 @@ mod tests {
 
     struct Tells(Mutex<Sender<u64>>);
 
-    impl Room for Tells {
-        fn has_come(&self, key: u64) {
+    impl RequestEvents for Tells {
+        fn has_room(&self, key: u64) {
             let _ = self.0.lock().unwrap().send(key);
         }
     }

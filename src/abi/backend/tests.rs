@@ -10,7 +10,7 @@ use super::*;
 use crate::abi::server::{TRITONSERVER_ErrorDelete, TRITONSERVER_ErrorMessage};
 use crate::backend::onnxruntime::fixtures::{Answers, context};
 use nereid_memory::{Pool, Slice};
-use nereid_request::{Completion, DataType, Keeper, Owner, Shape, StateHandle, StateTensor, States};
+use nereid_request::{Completion, DataType, ReleaseReport, RequestEvents, Shape, StateHandle, StateTensor, States};
 use nereid_wire::inference::ModelConfig;
 
 /// The text of an error; `None`: success.
@@ -113,7 +113,7 @@ struct Scheduler {
     taken: Mutex<Vec<Request>>,
 }
 
-impl Owner for Scheduler {
+impl RequestEvents for Scheduler {
     fn released(&self, _key: u64) {}
 
     fn reschedule(&self, _key: u64, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
@@ -134,7 +134,7 @@ fn a_request_is_given_back_to_be_scheduled_once_more() {
     for takes in [true, false] {
         let owner = Arc::new(Scheduler { takes, taken: Mutex::default() });
         let (answers, mut request) = request(None);
-        request.keeper = Some(Keeper::new(owner.clone(), 1));
+        request.release_report = Some(ReleaseReport::new(owner.clone(), 1));
         let raw = Box::into_raw(request);
         let refusal = release(raw, 2);
         assert_eq!(refusal.as_deref(), if takes { None } else { Some("not this one") });

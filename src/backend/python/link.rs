@@ -24,7 +24,7 @@ use super::outbound::Outbound;
 use nereid_gpu::Gpus;
 use nereid_memory::{Segment, Slice};
 use nereid_queue::frames::{self, Consumer, Corrupt, Memory, Producer};
-use nereid_request::{Hearer, Status};
+use nereid_request::{RequestEvents, Status};
 
 /// Places that one message over the socket carries.
 const FREED_AT_ONCE: usize = 2048;
@@ -115,7 +115,7 @@ impl Cancellations {
     }
 }
 
-impl Hearer for Cancellations {
+impl RequestEvents for Cancellations {
     fn cancelled(&self, key: u64) {
         if let Ok(index) = usize::try_from(key) {
             self.set(index, true);

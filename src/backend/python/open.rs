@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::link::{Bell, Cancellations};
 
 use super::message::OPEN_MAX;
-use nereid_request::{CancelWatch, Observation, Observer, Outbox, Request, RequestedOutput, Response, Room, Text};
+use nereid_request::{
+    CancelWatch, Observation, Observer, Outbox, Request, RequestEvents, RequestedOutput, Response, Text,
+};
 
 /// What sends of a request need to know.
 #[derive(Clone)]
@@ -67,8 +69,8 @@ struct Roomy {
     bell: Bell,
 }
 
-impl Room for Roomy {
-    fn has_come(&self, key: u64) {
+impl RequestEvents for Roomy {
+    fn has_room(&self, key: u64) {
         lock(&self.tokens).push(key);
         self.bell.ring();
     }
@@ -206,7 +208,7 @@ impl Open {
             return true;
         }
         // Room may have come before the outbox could be found.
-        self.roomy.has_come(token);
+        self.roomy.has_room(token);
         false
     }
 

@@ -7,9 +7,9 @@ use super::tables::{Effects, Queued, Tables};
 use super::{SequenceBatcher, Shared};
 use crate::scheduler::mutants::{self, Mutant};
 use nereid_memory::Key;
-use nereid_request::{CorrelationId, Keeper, Owner, Request, Status};
+use nereid_request::{CorrelationId, ReleaseReport, Request, RequestEvents, Status};
 
-impl Owner for Shared {
+impl RequestEvents for Shared {
     /// The next request of the slot may go. An iterative sequence ends with the last release of its request, whoever
     /// chose its id, and nothing of that is shown to the model; what waits of it is executed before.
     fn released(&self, key: u64) {
@@ -61,7 +61,7 @@ impl Shared {
     /// The request as its backend had it: its release is still told.
     fn kept(&self, key: u64, mut request: Box<Request>) -> Box<Request> {
         if let Some(owner) = self.this.upgrade() {
-            request.keeper = Some(Keeper::new(owner, key));
+            request.release_report = Some(ReleaseReport::new(owner, key));
         }
         request
     }
@@ -70,7 +70,7 @@ impl Shared {
 impl SequenceBatcher {
     /// Lets `request` tell of its release.
     pub(super) fn keep(&self, request: &mut Request, flight: u64) {
-        request.keeper = Some(Keeper::new(Arc::clone(&self.shared) as Arc<dyn Owner>, flight));
+        request.release_report = Some(ReleaseReport::new(Arc::clone(&self.shared) as Arc<dyn RequestEvents>, flight));
     }
 }
 

@@ -9,35 +9,35 @@ use std::sync::Arc;
 use super::{Accepted, Refused, Scheduler};
 use nereid_clock::now_ns;
 use nereid_observe::statistics::ModelStatistics;
-use nereid_request::{Request, Ticket, WakeUp, Witness};
+use nereid_request::{Request, RequestEvents, Ticket, WakeUp};
 
-pub struct Witnessed {
+pub struct FirstResponseTimes {
     inner: Arc<dyn Scheduler>,
-    witness: Arc<dyn Witness>,
+    events: Arc<dyn RequestEvents>,
 }
 
-impl Witnessed {
+impl FirstResponseTimes {
     /// `inner` itself where nobody wants the histogram.
     pub fn around(inner: Arc<dyn Scheduler>, statistics: &Arc<ModelStatistics>) -> Arc<dyn Scheduler> {
         match statistics.wants_first_response() {
-            true => Arc::new(Witnessed { inner, witness: Arc::new(Observer(Arc::clone(statistics))) }),
+            true => Arc::new(FirstResponseTimes { inner, events: Arc::new(Recorder(Arc::clone(statistics))) }),
             false => inner,
         }
     }
 }
 
-struct Observer(Arc<ModelStatistics>);
+struct Recorder(Arc<ModelStatistics>);
 
-impl Witness for Observer {
-    fn responded(&self, started_ns: u64) {
+impl RequestEvents for Recorder {
+    fn first_response(&self, started_ns: u64) {
         self.0.first_response(started_ns, now_ns());
     }
 }
 
-impl Scheduler for Witnessed {
+impl Scheduler for FirstResponseTimes {
     fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
         if request.is_counted() {
-            request.admission().watch_first_response(Arc::clone(&self.witness), request.stamps.started_ns);
+            request.admission().watch_first_response(Arc::clone(&self.events), request.stamps.started_ns);
         }
         self.inner.enqueue(request).inspect_err(|refused| refused.request.admission().ignore_first_response())
     }
@@ -119,7 +119,7 @@ mod tests {
         let wanted = Wanted { first_response_ms: Some([1e9].into()), ..Wanted::default() };
         let statistics = Arc::new(ModelStatistics::with(wanted));
         let shelf = Arc::new(Shelf::default());
-        let scheduler = Witnessed::around(shelf.clone(), &statistics);
+        let scheduler = FirstResponseTimes::around(shelf.clone(), &statistics);
         let count = || statistics.distributions().unwrap().first_response.unwrap().count();
         for id in ["two", "error", "none", "dropped"] {
             assert!(scheduler.enqueue(request(id)).is_ok());
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn where_nobody_asks_there_is_nothing_between() {
         let shelf: Arc<dyn Scheduler> = Arc::new(Shelf::default());
-        let same = Witnessed::around(Arc::clone(&shelf), &Arc::default());
+        let same = FirstResponseTimes::around(Arc::clone(&shelf), &Arc::default());
         assert!(Arc::ptr_eq(&same, &shelf));
     }
 }

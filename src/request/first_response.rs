@@ -1,29 +1,25 @@
-//! Who wants to know when the first response of a request leaves.
+//! Reports that the first response of a request leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Hears of first responses, on whatever thread sends them; must not block.
-pub trait Witness: Send + Sync {
-    /// `started_ns` is when the core accepted the request.
-    fn responded(&self, started_ns: u64);
-}
+use super::RequestEvents;
 
-/// A witness of one request.
+/// Reports the first response of one request, once.
 pub(super) struct FirstResponse {
-    witness: Arc<dyn Witness>,
+    events: Arc<dyn RequestEvents>,
     started_ns: u64,
     is_over: AtomicBool,
 }
 
 impl FirstResponse {
-    pub(super) fn new(witness: Arc<dyn Witness>, started_ns: u64) -> FirstResponse {
-        FirstResponse { witness, started_ns, is_over: AtomicBool::new(false) }
+    pub(super) fn new(events: Arc<dyn RequestEvents>, started_ns: u64) -> FirstResponse {
+        FirstResponse { events, started_ns, is_over: AtomicBool::new(false) }
     }
 
     pub(super) fn responded(&self) {
         if !self.is_over.swap(true, Ordering::Relaxed) {
-            self.witness.responded(self.started_ns);
+            self.events.first_response(self.started_ns);
         }
     }
 

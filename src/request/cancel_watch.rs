@@ -1,4 +1,4 @@
-//! Who wants to know at once that a request is cancelled, instead of asking time and again.
+//! Reports at once that a request is cancelled, to those who do not want to ask time and again.
 //!
 //! A model in another process cannot look at the request's state word; a byte in memory that both share is set for it.
 //! Requests that nobody watches pay a look at an empty cell when they are cancelled, and nothing before.
@@ -8,48 +8,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use super::Admission;
-
-/// Hears of cancellations, on whatever thread brings them, which may be a shard's. It is told under a lock: it must not
-/// block, nor end a [`CancelWatch`].
-pub trait Hearer: Send + Sync {
-    fn cancelled(&self, key: u64);
-}
+use super::{Admission, RequestEvents};
 
 /// Those who watch one request.
 #[derive(Default)]
-pub(super) struct Hearers(Mutex<Watched>);
+pub(super) struct CancelWatches(Mutex<Watched>);
 
 /// The number of its watch, who it is, and the key that it is told.
-type Watcher = (u64, Arc<dyn Hearer>, u64);
+type Watcher = (u64, Arc<dyn RequestEvents>, u64);
 
 #[derive(Default)]
 struct Watched {
     watches_so_far: u64,
-    hearers: SmallVec<[Watcher; 1]>,
+    watches: SmallVec<[Watcher; 1]>,
 }
 
-impl Hearers {
+impl CancelWatches {
     fn lock(&self) -> MutexGuard<'_, Watched> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Each hears of it once.
-    pub fn tell(&self) {
+    pub fn report(&self) {
         // Under the lock, so that whoever has ended its watch is not told any more.
-        for (_, hearer, key) in self.lock().hearers.drain(..) {
-            hearer.cancelled(key);
+        for (_, events, key) in self.lock().watches.drain(..) {
+            events.cancelled(key);
         }
     }
 }
 
-impl std::fmt::Debug for Hearers {
+impl std::fmt::Debug for CancelWatches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Hearers({})", self.lock().hearers.len())
+        write!(f, "CancelWatches({})", self.lock().watches.len())
     }
 }
 
-/// While it lives its hearer is told of the cancellation, once. After its end nobody is told.
+/// While it lives its events is told of the cancellation, once. After its end nobody is told.
 #[must_use = "nobody is told once it is dropped"]
 pub struct CancelWatch {
     admission: Arc<Admission>,
@@ -57,18 +51,18 @@ pub struct CancelWatch {
 }
 
 impl CancelWatch {
-    /// Has `hearer` told of the cancellation under `key`; at once if it has been cancelled already.
-    pub(super) fn begin(admission: &Arc<Admission>, hearer: Arc<dyn Hearer>, key: u64) -> CancelWatch {
-        let hearers = admission.hearers.get_or_init(Box::default);
-        let mut watched = hearers.lock();
+    /// Has `events` told of the cancellation under `key`; at once if it has been cancelled already.
+    pub(super) fn begin(admission: &Arc<Admission>, events: Arc<dyn RequestEvents>, key: u64) -> CancelWatch {
+        let watches = admission.watches.get_or_init(Box::default);
+        let mut watched = watches.lock();
         let number = watched.watches_so_far;
         watched.watches_so_far += 1;
-        watched.hearers.push((number, hearer, key));
+        watched.watches.push((number, events, key));
         drop(watched);
         // Together with the one in `Admission::cancel`: either that one sees the cell filled, or this one the word.
         fence(Ordering::SeqCst);
         if admission.is_cancelled() {
-            hearers.tell();
+            watches.report();
         }
         CancelWatch { admission: Arc::clone(admission), number }
     }
@@ -76,10 +70,10 @@ impl CancelWatch {
 
 impl Drop for CancelWatch {
     fn drop(&mut self) {
-        if let Some(hearers) = self.admission.hearers.get() {
-            let mut watched = hearers.lock();
-            let at = watched.hearers.iter().position(|(number, ..)| *number == self.number);
-            let gone = at.map(|at| watched.hearers.swap_remove(at));
+        if let Some(watches) = self.admission.watches.get() {
+            let mut watched = watches.lock();
+            let at = watched.watches.iter().position(|(number, ..)| *number == self.number);
+            let gone = at.map(|at| watched.watches.swap_remove(at));
             drop(watched);
             drop(gone);
         }
@@ -103,7 +97,7 @@ mod tests {
     #[derive(Default)]
     struct Counts([AtomicU64; 2]);
 
-    impl Hearer for Counts {
+    impl RequestEvents for Counts {
         fn cancelled(&self, key: u64) {
             self.0[key as usize].fetch_add(1, Ordering::SeqCst);
         }

@@ -12,9 +12,8 @@
 //! ```
 //!
 //! The two fences stand in one total order. If (2) comes first, (c) sees (1) and the producer wakes; if (b) comes
-//! first,
-//! (3) sees (a) and the consumer does not park. So no wake-up is lost. A wake-up may come too many (the consumer woke
-//! for another reason meanwhile), so a park may return early and every consumer looks for work after it.
+//! first, (3) sees (a) and the consumer does not park. So no wake-up is lost. A wake-up may come too many (the consumer
+//! woke for another reason meanwhile), so a park may return early and every consumer looks for work after it.
 
 use super::sync::{AtomicBool, Ordering, fence};
 

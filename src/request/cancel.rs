@@ -36,9 +36,9 @@ pub struct Admission {
     pub(super) shared: OnceLock<Box<Shared>>,
     /// Responses of which statistics were reported.
     reports: AtomicU32,
-    /// Who hears of the first response, if anybody does.
+    /// Reports the first response, where that was asked for.
     first_response: OnceLock<FirstResponse>,
-    /// Who hears of its cancellation, if anybody does.
+    /// Where its cancellation is reported, if that was asked for.
     pub(super) watches: OnceLock<Box<CancelWatches>>,
 }
 
@@ -112,7 +112,7 @@ impl Admission {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Has `events` told under `key` when nobody waits for the answer any more; at once if that is so already.
+    /// Reports to `events` under `key` that the client does not wait any more; at once if that is so already.
     pub fn watch(self: &Arc<Self>, events: Arc<dyn RequestEvents>, key: u64) -> CancelWatch {
         CancelWatch::begin(self, events, key)
     }
@@ -135,7 +135,7 @@ impl Admission {
         u64::from(self.reports.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Lets `events` know when the first response leaves. The first one who asks for a request hears of it.
+    /// Reports to `events` when the first response leaves. Of several that ask for a request, the first is served.
     pub fn watch_first_response(&self, events: Arc<dyn RequestEvents>, started_ns: u64) {
         let _ = self.first_response.set(FirstResponse::new(events, started_ns));
     }

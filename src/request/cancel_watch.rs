@@ -1,7 +1,7 @@
 //! Reports at once that a request is cancelled, to those who do not want to ask time and again.
 //!
 //! A model in another process cannot look at the request's state word; a byte in memory that both share is set for it.
-//! Requests that nobody watches pay a look at an empty cell when they are cancelled, and nothing before.
+//! A request without watches costs a look at an empty cell when it is cancelled, and nothing before.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 
 use super::{Admission, RequestEvents};
 
-/// Those who watch one request.
+/// The watches of one request.
 #[derive(Default)]
 pub(super) struct CancelWatches(Mutex<Watched>);
 
-/// The number of its watch, who it is, and the key that it is told.
+/// Its number, and where and under which key the cancellation is reported.
 type Watcher = (u64, Arc<dyn RequestEvents>, u64);
 
 #[derive(Default)]
@@ -28,9 +28,9 @@ impl CancelWatches {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Each hears of it once.
+    /// Reports the cancellation to each watch, once.
     pub fn report(&self) {
-        // Under the lock, so that whoever has ended its watch is not told any more.
+        // Under the lock, so that nothing is reported to a watch that has ended.
         for (_, events, key) in self.lock().watches.drain(..) {
             events.cancelled(key);
         }
@@ -43,15 +43,15 @@ impl std::fmt::Debug for CancelWatches {
     }
 }
 
-/// While it lives its events is told of the cancellation, once. After its end nobody is told.
-#[must_use = "nobody is told once it is dropped"]
+/// While it lives, the cancellation is reported to its events, once. After its end nothing is reported.
+#[must_use = "nothing is reported once it is dropped"]
 pub struct CancelWatch {
     admission: Arc<Admission>,
     number: u64,
 }
 
 impl CancelWatch {
-    /// Has `events` told of the cancellation under `key`; at once if it has been cancelled already.
+    /// Reports the cancellation to `events` under `key`; at once if the request has been cancelled already.
     pub(super) fn begin(admission: &Arc<Admission>, events: Arc<dyn RequestEvents>, key: u64) -> CancelWatch {
         let watches = admission.watches.get_or_init(Box::default);
         let mut watched = watches.lock();

@@ -23,7 +23,7 @@ impl FirstResponse {
         }
     }
 
-    /// Nobody is to hear of what comes.
+    /// Nothing is reported from now on.
     pub(super) fn dismiss(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

@@ -1,11 +1,9 @@
 //! An engine that is late and disorderly, for tests: another engine, whose events it holds back and shuffles.
 //!
 //! Everything that the contract leaves open is used: events of different connections change places, a connection's
-//! sends
-//! and receives too, completions come turns after they happened, accepted connections wait. The same seed gives the
-//! same disorder, so over sockets whose other end is in the same thread a run can be repeated. With a [`Manual`] clock
-//! a
-//! parked turn moves the clock instead of waiting.
+//! sends and receives too, completions come turns after they happened, accepted connections wait. The same seed gives
+//! the same disorder, so over sockets whose other end is in the same thread a run can be repeated. With a [`Manual`]
+//! clock a parked turn moves the clock instead of waiting.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -2,10 +2,8 @@
 //!
 //! The shard is the executor's one task, and does not yield. It could: but glommio 0.9 goes to sleep with a task that
 //! is ready to run if its preemption timer fires just before it looks (`LocalExecutor::run_task_queues` then says that
-//! it
-//! ran nothing, and the timer's own completion does not count as an event). On a busy host, with the timer at 1 ms and
-//! a
-//! yield each turn, a shard stood still about once in 100 000 requests. glommio is named here only.
+//! it ran nothing, and the timer's own completion does not count as an event). On a busy host, with the timer at 1 ms
+//! and a yield each turn, a shard stood still about once in 100 000 requests. glommio is named here only.
 
 use std::io;
 use std::time::Duration;

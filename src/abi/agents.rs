@@ -24,7 +24,7 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut
     entry(|| unsafe { put(major, AGENT_API_VERSION.0).and_then(|()| put(minor, AGENT_API_VERSION.1)) })
 }
 
-/// The two handles that most functions take: the model must be one of this agent.
+/// Dereferences the two handles that most functions take, and checks that the model belongs to the agent.
 ///
 /// # Safety
 /// The handles are live or NULL.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let handle = unsafe { both(agent, model)? };
-        // What cannot be told must not be made.
+        // Checked first: without a result pointer nothing must be created.
         if location.is_null() {
             return Err(null("location"));
         }
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelParameter(
     })
 }
 
-/// The configuration as it lies in the repository, before anything completes it.
+/// The configuration as the repository contains it, before the server or a backend completes it.
 ///
 /// # Safety
 /// The handles are live and the pointer writable; the caller owns the message.
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelConfig(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let handle = unsafe { both(agent, model)? };
-        // What cannot be told must not be made.
+        // Checked first: without a result pointer nothing must be created.
         if model_config.is_null() {
             return Err(null("model_config"));
         }

@@ -1,6 +1,6 @@
-//! `TRITONBACKEND_*`: what a plug-in calls about itself, its models and instances.
+//! `TRITONBACKEND_*`: the functions that a plug-in calls for itself, its models and its instances.
 //!
-//! What it calls about requests and their answers is in the modules below.
+//! The functions for requests and responses are in the modules below.
 
 pub mod factories;
 pub mod inputs;
@@ -45,9 +45,9 @@ fn number_of(kind: Kind) -> u32 {
     KINDS.iter().position(|known| *known == kind).unwrap_or(0) as u32
 }
 
-/// More would be a mistake in a loop.
+/// A larger number is taken for a mistake of the plug-in, such as an endless loop.
 const PREFERRED_GROUPS_MAX: usize = 64;
-/// Far more than a host has.
+/// Far more devices than a host has.
 const PREFERRED_DEVICES_MAX: usize = 1024;
 
 /// Exports getters of the form `(handle, out) -> error`.
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelServer(
         if host.is_null() {
             return Err(Status::unavailable("the model runs in no server"));
         }
-        // A part of no model: all of them see the same.
+        // It is exposed, not lent by the model: all models get the same handle.
         ledger::expose(host.cast::<Access>());
         put(server, host.cast())
     })
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let model = unsafe { deref(model, "model")? };
-        // Looked at first: nobody would delete a message that has no place.
+        // Checked first: a message without a place to put it would never be deleted.
         if config.is_null() {
             return Err(null("model_config"));
         }
@@ -284,7 +284,7 @@ fn number_of_choice(choice: &SchedulingChoice) -> u32 {
     }
 }
 
-/// Takes over what a backend may complete: batch size, inputs, outputs, a scheduler where none was given, and the
+/// Adopts what a backend may complete: batch size, inputs, outputs, a scheduler where none was given, and the
 /// transaction policy (contract/model_config.md section 5).
 ///
 /// # Safety
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
         match (&current.scheduling_choice, given.scheduling_choice) {
             (None, chosen) => current.scheduling_choice = chosen,
             (Some(present), Some(other)) if number_of_choice(present) != number_of_choice(&other) => {
-                // The original tells the old one twice.
+                // Triton's text names the present scheduler twice.
                 let number = number_of_choice(present);
                 return Err(Status::internal(format!(
                     "Cannot update scheduling choice from {number} to {number} when auto-completing."

@@ -1,7 +1,7 @@
-//! The border to C: what every exported function does first and last.
+//! The border to C: what every exported function does at its start and end.
 //!
-//! Errors and panics become `TRITONSERVER_Error`, pointers are looked at before they are used, and every object that C
-//! owns is handed out and taken back here.
+//! Errors and panics become `TRITONSERVER_Error`, pointers are checked before they are used, and every object that C
+//! owns is given out and taken back here.
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ pub(super) fn entry(body: impl FnOnce() -> Result<(), Status>) -> *mut Error {
     }
 }
 
-/// The same for functions that return no error: what goes wrong makes them return `otherwise`.
+/// The same for functions that return no error: on an error or panic they return `otherwise`.
 pub(super) fn entry_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Status>) -> T {
     let run = |body| catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Err(Status::internal("")));
     let outcome = match ledger::is_on() {
@@ -54,7 +54,7 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Status> {
     Ok(())
 }
 
-/// The same, where NULL means that the caller does not ask.
+/// The same, where NULL means that the caller does not request the result.
 ///
 /// # Safety
 /// `to` is NULL or valid for writing a `T`.
@@ -75,7 +75,7 @@ pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a CSt
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// The same of a text that has to be UTF-8.
+/// The same for a text that has to be UTF-8.
 ///
 /// # Safety
 /// `text` is NULL or a C string that outlives the returned reference.
@@ -86,7 +86,7 @@ pub(super) unsafe fn utf8<'a>(given: *const c_char, what: &str) -> Result<&'a st
 }
 
 /// # Safety
-/// `handle` is NULL or points to a live `T` that nobody writes to while the reference is used.
+/// `handle` is NULL or points to a live `T` that is not written to while the reference is used.
 pub(super) unsafe fn deref<'a, T>(handle: *const T, what: &str) -> Result<&'a T, Status> {
     if handle.is_null() {
         return Err(null(what));
@@ -125,10 +125,10 @@ pub(super) fn lend<T, O>(at: *const T, owner: *const O) -> *const T {
     ledger::lend(at, owner)
 }
 
-/// Takes back what [`give`] gave away.
+/// Takes back what [`give`] gave to C.
 ///
 /// # Safety
-/// `handle` is NULL or came from [`give`], and nobody uses it afterwards.
+/// `handle` is NULL or came from [`give`], and is not used afterwards.
 pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Status> {
     if handle.is_null() {
         return Err(null(what));
@@ -137,11 +137,11 @@ pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Statu
         // SAFETY: the caller's promise is passed on.
         return unsafe { ledger::take(handle, what) };
     }
-    // SAFETY: by contract a box of ours that its holder gives up.
+    // SAFETY: by contract a box from `give` that its holder gives up.
     Ok(unsafe { Box::from_raw(handle) })
 }
 
-/// Gives C a share of an object that others hold too, until [`take_shared`] gets it back.
+/// Gives C a reference of an `Arc` that others hold too, until [`take_shared`] gets it back.
 pub(super) fn give_shared<T>(object: Arc<T>) -> *const T {
     let at = Arc::into_raw(object);
     if ledger::is_on() {
@@ -150,10 +150,10 @@ pub(super) fn give_shared<T>(object: Arc<T>) -> *const T {
     at
 }
 
-/// Takes back what [`give_shared`] gave away.
+/// Takes back what [`give_shared`] gave to C.
 ///
 /// # Safety
-/// `handle` is NULL or came from [`give_shared`], and nobody uses it afterwards.
+/// `handle` is NULL or came from [`give_shared`], and is not used afterwards.
 pub(super) unsafe fn take_shared<T>(handle: *const T, what: &str) -> Result<Arc<T>, Status> {
     if handle.is_null() {
         return Err(null(what));
@@ -161,6 +161,6 @@ pub(super) unsafe fn take_shared<T>(handle: *const T, what: &str) -> Result<Arc<
     if ledger::is_on() {
         ledger::give_back(handle, what)?;
     }
-    // SAFETY: by contract a share of ours that its holder gives up.
+    // SAFETY: by contract a reference from `give_shared` that its holder gives up.
     Ok(unsafe { Arc::from_raw(handle) })
 }

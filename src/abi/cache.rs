@@ -1,7 +1,7 @@
 //! `TRITONCACHE_*`: response caches as shared libraries (contract/c_api.md section 7).
 //!
-//! An answer goes to the library as one buffer in a form of our own, which is believed in nothing when it comes back.
-//! The library is asked by threads of the cache, never where it could stall a shard.
+//! A response goes to the library as one buffer in the server's own encoding, which is validated when it comes back.
+//! Only threads of the cache call the library, because it could stall a shard.
 
 mod entry;
 mod library;
@@ -85,10 +85,10 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryGetBuffer(
     })
 }
 
-/// Gives a buffer of an entry another place. Attributes may be NULL: the buffer keeps its own.
+/// Replaces the address of an entry's buffer. Attributes may be NULL: the buffer keeps its own.
 ///
 /// # Safety
-/// The handles are live; the new place has as much room as the buffer, until `TRITONCACHE_Copy` returned.
+/// The handles are live; the new address has as much room as the buffer, until `TRITONCACHE_Copy` returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONCACHE_CacheEntrySetBuffer(
     entry: *const EntryHandle,
@@ -100,13 +100,13 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntrySetBuffer(
         if entry.is_null() || new_base.is_null() {
             return Err(Status::invalid(INCOMPLETE));
         }
-        // SAFETY: the caller's promise is passed on; no attributes are as good as the present ones.
+        // SAFETY: the caller's promise is passed on; without attributes the present ones stay.
         let (entry, attributes) = unsafe { (deref(entry, "entry")?, buffer_attributes.as_ref()) };
         entry.set(index, new_base, attributes)
     })
 }
 
-/// Copies what an entry holds: to where the cache set its buffers, or from where the cache has them.
+/// Copies the content of an entry: to the buffers that the cache set, or from the buffers that it added.
 ///
 /// # Safety
 /// The handles are live, and so are the buffers of the entry.
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn TRITONCACHE_Copy(allocator: *const AllocatorHandle, ent
         if !allocator.is_of(entry) {
             return Err(Status::invalid("the allocator belongs to another entry"));
         }
-        // SAFETY: the cache promises that the buffers it set or added can be used as it said.
+        // SAFETY: by contract the buffers that the cache set or added can be used with the attributes that it passed.
         unsafe { target.copy() }
     })
 }

@@ -1,9 +1,9 @@
-//! Handles that are one object in Triton: a request, and a response, of the server's and of the backend's interface.
+//! Handles of both interfaces that are one object in Triton: a request, and a response.
 //!
 //! Triton's own tests, and programs after them, cast `TRITONSERVER_InferenceRequest*` to `TRITONBACKEND_Request*` and
 //! `TRITONSERVER_InferenceResponse*` to `TRITONBACKEND_Response*`, or back. Here what an application holds and what a
-//! backend holds are different values, so a handle says which it is: the lowest bit of an application's is set, that of
-//! a backend's, which is the plain address of the server's own value, is not. Every function that takes such a handle
+//! backend holds are different values, so a handle is tagged: the lowest bit of an application's is set, that of a
+//! backend's, which is the plain address of the server's own value, is not. Every function that takes such a handle
 //! takes both.
 
 use super::border::deref;
@@ -20,24 +20,24 @@ pub(super) fn handle_of_application<T>(at: *mut T) -> *mut T {
     at.map_addr(|address| address | OF_APPLICATION)
 }
 
-/// The address of what an application's handle is; `None` for one of a backend, and for NULL.
+/// The address behind an application's handle; `None` for a backend's handle, and for NULL.
 fn of_application<H, T>(handle: *const H) -> Option<*mut T> {
     let is_of_application = handle.addr() & OF_APPLICATION != 0;
     is_of_application.then(|| handle.map_addr(|address| address & !OF_APPLICATION).cast_mut().cast())
 }
 
-/// A handle by the value behind it.
+/// A handle, untagged: the address of an application's value or of a backend's.
 pub(super) enum Either<A, B> {
     Application(*mut A),
     Backend(*mut B),
 }
 
-/// Which request a handle is, whatever it was cast to.
+/// The request behind a handle, whatever type the handle was cast to.
 pub(super) fn request<H>(handle: *const H) -> Either<InferenceRequest, Request> {
     of_application(handle).map_or(Either::Backend(handle.cast_mut().cast()), Either::Application)
 }
 
-/// Which response a handle is, whatever it was cast to.
+/// The response behind a handle, whatever type the handle was cast to.
 pub(super) fn response<H>(handle: *const H) -> Either<InferenceResponse, ResponseHandle> {
     of_application(handle).map_or(Either::Backend(handle.cast_mut().cast()), Either::Application)
 }
@@ -45,7 +45,7 @@ pub(super) fn response<H>(handle: *const H) -> Either<InferenceResponse, Respons
 /// A request as backends read it.
 ///
 /// # Safety
-/// The handle is NULL or of a live request. An application's is not edited or sent while the reference is used.
+/// The handle is NULL or that of a live request. An application's is not edited or sent while the reference is used.
 pub(super) unsafe fn readable_request<'a>(handle: *const Request) -> Result<&'a Request, Status> {
     match request(handle) {
         // SAFETY: the caller's promise is passed on.

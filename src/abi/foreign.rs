@@ -1,4 +1,4 @@
-//! Libraries of caches and repository agents: opened, their exports found, and every call into them guarded.
+//! Libraries of caches and repository agents: opens them, finds their exports, and guards every call into them.
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Opens the library at `path`, which finds the server's own functions.
+    /// Opens the library at `path`; its undefined symbols bind to the server's own functions.
     pub fn open(path: &Path) -> Result<Library, Status> {
         let handle = open_file(path);
         let handle = handle.map_err(|text| Status::not_found(format!("unable to load shared library: {text}")))?;
@@ -25,13 +25,13 @@ impl Library {
     }
 
     /// # Safety
-    /// `F` is the type of the function that goes by this name.
+    /// `F` is the type of the function of this name.
     pub unsafe fn find<F: Copy>(&self, name: &str) -> Option<F> {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.handle.get::<F>(name) }.ok().map(|symbol| *symbol)
     }
 
-    /// The same of an export that has to be there.
+    /// The same for an export that is required.
     ///
     /// # Safety
     /// As for [`Library::find`].
@@ -44,21 +44,22 @@ impl Library {
     }
 }
 
-/// The library that an operator's words lead to: `file` in the folder `name` of `directory`. Neither may be a path.
+/// The path of the library that an operator's settings name: `file` in the folder `name` of `directory`. Neither may be
+/// a path.
 pub(super) fn locate(directory: &Path, name: &str, file: &str) -> Option<PathBuf> {
     let is_plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['/', '\0']);
     let path = directory.join(name).join(file);
     (is_plain(name) && is_plain(file) && path.is_file()).then_some(path)
 }
 
-/// Runs `function`, which calls one export that returns an error or NULL, and takes the error over.
+/// Runs `function`, which calls one export that returns an error or NULL, and takes ownership of the error.
 pub(super) fn call(work: &Work<'_>, function: impl FnOnce() -> *mut Error) -> Result<(), Status> {
     let threw = |thrown| Status::internal(format!("the {} threw an exception: {thrown}", work.kind));
     let error = guarded(work, function).map_err(threw)?;
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: an error that a library returns came from this interface, and is the caller's from then on.
+    // SAFETY: an error that a library returns came from this interface, and belongs to the caller from then on.
     Err(unsafe { Error::returned(error) })
 }
 

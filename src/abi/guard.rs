@@ -1,8 +1,8 @@
-//! The way into code that is not ours: plug-ins of every kind, and callbacks of an application.
+//! Calls into foreign code: plug-ins of every kind, and callbacks of an application.
 //!
-//! A C++ exception that comes out of it becomes text ([`Thrown`]), because Rust ends the process at a foreign exception
-//! that it meets. While the call lasts, the thread knows whose code it runs ([`Work`]): a crash and a mistake with a
-//! handle are told with that name.
+//! A C++ exception that comes out of it becomes text ([`Thrown`]), because Rust aborts the process when a foreign
+//! exception reaches it. During the call a thread-local names the foreign code ([`Work`]): the reports of a crash and
+//! of a mistake with a handle contain that name.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -15,7 +15,7 @@ unsafe extern "C-unwind" {
 
 type Thunk = unsafe extern "C-unwind" fn(*mut c_void);
 
-/// Whose code a thread runs. Texts that do not apply are empty.
+/// The foreign code that a thread runs. Texts that do not apply are empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work<'a> {
     /// `backend`, `batching library`, `cache`, `repository agent`, `application`.
@@ -29,14 +29,14 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Calls `function` with what this thread runs now.
+    /// Calls `function` with the foreign code that this thread runs now, if any.
     pub fn with_current<T>(function: impl FnOnce(Option<&Work<'_>>) -> T) -> T {
         let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
         // SAFETY: the pointer is null or to the work of a `guarded` that has not returned on this very thread.
         function(unsafe { current.as_ref() })
     }
 
-    /// The parts that are known, each with its word: `backend 'b', model 'm', instance 'm_0_0'`.
+    /// The parts that are not empty, each with its label: `backend 'b', model 'm', instance 'm_0_0'`.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &str)> {
         [(self.kind, self.name), ("model", self.model), ("instance", self.instance)]
             .into_iter()
@@ -62,7 +62,7 @@ thread_local! {
     static CURRENT: Cell<*const Work<'static>> = const { Cell::new(std::ptr::null()) };
 }
 
-/// What an exception said.
+/// The text of a C++ exception.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thrown(pub String);
 
@@ -80,8 +80,8 @@ struct Call<F, T> {
     result: MaybeUninit<T>,
 }
 
-/// Runs `call`, which calls one foreign function. The type of that function must be `extern "C-unwind"`: an exception
-/// passes through the caller's frame. `call` must not panic.
+/// Runs `call`, which calls a single foreign function. The type of that function must be `extern "C-unwind"`: an
+/// exception passes through the caller's frame. `call` must not panic.
 pub fn guarded<T>(work: &Work<'_>, call: impl FnOnce() -> T) -> Result<T, Thrown> {
     unsafe extern "C-unwind" fn thunk<F: FnOnce() -> T, T>(context: *mut c_void) {
         // SAFETY: the context is the `Call` below, which only this uses until it returns; the closure is taken once.
@@ -98,11 +98,11 @@ pub fn guarded<T>(work: &Work<'_>, call: impl FnOnce() -> T) -> Result<T, Thrown
     let thunk = thunk_of(&context);
     let mut text = MaybeUninit::<[c_char; TEXT_BYTES]>::uninit();
     let before = CURRENT.replace(std::ptr::from_ref(work).cast());
-    // SAFETY: the thunk is that of this context, and the text has as much room as is told.
+    // SAFETY: the thunk is that of this context, and the text buffer has the length that is passed.
     let has_thrown = unsafe { nereid_guard(thunk, (&raw mut context).cast(), text.as_mut_ptr().cast(), TEXT_BYTES) };
     CURRENT.set(before);
     if !has_thrown {
-        // SAFETY: the thunk came to its end.
+        // SAFETY: the thunk returned, so it has written the result.
         return Ok(unsafe { context.result.assume_init() });
     }
     // SAFETY: the guard wrote a text that ends with a zero.

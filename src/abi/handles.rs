@@ -1,7 +1,7 @@
 //! What the opaque pointers of the backend interface point to.
 //!
-//! Requests and inputs are the server's own values. Backend, model and instance carry what C asks for by pointer:
-//! names as C strings, the user's state pointer.
+//! Requests and inputs are the server's own values. The handles of backends, models and instances hold what C reads by
+//! pointer: names as C strings, the user's state pointer.
 
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub fn c_string(text: &str) -> CString {
 #[derive(Debug)]
 pub struct BackendHandle {
     pub name: CString,
-    /// JSON of `--backend-config`. Plug-ins read it and leave it where it is.
+    /// JSON of `--backend-config`. Plug-ins read it and must not delete it.
     pub config: Message,
     /// Directory that the library was found in.
     pub directory: CString,
@@ -52,7 +52,7 @@ pub struct BackendHandle {
 }
 
 impl BackendHandle {
-    /// `config` is JSON; what the plug-in allocates comes from `pool`, or from the pools of `gpus`.
+    /// `config` is JSON; the plug-in's allocations come from `pool`, or from the pools of `gpus`.
     pub fn new(name: &str, config: &str, directory: &str, (pool, gpus): (Pool, Arc<Gpus>)) -> BackendHandle {
         BackendHandle {
             name: c_string(name),
@@ -65,7 +65,7 @@ impl BackendHandle {
     }
 }
 
-/// `TRITONBACKEND_BackendAttribute`: open while the plug-in describes itself.
+/// `TRITONBACKEND_BackendAttribute`: writable while the plug-in describes itself.
 #[derive(Debug, Default)]
 pub struct AttributeHandle {
     pub attributes: Attributes,
@@ -78,11 +78,11 @@ pub struct ModelHandle {
     pub context: Arc<ModelContext>,
     pub backend: Arc<BackendHandle>,
     pub state: UserState,
-    /// What the plug-in made of the configuration while it may change it.
+    /// The configuration that the plug-in completed, while it may change it.
     pub completed: Mutex<Option<ModelConfig>>,
-    /// The configuration is fixed.
+    /// Whether the configuration is final.
     pub is_sealed: AtomicBool,
-    /// The final configuration as JSON, once it is known.
+    /// The configuration as JSON, final once it is sealed.
     pub config: Mutex<ModelConfig>,
 }
 
@@ -108,9 +108,9 @@ pub struct InstanceHandle {
     pub context: InstanceContext,
     pub model: Arc<ModelHandle>,
     pub state: UserState,
-    /// JSON of the host policy. Plug-ins read it and leave it where it is.
+    /// JSON of the host policy. Plug-ins read it and must not delete it.
     pub host_policy: Message,
-    /// Of the instance's group.
+    /// The profiles of the instance's group.
     pub profiles: Vec<CString>,
 }
 
@@ -126,13 +126,13 @@ impl InstanceHandle {
         }
     }
 
-    /// As who it reports its memory: handles that live at the same time lie at different places.
+    /// The key under which it reports its memory: handles that live at the same time have different addresses.
     pub fn holder(&self) -> Holder {
         Holder::Instance(std::ptr::from_ref(self).addr())
     }
 }
 
-/// Exposed handles: what C must not use any more when they are gone.
+/// Handles that are exposed, not given, to C: dropping one ends its record, so that a later use by C is reported.
 macro_rules! reclaimed {
     ($($handle:ty),*) => {$(
         impl Drop for $handle {
@@ -152,9 +152,9 @@ pub struct ResponseHandle {
     /// Boxed: plug-ins hold pointers to outputs while others are added.
     #[allow(clippy::vec_box)]
     pub outputs: Vec<Box<OutputHandle>>,
-    /// What becomes of the outputs' shapes when it is sent.
+    /// The record of the outputs' shapes that is updated when it is sent.
     pub shapes: Option<Arc<OutputShapes>>,
-    /// Whose memory outputs may be written to.
+    /// The devices in which outputs may be allocated.
     pub gpus: Option<Arc<Gpus>>,
 }
 
@@ -182,9 +182,9 @@ impl From<&FactoryHandle> for ResponseHandle {
 /// `TRITONBACKEND_ResponseFactory`: outlives its request.
 pub struct FactoryHandle {
     pub responses: ResponseFactory,
-    /// Of an application's request, which can be cancelled when it is over.
+    /// The call of an application's request, which can be cancelled after the request has ended.
     pub call: Option<Arc<dyn Call>>,
-    /// Of the request.
+    /// The id of the request.
     pub id: Text,
     /// False for requests that enter no statistics.
     pub is_counted: bool,
@@ -202,9 +202,9 @@ impl FactoryHandle {
 /// What a plug-in writes an output to.
 pub enum OutputMemory {
     Host(Target),
-    /// Of a device, and ours.
+    /// Device memory of the server.
     OnDevice(DeviceBuffer),
-    /// Of a device, where whoever waits for the answer wants it.
+    /// Device memory that the receiver of the response named.
     At(DeviceTarget),
 }
 
@@ -218,7 +218,7 @@ impl OutputMemory {
         }
     }
 
-    /// Memory type and its id, as `TRITONSERVER_MemoryType` counts.
+    /// Memory type and its id, numbered as in `TRITONSERVER_MemoryType`.
     pub fn place(&self) -> (u32, i64) {
         let on_device = |gpu: &Gpu| (MemoryType::Gpu as u32, i64::from(gpu.id()));
         match self {
@@ -228,14 +228,14 @@ impl OutputMemory {
         }
     }
 
-    /// Nothing more is written: the bytes become the tensor's.
+    /// Ends the writing: the bytes become those of the tensor.
     ///
     /// # Safety
-    /// What a device wrote to it is complete.
+    /// All writes of a device to it have completed.
     pub unsafe fn freeze_into(self, tensor: &mut OutputTensor) {
         match self {
             OutputMemory::Host(target) => tensor.data.push(target.freeze()),
-            // SAFETY: the caller's promise.
+            // SAFETY: as the caller guarantees.
             OutputMemory::OnDevice(buffer) => tensor.on_device = Some(Box::new(unsafe { buffer.into_slice() })),
             OutputMemory::At(target) => tensor.on_device = Some(Box::new(target.freeze())),
         }
@@ -247,8 +247,8 @@ pub struct OutputHandle {
     pub tensor: OutputTensor,
     pub buffer: Option<OutputMemory>,
     pub has_buffer: bool,
-    /// Of the buffer, for who asks.
+    /// Attributes of the buffer, which the plug-in may query.
     pub attributes: BufferAttributes,
-    /// Where a buffer comes from; the response it belongs to outlives it.
+    /// The response that provides the buffer, and outlives this output.
     pub response: *const ResponseHandle,
 }

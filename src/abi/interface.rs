@@ -1,7 +1,7 @@
-//! Triton's C interfaces as a table, and the headers that are written from it.
+//! Triton's C interfaces as a table, and the headers that are generated from it.
 //!
-//! One table stands behind the headers of `include/triton/core`, the check that every exported function takes and gives
-//! what its declaration says, and the list of what has to be exported. It is read from the texts beside [`table`].
+//! One table is the source of the headers of `include/triton/core`, of the check that every exported function matches
+//! its declaration, and of the list of symbols to export. It is read from the texts beside [`table`].
 
 mod header;
 pub mod table;

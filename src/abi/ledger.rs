@@ -1,10 +1,10 @@
-//! The ledger of handles: which objects C holds, of which kind, and which of them it gave up.
+//! The handle registry: which objects C holds, of which kind, and which of them it gave back.
 //!
-//! It is kept where `NEREID_CHECK_HANDLES=1` asks for it; otherwise nothing is written and a call pays for one look at
-//! a flag. With it, a handle that was given up, or is of another kind than the function takes, makes the call fail with
-//! INVALID_ARG and is logged with the function's name and with whose code made the call; and what C still holds when a
-//! backend or the server ends is told. Memory of objects that were given up is kept for a while, so that their
-//! addresses do not come back at once as those of others.
+//! It is a debug mode that `NEREID_CHECK_HANDLES=1` turns on; otherwise it records nothing and a call costs one read of
+//! a flag. When it is on, a call with a handle that was given back, or of another kind than the function takes, fails
+//! with INVALID_ARG; the fault is logged with the names of the function and of the calling library. The objects that C
+//! still holds when a backend or the server ends are logged. The memory of objects that were given back is kept for a
+//! while, so that the allocator does not reuse their addresses at once.
 
 mod book;
 mod kinds;
@@ -19,7 +19,7 @@ use book::{Book, Entry, Fault, Memory};
 use kinds::{Kind, kind_of};
 use nereid_request::Status;
 
-/// Turns the ledger on.
+/// The environment variable that turns the registry on.
 pub const VARIABLE: &str = "NEREID_CHECK_HANDLES";
 
 const UNKNOWN: u8 = 0;
@@ -28,13 +28,13 @@ const ON: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Whether the ledger is kept.
+/// Whether the registry is on.
 #[inline]
 pub fn is_on() -> bool {
     STATE.load(Ordering::Relaxed) != OFF && is_asked_for()
 }
 
-/// Reads the variable the first time: whatever is given to C comes after.
+/// Reads the variable at the first call, which precedes every object that C gets.
 #[cold]
 fn is_asked_for() -> bool {
     if STATE.load(Ordering::Relaxed) == UNKNOWN {
@@ -64,7 +64,7 @@ pub fn within<F: FnOnce() -> T, T, U>(body: F, run: impl FnOnce(F) -> U) -> U {
     result
 }
 
-/// `TRITONSERVER_X` in `…::TRITONSERVER_X::{{closure}}`; the whole name where there is no such part.
+/// `TRITONSERVER_X` in `…::TRITONSERVER_X::{{closure}}`; the whole name if it has no such part.
 fn name_of(type_name: &'static str) -> &'static str {
     type_name.rsplit("::").find(|part| part.starts_with("TRITON")).unwrap_or(type_name)
 }
@@ -73,28 +73,28 @@ fn call() -> &'static str {
     CALL.try_with(Cell::get).unwrap_or_default()
 }
 
-/// C gets an object that it has to give back.
+/// Records an object that C gets and has to give back.
 #[cold]
 pub fn given<T>(at: *const T) {
     let by = Work::with_current(|work| work.map(|work| work.name.to_owned())).unwrap_or_default();
     book().write(at.addr(), Entry::given(kind_of::<T>(), call(), by));
 }
 
-/// C may use an object of ours until it is [reclaimed].
+/// Records an object of the server that C may use until it is [reclaimed].
 pub fn expose<T>(at: *const T) {
     if is_on() {
         book().write(at.addr(), Entry::lent(kind_of::<T>(), call()));
     }
 }
 
-/// Objects that C gets for the time of a call, and gives back in it or later.
+/// Records objects that C gets in a call, and gives back during the call or later.
 pub fn expose_requests<T>(list: &[*mut T]) {
     if is_on() {
         list.iter().for_each(|at| given(*at));
     }
 }
 
-/// C gets an object that lives no longer than the `owner` that it knows. Returns `at`.
+/// Records an object that C may use as long as `owner`, which is recorded already, lives. Returns `at`.
 pub fn lend<T, O>(at: *const T, owner: *const O) -> *const T {
     if is_on() && !at.is_null() {
         book().write_part(at.addr(), Entry::lent(kind_of::<T>(), call()), (owner.addr(), kind_of::<O>()));
@@ -102,14 +102,14 @@ pub fn lend<T, O>(at: *const T, owner: *const O) -> *const T {
     at
 }
 
-/// What C had got ends on our side.
+/// Records that the server ends an object that C could use.
 pub fn reclaim<T>(at: *const T) {
     if is_on() {
         book().end(at.addr(), kind_of::<T>(), "the server", None);
     }
 }
 
-/// Whether C may use the handle: it must be a live one of its kind.
+/// Checks that C may use the handle: it must be a live one of its kind.
 #[cold]
 pub fn check<T>(at: *const T, what: &str) -> Result<(), Status> {
     let kind = kind_of::<T>();
@@ -120,7 +120,7 @@ pub fn check<T>(at: *const T, what: &str) -> Result<(), Status> {
 /// Takes back what was [given]. The value moves elsewhere, and its memory is kept empty for a while.
 ///
 /// # Safety
-/// If it is live, it came from a `Box` and nobody uses it meanwhile.
+/// If it is live, it came from a `Box` and no other thread uses it meanwhile.
 #[cold]
 pub unsafe fn take<T>(at: *mut T, what: &str) -> Result<Box<T>, Status> {
     let kind = kind_of::<T>();
@@ -138,7 +138,7 @@ pub unsafe fn take<T>(at: *mut T, what: &str) -> Result<Box<T>, Status> {
     Ok(value)
 }
 
-/// Ends what was [given], whose memory others may hold too.
+/// Ends what was [given], where other holders may keep the memory alive.
 #[cold]
 pub fn give_back<T>(at: *const T, what: &str) -> Result<(), Status> {
     let kind = kind_of::<T>();
@@ -164,7 +164,7 @@ fn described(fault: &Fault, kind: Kind, what: &str) -> Status {
     Status::invalid(text)
 }
 
-/// Logs what C still holds although it was to give it back: of `backend`, or of everybody.
+/// Logs the objects that C has not given back: those of `backend`, or all.
 pub fn report(backend: Option<&str>) {
     if !is_on() {
         return;

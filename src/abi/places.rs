@@ -1,20 +1,20 @@
-//! Where the libraries that were opened lie in memory, and whose they are: a crash asks by address.
+//! The address ranges of the libraries that were opened, with their names, for the report of a crash.
 //!
-//! The table is read in a signal handler. It has a fixed size, its texts live as long as the process, and nobody takes
-//! an entry out, because libraries are never closed.
+//! A signal handler reads the table. It has a fixed size, its texts live as long as the process, and entries are never
+//! removed, because libraries are never closed.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Libraries that are known by name; further ones show in a stack only.
+/// Libraries with an entry; further ones appear in the stack only.
 const PLACES_MAX: usize = 256;
 
 struct Place {
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Null until the entry is whole.
+    /// Null until the entry is complete.
     name: AtomicPtr<String>,
 }
 
@@ -22,7 +22,7 @@ static PLACES: [Place; PLACES_MAX] = [const {
     Place { start: AtomicUsize::new(0), end: AtomicUsize::new(0), name: AtomicPtr::new(std::ptr::null_mut()) }
 }; PLACES_MAX];
 
-/// Remembers the library that `address` lies in as `name`, for example `backend 'b'`.
+/// Registers the library that `address` lies in as `name`, for example `backend 'b'`.
 pub fn remember(name: String, address: *const c_void) {
     static WRITER: Mutex<usize> = Mutex::new(0);
     let Some((start, end)) = extent(address.addr()) else { return };
@@ -37,7 +37,7 @@ pub fn remember(name: String, address: *const c_void) {
     *count += 1;
 }
 
-/// Whose library `address` lies in. Neither locks nor allocates.
+/// The name of the library that `address` lies in. Neither locks nor allocates.
 pub fn owner(address: usize) -> Option<&'static str> {
     for place in &PLACES {
         let name = place.name.load(Ordering::Acquire);
@@ -52,7 +52,7 @@ pub fn owner(address: usize) -> Option<&'static str> {
     None
 }
 
-/// From where to where the loaded library reaches that `address` lies in.
+/// The address range of the loaded library that `address` lies in.
 fn extent(address: usize) -> Option<(usize, usize)> {
     struct Search {
         address: usize,
@@ -64,7 +64,7 @@ fn extent(address: usize) -> Option<(usize, usize)> {
         if info.dlpi_phdr.is_null() {
             return 0;
         }
-        // SAFETY: so many headers lie there.
+        // SAFETY: the array has that many headers.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let reach = |header: &libc::Elf64_Phdr| {
             let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
@@ -78,7 +78,7 @@ fn extent(address: usize) -> Option<(usize, usize)> {
         1
     }
     let mut search = Search { address, found: None };
-    // SAFETY: `visit` has the signature that is asked for and gets the value above.
+    // SAFETY: `visit` has the required signature and gets the value above.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     search.found
 }

@@ -28,17 +28,17 @@ use super::border::{deref, entry, entry_or, give, null, put, take, text};
 /// Version of the server half of the interface: major, minor.
 pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
 
-/// `TRITONSERVER_Error`: owned by whoever got it, deleted by `TRITONSERVER_ErrorDelete`.
+/// `TRITONSERVER_Error`: owned by the code that got it, deleted by `TRITONSERVER_ErrorDelete`.
 #[derive(Debug, Clone)]
 pub struct Error {
     code: Code,
     message: CString,
-    /// Of an error that a response showed (see `response_errors`); 0: of no response.
+    /// The lease of a response's error (see `response_errors`); 0: not an error of a response.
     lease: u64,
 }
 
 impl Error {
-    /// An error on its way to C.
+    /// Makes an error that C owns.
     pub fn into_raw(status: Status) -> *mut Error {
         give(Error::of(status))
     }
@@ -48,16 +48,16 @@ impl Error {
         Error { code: status.code, message: CString::new(bytes).unwrap_or_default(), lease: 0 }
     }
 
-    /// What an error says that foreign code gives up by returning it.
+    /// The status of an error that foreign code gave up by returning it.
     ///
     /// # Safety
-    /// The error came from this interface and nobody uses it afterwards.
+    /// The error came from this interface and is not used afterwards.
     pub unsafe fn returned(error: *mut Error) -> Status {
         // SAFETY: the caller owns the error until now and does not use it after this call.
         unsafe { Error::taken(error, "the returned error") }.unwrap_or_else(|fault| fault)
     }
 
-    /// Ends an error, or one share of it, and says what it said.
+    /// Ends an error, or one share of it, and returns its status.
     ///
     /// # Safety
     /// The error is NULL or came from this interface, and its owner gives it up.
@@ -85,12 +85,12 @@ impl Error {
 #[derive(Debug)]
 pub struct Message {
     json: CString,
-    /// Part of something else: whoever reads it may not delete it.
+    /// Part of another object: its reader must not delete it.
     is_lent: bool,
 }
 
 impl Message {
-    /// One that stays the server's.
+    /// A message that the server keeps and C only reads.
     pub fn lent(json: &str) -> Message {
         Message { json: CString::new(json).unwrap_or_default(), is_lent: true }
     }
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn TRITONSERVER_ApiVersion(major: *mut u32, minor: *mut u3
     entry(|| unsafe { put(major, SERVER_API_VERSION.0).and_then(|()| put(minor, SERVER_API_VERSION.1)) })
 }
 
-/// `TRITONSERVER_ParameterType` of a value, and where it lies.
+/// `TRITONSERVER_ParameterType` of a value, and the value's address.
 pub(super) fn parameter_pointer(value: &Value) -> (u32, *const c_void) {
     match value {
         Value::String(text) => (0, text.as_c_str().as_ptr().cast()),
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     byte_size: usize,
 ) -> *mut Error {
     entry(|| {
-        // Looked at first: nobody would delete a message that has no place.
+        // Checked first: a message without a place to put it would never be deleted.
         if message.is_null() {
             return Err(null("message"));
         }
@@ -248,8 +248,8 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(json) {
             return Err(Status::invalid(format!("failed to parse the message as JSON: {error}")));
         }
-        // Looked at first: nobody would delete a message that has no place.
-        // SAFETY: the caller's promise is passed on.
+        // Checked first: a message without a place to put it would never be deleted. SAFETY: the caller's promise is
+        // passed on.
         unsafe { put(message, std::ptr::null_mut()) }?;
         // SAFETY: as above.
         unsafe { put(message, Message::into_raw(json)) }

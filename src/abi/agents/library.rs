@@ -22,13 +22,13 @@ type OnAction = unsafe extern "C-unwind" fn(*mut AgentHandle, *mut AgentModelHan
 struct LibraryAgent {
     name: String,
     handle: *mut AgentHandle,
-    /// Whether `TRITONREPOAGENT_Initialize` went well: only then there is something to finalise.
+    /// Whether `TRITONREPOAGENT_Initialize` succeeded: only then `TRITONREPOAGENT_Finalize` is called.
     is_initialized: bool,
     exports: Exports,
     library: Library,
 }
 
-/// What a library offers; only the action is required.
+/// The exports of a library; only the model action is required.
 struct Exports {
     finalize: Option<OnAgent>,
     model_initialize: Option<OnModel>,
@@ -41,20 +41,20 @@ unsafe impl Send for LibraryAgent {}
 // SAFETY: as above.
 unsafe impl Sync for LibraryAgent {}
 
-/// One model with one agent.
+/// One model's use of one agent.
 struct LibraryModel {
     agent: Arc<LibraryAgent>,
     handle: *mut AgentModelHandle,
     /// For messages.
     model: String,
-    /// As of the agent.
+    /// As `LibraryAgent::is_initialized`, for this model.
     is_initialized: bool,
 }
 
-// SAFETY: the handle is the model's own, and goes with it from thread to thread.
+// SAFETY: the handle belongs to this value alone and moves between threads with it.
 unsafe impl Send for LibraryModel {}
 
-/// Opens the agents that lie in the folders of `directory`, which is `--repoagent-directory`.
+/// Returns the function that opens agents from the folders of `directory`, which is `--repoagent-directory`.
 pub fn libraries(directory: PathBuf) -> OpenLibrary {
     Box::new(move |name, file| LibraryAgent::open(name, file, &directory).map(|agent| Arc::new(agent) as Arc<_>))
 }
@@ -111,19 +111,19 @@ impl Agent for LibraryAgent {
 impl Drop for LibraryAgent {
     fn drop(&mut self) {
         if let Some(finalize) = self.exports.finalize.filter(|_| self.is_initialized) {
-            // SAFETY: the handle lives; nobody has it any more but this call.
+            // SAFETY: the handle is live, and no other call uses it any more.
             let outcome = call(&self.work("TRITONREPOAGENT_Finalize", ""), || unsafe { finalize(self.handle) });
             if let Err(status) = outcome {
                 error!("the repository agent '{}' failed to finalize: {status}", self.name);
             }
         }
-        // SAFETY: given when the agent was opened.
+        // SAFETY: the handle was given to C when the agent was opened.
         drop(unsafe { take(self.handle, "agent") });
     }
 }
 
 impl LibraryModel {
-    /// Calls an export that takes agent and model; one that the library lacks succeeds.
+    /// Calls an export that takes agent and model; an export that the library lacks counts as a success.
     fn call(&self, name: &'static str, function: Option<OnModel>) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
         let work = self.agent.work(name, &self.model);
@@ -132,7 +132,7 @@ impl LibraryModel {
     }
 
     fn handle(&self) -> &AgentModelHandle {
-        // SAFETY: given when the model began, and taken back at its end.
+        // SAFETY: the handle was given to C when the model's load began, and is taken back when this value is dropped.
         unsafe { &*self.handle }
     }
 }
@@ -160,7 +160,7 @@ impl Drop for LibraryModel {
                 error!("the agent '{agent}' of model '{model}' failed to finalize it: {status}");
             }
         }
-        // SAFETY: given when the model began. A directory that was acquired goes with it.
+        // SAFETY: the handle was given to C when the model's load began. Dropping it removes an acquired directory.
         drop(unsafe { take(self.handle, "model") });
     }
 }

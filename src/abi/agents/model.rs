@@ -1,4 +1,4 @@
-//! What an agent library sees of itself and of a model.
+//! The handles of an agent library: the agent, and a model that it works on.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -15,14 +15,14 @@ use nereid_wire::inference::ModelConfig;
 const FILESYSTEM: u32 = 0;
 const REMOTE_FILESYSTEM: u32 = 1;
 
-/// Texts that an agent may still hold pointers to, per model.
+/// Bound on the texts of one model that an agent may still hold pointers to.
 const TEXTS_MAX: usize = 256;
 
 /// `TRITONREPOAGENT_Agent`.
 #[derive(Debug, Default)]
 pub struct AgentHandle {
     pub state: UserState,
-    /// Where its temporary directories are, once it asked for one.
+    /// The directory of its temporary directories, created when the agent acquires the first.
     scratch: OnceLock<Result<Arc<Scratch>, Status>>,
 }
 
@@ -46,7 +46,7 @@ unsafe impl Sync for AgentModelHandle {}
 struct Present {
     action: Option<Action>,
     artifact_type: u32,
-    /// All that was handed out as text; the present location is the one that `at` names.
+    /// All texts that were handed out; `at` is the index of the present location.
     texts: Vec<CString>,
     at: usize,
     acquired: Option<Acquired>,
@@ -85,7 +85,7 @@ impl AgentModelHandle {
         &self.name
     }
 
-    /// From now on the model is in this action.
+    /// Sets the action that the model is in from now on.
     pub fn enter(&self, action: Action) {
         self.present().action = Some(action);
     }
@@ -105,7 +105,7 @@ impl AgentModelHandle {
         (present.artifact_type, present.text(present.at))
     }
 
-    /// A directory of the agent's own, always the same until it is given back.
+    /// Returns a directory for the agent's use: the same one until it is released.
     pub fn acquire(&self, artifact_type: u32) -> Result<*const c_char, Status> {
         if artifact_type != FILESYSTEM {
             let text = "Unexpected artifact type, expects 'TRITONREPOAGENT_ARTIFACT_FILESYSTEM'";
@@ -144,7 +144,7 @@ impl AgentModelHandle {
         }
     }
 
-    /// Lets the model be loaded from somewhere else.
+    /// Sets the location that the model is loaded from.
     pub fn update(&self, artifact_type: u32, location: &CStr) -> Result<(), Status> {
         let mut present = self.present();
         if present.action != Some(Action::Load) {
@@ -174,7 +174,7 @@ impl Present {
         self.texts.get(at).map_or(c"".as_ptr(), |text| text.as_ptr())
     }
 
-    /// Keeps a text as long as the handle, since the agent may hold on to it.
+    /// Keeps a text as long as the handle, because the agent may keep a pointer to it.
     fn keep(&mut self, text: CString) -> Result<usize, Status> {
         if self.texts.len() == TEXTS_MAX {
             return Err(Status::unavailable(format!("the locations of a model may change {TEXTS_MAX} times")));

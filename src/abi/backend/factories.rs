@@ -1,7 +1,7 @@
-//! `TRITONBACKEND_ResponseFactory*`: answers that a plug-in sends later, from any thread, as many as it likes.
+//! `TRITONBACKEND_ResponseFactory*`: responses that a plug-in sends later, from any thread, in any number.
 //!
-//! A factory is the server's own producer of responses. It outlives the request, and a send waits inside this call
-//! while too much of the request's answers is on its way to a client that does not read.
+//! A factory wraps the server's own producer of responses. It outlives the request. A send blocks while too many bytes
+//! of the request's responses wait for a client that does not read.
 
 use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::casts::{self, Either};
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut Facto
     entry(|| unsafe { take(factory, "factory") }.map(drop))
 }
 
-/// Flags without a response: the end, or nothing at all (contract/grpc.md section 5).
+/// Sends flags without a response: the final flag, or none, which has no effect (contract/grpc.md section 5).
 ///
 /// # Safety
 /// The factory is live.

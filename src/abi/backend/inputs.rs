@@ -1,7 +1,7 @@
 //! `TRITONBACKEND_Input*`: a plug-in reads an input where it lies.
 //!
-//! A request may bring data of its own for the instances of one host policy; who asks for a policy without such data,
-//! or for none, gets what is there for all.
+//! A request may bring data of its own for the instances of one host policy; a call that names another policy, or none,
+//! gets the data that all instances share.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
@@ -13,7 +13,7 @@ use nereid_gpu::DeviceRegion;
 use nereid_memory::Slice;
 use nereid_request::{InputTensor, Place, Status};
 
-/// The policy that is asked for; NULL is none.
+/// The name of the requested host policy; NULL is none.
 ///
 /// # Safety
 /// `name` is NULL or a C string that outlives the result.
@@ -26,14 +26,14 @@ fn pieces<'a>(input: &'a InputTensor, policy: Option<&[u8]>) -> &'a [Slice] {
     policy.map_or(&input.data[..], |policy| input.data_for(policy))
 }
 
-/// A buffer as C sees it.
+/// A buffer of an input as the C functions return it.
 struct Run {
     at: *const c_void,
     len: usize,
     place: Place,
 }
 
-/// The buffers of an input: one where it lies on a device, unless there are others for the policy.
+/// The number of buffers of an input: one if it lies on a device and has no data for the policy.
 fn run_count(input: &InputTensor, policy: Option<&[u8]>) -> usize {
     match (pieces(input, policy), input.on_device()) {
         ([], Some(_)) => 1,
@@ -45,7 +45,7 @@ fn run(input: &InputTensor, policy: Option<&[u8]>, index: u32) -> Result<Run, St
     let pieces = pieces(input, policy);
     if let ([], Some(slice)) = (pieces, input.on_device()) {
         at(&[slice], index, "buffers of the input")?;
-        // What another process calls it, if its client told us.
+        // The CUDA IPC handle, if the client passed one.
         let said = input.place(None, 0).cuda_ipc_handle;
         let handle = slice.owner::<DeviceRegion>().map(|region| region.handle().as_ptr().expose_provenance());
         let handle = handle.unwrap_or(said);
@@ -57,7 +57,7 @@ fn run(input: &InputTensor, policy: Option<&[u8]>, index: u32) -> Result<Run, St
 }
 
 /// # Safety
-/// The input belongs to a live request; pointers are writable, or NULL for what is not asked.
+/// The input belongs to a live request; pointers are writable, or NULL for what is not requested.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
     input: *const InputTensor,
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
 
 /// # Safety
 /// The input belongs to a live request, `host_policy_name` is NULL or a C string; pointers are writable, or NULL for
-/// what is not asked.
+/// what is not requested.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
     input: *const InputTensor,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
     entry(|| unsafe { to.write(deref(input, "input")?, policy(host_policy_name)) })
 }
 
-/// Where the properties of an input are asked for; NULL is not asked.
+/// The result pointers for the properties of an input; NULL: not requested.
 struct Properties {
     name: *mut *const c_char,
     datatype: *mut u32,
@@ -110,7 +110,7 @@ impl Properties {
             ([], Some(slice)) => slice.len() as u64,
             (pieces, _) => pieces.iter().map(|piece| piece.len() as u64).sum(),
         };
-        // A scalar of each batch item has a shape for the model, too: the batch.
+        // Where each batch item is a scalar, the model's shape is not empty: it is the batch dimension.
         let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
         // SAFETY: by contract.
         unsafe {
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
     })
 }
 
-/// Of every piece, in one place that does not move as long as the input lives.
+/// The attributes of every piece, at an address that does not change while the input lives.
 fn all_attributes(input: &InputTensor) -> Box<[BufferAttributes]> {
     let of = |Run { len, place, .. }: Run| BufferAttributes {
         memory_type: place.memory_type as u32,

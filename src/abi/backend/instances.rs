@@ -1,4 +1,4 @@
-//! `TRITONBACKEND_ModelInstance*`: what an instance is told of the group that it was made for.
+//! `TRITONBACKEND_ModelInstance*`: what an instance can query of the instance group that it belongs to.
 
 use std::ffi::{CStr, c_char};
 
@@ -18,7 +18,7 @@ fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
 }
 
 /// # Safety
-/// The instance is live and the pointer writable. The message stays the server's and lives as long as the instance.
+/// The instance is live and the pointer writable. The message belongs to the server and lives as long as the instance.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceHostPolicy(
     instance: *const InstanceHandle,

@@ -1,8 +1,8 @@
 //! `TRITONBACKEND_MemoryManager*`: memory that a backend takes from the server.
 //!
 //! Plain memory comes from the pool that holds requests and responses, pinned memory and memory of devices from the
-//! pools that `--pinned-memory-pool-byte-size` and `--cuda-memory-pool-byte-size` are about. Where pinned memory has
-//! run out, as it has without a driver, plain memory does not take its place (contract/c_api.md section 5).
+//! pools of `--pinned-memory-pool-byte-size` and `--cuda-memory-pool-byte-size`. Where pinned memory has run out, as it
+//! has without a driver, plain memory does not take its place (contract/c_api.md section 5).
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -14,13 +14,13 @@ use nereid_gpu::{DeviceBuffer, Gpus, PinnedBuffer};
 use nereid_memory::{Heap, Pool};
 use nereid_request::{MemoryType, Status};
 
-/// `TRITONBACKEND_MemoryManager`: knows every address that is out, and what was never given back goes with it.
+/// `TRITONBACKEND_MemoryManager`: records every allocation that was not freed, and frees the rest when it is dropped.
 pub struct MemoryManager {
     heap: Heap,
     gpus: Arc<Gpus>,
-    /// By the address of the first byte.
+    /// Keyed by the address of the first byte.
     pinned: Mutex<HashMap<usize, PinnedBuffer>>,
-    /// By the device too.
+    /// Keyed by device and address.
     on_devices: Mutex<HashMap<(i64, u64), DeviceBuffer>>,
 }
 
@@ -54,7 +54,7 @@ impl MemoryManager {
             0 => "failed to allocate pinned system memory: no pinned memory pool",
             _ => "failed to allocate pinned system memory",
         };
-        // An address of its own, also for nothing.
+        // Also an allocation of 0 bytes gets an address of its own.
         let mut buffer = self.gpus.pinned().take(len.max(1)).ok_or_else(|| Status::unavailable(text))?;
         let at = buffer.as_mut_ptr();
         lock(&self.pinned).insert(at.addr(), buffer);
@@ -75,7 +75,7 @@ impl MemoryManager {
         Ok(std::ptr::with_exposed_provenance_mut(at))
     }
 
-    /// What is out: allocations, and their bytes, of all kinds.
+    /// The number and the bytes of all allocations in use, of all kinds of memory.
     pub fn in_use(&self) -> (usize, usize) {
         let (mut count, mut bytes) = self.heap.in_use();
         let (pinned, on_devices) = (lock(&self.pinned), lock(&self.on_devices));
@@ -84,7 +84,7 @@ impl MemoryManager {
         (count, bytes)
     }
 
-    /// False if it did not come from here as memory of that kind, or was freed already.
+    /// Returns false if this manager did not allocate it as memory of that kind, or has freed it already.
     fn free(&self, kind: MemoryType, id: i64, at: *mut c_void) -> bool {
         match kind {
             MemoryType::Cpu => self.heap.free(at.cast()),
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn TRITONBACKEND_MemoryManagerFree(
         let manager = unsafe { deref(manager, "manager")? };
         let kind = MemoryType::from_number(memory_type);
         let kind = kind.ok_or_else(|| Status::invalid(format!("unknown memory type {memory_type}")))?;
-        // As of C's free.
+        // As with C's `free`.
         if buffer.is_null() {
             return Ok(());
         }

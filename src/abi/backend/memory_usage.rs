@@ -1,8 +1,7 @@
-//! `TRITONBACKEND_Model…ReportMemoryUsage`: what a backend says of the memory of its models and instances
+//! `TRITONBACKEND_Model…ReportMemoryUsage`: a backend's report of the memory of its models and instances
 //! (contract/metrics.md section 3, `memory_usage`).
 //!
-//! A report takes the place of the one before, and ends with the model or the instance. The attributes stay the
-//! backend's.
+//! A report replaces the one before, and ends with the model or the instance. The attributes belong to the backend.
 
 use super::super::handles::{InstanceHandle, ModelHandle};
 use crate::abi::border::{deref, entry, null};
@@ -11,7 +10,7 @@ use crate::abi::server::buffer_attributes::BufferAttributes;
 use nereid_observe::statistics::{Holder, MemoryKind, MemoryUse};
 use nereid_request::Status;
 
-/// Places of one report: far more than a host has devices.
+/// Entries of one report: far more than a host has devices.
 const USES_MAX: u32 = 1024;
 
 /// `TRITONSERVER_MemoryType`, in the order of its numbers.

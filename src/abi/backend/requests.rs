@@ -138,7 +138,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
         let (request, name) = unsafe { (readable_request(request)?, text(name, "name")?) };
         let found = request.input(name.to_bytes());
         if found.is_none() {
-            // SAFETY: as above. Backends look at it in place of the error.
+            // SAFETY: as above. Backends check it instead of the error.
             unsafe { put(input, std::ptr::null()) }?;
         }
         let found = found.ok_or_else(|| {
@@ -177,8 +177,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputName(
     })
 }
 
-/// Where an output would best be written: what an application's allocator says, and plain memory for clients over the
-/// wire.
+/// The preferred memory for an output: an application's allocator chooses it; for network clients it is plain memory.
 ///
 /// # Safety
 /// The request is live, `name` a C string or NULL, `byte_size` readable or NULL, the other pointers readable and
@@ -208,7 +207,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
 }
 
 /// # Safety
-/// The request came to the plug-in with an execution and is not used afterwards, unless this fails.
+/// The plug-in got the request with an execution and does not use it afterwards, unless this fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, flags: u32) -> *mut Error {
     entry(|| {
@@ -235,7 +234,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
                         Ok(())
                     }
                     Err((status, refused)) => {
-                        // The same address: it stays the plug-in's.
+                        // The address is unchanged: the request still belongs to the plug-in.
                         let _ = Box::into_raw(refused);
                         Err(status)
                     }

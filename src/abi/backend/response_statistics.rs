@@ -1,6 +1,6 @@
-//! `TRITONBACKEND_ModelInstance…ResponseStatistics*`: what became of single responses (contract/metrics.md section 3).
+//! `TRITONBACKEND_ModelInstance…ResponseStatistics*`: reports on single responses (contract/metrics.md section 3).
 //!
-//! The index of a response is the number of those that were reported for its request before it.
+//! The index of a response is the number of responses that were reported for its request before it.
 
 use super::super::handles::{FactoryHandle, InstanceHandle};
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take};
@@ -8,7 +8,7 @@ use crate::abi::server::Error;
 use nereid_observe::statistics::{ResponseOutcome, ResponseTimes};
 use nereid_request::{Code, Status};
 
-/// `TRITONBACKEND_ModelInstanceResponseStatistics`: a report that its owner fills and may send again.
+/// `TRITONBACKEND_ModelInstanceResponseStatistics`: a report that its owner fills in and may send again.
 pub struct ResponseStatisticsHandle {
     instance: *const InstanceHandle,
     factory: *const FactoryHandle,
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
 macro_rules! setters {
     ($($name:ident($field:ident, $from:ty) = |$it:ident| $value:expr;)*) => {$(
         /// # Safety
-        /// The statistics belong to the caller; what they are given lives until they are reported.
+        /// The statistics belong to the caller; what the setters store lives until they are reported.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(statistics: *mut ResponseStatisticsHandle, $it: $from) -> *mut Error {
             entry(|| {

@@ -19,9 +19,9 @@ use nereid_request::{
 
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`.
 pub(super) const FINAL: u32 = 1;
-/// Far beyond any machine's memory, and far enough below the largest number for sums.
+/// Far beyond any machine's memory, and small enough that sums do not overflow.
 pub(super) const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
-/// More would be a mistake in a loop.
+/// A larger number is taken for a mistake of the plug-in.
 pub(super) const DIMS_MAX: u32 = 1024;
 
 /// # Safety
@@ -58,10 +58,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHan
     })
 }
 
-/// A response that a backend makes, and can add to.
+/// A response under construction by a backend, which can still be changed.
 ///
 /// # Safety
-/// The handle is NULL or of a live response that this call alone uses.
+/// The handle is NULL or that of a live response that only this call uses.
 unsafe fn in_the_making<'a>(response: *mut ResponseHandle) -> Result<&'a mut ResponseHandle, Status> {
     match casts::response(response) {
         // SAFETY: the caller's promise is passed on.
@@ -180,14 +180,15 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
             let text = format!("allocated buffer for output '{}' already exists", output.tensor.name);
             return Err(Status::already_exists(text));
         }
-        // No block of memory is larger; the pool's own arithmetic relies on it.
+        // No allocation is larger than `isize::MAX`; the pool's arithmetic relies on it.
         let len = isize::try_from(byte_size).ok().and_then(|len| usize::try_from(len).ok());
         let len = len.filter(|&len| len < BUFFER_BYTES_MAX).ok_or_else(|| {
             Status::invalid(format!("{byte_size} bytes are too many for output '{}'", output.tensor.name))
         })?;
         // SAFETY: the output belongs to its response, which the caller still owns.
         let response = unsafe { deref(output.response, "response")? };
-        // SAFETY: the caller's promise is passed on: both say what is preferred before they say what it is.
+        // SAFETY: the caller's promise is passed on: both pointers hold the preference before the result is written to
+        // them.
         let place = unsafe { place_at(memory_type, memory_type_id)? };
         if buffer.is_null() {
             return Err(null("buffer"));
@@ -211,8 +212,8 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
     })
 }
 
-/// Memory for an output: of a device if that is asked for and whoever waits for the answer takes it there, else of the
-/// host.
+/// Memory for an output: of a device if the plug-in requests it and the receiver of the response accepts it there, else
+/// of the host.
 fn memory_for(response: &ResponseHandle, asked: &Asked<'_>) -> Result<OutputMemory, Status> {
     let place = asked.place;
     let gpus = response.gpus.as_ref().filter(|_| asked.byte_size > 0);
@@ -221,7 +222,7 @@ fn memory_for(response: &ResponseHandle, asked: &Asked<'_>) -> Result<OutputMemo
             Wish::At(target) => return Ok(OutputMemory::At(target)),
             Wish::OnDevice => {
                 let gpu = i32::try_from(place.memory_type_id).ok().and_then(|id| gpus.get(id));
-                // Where there is none left, the host's does as well.
+                // Where no device memory is left, the host's replaces it.
                 if let Some(buffer) = gpu.and_then(|gpu| gpu.allocate(asked.byte_size).ok()) {
                     return Ok(OutputMemory::OnDevice(buffer));
                 }
@@ -240,7 +241,7 @@ fn memory_for(response: &ResponseHandle, asked: &Asked<'_>) -> Result<OutputMemo
     Ok(OutputMemory::Host(Target::Given(given)))
 }
 
-/// What a plug-in says of where it would like memory; a kind that does not exist is no wish.
+/// The place that a plug-in prefers for memory; a kind that does not exist is no preference.
 ///
 /// # Safety
 /// The pointers are NULL or readable.
@@ -257,7 +258,7 @@ pub(super) unsafe fn place_at(memory_type: *const u32, memory_type_id: *const i6
 
 /// # Safety
 /// The output belongs to a response of the caller and the pointer is writable. The attributes live as long as the
-/// output; before there is a buffer they say nothing.
+/// output; before there is a buffer they hold defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
     output: *const OutputHandle,
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
     })
 }
 
-/// The outputs of a response, one in the making or one that was sent.
+/// The outputs of a response, under construction or sent.
 ///
 /// # Safety
 /// The handle is NULL or of a live response.
@@ -347,12 +348,13 @@ unsafe fn describe(head: &Head<'_>, datatype: *mut u32, shape: *mut *const i64, 
     }
 }
 
-/// Clients read as many bytes as a shape says; one that does not fit would pass for another tensor.
+/// Checks that size and shape agree: clients read as many bytes as the shape implies, and would misread the next
+/// tensor.
 fn check_size(output: &OutputTensor) -> Result<(), Status> {
     let size = output.datatype.byte_size();
     let count = element_count(&output.shape).and_then(|count| usize::try_from(count).ok());
     let expected = count.and_then(|count| count.checked_mul(size));
-    // The length of a string is in its bytes (size 0): without elements there are none.
+    // Strings carry their lengths in their bytes (datatype size 0), so only a tensor without elements has no bytes.
     let fits = if size == 0 { count.is_some() } else { expected == Some(output.byte_size()) };
     if fits {
         return Ok(());
@@ -385,7 +387,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
                 for output in outputs {
                     let OutputHandle { mut tensor, buffer, .. } = *output;
                     if let Some(memory) = buffer {
-                        // SAFETY: who sends a response has waited for what it had written.
+                        // SAFETY: by contract a plug-in sends a response after the writes to its outputs have
+                        // completed.
                         unsafe { memory.freeze_into(&mut tensor) };
                     }
                     response.error = response.error.take().or_else(|| check_size(&tensor).err());

@@ -90,8 +90,8 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBuffer(
 }
 
 /// # Safety
-/// The state is live and the pointer writable. The attributes live as long as the state, and say what was true when
-/// they were asked for last.
+/// The state is live and the pointer writable. The attributes live as long as the state, and hold the values of the
+/// last call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_StateBufferAttributes(
     state: *const StateHandle,

@@ -1,4 +1,4 @@
-//! What a cache library sees of an answer: buffers with sizes, and who copies them.
+//! A cached response as a cache library uses it: buffers with sizes, and the allocator that copies them.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,14 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::abi::server::BufferAttributes;
 use nereid_request::Status;
 
-/// Buffers that a cache may add to one entry. Ours has one.
+/// Buffers that a cache may add to one entry. The server's entries have one.
 const BUFFERS_MAX: usize = 1024;
 /// Bytes of one entry, as in Redis.
 pub const ENTRY_BYTES_MAX: usize = 64 << 20;
 /// `TRITONSERVER_MEMORY_GPU`.
 const GPU: u32 = 2;
 
-/// `TRITONCACHE_CacheEntry`: lives as long as the call that it is given to.
+/// `TRITONCACHE_CacheEntry`: lives as long as the call that gets it.
 #[derive(Debug)]
 pub struct EntryHandle(Mutex<State>);
 
@@ -26,25 +26,25 @@ struct State {
 
 #[derive(Debug)]
 enum Purpose {
-    /// What the buffers of the cache shall hold, one each.
+    /// The content for the buffers of the cache, one piece for each buffer.
     Insert(Vec<Vec<u8>>),
-    /// What was copied out of them.
+    /// The pieces that were copied out of the cache's buffers.
     Lookup(Vec<Vec<u8>>),
 }
 
 #[derive(Debug)]
 struct Buffer {
-    /// The cache's; NULL until it is set.
+    /// The address in the cache; NULL until it is set.
     base: *mut c_void,
     byte_size: usize,
     memory_type: u32,
     memory_type_id: i64,
 }
 
-// SAFETY: the pointers are only followed inside `copy`, for which the cache promises that they may be.
+// SAFETY: the pointers are only followed inside `copy`, whose contract allows it.
 unsafe impl Send for Buffer {}
 
-/// `TRITONCACHE_Allocator`: of one entry.
+/// `TRITONCACHE_Allocator`, of one entry.
 #[derive(Debug)]
 pub struct AllocatorHandle(*const EntryHandle);
 
@@ -59,7 +59,7 @@ impl AllocatorHandle {
 }
 
 impl EntryHandle {
-    /// An entry to be kept: what it is made of.
+    /// An entry to insert, made of these pieces.
     pub fn inserting(pieces: Vec<Vec<u8>>) -> EntryHandle {
         let buffer = |piece: &Vec<u8>| Buffer {
             base: std::ptr::null_mut(),
@@ -71,12 +71,12 @@ impl EntryHandle {
         EntryHandle(Mutex::new(State { purpose: Purpose::Insert(pieces), buffers, is_copied: false }))
     }
 
-    /// An entry to be found.
+    /// An empty entry for a lookup.
     pub fn looking_up() -> EntryHandle {
         EntryHandle(Mutex::new(State { purpose: Purpose::Lookup(Vec::new()), buffers: Vec::new(), is_copied: false }))
     }
 
-    /// The pieces that were found; None unless the cache had them copied.
+    /// The pieces that were found; None unless the cache called `TRITONCACHE_Copy`.
     pub fn found(self) -> Option<Vec<Vec<u8>>> {
         let state = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.purpose {
@@ -85,7 +85,7 @@ impl EntryHandle {
         }
     }
 
-    /// The cache had it copied.
+    /// Whether the cache called `TRITONCACHE_Copy`.
     pub fn is_copied(&self) -> bool {
         self.lock().is_copied
     }
@@ -153,7 +153,7 @@ impl EntryHandle {
     }
 
     /// # Safety
-    /// Every buffer can be read, or written when the entry is inserted, in its whole size.
+    /// Every buffer is readable, or writable when the entry is inserted, for its whole size.
     pub unsafe fn copy(&self) -> Result<(), Status> {
         let mut state = self.lock();
         state.refuse_if_copied()?;
@@ -164,17 +164,17 @@ impl EntryHandle {
         match purpose {
             Purpose::Insert(pieces) => {
                 for (piece, buffer) in pieces.iter().zip(buffers.iter()) {
-                    // SAFETY: by contract the buffer has room for as many bytes as it was announced with, which is the
+                    // SAFETY: by contract the buffer has room for as many bytes as its attributes state, which is the
                     // length of the piece, and a foreign buffer does not overlap with ours.
                     unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), buffer.base.cast(), piece.len()) };
                 }
             }
             Purpose::Lookup(found) => {
                 for buffer in buffers.iter_mut() {
-                    // SAFETY: by contract the buffer is readable in the size that the cache told.
+                    // SAFETY: by contract the buffer is readable for the size that the cache passed.
                     let bytes = unsafe { std::slice::from_raw_parts(buffer.base.cast::<u8>(), buffer.byte_size) };
                     let mut piece = bytes.to_vec();
-                    // From now on the entry names the copy: the cache's own buffer may go.
+                    // From now on the entry refers to the copy: the cache may free its own buffer.
                     (buffer.base, buffer.memory_type, buffer.memory_type_id) = (piece.as_mut_ptr().cast(), 0, 0);
                     found.push(piece);
                 }
@@ -195,7 +195,7 @@ impl State {
     }
 }
 
-/// Triton's words for what is missing of a buffer.
+/// Triton's text for an incomplete buffer.
 pub const INCOMPLETE: &str = "entry, base, or attrs was nullptr";
 
 fn no_buffer() -> Status {
@@ -226,7 +226,7 @@ mod tests {
         let (base, attributes) = entry.get(1).unwrap();
         assert_eq!((base, attributes.byte_size, attributes.memory_type), (std::ptr::null_mut(), 4, 0));
         assert_eq!(entry.get(2).unwrap_err(), Status::invalid("index was greater than count"));
-        // SAFETY: the buffers are as large as is said.
+        // SAFETY: the buffers are as large as their attributes state.
         unsafe {
             assert_eq!(entry.copy(), Err(Status::invalid("buffer 0 was not set")));
             entry.set(0, one.as_mut_ptr().cast(), None).unwrap();

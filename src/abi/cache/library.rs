@@ -1,7 +1,7 @@
 //! A cache library behind the trait of the response cache.
 //!
-//! Its errors cost a hit, never a request. They are logged when they begin, so that a cache that is broken under load
-//! does not fill the log.
+//! An error of the library loses a hit, never a request. Only the first of a series of errors is logged, so that a
+//! cache that fails under load does not fill the log.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
@@ -28,12 +28,12 @@ type Finalize = unsafe extern "C-unwind" fn(*mut c_void) -> *mut Error;
 type Access =
     unsafe extern "C-unwind" fn(*mut c_void, *const c_char, *mut EntryHandle, *mut AllocatorHandle) -> *mut Error;
 
-/// How long a request may wait until a thread asks the library, as for Redis.
+/// How long a request may wait for a thread to call the library, as for Redis.
 const PATIENCE_NS: u64 = 100_000_000;
 /// Threads that may be inside the library at the same time.
 const CLERKS: usize = 4;
 
-/// A cache that a library keeps.
+/// A response cache that a library implements.
 pub struct LibraryCache {
     name: String,
     finalize: Finalize,
@@ -48,7 +48,7 @@ pub struct LibraryCache {
     _library: Library,
 }
 
-/// The library's own value.
+/// The library's pointer to its cache.
 #[derive(Clone, Copy)]
 struct Pointer(*mut c_void);
 
@@ -57,13 +57,13 @@ unsafe impl Send for Pointer {}
 // SAFETY: as above.
 unsafe impl Sync for Pointer {}
 
-/// The file of the library that a cache is by its name.
+/// The file name of the library of the cache `name`.
 pub fn file_of(name: &str) -> String {
     format!("libtritoncache_{name}.so")
 }
 
-/// Opens the library `file` of the cache `name`, which lies in the folder of that name in `directory`, and makes a
-/// cache of these settings with it.
+/// Opens the library `file` of the cache `name`, which lies in the folder of that name in `directory`, and creates a
+/// cache with these settings.
 pub fn open(name: &str, file: &str, directory: &Path, settings: &BTreeMap<&str, &str>) -> Result<LibraryCache, Status> {
     let absent = || Status::invalid(format!("unable to find '{file}' for cache. Searched: {}", directory.display()));
     let library = Library::open(&locate(directory, name, file).ok_or_else(absent)?)?;
@@ -101,13 +101,13 @@ fn work<'a>(name: &'a str, call: &'static str) -> Work<'a> {
     Work { kind: "cache", name, call, ..Work::default() }
 }
 
-/// By what the library knows an answer: all 128 bits of the hash, apart from what others keep there.
+/// The library's key of a response: all 128 bits of the hash, with a prefix against the keys of other programs.
 fn name_of(key: Key) -> CString {
     CString::new(format!("nereid:{}:{}", key.hash, key.seal)).unwrap_or_default()
 }
 
 impl LibraryCache {
-    /// Asks the library, and gives back the entry that it was asked with.
+    /// Calls the library with an entry, and returns the entry after the call.
     fn ask(
         &self,
         export: &'static str,
@@ -122,17 +122,17 @@ impl LibraryCache {
         let key = name_of(key);
         let entry = give(entry);
         let allocator = give(AllocatorHandle::new(entry));
-        // SAFETY: the handles and the key live through the call; the cache is one that the library made and still has.
+        // SAFETY: the handles and the key live through the call; the library made the cache and has not finalised it.
         let outcome = call(&work(&self.name, export), || unsafe { function(cache, key.as_ptr(), entry, allocator) });
-        // SAFETY: both were given above, and by the interface's rules the library keeps neither.
+        // SAFETY: both were given to C above, and by the interface's rules the library keeps neither.
         let (entry, _allocator) = unsafe { (take(entry, "entry"), take(allocator, "allocator")) };
         (entry.map_or_else(|_| EntryHandle::looking_up(), |entry| *entry), outcome)
     }
 
-    /// Says what is wrong with the library when that begins.
+    /// Logs an error of the library when a series of errors begins, and clears the flag when it ends.
     fn note(&self, doing: &str, fails: &AtomicBool, failure: Option<&Status>) {
         let was_failing = match failure {
-            // Most calls find nothing to change.
+            // The usual case writes nothing.
             None if !fails.load(Ordering::Relaxed) => return,
             _ => fails.swap(failure.is_some(), Ordering::Relaxed),
         };
@@ -166,7 +166,7 @@ impl Store for LibraryCache {
         found
     }
 
-    /// A library replaces nothing: what it has under the key and does not fit stays until it forgets it.
+    /// A library replaces no entry: one under the same key that does not fit stays until the library evicts it.
     fn insert(&self, key: Key, entry: Arc<Entry>, replaces: bool) -> Inserted {
         let Some(bytes) = entry.encode().filter(|bytes| bytes.len() <= ENTRY_BYTES_MAX) else {
             return Inserted::Refused;
@@ -197,10 +197,10 @@ impl Store for LibraryCache {
     }
 
     fn close(&self) {
-        // Waits for the calls that are inside.
+        // Waits for the calls that are inside the library.
         let cache = self.cache.write().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Pointer(cache)) = cache else { return };
-        // SAFETY: the cache is the library's, and nobody has it any more.
+        // SAFETY: the cache came from this library, and no call uses it any more.
         let outcome = call(&work(&self.name, "TRITONCACHE_CacheFinalize"), || unsafe { (self.finalize)(cache) });
         if let Err(status) = outcome {
             error!("the cache '{}' failed to finalize: {status}", self.name);

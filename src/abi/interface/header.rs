@@ -1,7 +1,7 @@
-//! The headers of `include/triton/core`, written from the table.
+//! Generates the headers of `include/triton/core` from the table.
 //!
-//! Everything stands in one header; the other three names that Triton's users include lead to it. What is declared is
-//! source compatible with code that was written for Triton's own headers: the same names, and enums as C has them.
+//! One header contains all declarations; the other three names that Triton's users include forward to it. The
+//! declarations are source compatible with code that was written for Triton's own headers: the same names, and C enums.
 
 use super::table::{Enum, Function, Group, Interface, Table};
 
@@ -88,7 +88,8 @@ fn whole(table: &Table) -> String {
     text
 }
 
-/// Versions, and how functions are found: a library's own must be visible where its others are hidden.
+/// Macros for versions and for the visibility of functions: a library's exports must be visible where its other symbols
+/// are hidden.
 fn macros(text: &mut String, table: &Table) {
     for Interface { prefix, major, minor, .. } in &table.interfaces {
         *text += &format!("#define {prefix}_API_VERSION_MAJOR {major}\n#define {prefix}_API_VERSION_MINOR {minor}\n");
@@ -138,8 +139,8 @@ fn group(text: &mut String, interface: &Interface, group: &Group) {
     *text += "\n";
 }
 
-/// A declaration that begins like that: in one line if it fits, else with its parameters below, never parted within
-/// one.
+/// A declaration that starts with `begin`: in one line if it fits, else with its parameters below, never broken within
+/// a parameter.
 fn declaration(begin: &str, function: &Function) -> String {
     let parameters: Vec<_> = function.parameters.iter().map(|(name, of)| format!("{of} {name}")).collect();
     let line = format!("{begin}{});\n", parameters.join(", "));
@@ -154,7 +155,7 @@ fn declaration(begin: &str, function: &Function) -> String {
     format!("{begin}\n{}", filled(words, "    ", "    "))
 }
 
-/// A comment over what it says something of; nothing for an empty one.
+/// The note as a comment above a declaration; empty for an empty note.
 fn comment(note: &str) -> String {
     if note.is_empty() {
         return String::new();
@@ -164,7 +165,7 @@ fn comment(note: &str) -> String {
     filled(words.into_iter(), "/* ", " * ")
 }
 
-/// Words in lines as long as they may be.
+/// Fills lines with words up to the allowed length.
 fn filled(words: impl Iterator<Item = String>, first: &str, further: &str) -> String {
     let mut text = String::new();
     let mut line = first.to_owned();

@@ -1,6 +1,7 @@
-//! The table: interfaces with their handles, enums, callbacks and functions, and the notation that they stand in.
+//! The table: interfaces with their handles, enums, callbacks and functions, and the notation of the texts that define
+//! them.
 //!
-//! A text holds one interface, an item a line:
+//! A text defines one interface, with one item a line:
 //!
 //! ```text
 //! interface TRITONSERVER 1.34                        the prefix of its names, and its version
@@ -21,7 +22,7 @@
 
 use std::fmt;
 
-/// The texts, the server's first: its types are named by the others.
+/// The texts, the server's first: the others use its types.
 const TEXTS: [(&str, &str); 4] = [
     ("server.txt", include_str!("server.txt")),
     ("backend.txt", include_str!("backend.txt")),
@@ -29,7 +30,7 @@ const TEXTS: [(&str, &str); 4] = [
     ("cache.txt", include_str!("cache.txt")),
 ];
 
-/// The letters before a name of another interface, and the prefixes that they stand for.
+/// The letters before a name of another interface, and the prefixes that they abbreviate.
 const LETTERS: [(char, &str); 4] =
     [('S', "TRITONSERVER"), ('B', "TRITONBACKEND"), ('A', "TRITONREPOAGENT"), ('C', "TRITONCACHE")];
 
@@ -52,7 +53,7 @@ pub struct Interface {
     pub groups: Vec<Group>,
 }
 
-/// An opaque type. Names in the table are whole: `TRITONSERVER_Error`.
+/// An opaque type. Names in the table are complete: `TRITONSERVER_Error`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Handle {
     pub name: String,
@@ -72,7 +73,7 @@ pub struct Enum {
 pub struct Group {
     pub title: String,
     pub note: String,
-    /// Whether a library gives these to the server; else the server offers them.
+    /// Whether libraries export these to the server; else the server offers them.
     pub is_given: bool,
     pub functions: Vec<Function>,
 }
@@ -87,7 +88,7 @@ pub struct Function {
     pub result: String,
 }
 
-/// Where a text breaks the notation.
+/// A violation of the notation: where, and which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableError {
     pub text: &'static str,
@@ -117,7 +118,7 @@ impl Table {
     }
 
     /// The kinds of a function's parameters and result as letters, `pw>p`: `p` a pointer, `w` and `l` an integer of 32
-    /// and 64 bits, `b` a bool, `d` a double, `v` nothing. None if it names a type that is unknown.
+    /// and 64 bits, `b` a bool, `d` a double, `v` nothing. None if it uses an unknown type.
     pub fn kinds(&self, function: &Function) -> Option<String> {
         let mut kinds = String::new();
         for (_, of_type) in &function.parameters {
@@ -144,7 +145,7 @@ impl Table {
     }
 }
 
-/// What a comment or a value belongs to.
+/// The last item read, which the next comment or value belongs to.
 enum Last {
     Interface,
     Handle,
@@ -254,7 +255,7 @@ impl Interface {
         Some(())
     }
 
-    /// From `Name(parameter: type, ...)`, with ` -> type` where the result is no error.
+    /// Reads `Name(parameter: type, ...)`, with ` -> type` where the result is no error.
     fn function(&self, text: &str) -> Option<Function> {
         let (name, rest) = text.split_once('(')?;
         let (parameters, after) = rest.split_once(')')?;
@@ -271,7 +272,7 @@ impl Interface {
         Some(Function { name: self.whole(name)?, note: String::new(), parameters: parameters?, result })
     }
 
-    /// The C type that is meant by one of the table.
+    /// The C type of a type name in the table.
     fn c_type(&self, text: &str) -> Option<String> {
         let (constant, bare) = match text.strip_prefix("const ") {
             Some(bare) => ("const ", bare),
@@ -281,7 +282,7 @@ impl Interface {
         Some(if begins_own { format!("{constant}{}", self.whole(bare)?) } else { text.to_owned() })
     }
 
-    /// The whole name that is meant by one of the table, with what follows it.
+    /// The complete name for an abbreviated one of the table, with the text that follows it.
     fn whole(&self, name: &str) -> Option<String> {
         let Some((letter, rest)) = name.split_once('.') else { return Some(format!("{}_{name}", self.prefix)) };
         let (_, prefix) = LETTERS.iter().find(|(known, _)| letter.chars().eq([*known]))?;

@@ -1,11 +1,11 @@
-//! What the ledger writes down: entries by address, the dead among them, and their memory.
+//! The records of the registry: live and dead objects by address, and the memory of the dead.
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::kinds::Kind;
 
-/// How many objects that were given up are remembered, and how much of their memory is kept.
+/// How many objects that were given back keep their records, and how much of their memory is kept.
 const DEAD_MAX: usize = 65_536;
 const DEAD_BYTES_MAX: usize = 64 << 20;
 /// How many different faults are logged.
@@ -22,7 +22,7 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// `at` came from the allocator with this layout, and nobody else frees it.
+    /// `at` came from the allocator with this layout, and only this value frees it.
     pub fn new(at: *mut u8, layout: Layout) -> Memory {
         Memory { at, layout }
     }
@@ -35,21 +35,21 @@ impl Drop for Memory {
     }
 }
 
-/// An object that C knows.
+/// The record of an object that C holds or held.
 #[derive(Debug)]
 pub struct Entry {
     kind: Kind,
     /// C has to give it back.
     is_given: bool,
-    /// The backend whose code got it; empty: not known.
+    /// The backend that got it; empty: unknown.
     by: String,
     /// The function that handed it out.
     came_from: &'static str,
     /// The function that ended it.
     ended_in: Option<&'static str>,
-    /// What ends with it.
+    /// The parts of it, which end with it.
     parts: Vec<(usize, Kind)>,
-    /// Of how many others it is a part: it ends with the last of them.
+    /// How many objects it is a part of: it ends with the last of them.
     owners: usize,
 }
 
@@ -73,12 +73,12 @@ pub enum Fault {
     Ended(&'static str),
     OtherKind(Kind),
     Unknown,
-    /// It is live, and not the caller's to give up.
+    /// It is live, but the caller does not own it.
     Lent(&'static str),
 }
 
 impl Fault {
-    /// What a handle that should be a `kind` is.
+    /// Describes the fault of a handle that should be a `kind`.
     pub fn describe(&self, kind: Kind) -> String {
         let wanted = kind.name();
         match self {
@@ -94,7 +94,7 @@ impl Fault {
 pub struct Book {
     /// Several objects may begin at one address: a value and its first part.
     entries: HashMap<usize, Vec<Entry>>,
-    /// In the order of their end.
+    /// The dead objects, in the order of their ends.
     dead: VecDeque<(usize, Kind, Option<Memory>)>,
     dead_bytes: usize,
     news: HashSet<(&'static str, Kind, Fault)>,
@@ -104,7 +104,7 @@ impl Book {
     pub fn write(&mut self, at: usize, entry: Entry) {
         let here = self.entries.entry(at).or_default();
         match here.iter_mut().find(|known| known.kind == entry.kind) {
-            // Shown once more: it is whose it was, and its parts are still there.
+            // Recorded again, for example for another getter: owner and parts stay as they are.
             Some(known) if known.is_live() && !entry.is_given => {}
             Some(known) => *known = entry,
             None => here.push(entry),
@@ -146,7 +146,7 @@ impl Book {
         Err(other.map_or(Fault::Unknown, Fault::OtherKind))
     }
 
-    /// Whether what is live there is C's own.
+    /// Checks that C owns the live object there.
     pub fn may_be_given_up(&self, at: usize, kind: Kind) -> Result<(), Fault> {
         match self.find(at, kind) {
             Some(entry) if !entry.is_given => Err(Fault::Lent(entry.came_from)),
@@ -154,7 +154,7 @@ impl Book {
         }
     }
 
-    /// The object ends, and its parts with it.
+    /// Ends the object and its parts.
     pub fn end(&mut self, at: usize, kind: Kind, call: &'static str, memory: Option<Memory>) {
         let mut parts = vec![];
         if let Some(entry) = self.find_mut(at, kind).filter(|entry| entry.is_live()) {
@@ -166,7 +166,7 @@ impl Book {
         for (at, kind) in parts {
             let Some(part) = self.find_mut(at, kind) else { continue };
             part.owners = part.owners.saturating_sub(1);
-            // What C owns itself outlives whatever showed it once more.
+            // An object that C owns outlives the objects that also exposed it.
             if part.owners == 0 && !part.is_given {
                 self.end(at, kind, call, None);
             }
@@ -178,7 +178,7 @@ impl Book {
         }
     }
 
-    /// Forgets a dead object, unless another of its kind lives there meanwhile.
+    /// Removes the record of a dead object, unless another object of its kind lives there meanwhile.
     fn forget(&mut self, at: usize, kind: Kind) {
         let Some(here) = self.entries.get_mut(&at) else { return };
         here.retain(|entry| entry.kind != kind || entry.is_live());
@@ -187,12 +187,12 @@ impl Book {
         }
     }
 
-    /// Whether this fault was not told yet.
+    /// Whether this fault was not logged yet; remembers it.
     pub fn is_news(&mut self, call: &'static str, kind: Kind, fault: &Fault) -> bool {
         self.news.len() < NEWS_MAX && self.news.insert((call, kind, fault.clone()))
     }
 
-    /// What C has to give back, `<count> <kind> from <function>` each.
+    /// The objects that C has to give back, as `<count> <kind> from <function>`.
     pub fn held(&self, by: Option<&str>) -> Vec<String> {
         let mut counts = BTreeMap::<(&str, &str), usize>::new();
         for entry in self.entries.values().flatten().filter(|entry| entry.is_live() && entry.is_given) {
@@ -241,7 +241,7 @@ mod tests {
         assert!(book.held(None).is_empty());
         let text = Fault::Ended("Send").describe(output_kind);
         assert_eq!(text, "a TRITONBACKEND_Output that was given up in Send");
-        // The address comes back.
+        // The address is used again.
         book.write(8, response());
         assert_eq!(book.check(8, response_kind), Ok(()));
         assert_eq!(book.check(8, kind_of::<Vec<u8>>()), Ok(()), "not all of this kind are known");

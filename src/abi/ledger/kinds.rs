@@ -1,10 +1,10 @@
-//! What the types behind handles are called in C.
+//! The C names of the types behind handles.
 
-/// A kind of handle: the type behind it.
+/// A kind of handle, identified by the Rust type behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind(&'static str);
 
-/// Types whose handles are all in the ledger, so that one that is not there is none.
+/// Types of which every handle is in the registry, so that an unregistered one is invalid.
 const KNOWN: &[(&str, &str)] = &[
     ("Access", "TRITONSERVER_Server"),
     ("AgentHandle", "TRITONREPOAGENT_Agent"),
@@ -50,19 +50,19 @@ impl Kind {
     }
 
     fn known(self) -> Option<&'static str> {
-        // A list of handles is none itself.
+        // A list of handles is not a handle itself.
         if self.0.starts_with('*') {
             return None;
         }
         KNOWN.iter().find(|(bare, _)| *bare == self.bare()).map(|(_, name)| *name)
     }
 
-    /// All handles of this kind are in the ledger.
+    /// Whether every handle of this kind is in the registry.
     pub fn is_complete(self) -> bool {
         self.known().is_some()
     }
 
-    /// As C calls it, or as close to it as our own name is.
+    /// The name in C, or else the name of the Rust type.
     pub fn name(self) -> &'static str {
         self.known().unwrap_or_else(|| self.bare())
     }

@@ -1,4 +1,4 @@
-//! `TRITONSERVER_ResponseAllocator*`: how an application gives the memory that its answers are written to.
+//! `TRITONSERVER_ResponseAllocator*`: how an application provides the memory for its responses.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(allocator: *mut Re
     })
 }
 
-/// An allocator as one request uses it. Its functions are those of the time at which it was chosen.
+/// An allocator as one request uses it, with the functions that it had when the request chose it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allocating {
     allocator: *mut ResponseAllocator,
@@ -131,7 +131,7 @@ unsafe impl Send for Allocating {}
 // SAFETY: as above; contract/c_api.md, "Allocator": concurrent requests share it.
 unsafe impl Sync for Allocating {}
 
-/// Memory that an application gave. Dropping it gives it back.
+/// Memory that an application provided. Dropping it releases it.
 #[derive(Debug)]
 pub(super) struct Buffer {
     allocating: Allocating,
@@ -146,7 +146,7 @@ unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
-/// Calls a function of the application's that returns an error or NULL.
+/// Calls a function of the application that returns an error or NULL.
 fn called(call: &'static str, function: impl FnOnce() -> *mut Error) -> Result<(), Status> {
     let work = Work { kind: "application", call, ..Work::default() };
     let error = guarded(&work, function)
@@ -167,7 +167,7 @@ impl Allocating {
         Ok(Allocating { allocator, userp, functions })
     }
 
-    /// The functions as they are now: an application may set some after it named the allocator.
+    /// The allocator with its present functions: an application may set some after it chose the allocator.
     ///
     /// # Safety
     /// As for [`new`](Allocating::new).
@@ -176,7 +176,7 @@ impl Allocating {
         unsafe { Allocating::new(self.allocator, self.userp) }
     }
 
-    /// Says that a response is begun. What the application says to that is only logged.
+    /// Calls the start function of the allocator: a response begins. An error that it returns is only logged.
     pub fn start(&self) {
         let Some(start) = self.functions.start else { return };
         // SAFETY: the application's function gets what it was registered with.
@@ -214,14 +214,14 @@ impl Allocating {
         })?;
         let memory_type = MemoryType::from_number(kind);
         let place = Place { memory_type: memory_type.unwrap_or_default(), memory_type_id: id, cuda_ipc_handle: 0 };
-        // From here on it goes back whatever happens.
+        // From here on it is released on every path.
         let mut buffer = Buffer { allocating: *self, at, byte_size, place, userp: buffer_userp };
         let shown = name.to_string_lossy();
         if memory_type.is_none() {
             return Err(Status::invalid(format!("the buffer for output '{shown}' is of unknown memory type {kind}")));
         }
         self.describe(name, &mut buffer)?;
-        // Triton takes a success without a buffer, too: the output has a size, and its elements are nowhere.
+        // Triton also accepts a success without a buffer: the output has a size but no elements.
         if at.is_null() {
             return Ok(buffer);
         }
@@ -240,7 +240,7 @@ impl Allocating {
         Ok(buffer)
     }
 
-    /// Lets the application say more of a buffer, where it wants to.
+    /// Calls the application's function for buffer attributes, if there is one.
     fn describe(&self, name: &CStr, buffer: &mut Buffer) -> Result<(), Status> {
         let Some(describe) = self.functions.attributes else { return Ok(()) };
         let mut attributes = BufferAttributes {
@@ -264,7 +264,7 @@ impl Allocating {
         Ok(())
     }
 
-    /// Where the application would give memory for an output; `None`: it does not say.
+    /// Where the application would place an output; `None`: it has no query function.
     pub fn query(&self, name: Option<&CStr>, byte_size: Option<usize>, wanted: Place) -> Result<Option<Place>, Status> {
         let Some(query) = self.functions.query else { return Ok(None) };
         let (mut kind, mut id) = (wanted.memory_type as u32, wanted.memory_type_id);
@@ -282,7 +282,8 @@ impl Allocating {
 }
 
 impl Buffer {
-    /// The buffer as memory of a device, if it is; it must not outlive the buffer unless `owner` has that.
+    /// The buffer as memory of a device, if it is that; it must not outlive the buffer, unless `owner` holds the
+    /// buffer.
     pub fn target(&self, gpus: Option<&Gpus>, owner: Arc<dyn Any + Send + Sync>) -> Option<DeviceTarget> {
         let gpu = gpu_of(gpus?, self.place).filter(|_| !self.at.is_null())?;
         // SAFETY: the application gave the memory for this output alone, until the buffer goes back.
@@ -292,13 +293,13 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // What was not given needs not be given back.
+        // Without a buffer there is nothing to release.
         if self.at.is_null() {
             return;
         }
         let Allocating { allocator, functions, .. } = self.allocating;
         let Place { memory_type, memory_type_id, .. } = self.place;
-        // SAFETY: the buffer came from this allocator, and nobody uses it any more.
+        // SAFETY: the buffer came from this allocator, and is not used any more.
         let outcome = called("TRITONSERVER_ResponseAllocatorReleaseFn_t", || unsafe {
             (functions.release)(allocator, self.at, self.userp, self.byte_size, memory_type as u32, memory_type_id)
         });

@@ -1,8 +1,8 @@
 //! Traces that an application makes: `TRITONSERVER_InferenceTraceNew` and `…TensorNew`.
 //!
-//! Such a trace watches its request and calls the application's functions, on whichever thread a thing happens. It is
-//! the application's until a request takes it, and again once that request has ended: its release function says so.
-//! Children, made here for the steps of ensembles or by a backend, carry the same functions.
+//! Such a trace observes its request and calls the application's functions, on the thread of each event. It belongs to
+//! the application until a request takes it, and again after that request has ended, which the call of its release
+//! function reports. Children, made here for the steps of ensembles or by a backend, carry the same functions.
 
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -52,7 +52,7 @@ const TENSOR_QUEUE_INPUT: u32 = 7;
 const TENSOR_BACKEND_OUTPUT: u32 = 9;
 const CUSTOM_ACTIVITY: u32 = 10;
 
-/// Whose the trace is.
+/// The stages of a trace: held by the application, in use by a request, over.
 const HELD: u8 = 0;
 const IN_USE: u8 = 1;
 const OVER: u8 = 2;
@@ -71,22 +71,22 @@ pub(super) struct ApplicationTrace {
     functions: Functions,
     id: u64,
     parent_id: u64,
-    /// What the application calls it by: a box of its own that holds on to this.
+    /// The application's handle: a box of its own that keeps this value alive.
     handle: AtomicPtr<Observation>,
     stage: AtomicU8,
-    /// Holders that may still report: its request, and what waits for the answers.
+    /// Holders that may still report: its request, and the receivers of the responses.
     holds: AtomicU32,
-    /// Of the request that it belongs to, directly or as a child: it reports the end, because a request may end in the
-    /// middle of a queue.
+    /// The call of the request that it belongs to, directly or as a child. The end is reported through it, because a
+    /// request may end in the middle of a queue.
     call: OnceLock<Arc<dyn Call>>,
     me: Weak<ApplicationTrace>,
-    /// It entered a queue and was not executed since.
+    /// Whether it entered a queue and was not executed since.
     is_queued: AtomicBool,
     named: OnceLock<Named>,
     context: Mutex<CString>,
-    /// Custom activities lend the context to their names, one at a time.
+    /// Held during a custom activity, which changes the context for the time of the call.
     activity_order: Mutex<()>,
-    /// Texts that were handed out live as long as the trace.
+    /// Former contexts: texts that were handed out live as long as the trace.
     old_contexts: Mutex<Vec<CString>>,
 }
 
@@ -106,7 +106,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ApplicationTrace {
-    /// The trace and its handle.
+    /// Makes a trace and its handle.
     fn begin(functions: Functions, parent_id: u64, stage: u8) -> Arc<ApplicationTrace> {
         let trace = Arc::new_cyclic(|me| ApplicationTrace {
             functions,
@@ -128,7 +128,7 @@ impl ApplicationTrace {
         trace
     }
 
-    /// A trace behind a handle, if it is one of an application.
+    /// The trace behind a handle, if an application made it.
     pub fn of(observation: &Observation) -> Option<&ApplicationTrace> {
         observation.as_any()?.downcast_ref()
     }
@@ -137,7 +137,7 @@ impl ApplicationTrace {
         self.handle.load(Ordering::Acquire)
     }
 
-    /// A child that its maker owns until a request takes it.
+    /// Makes a child trace, which the caller owns until a request takes it.
     pub fn spawn(&self) -> *mut Observation {
         ApplicationTrace::begin(self.functions, self.id, HELD).handle()
     }
@@ -152,7 +152,7 @@ impl ApplicationTrace {
     fn report(&self, activity: u32, at_ns: u64) {
         if self.functions.level & LEVEL_TIMESTAMPS != 0 {
             let Functions { activity: function, userp, .. } = self.functions;
-            // SAFETY: the application's function gets what it was registered with.
+            // SAFETY: the application's function gets the pointer that it was registered with.
             called("TRITONSERVER_InferenceTraceActivityFn_t", || unsafe {
                 function(self.handle(), activity, at_ns, userp)
             });
@@ -178,7 +178,7 @@ impl ApplicationTrace {
         }
         let Functions { release, userp, .. } = self.functions;
         let handle = self.handle();
-        // SAFETY: as above; the handle is the application's from now on.
+        // SAFETY: as above; the handle belongs to the application from now on.
         called("TRITONSERVER_InferenceTraceReleaseFn_t", || unsafe { release(handle, userp) });
     }
 }
@@ -200,7 +200,7 @@ impl Observer for ApplicationTrace {
     fn mark(&self, mark: Mark, at_ns: u64) {
         match mark {
             Mark::QueueStart => {
-                // Schedulers put down a later time when they keep a request for longer; one start is enough.
+                // Schedulers report a later time when they keep a request for longer; only the first start counts.
                 if !self.is_queued.swap(true, Ordering::AcqRel) {
                     self.report(QUEUE_START, at_ns);
                 }
@@ -211,7 +211,7 @@ impl Observer for ApplicationTrace {
             Mark::ComputeOutputStart => self.report(COMPUTE_OUTPUT_START, at_ns),
             Mark::ComputeEnd => self.report(COMPUTE_END, at_ns),
             Mark::RequestEnd => {
-                // The handle's own end is none of a request.
+                // When the handle itself ends, no request has ended.
                 if self.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                     self.end(at_ns);
                 }
@@ -235,7 +235,7 @@ impl Observer for ApplicationTrace {
             SeenAt::QueueInput => TENSOR_QUEUE_INPUT,
             SeenAt::BackendOutput => TENSOR_BACKEND_OUTPUT,
         };
-        // In one piece, as the function takes it.
+        // The elements in one piece, as the function requires.
         let joined: Vec<u8>;
         let on_host: &[u8] = match tensor.data {
             [only] => only,
@@ -267,8 +267,8 @@ impl Observer for ApplicationTrace {
         });
     }
 
-    /// Passes the name as Triton does: while the application's function runs, the context has one more member, the time
-    /// with the name.
+    /// Passes the name as Triton does: while the application's function runs, the context has one more member, with the
+    /// time and the name.
     fn activity(&self, name: &str, at_ns: u64) {
         if self.functions.level & LEVEL_TIMESTAMPS == 0 {
             return;
@@ -279,7 +279,7 @@ impl Observer for ApplicationTrace {
         let mut members = members.unwrap_or_default();
         members.insert(at_ns.to_string(), name.into());
         let named = CString::new(serde_json::Value::Object(members).to_string()).unwrap_or_default();
-        // The old one itself comes back, because texts that were handed out are its bytes.
+        // The old string itself is put back, because texts that were handed out point to its bytes.
         let before = std::mem::replace(&mut *lock(&self.context), named);
         self.report(CUSTOM_ACTIVITY, at_ns);
         *lock(&self.context) = before;
@@ -325,13 +325,13 @@ impl TraceFacts for ApplicationTrace {
 
     fn context(&self) -> &CStr {
         let context = lock(&self.context);
-        // SAFETY: the text is replaced by `set_context`, which keeps the old one for as long as the trace lives, and
-        // for the time of an activity, which its own function may read it in.
+        // SAFETY: the text is replaced by `set_context`, which keeps the old one for as long as the trace lives, and by
+        // `activity` for the time of a call, in which the application's function may read it.
         unsafe { CStr::from_ptr(context.as_ptr()) }
     }
 }
 
-/// Shows the outputs of answers to the trace of their request. While this lives, the trace is not released.
+/// Reports the outputs of responses to the trace of their request. While this value lives, the trace is not released.
 pub(super) struct Watching(Arc<dyn Observer>);
 
 impl Watching {
@@ -351,8 +351,8 @@ impl Drop for Watching {
     }
 }
 
-/// Takes the trace that a request is given; NULL is none. One of an application is its request's until that ends, any
-/// other one for good.
+/// Takes the trace that a request gets; NULL is none. A trace of an application belongs to the request until the
+/// request ends, any other trace for good.
 ///
 /// # Safety
 /// The trace is NULL or live, and belongs to the caller.
@@ -377,7 +377,7 @@ pub(super) unsafe fn adopt(trace: *mut Observation, call: &Arc<dyn Call>) -> Res
     Ok((Some(Observation::new(observation.observer())), watching))
 }
 
-/// A request was refused after it had taken its trace, which goes back at once.
+/// Gives a trace back to the application at once, after the server refused the request that had taken it.
 pub(super) fn give_back(observation: Observation) {
     if let Some(own) = ApplicationTrace::of(&observation)
         && own.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -387,10 +387,10 @@ pub(super) fn give_back(observation: Observation) {
     }
 }
 
-/// What goes with the request, and what goes with its answers.
+/// The observation for the request, and the observer of its responses.
 type Adopted = (Option<Observation>, Option<Watching>);
 
-/// What a level means: the two old names of it stand for times.
+/// Maps a level to the present ones: the two old levels stand for timestamps.
 fn level_of(level: u32) -> Result<u32, Status> {
     if level & !(LEVEL_MIN | LEVEL_MAX | LEVEL_TIMESTAMPS | LEVEL_TENSORS) != 0 {
         return Err(Status::invalid(format!("unknown trace level {level}")));

@@ -13,11 +13,11 @@ pub struct BufferAttributes {
     pub memory_type: u32,
     pub memory_type_id: i64,
     pub byte_size: usize,
-    /// The caller's, never looked at.
+    /// The caller's handle, never dereferenced.
     pub cuda_ipc_handle: *mut c_void,
 }
 
-// SAFETY: the handle is a number to us that nobody dereferences here.
+// SAFETY: the server never dereferences the handle.
 unsafe impl Send for BufferAttributes {}
 
 impl Default for BufferAttributes {

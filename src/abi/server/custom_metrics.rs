@@ -1,7 +1,7 @@
-//! `TRITONSERVER_Metric*`: metrics that backends and applications keep.
+//! `TRITONSERVER_Metric*`: metrics that backends and applications define.
 //!
-//! The functions name no server, so the metrics are the process's and stand on the page of every server in it. A handle
-//! holds its series; a change of a value is a change of an atomic number.
+//! The functions take no server, so the metrics belong to the process and appear on the page of every server in it. A
+//! handle holds its series; a change of a value is one atomic operation.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ pub struct MetricFamily {
     held: Arc<HeldFamily>,
 }
 
-/// What a handle of a family and those of its metrics share.
+/// The data that the handle of a family and those of its metrics share.
 struct HeldFamily {
     family: metrics::Family,
-    /// Handles of metrics that were made through this handle.
+    /// The number of live handles of metrics that were made through this handle.
     metric_count: AtomicUsize,
 }
 
@@ -34,7 +34,7 @@ pub struct Metric {
 /// `TRITONSERVER_MetricArgs`.
 #[derive(Default)]
 pub struct MetricArgs {
-    /// Those of a histogram, once they are set.
+    /// The buckets of a histogram, once they are set.
     buckets: Option<Vec<f64>>,
 }
 
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricArgsSetHistogram(
         // SAFETY: the caller's promise is passed on.
         let args = unsafe { deref_mut(args, "args")? };
         let count = usize::try_from(buckets_count).unwrap_or(usize::MAX);
-        // A last one may be infinity, which does not count.
+        // The last one may be infinity, which does not count.
         if count > metrics::MAX_BOUNDS + 1 {
             return Err(refused(MetricError::InvalidBounds));
         }
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricArgsSetHistogram(
     })
 }
 
-/// NULL is nothing to delete: Triton's Python backend deletes what it never made for counters and gauges.
+/// NULL is accepted: Triton's Python backend deletes arguments that it never made for counters and gauges.
 ///
 /// # Safety
 /// `args` is live and not used afterwards, or NULL.
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricArgsDelete(args: *mut MetricArgs) ->
 }
 
 /// # Safety
-/// As of [`TRITONSERVER_MetricNewWithArgs`].
+/// As for [`TRITONSERVER_MetricNewWithArgs`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricNew(
     metric: *mut *mut Metric,
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricNew(
 
 /// # Safety
 /// `family` and `args` are live or NULL, `labels` points to `label_count` live parameters or is NULL, `metric` is
-/// writable or NULL. The metric belongs to the caller, who deletes it before its family.
+/// writable or NULL. The metric belongs to the caller, which deletes it before its family.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricNewWithArgs(
     metric: *mut *mut Metric,
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricNewWithArgs(
 }
 
 /// # Safety
-/// As of [`TRITONSERVER_MetricNewWithArgs`].
+/// As for [`TRITONSERVER_MetricNewWithArgs`].
 unsafe fn make(
     metric: *mut *mut Metric,
     family: *const MetricFamily,
@@ -233,7 +233,7 @@ fn buckets_for(kind: Kind, args: Option<&MetricArgs>) -> Result<&[f64], Status> 
 /// # Safety
 /// `labels` is NULL or points to `count` pointers, each NULL or to a live parameter.
 unsafe fn texts<'a>(labels: *const *const Parameter, count: u64) -> Result<Vec<(&'a str, &'a str)>, Status> {
-    // Every label has a byte at least.
+    // Every label has at least one byte.
     let count = usize::try_from(count).ok().filter(|count| *count <= metrics::MAX_TEXT_BYTES);
     let count = count.ok_or_else(|| refused(MetricError::TooLong))?;
     // SAFETY: the caller's promise is passed on.

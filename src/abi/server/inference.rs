@@ -1,7 +1,7 @@
-//! `TRITONSERVER_ServerInferAsync`: an application's request on its way, and its answers on theirs.
+//! `TRITONSERVER_ServerInferAsync`: sends an application's request and delivers its responses.
 //!
-//! The model reads the inputs where the application has them, and writes outputs where its allocator says, if it asks
-//! for their memory before it writes; what comes in other memory is copied once, when it is delivered.
+//! The model reads the inputs in the application's memory. It writes an output into memory of the application's
+//! allocator if it requests that memory before it writes; an output in other memory is copied once, at delivery.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
@@ -34,7 +34,7 @@ const RELEASE_ALL: u32 = 1;
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`.
 const FINAL: u32 = 1;
 
-/// Where numbers of every size can begin.
+/// The alignment that suits every element type.
 const WIDEST: usize = 8;
 
 /// # Safety
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         // SAFETY: the caller's promise is passed on.
         unsafe { deref(server, "server")? };
         let Either::Application(at) = casts::request(inference_request) else {
-            // SAFETY: as above; it says why not.
+            // SAFETY: as above; it returns the reason.
             return unsafe { edited(inference_request) }.map(drop);
         };
         // SAFETY: as above.
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         // SAFETY: as above; the allocator lives as long as it may be used.
         let callbacks = unsafe { callbacks_of(given) };
         if callbacks.is_err() {
-            // As in Triton, what is wrong with the tensors is said first.
+            // As in Triton, errors of the tensors are reported first.
             check_tensors(given)?;
         }
         let (answers, release) = callbacks?;
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             request.withdraw();
             return Err(status);
         }
-        // SAFETY: what the caller promises of its trace.
+        // SAFETY: as the caller guarantees for its trace.
         match unsafe { adopt(trace, &call) } {
             Ok((observer, watching)) => {
                 request.observer = observer;
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             if let Some(guard) = request.release_guard.take() {
                 guard.disarm();
             }
-            // It came back: nobody else has it, nor will.
+            // The request came back: no other code has it or will get it.
             given.is_out.store(false, Ordering::Release);
             if let Some(observer) = request.observer.take() {
                 give_back(observer);
@@ -127,7 +127,7 @@ unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<Answers>, (Relea
 }
 
 /// Calls the application's release function when its memory is no longer read. That may happen in the middle of a
-/// queue, where no code of users may run.
+/// queue, where application code must not run.
 fn release_guard(
     request: *mut InferenceRequest,
     (release, userp): (ReleaseFn, *mut c_void),
@@ -140,11 +140,11 @@ fn release_guard(
     let (released, call, admission) = (Released(request, userp), Arc::clone(call), Arc::clone(admission));
     ReleaseGuard::new(move || {
         let call_back = move || {
-            // All of it, not its fields one by one.
+            // Captures the whole value, not its fields one by one.
             let Released(request, userp) = { released };
-            // SAFETY: the request is the server's until the function is called, and not looked at afterwards.
+            // SAFETY: the server has the request until the function is called, and does not read it afterwards.
             unsafe { &*request }.is_out.store(false, Ordering::Release);
-            // SAFETY: the function gets what it was registered with.
+            // SAFETY: the function gets the pointer that it was registered with.
             call_application("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe {
                 release(handle_of_application(request), RELEASE_ALL, userp)
             });
@@ -153,7 +153,7 @@ fn release_guard(
     })
 }
 
-/// Calls a function of the application's that returns nothing.
+/// Calls a function of the application that returns no value.
 pub(super) fn call_application(call: &'static str, function: impl FnOnce()) {
     let work = Work { kind: "application", call, ..Work::default() };
     if let Err(thrown) = guarded(&work, function) {
@@ -161,17 +161,18 @@ pub(super) fn call_application(call: &'static str, function: impl FnOnce()) {
     }
 }
 
-/// A request like `given`, for functions of the backend's interface to read. Nobody gets its answers.
+/// A request like `given`, for functions of the backend's interface to read. Its responses go to no receiver.
 pub(super) fn view_of(given: &InferenceRequest) -> Result<Request, Status> {
     let mut request = unanswered(given)?;
-    // What was sent names all outputs that are wanted, as the check completes it; before, it may not pass.
+    // A request that was sent lists all its outputs, because the check adds them; one that was not sent may fail the
+    // check.
     if given.call().is_some() {
         given.callee.check(&mut request)?;
     }
     Ok(request)
 }
 
-/// Whether the model would take the request, whoever gets its answers.
+/// Checks that the model would accept the request.
 fn check_tensors(given: &InferenceRequest) -> Result<(), Status> {
     given.callee.check(&mut unanswered(given)?)
 }
@@ -182,7 +183,7 @@ fn unanswered(given: &InferenceRequest) -> Result<Request, Status> {
     Ok(request)
 }
 
-/// Where answers of a request go that is only read.
+/// The receiver of responses of a request that is only read.
 struct Unanswered;
 
 impl Sink for Unanswered {
@@ -193,7 +194,7 @@ impl Sink for Unanswered {
     }
 }
 
-/// Where the application would like an output of a request that it made.
+/// The place that the application prefers for an output of its request.
 pub(in crate::abi) fn preferred_place(
     given: &InferenceRequest,
     asked: (Option<&CStr>, Option<usize>),
@@ -204,7 +205,7 @@ pub(in crate::abi) fn preferred_place(
     answers.preferred_place(0, asked, place)
 }
 
-/// Makes `request` what the application described.
+/// Fills `request` with the application's description.
 fn fill(request: &mut Request, given: &InferenceRequest, guard: &Arc<ReleaseGuard>) -> Result<(), Status> {
     request.id = given.id.clone();
     request.flags = given.flags;
@@ -237,8 +238,7 @@ fn lent(chunk: &Chunk, guard: &Arc<ReleaseGuard>) -> Slice {
     unsafe { Slice::foreign(chunk.at, chunk.len, Arc::clone(guard) as Arc<_>) }
 }
 
-/// Makes an input some of whose bytes lie on a device one that lies there as a whole: what is in one piece stays where
-/// it is.
+/// Brings an input of which some bytes lie on a device to that device as a whole; an input in one piece is not copied.
 fn bring_to(
     device: &Gpu,
     tensor: &mut InputTensor,
@@ -266,11 +266,11 @@ fn bring_to(
 
 fn lent_on_device(chunk: &Chunk, gpu: &Gpu, guard: &Arc<ReleaseGuard>) -> DeviceSlice {
     let at = DeviceAddress(chunk.at.addr() as u64);
-    // SAFETY: as for `lent`; what writes it is complete, because the application says that it is the input.
+    // SAFETY: as for `lent`; all writes to it have completed, because the application passed it as the input.
     unsafe { DeviceSlice::foreign(gpu.clone(), at, chunk.len, Arc::clone(guard) as Arc<_>) }
 }
 
-/// What instances of single host policies get: on the host, wherever it lies.
+/// The data for the instances of single host policies, copied to the host if it lies elsewhere.
 fn for_policies(input: &Input, gpus: Option<&Gpus>, guard: &Arc<ReleaseGuard>) -> Result<Vec<Apart>, Status> {
     let fetched = |chunk: &Chunk| match gpus.and_then(|gpus| gpu_of(gpus, chunk.place)) {
         None => Ok((lent(chunk, guard), chunk.place)),
@@ -290,7 +290,8 @@ fn for_policies(input: &Input, gpus: Option<&Gpus>, guard: &Arc<ReleaseGuard>) -
     input.for_policies.iter().map(apart).collect()
 }
 
-/// Where the data lie and for whom, where that is worth a word. `prefix` pieces of ours come before them.
+/// The places of the data and the data for host policies, where either differs from plain memory for all. `prefix`
+/// pieces of the server come before the data.
 fn beside(
     input: &Input,
     gpus: Option<&Gpus>,
@@ -306,7 +307,7 @@ fn beside(
     Ok(Some(Beside { places, for_policies: for_policies(input, gpus, guard)?, on_device: None }))
 }
 
-/// The tensor of a raw input without its data, but with the length that stands before the one element of BYTES.
+/// The tensor of a raw input without its data, but with the length prefix of the one element of BYTES.
 fn raw(given: &InferenceRequest, input: &Input) -> Result<InputTensor, Status> {
     let byte_size = input.data.iter().map(|chunk| chunk.len).fold(0, usize::saturating_add);
     let spec = given.callee.spec();
@@ -325,29 +326,29 @@ fn raw(given: &InferenceRequest, input: &Input) -> Result<InputTensor, Status> {
     Ok(tensor)
 }
 
-/// Where the answers of one send arrive.
+/// The receiver of the responses of one send.
 struct Answers {
-    /// Tells its buffers from those of others.
+    /// Distinguishes its buffers from those of other sends.
     number: u64,
     answering: Answering,
     callee: Arc<dyn Callee>,
     id: Text,
-    /// A response was begun by who asked for memory before it said that there is one.
+    /// Whether a request for memory has begun a response that is not delivered yet.
     is_begun: AtomicBool,
-    /// Memory that the application gave and the model could not write to.
+    /// Memory that the application provided and the model could not write to.
     spare: Mutex<Vec<(Text, Buffer)>>,
-    /// The trace that wants to see what the model answers.
+    /// The trace that observes the model's responses.
     watching: Mutex<Option<Watching>>,
 }
 
-/// Some device, until it is said which.
+/// Memory of a device that is not chosen yet.
 const ON_DEVICE: Place = Place { memory_type: MemoryType::Gpu, memory_type_id: 0, cuda_ipc_handle: 0 };
 
 fn misplaced(name: &Text, error: &DriverError) -> Status {
     Status::internal(format!("output '{name}' cannot be brought to the application's memory: {error}"))
 }
 
-/// Memory of an application's, as the owner of what a model writes there.
+/// Memory of an application, as the owner of what a model writes there.
 pub(super) struct Provided {
     pub buffer: Buffer,
     number: u64,
@@ -360,7 +361,7 @@ impl Answers {
 
     fn stop_watching(&self) {
         let watching = self.watching().take();
-        // The application hears of it: not under the lock.
+        // The drop may call the application: not under the lock.
         drop(watching);
     }
 
@@ -378,7 +379,7 @@ impl Answers {
                 match self.place(output) {
                     Ok(output) => placed.push(output),
                     Err(status) => {
-                        // All or nothing; what was given goes back.
+                        // All or nothing; the buffers are released.
                         placed.clear();
                         error = Some(status);
                         break;
@@ -396,7 +397,7 @@ impl Answers {
         }
     }
 
-    /// Sees to it that the elements of an output are where the application wants them.
+    /// Puts the elements of an output where the application wants them.
     fn place(&self, output: OutputTensor) -> Result<Output, Status> {
         let OutputTensor { name, datatype, shape, data: pieces, on_device, .. } = output;
         let data = match (&pieces[..], on_device) {
@@ -408,15 +409,15 @@ impl Answers {
                 let buffer = self.buffer_for(&name, byte_size, Place::default())?;
                 let target = buffer.target(self.callee.gpus(), Arc::new(()));
                 let mut at = 0;
-                // Where the application gave no memory, nothing is written.
+                // Nothing is written if the application gave no memory.
                 for piece in pieces.iter().filter(|_| !buffer.at.is_null()) {
                     match &target {
                         Some(target) => {
                             let written = target.gpu().put_at(&target.part(at, piece.len()), piece);
                             written.map_err(|error| misplaced(&name, &error))?;
                         }
-                        // SAFETY: the buffer has room for all pieces, is the CPU's to write, and nobody else writes to
-                        // it.
+                        // SAFETY: the buffer has room for all pieces, is writable by the CPU, and no other code writes
+                        // to it.
                         None => unsafe {
                             let to = buffer.at.cast::<u8>().wrapping_add(at);
                             std::ptr::copy(piece.as_ptr(), to, piece.len());
@@ -441,7 +442,8 @@ impl Answers {
             Some(target) => target.gpu().copy_to(&target, slice),
             None if buffer.at.is_null() => Ok(()),
             None => {
-                // SAFETY: the buffer has room for so many bytes, is the CPU's to write, and nobody else writes to it.
+                // SAFETY: the buffer has room for so many bytes, is writable by the CPU, and no other code writes to
+                // it.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.at.cast::<u8>(), slice.len()) };
                 slice.gpu().fetch(slice, bytes)
             }
@@ -450,7 +452,7 @@ impl Answers {
         Ok(Data::Copied(buffer))
     }
 
-    /// Memory of the application's for an output: what it gave before and nobody wrote to, or more.
+    /// Memory of the application for an output: a buffer that it gave before and that is still unused, or a new one.
     fn buffer_for(&self, name: &Text, byte_size: usize, wanted: Place) -> Result<Buffer, Status> {
         match self.take_spare(name, byte_size) {
             Some(buffer) => Ok(buffer),
@@ -462,7 +464,7 @@ impl Answers {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push((name, buffer));
     }
 
-    /// The application hears that a response is begun, once for each.
+    /// Reports the start of a response to the application, once for each response.
     fn note_begun(&self, asked: &Asked<'_>) {
         if !asked.is_begun && !self.is_begun.swap(true, Ordering::AcqRel) {
             self.answering.allocating.start();
@@ -490,7 +492,7 @@ impl Sink for Answers {
             None => return,
         };
         let Answering { complete, userp, .. } = self.answering;
-        // SAFETY: the function gets what it was registered with, and the response, which is its own from now on.
+        // SAFETY: the function gets what it was registered with, and the response, which it owns from now on.
         call_application("TRITONSERVER_InferenceResponseCompleteFn_t", || unsafe { complete(response, flags, userp) });
         if delivery.last {
             self.stop_watching();
@@ -514,12 +516,12 @@ impl Sink for Answers {
         let (at, byte_size, place) = (buffer.at.cast(), buffer.byte_size, buffer.place);
         let place = (place.memory_type as u32, place.memory_type_id);
         let owner = Arc::new(Provided { buffer, number: self.number });
-        // SAFETY: an allocator gives memory of that size which is its response's alone until it is released, which the
-        // owner does; of the kinds that the CPU cannot write none comes here.
+        // SAFETY: an allocator gives memory of that size for this response alone until its release, which is the
+        // owner's drop; memory that the CPU cannot write does not get here.
         Ok(Some(Target::Given(unsafe { Given::new(at, byte_size, place, owner) })))
     }
 
-    /// The application is asked for memory of a device, and may give other memory.
+    /// Requests memory of a device from the application, which may give other memory.
     fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
         let Some(gpus) = self.callee.gpus().filter(|_| asked.byte_size > 0) else { return Ok(Wish::OnHost) };
         let any = || gpus.iter().next().map(|gpu| Place { memory_type_id: i64::from(gpu.id()), ..ON_DEVICE });
@@ -532,7 +534,7 @@ impl Sink for Answers {
             self.keep_spare(name, buffer);
             return Ok(Wish::OnHost);
         }
-        // As for the places that clients name over the wire.
+        // The same rule as for shared memory regions that clients name.
         if !buffer.at.addr().is_multiple_of(WIDEST) {
             self.keep_spare(name, buffer);
             return Ok(Wish::OnDevice);

@@ -1,6 +1,7 @@
 //! `TRITONSERVER_InferenceRequest*` about tensors: inputs with the memory that they lie in, and the outputs wanted.
 //!
-//! Nothing is copied: a request remembers where its caller's memory is, and those that are made from it read it there.
+//! Nothing is copied: a request stores the addresses of its caller's memory, and the requests that are sent from it
+//! read that memory.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -10,18 +11,18 @@ use crate::abi::border::{deref, entry, null, text};
 use nereid_gpu::{Gpu, Gpus};
 use nereid_request::{DataType, MemoryType, Place, Shape, Status, Text};
 
-/// An input, as far as it is described.
+/// An input, as far as the application has described it.
 pub(super) struct Input {
     pub name: Text,
-    /// Not of a raw one.
+    /// None for a raw input.
     pub datatype: Option<DataType>,
     pub shape: Shape,
     pub data: Vec<Chunk>,
-    /// What instances of single host policies get instead.
+    /// The data for the instances of single host policies, in place of `data`.
     pub for_policies: Vec<(Text, Vec<Chunk>)>,
 }
 
-/// A run of the caller's bytes.
+/// A contiguous piece of the caller's bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk {
     pub at: *const u8,
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAddInput(
     })
 }
 
-/// No tensor has more; the bound keeps a wrong count from reading on without end.
+/// No tensor has more; the bound limits the read of a wrong count.
 const DIMS_MAX: usize = 4096;
 
 /// # Safety
@@ -102,7 +103,7 @@ impl InferenceRequest {
         })
     }
 
-    /// A run of bytes for an input; none if there is no byte.
+    /// A piece of bytes for an input; none if it has no bytes.
     fn chunk(&self, base: *const c_void, len: usize, place: Place) -> Result<Option<Chunk>, Status> {
         let chunk = chunk(base, len, place)?;
         chunk.map_or(Ok(()), |chunk| check_device(self, chunk.place))?;
@@ -158,7 +159,7 @@ fn check_device(request: &InferenceRequest, place: Place) -> Result<(), Status> 
     }
 }
 
-/// The device that a place is on, if it is on one that the server uses.
+/// The device of a place, if the server uses it.
 pub(super) fn gpu_of(gpus: &Gpus, place: Place) -> Option<&Gpu> {
     let id = i32::try_from(place.memory_type_id).ok().filter(|_| place.memory_type == MemoryType::Gpu)?;
     gpus.get(id)
@@ -233,7 +234,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputDataWithHostPol
 }
 
 /// # Safety
-/// As for `TRITONSERVER_InferenceRequestAppendInputData`; the attributes are live, and say how much is readable.
+/// As for `TRITONSERVER_InferenceRequestAppendInputData`; the attributes are live, and state how much is readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
     inference_request: *mut InferenceRequest,
@@ -271,7 +272,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllInputData(
     })
 }
 
-/// An output that is asked for again is asked for once.
+/// Requesting an output twice has the effect of requesting it once.
 ///
 /// # Safety
 /// The request is live and used by this call only, `name` a C string.
@@ -291,7 +292,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAddRequestedOutput(
     })
 }
 
-/// One that was not asked for is not asked for afterwards either.
+/// Removing an output that was not requested is no error.
 ///
 /// # Safety
 /// The request is live and used by this call only, `name` a C string.
@@ -308,7 +309,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveRequestedOutput(
     })
 }
 
-/// From now on every output is asked for.
+/// From now on every output is requested.
 ///
 /// # Safety
 /// The request is live and used by this call only.

@@ -1,7 +1,8 @@
-//! `TRITONSERVER_Server`: its beginning and end, and how it is.
+//! `TRITONSERVER_Server`: start, stop and health.
 //!
-//! An application that starts a server owns it through its handle. What a backend gets from `TRITONBACKEND_ModelServer`
-//! points to a value of the same type and can be asked the same; only its owner may end it.
+//! An application that starts a server owns it through its handle. The pointer that a backend gets from
+//! `TRITONBACKEND_ModelServer` is to a value of the same type and accepts the same functions; only its owner may end
+//! the server.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -46,13 +47,13 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerDelete(server: *const Access) -> *mut Error {
     entry(|| {
-        // The server takes its log along, but for what is still to be told here.
+        // The log ends with the server, unless it is held for the report below.
         let _log = ledger::is_on().then(Hold::new);
         // SAFETY: the caller's promise is passed on.
         unsafe { deref(server, "server")? }.end()?;
         // SAFETY: only its owner could end it, and has it from ServerNew.
         drop::<Arc<Access>>(unsafe { take_shared(server, "server")? });
-        // What the application and the libraries of the server still hold; other servers' share is part of it.
+        // Reports what the application and the libraries still hold; objects of other servers are included.
         ledger::report(None);
         Ok(())
     })

@@ -1,7 +1,7 @@
-//! The log of the process: what backends and applications write to it, and what options of a server say of it.
+//! The log of the process: what backends and applications write to it, and the settings of it in a server's options.
 //!
-//! It is the process's, as in Triton: options change it when they are set, whichever server they are for. Before that
-//! an application has none; a subscriber of its own is left alone.
+//! It belongs to the process, as in Triton: options change it when they are set, whichever server they are for. Before
+//! that an application has no log; a subscriber that it installed itself is left alone.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
@@ -22,20 +22,20 @@ const VERBOSE: u32 = 3;
 /// `TRITONSERVER_LogFormat`.
 const FORMATS: [LogFormat; 2] = [LogFormat::Default, LogFormat::Iso8601];
 
-/// What options say of the log.
+/// One setting of the log in a server's options.
 #[derive(Debug)]
 pub enum Wish<'a> {
     Info(bool),
     Warning(bool),
     Error(bool),
-    /// A negative level is none.
+    /// A negative level counts as 0.
     Verbose(i32),
     Format(u32),
-    /// An empty path: stdout and stderr.
+    /// A path; an empty one is stdout and stderr.
     File(&'a str),
 }
 
-/// Does what an option says.
+/// Applies a setting to the log.
 pub fn grant(wish: &Wish<'_>) -> Result<(), Status> {
     let format = match wish {
         Wish::Format(number) => {
@@ -67,7 +67,7 @@ pub fn grant(wish: &Wish<'_>) -> Result<(), Status> {
 /// `TRITONSERVER_LogCallbackFn_t`.
 pub type LogFn = unsafe extern "C-unwind" fn(u32, *const c_char, c_int, u64, *const c_char, *mut c_void);
 
-/// A function of an application's for messages, and what it gets back.
+/// A function of an application for messages, and the pointer that it gets back.
 #[derive(Debug, Clone, Copy)]
 pub struct LogCallback {
     pub function: LogFn,
@@ -76,7 +76,7 @@ pub struct LogCallback {
 
 // SAFETY: the pointer is only handed back to the application, whose function takes it on any thread.
 unsafe impl Send for LogCallback {}
-// SAFETY: the function is called by several threads at a time, which the application has to allow.
+// SAFETY: the function is called by several threads at a time, which the interface requires it to support.
 unsafe impl Sync for LogCallback {}
 
 impl LogCallback {
@@ -92,16 +92,15 @@ impl LogCallback {
         let line = c_int::try_from(message.line).unwrap_or(0);
         let at_us = u64::try_from(message.at.as_micros()).unwrap_or(u64::MAX);
         let work = Work { kind: "application", call: "TRITONSERVER_LogCallbackFn_t", ..Work::default() };
-        // SAFETY: the texts are C strings that live through the call; the rest is what was registered.
+        // SAFETY: the texts are C strings that live through the call; the rest is as it was registered.
         let outcome =
             guarded(&work, || unsafe { (self.function)(level, file.as_ptr(), line, at_us, text.as_ptr(), self.userp) });
-        // An exception is the application's own affair: to log it would call the function again.
+        // An exception is dropped: logging it would call the function again.
         drop(outcome);
     }
 }
 
-/// What the options of a server that starts say of a callback: it takes the place of the one before, also if it is
-/// none.
+/// Installs the callback of the options of a server that starts. It replaces the one before, also if it is none.
 pub fn install(callback: Option<LogCallback>) -> Result<(), Status> {
     let Some(callback) = callback else {
         if let Some(logger) = log::installed() {

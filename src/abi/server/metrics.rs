@@ -1,4 +1,4 @@
-//! `TRITONSERVER_Metrics`: the metrics of a server as they were when they were asked for.
+//! `TRITONSERVER_Metrics`: a snapshot of a server's metrics.
 
 use std::ffi::c_char;
 
@@ -17,7 +17,7 @@ pub struct Metrics {
 }
 
 /// # Safety
-/// `server` is live and `metrics` writable; the caller owns what it gets.
+/// `server` is live and `metrics` writable; the caller owns the metrics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerMetrics(server: *const Access, metrics: *mut *mut Metrics) -> *mut Error {
     entry(|| {

@@ -1,6 +1,6 @@
-//! `TRITONSERVER_Server`: what it says of its models, and how they come and go.
+//! `TRITONSERVER_Server`: documents about its models, loads and unloads.
 //!
-//! The documents are those that clients get over HTTP, errors those of the same question there.
+//! Documents and errors are those that clients get over HTTP for the same request.
 
 use std::ffi::{c_char, c_void};
 
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelMetadata(
     })
 }
 
-/// An empty name asks for all models.
+/// An empty name means all models.
 ///
 /// # Safety
 /// `server` is live, `model_name` a C string or NULL, `model_stats` writable; the caller owns the message.
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelIndex(
     entry(|| unsafe { write_document(model_index, || deref(server, "server")?.index(flags & INDEX_READY != 0)) })
 }
 
-/// Hands out a document as a message.
+/// Gives out a document as a message.
 ///
 /// # Safety
 /// `message` is NULL or writable.

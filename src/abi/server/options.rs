@@ -1,7 +1,7 @@
-//! `TRITONSERVER_ServerOptions`: what a server of an application's own is told to do.
+//! `TRITONSERVER_ServerOptions`: the configuration of a server that an application starts.
 //!
-//! Each setter fills in what the flag of the same meaning fills in for the program, with the same checks; what only
-//! makes sense together is checked when the server starts.
+//! Each setter fills in the same option as the program's flag of that meaning, with the same checks; combinations of
+//! options are checked when the server starts.
 
 use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::server::options::{
 use nereid_observe::log::Hold;
 use nereid_request::Status;
 
-/// Seconds between two looks at the repositories in mode POLL, beside those that the application asks for.
+/// Seconds between two polls of the repositories in mode POLL, in addition to those that the application requests.
 const POLL_SECS: u32 = 15;
 
 /// `TRITONSERVER_InstanceGroupKind`.
@@ -32,7 +32,7 @@ const KINDS: [&str; 4] = ["AUTO", "CPU", "GPU", "MODEL"];
 #[derive(Debug)]
 pub struct ServerOptions {
     options: Options,
-    /// What was set and changes nothing, and why; each once.
+    /// Options that were set without effect, and why; each once.
     idle: Vec<(&'static str, &'static str)>,
     /// Installed when a server starts.
     log_callback: Option<LogCallback>,
@@ -41,12 +41,12 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     fn new() -> ServerOptions {
-        // Where the program completes configurations, an application has to ask for it, as with Triton.
+        // Where the program completes configurations, an application has to request it, as with Triton.
         let options = Options { auto_complete_config: false, ..Options::without_ports() };
         ServerOptions { options, idle: Vec::new(), log_callback: None, _log: Hold::new() }
     }
 
-    /// Starts a server. The options stay as they are, and are not needed any more.
+    /// Starts a server. The options stay unchanged, and the server does not need them afterwards.
     pub fn start(&self) -> Result<Arc<Access>, Status> {
         install(self.log_callback)?;
         for (option, reason) in &self.idle {
@@ -55,7 +55,7 @@ impl ServerOptions {
         Access::embed(&self.complete())
     }
 
-    /// With what depends on several of them.
+    /// The options, completed where one depends on several setters.
     fn complete(&self) -> Options {
         let mut options = self.options.clone();
         match options.model_control {
@@ -63,7 +63,7 @@ impl ServerOptions {
                 options.startup_models.sort();
                 options.startup_models.dedup();
             }
-            // Models of the start are for the explicit mode only.
+            // Startup models apply in the explicit mode only.
             ModelControl::None | ModelControl::Poll { .. } => options.startup_models.clear(),
         }
         options.allow_cpu_metrics &= options.metrics.allowed;
@@ -77,7 +77,7 @@ impl ServerOptions {
         }
     }
 
-    /// Takes the place of all that was said of this cache.
+    /// Replaces all settings of this cache.
     fn set_cache(&mut self, cache: &str, settings: Vec<(String, String)>) {
         let settings = settings.into_iter().map(|(key, value)| CacheSetting { cache: cache.to_owned(), key, value });
         self.options.cache_settings.retain(|setting| setting.cache != cache);
@@ -102,7 +102,7 @@ fn members(json: &str) -> Result<Vec<(String, String)>, Status> {
     Ok(members.into_iter().map(member).collect())
 }
 
-/// An argument as C gives it.
+/// An argument of a setter as C passes it.
 trait Argument {
     type Given;
 
@@ -155,12 +155,12 @@ macro_rules! setters {
 }
 
 /// # Safety
-/// `options` is writable; who gets the options owns them.
+/// `options` is writable; the caller owns the options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(options: *mut *mut ServerOptions) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe {
-        // Looked at first: nobody would delete options that have no place.
+        // Checked first: options without a place to put them would never be deleted.
         put(options, std::ptr::null_mut())?;
         put(options, give(ServerOptions::new()))
     })
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(options: *mut ServerOp
     entry(|| unsafe { take(options, "options") }.map(drop))
 }
 
-/// NULL: none. A server that starts with the options installs the function for the process, or takes a former one away.
+/// NULL: none. A server that starts with the options installs the function for the process, or removes a former one.
 ///
 /// # Safety
 /// `options` is live and used by this call only; the function may be called on any thread with `userp` until a server
@@ -315,7 +315,7 @@ setters! {
     TRITONSERVER_ServerOptionsSetMetricsConfig(
         name: *const c_char, setting: *const c_char, value: *const c_char
     ) = |it| {
-        // As in Triton, a name that says nothing to the server is no mistake.
+        // As in Triton, a name that the server does not use is no error.
         match name.is_empty() {
             true => Ok(it.options.metrics_settings.push((setting, value))),
             false => Ok(it.note_idle("a configuration of metrics by name", "the server has none of that name")),

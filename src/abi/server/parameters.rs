@@ -1,6 +1,6 @@
 //! `TRITONSERVER_Parameter`: a name and a value that an application hands to other calls.
 //!
-//! Bytes stay where the application has them, as the interface promises: a file that goes with a load may be large.
+//! Bytes are not copied, as the interface specifies: a file that is part of a load may be large.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -27,7 +27,7 @@ pub enum Value {
     Int(i64),
     Bool(bool),
     Double(f64),
-    /// The application's own memory.
+    /// Memory of the application.
     Bytes(*const u8, usize),
 }
 
@@ -36,7 +36,7 @@ impl Parameter {
         self.name.to_str().map_err(|_| Status::invalid("the name of a parameter is not UTF-8"))
     }
 
-    /// The value of one that has to be a string.
+    /// The value of a parameter that has to be a string.
     pub fn string(&self) -> Option<Result<&str, Status>> {
         let Value::String(text) = &self.value else { return None };
         let wrong =
@@ -44,7 +44,7 @@ impl Parameter {
         Some(text.to_str().map_err(wrong))
     }
 
-    /// As a load of a model takes it, which keeps files after the call.
+    /// The parameter of a load, with a copy of its bytes, because the load keeps files after the call.
     ///
     /// # Safety
     /// The memory of bytes is still readable.
@@ -62,7 +62,7 @@ impl Parameter {
     }
 }
 
-/// What an array of parameters points to.
+/// The parameters that an array points to.
 ///
 /// # Safety
 /// `parameters` is NULL or readable for `count` pointers, each NULL or to a live parameter.
@@ -76,7 +76,7 @@ pub(super) unsafe fn listed<'a>(
     }
     // SAFETY: the caller's promise is passed on.
     unsafe { deref(parameters, what)? };
-    // SAFETY: not null, and by contract readable for so many.
+    // SAFETY: not null, and by contract readable for that many.
     let pointers = unsafe { std::slice::from_raw_parts(parameters, count) };
     // SAFETY: by contract null or live.
     pointers.iter().map(|parameter| unsafe { deref(*parameter, what) }).collect()
@@ -87,13 +87,13 @@ pub(super) unsafe fn listed<'a>(
 unsafe fn read(name: *const c_char, parameter_type: u32, value: *const c_void) -> Result<Parameter, Status> {
     // SAFETY: the caller's promise is passed on.
     let name = unsafe { text(name, "name")? }.to_owned();
-    // SAFETY: by contract the value is of the type that is named, and need not be aligned.
+    // SAFETY: by contract the value is of the type that is passed; it need not be aligned.
     let value = unsafe {
         deref(value.cast::<u8>(), "value")?;
         match parameter_type {
             STRING => Value::String(CStr::from_ptr(value.cast()).to_owned()),
             INT => Value::Int(value.cast::<i64>().read_unaligned()),
-            // Whatever a program left there: only 0 is false.
+            // Any byte is accepted: only 0 is false.
             BOOL => Value::Bool(value.cast::<u8>().read() != 0),
             DOUBLE => Value::Double(value.cast::<f64>().read_unaligned()),
             _ => return Err(Status::invalid(format!("a parameter of type {parameter_type} has no such value"))),
@@ -102,7 +102,7 @@ unsafe fn read(name: *const c_char, parameter_type: u32, value: *const c_void) -
     Ok(Parameter { name, value })
 }
 
-/// NULL where there is no such parameter: bytes have a function of their own.
+/// NULL on an invalid argument. Bytes have a function of their own.
 ///
 /// # Safety
 /// `name` is NULL or a C string, `value` NULL or a value of the type: a C string, an `int64_t`, a `bool`, a `double`.
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
     unsafe { read(name, parameter_type, value) }.map_or(std::ptr::null_mut(), give)
 }
 
-/// NULL where there are no bytes at `byte_ptr`.
+/// NULL if `byte_ptr` is NULL.
 ///
 /// # Safety
 /// `name` is NULL or a C string; `byte_ptr` is readable for `size` bytes until the parameter is deleted.
@@ -140,6 +140,6 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
 /// `parameter` is NULL or a live parameter that is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ParameterDelete(parameter: *mut Parameter) {
-    // SAFETY: the caller's promise is passed on; NULL is nothing to delete.
+    // SAFETY: the caller's promise is passed on; NULL deletes nothing.
     entry_or((), || unsafe { take(parameter, "parameter") }.map(drop));
 }

@@ -1,7 +1,7 @@
 //! `TRITONSERVER_InferenceRequest*`: a request as an application builds it, sends it, and sends it again.
 //!
-//! It chooses its model version when it is made and keeps that until it is deleted. What is sent is a request of the
-//! server's own, made from this one for each send (see `inference`), so that nothing here is touched while it is out.
+//! The model version is chosen when the request is made and kept until it is deleted. Each send makes a request of the
+//! server's own from this one (see `inference`), so that nothing here changes while the server has it.
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,23 +32,23 @@ pub struct InferenceRequest {
     pub(super) priority: u64,
     pub(super) timeout_us: u64,
     pub(super) inputs: Vec<Input>,
-    /// Its one input is raw: its type and shape follow from the model and the number of its bytes.
+    /// Whether its one input is raw: type and shape follow from the model and the number of bytes.
     pub(super) is_raw: bool,
     pub(super) outputs: Vec<Text>,
     pub(super) parameters: Parameters,
     pub(super) release: Option<(ReleaseFn, *mut c_void)>,
     pub(super) answer: Option<Answering>,
-    /// Of the last time that it was sent.
+    /// The call of its last send.
     pub(super) call: Mutex<Option<Arc<dyn Call>>>,
-    /// The same: whether a worker has taken it.
+    /// The admission of its last send, which records whether a worker has taken it.
     pub(super) admission: Mutex<Option<Arc<Admission>>>,
-    /// The server has it.
+    /// Whether the server has it.
     pub(super) is_out: AtomicBool,
-    /// What it is to functions of the backend's interface, once one was called with it.
+    /// A request for functions of the backend's interface to read, made when one is called with it.
     pub(super) view: Mutex<Option<View>>,
 }
 
-/// A request of the server's own that is never handed in.
+/// A request of the server's own that is never submitted.
 pub(super) struct View(Box<Request>);
 
 impl View {
@@ -65,7 +65,7 @@ impl Drop for View {
     }
 }
 
-/// Where responses go.
+/// The receiver of responses: the application's function and allocator.
 #[derive(Clone, Copy)]
 pub(super) struct Answering {
     pub allocating: Allocating,
@@ -95,7 +95,7 @@ impl InferenceRequest {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It as functions of the backend's interface read it: valid until it is edited, sent or deleted.
+    /// A request for functions of the backend's interface to read: valid until this one is edited, sent or deleted.
     pub(in crate::abi) fn as_a_backend_reads_it<'a>(&self) -> Result<&'a Request, Status> {
         let mut view = self.view();
         if view.is_none() {
@@ -116,7 +116,7 @@ impl InferenceRequest {
         }
     }
 
-    /// What answers it beside whoever has it.
+    /// The call of the last send, through which other code than the model can answer it.
     pub(in crate::abi) fn last_call(&self) -> Result<Arc<dyn Call>, Status> {
         self.call().clone().ok_or_else(|| {
             let text = "the request has no response factory before TRITONSERVER_ServerInferAsync was called with it";
@@ -124,7 +124,7 @@ impl InferenceRequest {
         })
     }
 
-    /// What a backend's release of it does: the application's own function is called.
+    /// Releases it for a backend: calls the application's release function.
     pub(in crate::abi) fn release(&self, handle: *mut InferenceRequest, flags: u32) -> Result<(), Status> {
         let (release, userp) = self.release.ok_or_else(|| null("request_release_fn"))?;
         // SAFETY: the function gets the handle that it was registered with.
@@ -132,7 +132,7 @@ impl InferenceRequest {
         Ok(())
     }
 
-    /// Triton's refusal of a request that is sent while the server has it.
+    /// Triton's error for a request that is sent while the server has it.
     pub(super) fn check_may_be_sent(&self) -> Result<(), Status> {
         if !self.is_out.load(Ordering::Acquire) {
             return Ok(());
@@ -146,7 +146,7 @@ impl InferenceRequest {
         Err(Status::internal(format!("{}{text}", self.log_id())))
     }
 
-    /// An error while the server has it.
+    /// Fails while the server has it.
     pub(super) fn check_is_here(&self) -> Result<(), Status> {
         match self.is_out.load(Ordering::Acquire) {
             false => Ok(()),
@@ -170,12 +170,12 @@ pub(super) unsafe fn edited<'a>(request: *mut InferenceRequest) -> Result<&'a mu
             return Err(Status::invalid(format!("{id}{text}")));
         }
     };
-    // SAFETY: the caller's promise is passed on; whoever has it in flight reads no field that is not shared.
+    // SAFETY: the caller's promise is passed on; code that has it in flight reads only the shared fields.
     let request = unsafe {
         deref(request.cast_const(), "inference_request")?.check_is_here()?;
         deref_mut(request, "inference_request")?
     };
-    // What a backend's function read of it ends.
+    // Ends the view that a backend's function read.
     *request.view() = None;
     Ok(request)
 }
@@ -295,7 +295,7 @@ getters! {
     TRITONSERVER_InferenceRequestIsCancelled(bool) = |request| request.is_cancelled();
 }
 
-/// What requests of both kinds are asked by the functions above and below.
+/// The fields that requests of both kinds have, for the functions above and below.
 trait Both {
     fn is_cancelled(&self) -> Result<bool, Status>;
 
@@ -317,7 +317,7 @@ impl Both for InferenceRequest {
         InferenceRequest::is_cancelled(self)
     }
 
-    /// A level that its model does not have is the default one.
+    /// A level that its model does not have becomes the default level.
     fn set_priority(&mut self, priority: u64) {
         self.priority = self.callee.spec().priority(priority);
     }
@@ -424,7 +424,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestCancel(inference_request: 
             // SAFETY: the caller's promise is passed on.
             Either::Application(request) => unsafe { deref(request.cast_const(), "inference_request")? },
             Either::Backend(request) => {
-                // SAFETY: as above. A backend has it, so nobody else answers for it.
+                // SAFETY: as above. A backend has it, so no other code responds to it.
                 unsafe { deref(request.cast_const(), "inference_request")? }.admission().cancel();
                 return Ok(());
             }

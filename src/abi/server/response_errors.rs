@@ -1,8 +1,9 @@
-//! Errors of responses: by Triton's documentation they live with their response, by its code they belong to the caller.
+//! Errors of responses: in Triton's documentation they live as long as their response, in its code they belong to the
+//! caller.
 //!
 //! Programs of both kinds exist: some delete the error, as Triton's Python binding does, some do not, and some read it
-//! after the response was deleted. So an error counts how often it was handed out. It ends with as many deletions, or,
-//! some time after its response, when the errors that nobody deleted exceed a bound.
+//! after the response was deleted. So an error counts how often it was given out. It ends after as many deletions, or,
+//! some time after its response, when the errors that were never deleted exceed a bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,26 +12,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::Error;
 use crate::abi::ledger;
 
-/// How many errors outlive their responses without a deletion, and how many bytes of text they have.
+/// How many errors without a deletion may outlive their responses, and how many bytes of text these may have.
 const ORPHANS_MAX: usize = 16_384;
 const ORPHAN_BYTES_MAX: usize = 8 << 20;
 
 /// The error of one response, as the application got it.
 struct Lease {
     error: *mut Error,
-    /// How often it was handed out and not deleted.
+    /// How often it was given out and not deleted.
     shares: u64,
 }
 
-// SAFETY: the error is read only, and freed by whoever removes the lease.
+// SAFETY: the error is read only, and freed by the code that removes the lease.
 unsafe impl Send for Lease {}
 
 #[derive(Default)]
 struct Leases {
-    /// The last number that was given.
+    /// The last lease number in use.
     last: u64,
     live: BTreeMap<u64, Lease>,
-    /// Those whose responses are gone, oldest first.
+    /// Leases without a response any more, oldest first.
     orphans: BTreeSet<u64>,
     orphan_bytes: usize,
 }
@@ -56,7 +57,7 @@ impl Leases {
         copy
     }
 
-    /// One share of it is deleted.
+    /// Deletes one share of an error.
     fn give_up(&mut self, number: u64) {
         let Some(lease) = self.live.get_mut(&number) else { return };
         lease.shares -= 1;
@@ -65,7 +66,7 @@ impl Leases {
         }
     }
 
-    /// Its response is gone.
+    /// Marks the error of a deleted response.
     fn orphan(&mut self, number: u64, (count_max, bytes_max): (usize, usize)) {
         let Some(lease) = self.live.get(&number) else { return };
         // SAFETY: an error lives as long as its lease.
@@ -80,7 +81,7 @@ impl Leases {
     fn end(&mut self, number: u64) {
         let Some(Lease { error, .. }) = self.live.remove(&number) else { return };
         ledger::reclaim(error.cast_const());
-        // SAFETY: it came from a box, and with its lease went the only way to free it.
+        // SAFETY: it came from a box, and only its lease, which is removed, could free it.
         let error = unsafe { Box::from_raw(error) };
         if self.orphans.remove(&number) {
             self.orphan_bytes -= error.byte_size();
@@ -92,7 +93,7 @@ impl Leases {
 #[derive(Debug)]
 pub(super) struct ResponseError {
     error: Error,
-    /// Of its lease; 0: the application did not ask for it.
+    /// The number of its lease; 0: the application did not request the error.
     lease: AtomicU64,
 }
 
@@ -115,7 +116,7 @@ impl Drop for ResponseError {
     }
 }
 
-/// The application deletes an error that has this lease.
+/// Records that the application deletes an error with this lease.
 pub(super) fn give_up(lease: u64) {
     leases().give_up(lease);
 }

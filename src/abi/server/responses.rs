@@ -1,4 +1,4 @@
-//! `TRITONSERVER_InferenceResponse*`: an answer in the hands of the application that asked.
+//! `TRITONSERVER_InferenceResponse*`: a response that the application owns.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -13,14 +13,14 @@ use crate::abi::handles::ResponseHandle;
 use nereid_gpu::DeviceSlice;
 use nereid_request::{Callee, DataType, MemoryType, Parameters, Place, Shape, Status, Text};
 
-/// `TRITONSERVER_InferenceResponse`. Deleting it gives its buffers back.
+/// `TRITONSERVER_InferenceResponse`. Deleting it releases its buffers.
 pub struct InferenceResponse {
     pub(super) callee: Arc<dyn Callee>,
     pub(super) id: Text,
     pub(super) error: Option<ResponseError>,
     pub(super) parameters: Parameters,
     pub(super) outputs: Vec<Output>,
-    /// As C strings, those that were asked for.
+    /// The labels that were requested, as C strings.
     pub(super) labels: Mutex<BTreeMap<(u32, usize), CString>>,
 }
 
@@ -33,18 +33,18 @@ pub(super) struct Output {
 
 /// Where the elements of an output are.
 pub(super) enum Data {
-    /// Its model gave it none.
+    /// The model provided no elements.
     None,
-    /// What the model wrote itself, to memory that the application gave.
+    /// Memory of the application that the model wrote to.
     Written(nereid_memory::Slice),
-    /// The same, where that is memory of a device.
+    /// The same, in memory of a device.
     OnDevice(DeviceSlice),
-    /// A copy of what the model wrote elsewhere.
+    /// A copy of elements that the model wrote elsewhere.
     Copied(Buffer),
 }
 
 impl Data {
-    /// Where it begins, its size, where that is, and what the application calls it.
+    /// Address, size, place, and the application's pointer for the buffer.
     pub(super) fn parts(&self) -> (*const c_void, usize, Place, *mut c_void) {
         let of = |buffer: &Buffer| (buffer.at.cast_const(), buffer.byte_size, buffer.place, buffer.userp);
         match self {
@@ -76,7 +76,7 @@ impl InferenceResponse {
     }
 }
 
-/// What an output is, but for its elements.
+/// An output without its elements.
 #[derive(Clone, Copy)]
 pub(in crate::abi) struct Head<'a> {
     pub name: &'a Text,
@@ -84,7 +84,7 @@ pub(in crate::abi) struct Head<'a> {
     pub shape: &'a Shape,
 }
 
-/// A response that an application got, or one that a backend makes and that was cast.
+/// A response that an application got, or a cast one that a backend is making.
 enum Shown<'a> {
     Delivered(&'a InferenceResponse),
     InTheMaking(&'a mut ResponseHandle),
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputCount(
 }
 
 /// # Safety
-/// The response is live, the pointers are writable, or NULL for what is not asked; what they get lives with the
+/// The response is live, the pointers are writable, or NULL for what is not requested; what they get lives with the
 /// response.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let found = describe(&mut unsafe { shown(response)? }, index)?;
-        // SAFETY: as above; NULL means that the caller does not ask.
+        // SAFETY: as above; NULL means that the caller does not request the value.
         unsafe {
             put_if_asked(name, found.name);
             put_if_asked(datatype, found.datatype as u32);

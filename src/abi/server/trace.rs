@@ -1,7 +1,7 @@
 //! `TRITONSERVER_InferenceTrace*` and `TRITONBACKEND_RequestTrace`: what a request's trace is called, and activities of
 //! a backend's own. How an application makes traces is in `application_trace`.
 //!
-//! The handle is the request's hold on its observer, or one of a child's own; a request without a trace has none.
+//! The handle is the request's reference to its observer, or a child's own; a request without a trace has none.
 
 use std::ffi::{CStr, c_char};
 
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Writes down what it is told.
+    /// Records the reports that it gets.
     struct Notes {
         told: Arc<Mutex<Vec<String>>>,
         is_trace: bool,

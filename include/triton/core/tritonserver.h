@@ -2,9 +2,9 @@
  * and for programs that run the server inside themselves. Names, types and numbers are those of TRITONSERVER 1.34,
  * TRITONBACKEND 1.19, TRITONREPOAGENT 0.1, TRITONCACHE 0.1. This file is generated: nereid install writes it. */
 
-/* Errors that are returned belong to the caller, who deletes them. Texts, shapes and handles that a function gives out
- * belong to the object that they came from and live as long as it does, unless a function says otherwise. A NULL where
- * an object or a result's address is due is TRITONSERVER_ERROR_INVALID_ARG. */
+/* Errors that are returned belong to the caller, which deletes them. Texts, shapes and handles that a function gives
+ * out belong to the object that they came from and live as long as it does, unless a function says otherwise. A NULL
+ * where an object or a result's address is due is TRITONSERVER_ERROR_INVALID_ARG. */
 
 #ifndef NEREID_TRITON_CORE_H
 #define NEREID_TRITON_CORE_H
@@ -63,7 +63,7 @@ typedef struct TRITONSERVER_Message TRITONSERVER_Message;
 /* One series of a family. */
 struct TRITONSERVER_Metric;
 typedef struct TRITONSERVER_Metric TRITONSERVER_Metric;
-/* What some kinds of metrics need beside their labels. */
+/* Arguments that some kinds of metrics need in addition to labels. */
 struct TRITONSERVER_MetricArgs;
 typedef struct TRITONSERVER_MetricArgs TRITONSERVER_MetricArgs;
 /* Metrics of one name, kind and description. */
@@ -81,16 +81,16 @@ typedef struct TRITONSERVER_ResponseAllocator TRITONSERVER_ResponseAllocator;
 /* A server in this process. */
 struct TRITONSERVER_Server;
 typedef struct TRITONSERVER_Server TRITONSERVER_Server;
-/* What a server is to be started with. */
+/* The options that a server is started with. */
 struct TRITONSERVER_ServerOptions;
 typedef struct TRITONSERVER_ServerOptions TRITONSERVER_ServerOptions;
 /* A loaded backend library. */
 struct TRITONBACKEND_Backend;
 typedef struct TRITONBACKEND_Backend TRITONBACKEND_Backend;
-/* What a backend tells of itself in TRITONBACKEND_GetBackendAttribute, during that call. */
+/* The attributes that a backend sets in TRITONBACKEND_GetBackendAttribute, during that call. */
 struct TRITONBACKEND_BackendAttribute;
 typedef struct TRITONBACKEND_BackendAttribute TRITONBACKEND_BackendAttribute;
-/* A batching library's own, for one model. */
+/* State of a batching library for one model. */
 struct TRITONBACKEND_Batcher;
 typedef struct TRITONBACKEND_Batcher TRITONBACKEND_Batcher;
 /* An input of a request. */
@@ -114,10 +114,10 @@ typedef struct TRITONBACKEND_Output TRITONBACKEND_Output;
 /* A request to execute. */
 struct TRITONBACKEND_Request;
 typedef struct TRITONBACKEND_Request TRITONBACKEND_Request;
-/* An answer in the making. */
+/* A response under construction. */
 struct TRITONBACKEND_Response;
 typedef struct TRITONBACKEND_Response TRITONBACKEND_Response;
-/* Makes responses after their request is gone. */
+/* Makes responses after their request was released. */
 struct TRITONBACKEND_ResponseFactory;
 typedef struct TRITONBACKEND_ResponseFactory TRITONBACKEND_ResponseFactory;
 /* An output that the next request of a sequence gets as its input. */
@@ -126,13 +126,13 @@ typedef struct TRITONBACKEND_State TRITONBACKEND_State;
 /* A loaded agent library. */
 struct TRITONREPOAGENT_Agent;
 typedef struct TRITONREPOAGENT_Agent TRITONREPOAGENT_Agent;
-/* A model that is being loaded or unloaded, as one agent sees it. */
+/* A model that is being loaded or unloaded, with one agent. */
 struct TRITONREPOAGENT_AgentModel;
 typedef struct TRITONREPOAGENT_AgentModel TRITONREPOAGENT_AgentModel;
 /* Moves bytes between the server and the cache. */
 struct TRITONCACHE_Allocator;
 typedef struct TRITONCACHE_Allocator TRITONCACHE_Allocator;
-/* The cache library's own. */
+/* The state of a cache library. */
 struct TRITONCACHE_Cache;
 typedef struct TRITONCACHE_Cache TRITONCACHE_Cache;
 /* The buffers of one cached response. */
@@ -176,7 +176,7 @@ typedef enum {
   TRITONSERVER_PARAMETER_BYTES = 4
 } TRITONSERVER_ParameterType;
 
-/* What an instance runs on. */
+/* The kind of device that an instance runs on. */
 typedef enum {
   TRITONSERVER_INSTANCEGROUPKIND_AUTO = 0,
   TRITONSERVER_INSTANCEGROUPKIND_CPU = 1,
@@ -215,7 +215,7 @@ typedef enum {
   TRITONSERVER_METRIC_PROMETHEUS = 0
 } TRITONSERVER_MetricFormat;
 
-/* Bits that say what a trace takes down; 1 and 2 are old names for times. */
+/* Bits for what a trace records; 1 and 2 are old names for timestamps. */
 typedef enum {
   TRITONSERVER_TRACE_LEVEL_DISABLED = 0,
   TRITONSERVER_TRACE_LEVEL_MIN = 1,
@@ -224,7 +224,7 @@ typedef enum {
   TRITONSERVER_TRACE_LEVEL_TENSORS = 8
 } TRITONSERVER_InferenceTraceLevel;
 
-/* Moments of a request, and tensors that it passed on. */
+/* Events of a request, and tensors that it passed on. */
 typedef enum {
   TRITONSERVER_TRACE_REQUEST_START = 0,
   TRITONSERVER_TRACE_QUEUE_START = 1,
@@ -245,7 +245,7 @@ typedef enum {
   TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 } TRITONSERVER_RequestFlag;
 
-/* Bits that say how a request is given back. */
+/* Bits for how a request is released. */
 typedef enum {
   TRITONSERVER_REQUEST_RELEASE_ALL = 1,
   TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
@@ -256,7 +256,7 @@ typedef enum {
   TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 } TRITONSERVER_ResponseCompleteFlag;
 
-/* Who decides which models are loaded. */
+/* What decides which models are loaded. */
 typedef enum {
   TRITONSERVER_MODEL_CONTROL_NONE = 0,
   TRITONSERVER_MODEL_CONTROL_POLL = 1,
@@ -269,18 +269,18 @@ typedef enum {
   TRITONSERVER_RATE_LIMIT_EXEC_COUNT = 1
 } TRITONSERVER_RateLimitMode;
 
-/* Bits that say how a model is batched. */
+/* Bits for how a model is batched. */
 typedef enum {
   TRITONSERVER_BATCH_UNKNOWN = 1,
   TRITONSERVER_BATCH_FIRST_DIM = 2
 } TRITONSERVER_ModelBatchFlag;
 
-/* Bits that say which models an index names. */
+/* Bits for which models an index lists. */
 typedef enum {
   TRITONSERVER_INDEX_FLAG_READY = 1
 } TRITONSERVER_ModelIndexFlag;
 
-/* Bits that say how many responses a request gets. */
+/* Bits for how many responses a request gets. */
 typedef enum {
   TRITONSERVER_TXN_ONE_TO_ONE = 1,
   TRITONSERVER_TXN_DECOUPLED = 2
@@ -293,7 +293,7 @@ typedef enum {
   TRITONSERVER_METRIC_KIND_HISTOGRAM = 2
 } TRITONSERVER_MetricKind;
 
-/* What a location is. */
+/* The kind of a location. */
 typedef enum {
   TRITONBACKEND_ARTIFACT_FILESYSTEM = 0
 } TRITONBACKEND_ArtifactType;
@@ -304,13 +304,13 @@ typedef enum {
   TRITONBACKEND_EXECUTION_DEVICE_BLOCKING = 1
 } TRITONBACKEND_ExecutionPolicy;
 
-/* What a location is. */
+/* The kind of a location. */
 typedef enum {
   TRITONREPOAGENT_ARTIFACT_FILESYSTEM = 0,
   TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM = 1
 } TRITONREPOAGENT_ArtifactType;
 
-/* What happens to a model. A LOAD is followed by LOAD_COMPLETE or LOAD_FAIL; a loaded model sees UNLOAD and
+/* The actions on a model. A LOAD is followed by LOAD_COMPLETE or LOAD_FAIL; on a loaded model follow UNLOAD and
  * UNLOAD_COMPLETE later. */
 typedef enum {
   TRITONREPOAGENT_ACTION_LOAD = 0,
@@ -322,20 +322,21 @@ typedef enum {
 
 /* Functions that a caller hands in. */
 
-/* Finds a buffer for an output. The kind of memory is a preference; what it became is told through actual_memory_type
- * and actual_memory_type_id. For a size of 0 the buffer may be NULL. buffer_userp is handed to the release function. */
+/* Provides a buffer for an output. The kind of memory is a preference; the actual kind is returned in
+ * actual_memory_type and actual_memory_type_id. For a size of 0 the buffer may be NULL. buffer_userp is handed to the
+ * release function. */
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorAllocFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp, void** buffer, void** buffer_userp,
     TRITONSERVER_MemoryType* actual_memory_type, int64_t* actual_memory_type_id);
 
-/* Called after each allocation, to complete what is known of the buffer. */
+/* Called after each allocation, to complete the attributes of the buffer. */
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorBufferAttributesFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name,
     TRITONSERVER_BufferAttributes* buffer_attributes, void* userp, void* buffer_userp);
 
-/* Asked before an output is made, what kind of memory it would get. tensor_name and byte_size may be NULL, where they
- * are not known yet; the kind of memory comes in as a preference and goes out as the answer. */
+/* Queries, before an output is made, the kind of memory that it would get. tensor_name and byte_size may be NULL while
+ * they are unknown; the kind of memory is passed as a preference and returned as the result. */
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorQueryFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, void* userp, const char* tensor_name, size_t* byte_size,
     TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
@@ -349,7 +350,7 @@ typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorReleaseFn_t)(
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorStartFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, void* userp);
 
-/* Gives a request back to its caller, who may delete it or use it again here. On any thread, before or after the
+/* Returns a request to its caller, which may delete it or use it again here. On any thread, before or after the
  * responses. */
 typedef void (*TRITONSERVER_InferenceRequestReleaseFn_t)(
     TRITONSERVER_InferenceRequest* request, const uint32_t flags, void* userp);
@@ -359,24 +360,24 @@ typedef void (*TRITONSERVER_InferenceRequestReleaseFn_t)(
 typedef void (*TRITONSERVER_InferenceResponseCompleteFn_t)(
     TRITONSERVER_InferenceResponse* response, const uint32_t flags, void* userp);
 
-/* Tells a moment of a request. On any thread. */
+/* Reports an event of a request. On any thread. */
 typedef void (*TRITONSERVER_InferenceTraceActivityFn_t)(
     TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTraceActivity activity, uint64_t timestamp_ns,
     void* userp);
 
-/* Tells a tensor of a request; the buffer lives during the call. */
+/* Reports a tensor of a request; the buffer lives during the call. */
 typedef void (*TRITONSERVER_InferenceTraceTensorActivityFn_t)(
     TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTraceActivity activity, const char* name,
     TRITONSERVER_DataType datatype, const void* base, size_t byte_size, const int64_t* shape, uint64_t dim_count,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp);
 
 /* Gets one message of the log, on the thread that logs it, and by several threads at a time. The time is in
- * microseconds since the epoch. What the function logs itself is dropped. */
+ * microseconds since the epoch. Messages that the function itself logs are dropped. */
 typedef void (*TRITONSERVER_LogCallbackFn_t)(
     TRITONSERVER_LogLevel level, const char* filename, int line, uint64_t timestamp_us, const char* message,
     void* userp);
 
-/* Gives a trace back to its caller, who deletes it. */
+/* Returns a trace to its caller, which deletes it. */
 typedef void (*TRITONSERVER_InferenceTraceReleaseFn_t)(TRITONSERVER_InferenceTrace* trace, void* userp);
 
 /* Version and the names of numbers. ------------------------------------------------------------------------------- */
@@ -387,10 +388,10 @@ typedef void (*TRITONSERVER_InferenceTraceReleaseFn_t)(TRITONSERVER_InferenceTra
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ApiVersion(uint32_t* major, uint32_t* minor);
 TRITONSERVER_DECLSPEC const char* TRITONSERVER_DataTypeString(TRITONSERVER_DataType datatype);
 
-/* TRITONSERVER_TYPE_INVALID for a name that is none. */
+/* TRITONSERVER_TYPE_INVALID for an unknown name. */
 TRITONSERVER_DECLSPEC TRITONSERVER_DataType TRITONSERVER_StringToDataType(const char* dtype);
 
-/* 0 for BYTES, whose elements have no common size, and for numbers that are no types. */
+/* 0 for BYTES, which has no fixed element size, and for numbers that are no types. */
 TRITONSERVER_DECLSPEC uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype);
 TRITONSERVER_DECLSPEC const char* TRITONSERVER_MemoryTypeString(TRITONSERVER_MemoryType memtype);
 TRITONSERVER_DECLSPEC const char* TRITONSERVER_ParameterTypeString(TRITONSERVER_ParameterType paramtype);
@@ -412,18 +413,18 @@ TRITONSERVER_DECLSPEC void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* 
 /* Log. ------------------------------------------------------------------------------------------------------------ */
 /* The log of the process. May be called from any thread. */
 
-/* Ask before a costly text is put together. */
+/* Check it before composing a costly text. */
 TRITONSERVER_DECLSPEC bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_LogMessage(
     TRITONSERVER_LogLevel level, const char* filename, int line, const char* msg);
 
 /* Errors. --------------------------------------------------------------------------------------------------------- */
-/* NULL means success. Whoever is returned an error owns it and deletes it; its texts live as long as it does. */
+/* NULL means success. The caller that gets an error owns it and deletes it; its texts live as long as it does. */
 
-/* Copies the text. Unlike with other functions the result is not what became of the call, but what was asked for. */
+/* Copies the text. Unlike with other functions, the result is the new error, not the outcome of the call. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* msg);
 
-/* Once for each error that a call returned. */
+/* To be called once for each error that a call returned. */
 TRITONSERVER_DECLSPEC void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error);
 TRITONSERVER_DECLSPEC const char* TRITONSERVER_ErrorCodeString(TRITONSERVER_Error* error);
@@ -479,18 +480,18 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceNew(
     TRITONSERVER_InferenceTraceActivityFn_t activity_fn, TRITONSERVER_InferenceTraceReleaseFn_t release_fn,
     void* trace_userp);
 
-/* The same with a function that is told of tensors, for TRITONSERVER_TRACE_LEVEL_TENSORS. */
+/* The same with a function that gets tensors, for TRITONSERVER_TRACE_LEVEL_TENSORS. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceTensorNew(
     TRITONSERVER_InferenceTrace** trace, TRITONSERVER_InferenceTraceLevel level, uint64_t parent_id,
     TRITONSERVER_InferenceTraceActivityFn_t activity_fn,
     TRITONSERVER_InferenceTraceTensorActivityFn_t tensor_activity_fn, TRITONSERVER_InferenceTraceReleaseFn_t release_fn,
     void* trace_userp);
 
-/* Adds a moment of the caller's own. timestamp is in nanoseconds of the steady clock. */
+/* Adds an event of the caller. timestamp is in nanoseconds of the steady clock. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceReportActivity(
     TRITONSERVER_InferenceTrace* trace, uint64_t timestamp, const char* activity_name);
 
-/* For who owns the trace: before it was handed in, or after it was given back. */
+/* For the owner of the trace: before it was passed in, or after it was given back. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceDelete(TRITONSERVER_InferenceTrace* trace);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(
     TRITONSERVER_InferenceTrace* trace, uint64_t* id);
@@ -507,7 +508,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceRequestId(
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceSpawnChildTrace(
     TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTrace** child_trace);
 
-/* Copies the text, which names the span of a caller elsewhere. */
+/* Copies the text, which names the span of a remote caller. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceSetContext(
     TRITONSERVER_InferenceTrace* trace, const char* trace_context);
 
@@ -519,7 +520,8 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceTraceContext(
 /* A request is made, filled, sent with TRITONSERVER_ServerInferAsync, and belongs to the server until its release
  * callback. Only then may it be changed, sent again or deleted. One request is for one thread at a time. */
 
-/* Version -1 takes what the model's policy prefers. The chosen model stays loaded until the request is deleted. */
+/* Version -1 takes the one that the model's policy prefers. The chosen model stays loaded until the request is
+ * deleted. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(
     TRITONSERVER_InferenceRequest** inference_request, TRITONSERVER_Server* server, const char* model_name,
     int64_t model_version);
@@ -552,8 +554,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrel
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationIdString(
     TRITONSERVER_InferenceRequest* inference_request, const char* correlation_id);
 
-/* A hint, without a promise that it is taken; from any thread, as often as wanted, from TRITONSERVER_ServerInferAsync
- * on. */
+/* A hint, which may have no effect; from any thread, any number of times, from TRITONSERVER_ServerInferAsync on. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(
     TRITONSERVER_InferenceRequest* inference_request);
 
@@ -561,7 +562,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestIsCancelled(
     TRITONSERVER_InferenceRequest* inference_request, bool* is_cancelled);
 
-/* Deprecated: use TRITONSERVER_InferenceRequestPriorityUInt64, which cannot be too narrow. */
+/* Deprecated: use TRITONSERVER_InferenceRequestPriorityUInt64, which fits every priority. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriority(
     TRITONSERVER_InferenceRequest* inference_request, uint32_t* priority);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(
@@ -602,14 +603,14 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInp
     TRITONSERVER_InferenceRequest* inference_request, const char* name, const void* base, size_t byte_size,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, const char* host_policy_name);
 
-/* The same; size and kind of memory stand in the attributes, which are copied. */
+/* The same; size and kind of memory come from the attributes, which are copied. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
     TRITONSERVER_InferenceRequest* inference_request, const char* name, const void* base,
     TRITONSERVER_BufferAttributes* buffer_attributes);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputData(
     TRITONSERVER_InferenceRequest* inference_request, const char* name);
 
-/* Without any, all outputs are given. */
+/* Without any, all outputs are returned. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(
     TRITONSERVER_InferenceRequest* inference_request, const char* name);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveRequestedOutput(
@@ -636,13 +637,13 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetDouble
     TRITONSERVER_InferenceRequest* request, const char* key, double value);
 
 /* Responses. ------------------------------------------------------------------------------------------------------ */
-/* What a response callback is given. Its receiver owns it; names, shapes and buffers live as long as it does. */
+/* The argument of a response callback. Its receiver owns it; names, shapes and buffers live as long as it does. */
 
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(
     TRITONSERVER_InferenceResponse* inference_response);
 
-/* NULL for a response that is none. The error may be deleted, once for each call, and need not be; it can be read after
- * the response is deleted. */
+/* NULL for a response that is no error. The error may be deleted, once for each call, and need not be; it can be read
+ * after the response is deleted. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(
     TRITONSERVER_InferenceResponse* inference_response);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(
@@ -659,7 +660,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseParamete
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(
     TRITONSERVER_InferenceResponse* inference_response, uint32_t* count);
 
-/* userp is what the allocator gave as buffer_userp. */
+/* userp is the allocator's buffer_userp. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(
     TRITONSERVER_InferenceResponse* inference_response, uint32_t index, const char** name,
     TRITONSERVER_DataType* datatype, const int64_t** shape, uint64_t* dim_count, const void** base, size_t* byte_size,
@@ -696,8 +697,8 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_BufferAttributesByteSize(
     TRITONSERVER_BufferAttributes* buffer_attributes, size_t* byte_size);
 
 /* Options of a server. -------------------------------------------------------------------------------------------- */
-/* Read once by TRITONSERVER_ServerNew and may be deleted right after it. Each setter stands for a flag of the command
- * line. */
+/* Read once by TRITONSERVER_ServerNew and may be deleted right after it. Each setter corresponds to a flag of the
+ * command line. */
 
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsNew(TRITONSERVER_ServerOptions** options);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsDelete(TRITONSERVER_ServerOptions* options);
@@ -718,7 +719,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStartupMo
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStrictModelConfig(
     TRITONSERVER_ServerOptions* options, bool strict);
 
-/* configs/<name>.pbtxt of a model instead of config.pbtxt, where it is there. */
+/* configs/<name>.pbtxt of a model instead of config.pbtxt, where it exists. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelConfigName(
     TRITONSERVER_ServerOptions* options, const char* model_config_name);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetRateLimiterMode(
@@ -799,7 +800,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCpuMetric
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsInterval(
     TRITONSERVER_ServerOptions* options, uint64_t metrics_interval_ms);
 
-/* Where libraries of backends are looked for. */
+/* Where libraries of backends are searched. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetBackendDirectory(
     TRITONSERVER_ServerOptions* options, const char* backend_dir);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetRepoAgentDirectory(
@@ -896,12 +897,12 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerMetrics(
     TRITONSERVER_Server* server, TRITONSERVER_Metrics** metrics);
 
 /* On success the server owns the request until the release callback. On an error the caller keeps it. The trace may be
- * NULL; it is the server's from then on, except where the request was refused as invalid. */
+ * NULL; it belongs to the server from then on, except where the request was refused as invalid. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(
     TRITONSERVER_Server* server, TRITONSERVER_InferenceRequest* inference_request, TRITONSERVER_InferenceTrace* trace);
 
 /* Custom metrics. ------------------------------------------------------------------------------------------------- */
-/* Shown together with the server's own. Delete every metric before its family. */
+/* They appear together with the server's own. Delete every metric before its family. */
 
 /* A family of the same name and kind is shared. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(
@@ -913,7 +914,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_GetMetricFamilyKind(
     TRITONSERVER_MetricFamily* family, TRITONSERVER_MetricKind* kind);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs** args);
 
-/* The upper bounds of the buckets, rising. */
+/* The upper bounds of the buckets, in ascending order. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_MetricArgsSetHistogram(
     TRITONSERVER_MetricArgs* args, const double* buckets, uint64_t buckets_count);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_MetricArgsDelete(TRITONSERVER_MetricArgs* args);
@@ -942,8 +943,8 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_GetMetricKind(
     TRITONSERVER_Metric* metric, TRITONSERVER_MetricKind* kind);
 
 /* Backends: what a backend library exports. ----------------------------------------------------------------------- */
-/* Looked up by name; only TRITONBACKEND_ModelInstanceExecute must be there. An error that one of these returns belongs
- * to the server. */
+/* Found by name; only TRITONBACKEND_ModelInstanceExecute must be there. An error that one of these returns belongs to
+ * the server. */
 
 /* Once, when the library is loaded. */
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend);
@@ -964,7 +965,7 @@ TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRIT
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t request_count);
 
-/* Asked whenever readiness of the model is. An error says that it is not ready. */
+/* Called for each readiness query of the model. An error means that it is not ready. */
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReady(TRITONBACKEND_ModelInstance* instance);
 
 /* Called after TRITONBACKEND_Initialize. */
@@ -972,7 +973,7 @@ TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(
     TRITONBACKEND_Backend* backend, TRITONBACKEND_BackendAttribute* backend_attributes);
 
 /* Backends: what a batching library exports. ---------------------------------------------------------------------- */
-/* All five must be there. Requests may only be looked at, not released. */
+/* All five must be there. Requests may only be read, not released. */
 
 /* Once for each model. */
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelBatcherInitialize(
@@ -983,7 +984,7 @@ TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelBatcherFinalize(TRITO
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelBatchIncludeRequest(
     TRITONBACKEND_Request* request, void* userp, bool* should_include);
 
-/* A new batch begins; userp is the library's own for it. */
+/* A new batch begins; userp is the library's pointer for it. */
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelBatchInitialize(
     const TRITONBACKEND_Batcher* batcher, void** userp);
 TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void* userp);
@@ -992,7 +993,7 @@ TRITONBACKEND_ISPEC TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void* u
 
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
 
-/* Another kind of memory is never taken in its place: an error says that there is none left. */
+/* Another kind of memory is never used instead: an error means that none is left. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_MemoryManagerAllocate(
     TRITONBACKEND_MemoryManager* manager, void** buffer, const TRITONSERVER_MemoryType memory_type,
     int64_t memory_type_id, uint64_t byte_size);
@@ -1042,13 +1043,13 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_OutputBufferAttributes(
 
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestId(TRITONBACKEND_Request* request, const char** id);
 
-/* Worth asking during long work. */
+/* Worth calling during long work. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(
     TRITONBACKEND_Request* request, bool* is_cancelled);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(
     TRITONBACKEND_Request* request, uint64_t* id);
 
-/* What the client asked for, in microseconds. */
+/* The timeout that the client set, in microseconds. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
     TRITONBACKEND_Request* request, uint64_t* timeout);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationIdString(
@@ -1070,13 +1071,13 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestInput(
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestInputByIndex(
     TRITONBACKEND_Request* request, uint32_t index, TRITONBACKEND_Input** input);
 
-/* Of the outputs that were asked for. */
+/* The number of requested outputs. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(
     TRITONBACKEND_Request* request, uint32_t* count);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(
     TRITONBACKEND_Request* request, uint32_t index, const char** output_name);
 
-/* The kind of memory that an output is best put in. */
+/* The preferred kind of memory for an output. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_RequestOutputBufferProperties(
     TRITONBACKEND_Request* request, const char* name, size_t* byte_size, TRITONSERVER_MemoryType* memory_type,
     int64_t* memory_type_id);
@@ -1105,7 +1106,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlag
     TRITONBACKEND_ResponseFactory* factory, uint32_t send_flags);
 
 /* Backends: responses. -------------------------------------------------------------------------------------------- */
-/* What a response callback is given. Its receiver owns it; names, shapes and buffers live as long as it does. */
+/* The argument of a response callback. Its receiver owns it; names, shapes and buffers live as long as it does. */
 
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ResponseNew(
     TRITONBACKEND_Response** response, TRITONBACKEND_Request* request);
@@ -1128,7 +1129,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(
     TRITONBACKEND_Response* response, TRITONBACKEND_Output** output, const char* name,
     const TRITONSERVER_DataType datatype, const int64_t* shape, uint32_t dims_count);
 
-/* Takes the response, also where it fails. With an error the outputs are passed over; the error stays the caller's.
+/* Takes the response, also where it fails. With an error the outputs are passed over; the error belongs to the caller.
  * From any thread. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ResponseSend(
     TRITONBACKEND_Response* response, uint32_t send_flags, TRITONSERVER_Error* error);
@@ -1149,7 +1150,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_StateNew(
     TRITONBACKEND_State** state, TRITONBACKEND_Request* request, const char* name, const TRITONSERVER_DataType datatype,
     const int64_t* shape, uint32_t dims_count);
 
-/* Makes the state what the next request of the sequence gets. */
+/* Passes the state to the next request of the sequence. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_StateUpdate(TRITONBACKEND_State* state);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_StateBuffer(
     TRITONBACKEND_State* state, void** buffer, uint64_t buffer_byte_size, TRITONSERVER_MemoryType* memory_type,
@@ -1163,7 +1164,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_StateBufferAttributes(
 
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name);
 
-/* The message is {"cmdline":{...}}. It stays the server's: never delete it. */
+/* The message is {"cmdline":{...}}. It belongs to the server: never delete it. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendConfig(
     TRITONBACKEND_Backend* backend, TRITONSERVER_Message** backend_config);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendExecutionPolicy(
@@ -1182,10 +1183,10 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendMemoryManager(
     TRITONBACKEND_Backend* backend, TRITONBACKEND_MemoryManager** manager);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendState(TRITONBACKEND_Backend* backend, void** state);
 
-/* One pointer of the library's own. */
+/* One pointer for the library's use. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state);
 
-/* Where instances run if the configuration does not say so. count 0 leaves the number open. */
+/* Where instances run if the configuration does not define it. count 0 leaves the number open. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
     TRITONBACKEND_BackendAttribute* backend_attributes, const TRITONSERVER_InstanceGroupKind kind, uint64_t count,
     const uint64_t* device_ids, uint64_t id_count);
@@ -1206,7 +1207,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(
     TRITONBACKEND_ModelInstance* instance, int32_t* device_id);
 
-/* The message stays the server's: never delete it. */
+/* The message belongs to the server: never delete it. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceHostPolicy(
     TRITONBACKEND_ModelInstance* instance, TRITONSERVER_Message** host_policy);
 
@@ -1226,11 +1227,11 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(
     TRITONBACKEND_ModelInstance* instance, void** state);
 
-/* One pointer of the library's own. */
+/* One pointer for the library's use. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(
     TRITONBACKEND_ModelInstance* instance, void* state);
 
-/* What the instance holds; the attributes stay the caller's. */
+/* The memory that the instance uses; the attributes belong to the caller. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportMemoryUsage(
     TRITONBACKEND_ModelInstance* instance, TRITONSERVER_BufferAttributes** usage, uint32_t usage_size);
 
@@ -1256,7 +1257,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseSt
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
     TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics, uint64_t response_end);
 
-/* What the response failed with; stays the caller's. */
+/* The error that the response failed with; it belongs to the caller. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
     TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics, TRITONSERVER_Error* error);
 
@@ -1298,15 +1299,15 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelBackend(
     TRITONBACKEND_Model* model, TRITONBACKEND_Backend** backend);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** state);
 
-/* One pointer of the library's own. */
+/* One pointer for the library's use. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state);
 
-/* What the model holds; the attributes stay the caller's. */
+/* The memory that the model uses; the attributes belong to the caller. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelReportMemoryUsage(
     TRITONBACKEND_Model* model, TRITONSERVER_BufferAttributes** usage, uint32_t usage_size);
 
 /* Repository agents: what an agent library exports. --------------------------------------------------------------- */
-/* Looked up by name; only TRITONREPOAGENT_ModelAction must be there. An error that one of these returns belongs to the
+/* Found by name; only TRITONREPOAGENT_ModelAction must be there. An error that one of these returns belongs to the
  * server. */
 
 TRITONREPOAGENT_ISPEC TRITONSERVER_Error* TRITONREPOAGENT_Initialize(TRITONREPOAGENT_Agent* agent);
@@ -1336,7 +1337,7 @@ TRITONREPOAGENT_DECLSPEC TRITONSERVER_Error* TRITONREPOAGENT_ModelRepositoryLoca
 TRITONREPOAGENT_DECLSPEC TRITONSERVER_Error* TRITONREPOAGENT_ModelRepositoryLocationRelease(
     TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model, const char* location);
 
-/* Only in TRITONREPOAGENT_ACTION_LOAD: what the next agent and the loader see. */
+/* Only in TRITONREPOAGENT_ACTION_LOAD: sets the location that the next agent and the loader use. */
 TRITONREPOAGENT_DECLSPEC TRITONSERVER_Error* TRITONREPOAGENT_ModelRepositoryUpdate(
     TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model, const TRITONREPOAGENT_ArtifactType artifact_type,
     const char* location);
@@ -1360,19 +1361,19 @@ TRITONREPOAGENT_DECLSPEC TRITONSERVER_Error* TRITONREPOAGENT_State(TRITONREPOAGE
 TRITONREPOAGENT_DECLSPEC TRITONSERVER_Error* TRITONREPOAGENT_SetState(TRITONREPOAGENT_Agent* agent, void* state);
 
 /* Caches: what a cache library exports. --------------------------------------------------------------------------- */
-/* Looked up by name; all four must be there. An error that one of these returns belongs to the server. */
+/* Found by name; all four must be there. An error that one of these returns belongs to the server. */
 
 /* config is a JSON text. */
 TRITONCACHE_ISPEC TRITONSERVER_Error* TRITONCACHE_CacheInitialize(TRITONCACHE_Cache** cache, const char* config);
 TRITONCACHE_ISPEC TRITONSERVER_Error* TRITONCACHE_CacheFinalize(TRITONCACHE_Cache* cache);
 
-/* The entry tells buffers and sizes. The cache puts its own buffers in their place and calls TRITONCACHE_Copy.
- * TRITONSERVER_ERROR_ALREADY_EXISTS for a key that is there. */
+/* The entry has buffers with sizes. The cache sets its own buffers instead and calls TRITONCACHE_Copy.
+ * TRITONSERVER_ERROR_ALREADY_EXISTS for a key that exists. */
 TRITONCACHE_ISPEC TRITONSERVER_Error* TRITONCACHE_CacheInsert(
     TRITONCACHE_Cache* cache, const char* key, TRITONCACHE_CacheEntry* entry, TRITONCACHE_Allocator* allocator);
 
-/* The cache adds its buffers and calls TRITONCACHE_Copy while they cannot go away. TRITONSERVER_ERROR_NOT_FOUND for a
- * key that is not there. */
+/* The cache adds its buffers and calls TRITONCACHE_Copy while they cannot be freed. TRITONSERVER_ERROR_NOT_FOUND for a
+ * key that does not exist. */
 TRITONCACHE_ISPEC TRITONSERVER_Error* TRITONCACHE_CacheLookup(
     TRITONCACHE_Cache* cache, const char* key, TRITONCACHE_CacheEntry* entry, TRITONCACHE_Allocator* allocator);
 

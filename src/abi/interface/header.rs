@@ -60,7 +60,7 @@ fn whole(table: &Table) -> String {
     ));
     text += "\n";
     text += &comment(
-        "Errors that are returned belong to the caller, who deletes them. Texts, shapes and handles that a function \
+        "Errors that are returned belong to the caller, which deletes them. Texts, shapes and handles that a function \
          gives out belong to the object that they came from and live as long as it does, unless a function says \
          otherwise. A NULL where an object or a result's address is due is TRITONSERVER_ERROR_INVALID_ARG.",
     );

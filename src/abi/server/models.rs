@@ -148,8 +148,8 @@ unsafe fn write_document(
     message: *mut *mut Message,
     document: impl FnOnce() -> Result<String, Status>,
 ) -> Result<(), Status> {
-    // Looked at first: nobody would delete a message that has no place.
-    // SAFETY: by contract NULL or writable, so that a NULL may stand there.
+    // Checked first: a message without a place to put it would never be deleted. SAFETY: by contract NULL or writable,
+    // so that a NULL may stand there.
     unsafe { put(message, std::ptr::null_mut())? };
     let json = document()?;
     // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! `TRITONSERVER_InferenceTrace*` and `TRITONBACKEND_RequestTrace`: what a request's trace is called, and activities of
-//! a backend's own. How an application makes traces is in `application_trace`.
+//! `TRITONSERVER_InferenceTrace*` and `TRITONBACKEND_RequestTrace`: the handle of a request's trace, and custom
+//! activities of a backend. How an application makes traces is in `application_trace`.
 //!
 //! The handle is the request's reference to its observer, or a child's own; a request without a trace has none.
 

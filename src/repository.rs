@@ -1,4 +1,4 @@
-//! Disk → models: where models lie, what their directories say, and which of them are served.
+//! Disk → models: the model repositories, the models in their directories, and their life cycle.
 //!
 //! ```text
 //! store (directory or bucket) ─► poll (configuration, versions) ─► version (backend, instances) ─► models (the map)
@@ -33,7 +33,7 @@ pub use lifecycle::{InFlight, Lifecycle, Publisher};
 pub use models::{Entry, ModelId, ModelMap, VersionState, parse_version};
 pub use overrides::{Parameter, ParameterValue};
 
-/// Who decides which models are loaded (contract/schedulers.md section 10).
+/// How models are selected for loading (contract/schedulers.md section 10).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ControlMode {
     /// All of them, once.
@@ -41,14 +41,14 @@ pub enum ControlMode {
     None,
     /// All of them, again when they change.
     Poll,
-    /// Requests.
+    /// Those that clients request.
     Explicit,
 }
 
 /// The settings of a backend, by its name.
 pub type BackendSettings = dyn Fn(&str) -> Vec<(String, String)> + Send + Sync;
 
-/// What loading needs to know.
+/// Settings of loading.
 pub struct Settings {
     /// The model repositories.
     pub stores: Vec<Arc<dyn Store>>,
@@ -65,34 +65,34 @@ pub struct Settings {
     pub load_thread_count: usize,
     pub load_retry_count: u32,
     pub backend_directory: PathBuf,
-    /// `--min-supported-compute-capability`; backends are told.
+    /// `--min-supported-compute-capability`, passed to backends.
     pub min_compute_capability: f64,
-    /// What `--backend-config` says to a backend, later settings win.
+    /// The settings of a backend from `--backend-config`; later settings win.
     pub backend_settings: Arc<BackendSettings>,
-    /// Where workers may run; empty: anywhere.
+    /// CPUs for workers; empty for any.
     pub worker_cpus: Vec<usize>,
     pub worker_cpu_count: usize,
-    /// Whether workers there may spin.
+    /// Whether workers on these CPUs may spin.
     pub worker_spin: Spin,
-    /// What `--host-policy` says.
+    /// From `--host-policy`.
     pub host_policies: Arc<HostPolicies>,
     pub pool: Pool,
     pub metrics: Arc<Registry>,
-    /// Which latencies of models are to be kept.
+    /// The latencies of models that are recorded.
     pub metrics_config: MetricsConfig,
     /// What the schedulers of all models share.
     pub scheduling: crate::scheduler::Services,
-    /// `--stall-timeout`
+    /// `--stall-timeout`.
     pub stalls: Option<Arc<crate::backend::instance::StallWatch>>,
-    /// The server, for backends whose models call others.
+    /// The server, for backends with models that call others.
     pub host: Host,
     /// The devices that models may use.
     pub gpus: Arc<Gpus>,
-    /// What models name in `model_repository_agents`.
+    /// The agents that models name in `model_repository_agents`.
     pub agents: agents::Agents,
 }
 
-/// What the models of this server may be checked against.
+/// The devices that the models of this server may be checked against.
 fn supported_gpus(gpus: &Gpus) -> SupportedGpus {
     match gpus.is_supported() {
         true => SupportedGpus::Found { ids: gpus.ids(), capability_min: gpus.min_compute_capability() },

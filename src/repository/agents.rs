@@ -1,9 +1,8 @@
-//! Repository agents: what a model's `model_repository_agents` names, and what they do with it
-//! (contract/c_api.md section 6).
+//! Repository agents, named in a model's `model_repository_agents` (contract/c_api.md section 6).
 //!
-//! An agent is asked before the model's configuration is completed, may put other files in the place of the model's,
-//! and is told how the load ended and when the model goes. A built-in agent wins over a library of the same name unless
-//! its parameter `library` names a file; no agent sees that parameter.
+//! The server calls an agent before it completes the model's configuration. The agent may replace the model's files,
+//! and it is notified of the end of the load and of the unload. A built-in agent wins over a library of the same name
+//! unless its parameter `library` names a file; that parameter is not passed to any agent.
 
 mod checksum;
 mod models;
@@ -18,7 +17,7 @@ use nereid_request::Status;
 use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_repository_agents;
 
-/// What happens to a model.
+/// A step in the life of a model, as agents are notified of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Load = 0,
@@ -40,42 +39,42 @@ impl Action {
     }
 }
 
-/// Where the files of a model are.
+/// Location of a model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     Directory(PathBuf),
-    /// As the location of a repository is written, with the model's directory behind it.
+    /// Written like the location of a repository, with the model's directory appended.
     Remote(String),
 }
 
-/// One model, as an agent gets to know it.
+/// One model, as it is passed to an agent.
 #[derive(Debug, Clone)]
 pub struct Task {
     pub model: String,
     pub location: Location,
-    /// As it was read at this location, before anything completes it.
+    /// As read at this location, before anything completes it.
     pub config: ModelConfig,
     pub parameters: Parameters,
 }
 
 /// An agent. One value serves all its models.
 pub trait Agent: Send + Sync {
-    /// Where its code is, for the log.
+    /// Where its code lies, for the log.
     fn place(&self) -> String;
 
-    /// Prepares for one model; nothing is done yet.
+    /// Prepares for one model. The agent has not acted yet.
     fn begin(self: Arc<Self>, task: Task) -> Result<Box<dyn AgentModel>, Status>;
 }
 
-/// An agent's view of one load of one model. When it is dropped, the agent has nothing to do with the model any more.
+/// An agent's state for one load of one model. Dropping it ends the agent's part in the model.
 pub trait AgentModel: Send {
     fn act(&mut self, action: Action) -> Result<(), Status>;
 
-    /// Where the files of the model are by now.
+    /// Where the model's files are now.
     fn location(&self) -> Location;
 }
 
-/// Opens the agent that is a library, by its name and the file of the library where that is told.
+/// Opens the library of an agent, by the agent's name and, where a parameter gives it, the library's file.
 pub type OpenLibrary = Box<dyn Fn(&str, Option<&str>) -> Result<Arc<dyn Agent>, Status> + Send + Sync>;
 
 /// The agents of a server. Each is opened by the first model that names it, and kept until the server ends.
@@ -84,7 +83,7 @@ pub struct Agents {
     open: Mutex<BTreeMap<Named, Arc<dyn Agent>>>,
 }
 
-/// By what an agent is known: its name, and the file of its library where a parameter names one.
+/// Key of an agent: its name, and the file of its library where a parameter names one.
 type Named = (String, Option<String>);
 type Parameters = Vec<(String, String)>;
 
@@ -94,7 +93,7 @@ const LIBRARY: &str = "library";
 /// Libraries that models may name, each opened once.
 const AGENTS_MAX: usize = 1024;
 
-/// The built-in ones only.
+/// With the built-in agents only.
 impl Default for Agents {
     fn default() -> Agents {
         Agents::new(Box::new(|name, _| Err(Status::invalid(format!("there is no repository agent '{name}'")))))
@@ -106,19 +105,19 @@ impl Agents {
         Agents { library, open: Mutex::default() }
     }
 
-    /// Those that are open: their names, and where their code is.
+    /// The open agents: their names, and where their code lies.
     pub fn places(&self) -> Vec<(String, String)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.iter().map(|((name, _), agent)| (name.clone(), agent.place())).collect()
     }
 
-    /// Lets go of all of them, because the server ends.
+    /// Drops all agents, because the server ends.
     pub fn close(&self) {
         let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
         drop(open);
     }
 
-    /// The agent that a configuration names, and the parameters that it shall see.
+    /// The agent that a configuration names, and the parameters that are passed to it.
     fn find(&self, named: &model_repository_agents::Agent) -> Result<(Arc<dyn Agent>, Parameters), Status> {
         let mut parameters = named.parameters.clone();
         let is_built_in = named.name == checksum::NAME;
@@ -142,7 +141,7 @@ impl Agents {
     }
 }
 
-/// The path without detours, if it stays inside the directory that it is relative to.
+/// The path without `.` and `..`, if it stays inside the directory that it is relative to.
 fn inside(path: &str) -> Option<PathBuf> {
     use std::path::Component;
     let mut normal = PathBuf::new();

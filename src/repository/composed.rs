@@ -1,4 +1,4 @@
-//! What stands in the place of a backend where a model has none: an ensemble is executed by its scheduler.
+//! The stand-in for a backend of an ensemble, which has none: its scheduler executes it.
 
 use std::sync::Arc;
 

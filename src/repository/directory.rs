@@ -1,4 +1,4 @@
-//! Where ensembles look up the models of their steps: the map of the moment, for everybody who has no map of their own.
+//! The current map of models, where ensembles look up the models of their steps.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
@@ -10,10 +10,10 @@ use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
 use nereid_request::{Request, Status, Ticket, WakeUp};
 
-/// The present map. Its lock is held for a look or a change of a pointer, so that shards may take it.
+/// The current map. Its lock is held for one lookup or for a swap of the pointer only, so shards may take it.
 pub struct Directory {
     present: RwLock<Option<Arc<ModelMap>>>,
-    /// Makes the map where nobody has asked for one yet.
+    /// Builds the map when none has been built yet.
     lifecycle: Weak<Lifecycle>,
 }
 
@@ -22,10 +22,10 @@ impl Directory {
         Directory { present: RwLock::new(None), lifecycle }
     }
 
-    /// None: there will be a map when somebody asks.
+    /// With None the map is built at the next lookup.
     pub fn set(&self, map: Option<Arc<ModelMap>>) {
         let before = std::mem::replace(&mut *self.present.write().unwrap_or_else(PoisonError::into_inner), map);
-        // It may be the last to hold that map; nobody waits for its end.
+        // This may be the last reference to the map; it is dropped outside the lock.
         drop(before);
     }
 }

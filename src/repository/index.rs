@@ -10,18 +10,18 @@ use nereid_request::Status;
 /// Why a model that two repositories hold is not loaded.
 pub const DUPLICATE: &str = "model appears in two or more repositories";
 
-/// One row of the index. A model that was never loaded has a name and nothing else.
+/// One row of the index. A model that was never loaded has only a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexRow {
     pub name: String,
     pub version: Option<i64>,
-    /// Empty where nothing is known.
+    /// Empty for a model that was never loaded.
     pub state: &'static str,
     pub reason: String,
 }
 
 impl Lifecycle {
-    /// Reads the repositories anew, so it may take as long as they do.
+    /// Reads the repositories again, so it takes as long as they do.
     pub fn index(&self, only_ready: bool) -> Result<Vec<IndexRow>, Status> {
         let mut holders: BTreeMap<ModelId, usize> = BTreeMap::new();
         let stores = self.stores();
@@ -36,7 +36,7 @@ impl Lifecycle {
             }
         }
         let map = self.map();
-        // What serves is listed, be its directory gone or never in a repository.
+        // Serving models are listed even where their directory is gone or was never in a repository.
         for (id, entry) in map.iter() {
             if entry.versions.values().any(|state| matches!(state, VersionState::Ready(_) | VersionState::Loading)) {
                 holders.entry(id.clone()).or_insert(1);
@@ -58,8 +58,8 @@ impl Lifecycle {
                 continue;
             };
             for (&version, state) in &entry.versions {
-                // A version that serves answers errors alone once a device of its instances is lost, and nothing while
-                // all its workers stand still.
+                // A serving version answers only errors once a device of its instances is lost, and nothing while all
+                // its workers are stalled.
                 let objection = match state {
                     VersionState::Ready(model) => model.checks.objection(),
                     _ => None,

@@ -1,9 +1,9 @@
-//! A model's directory as loading would see it, without serving it: every stage of its configuration, and all that is
-//! wrong with it at once.
+//! A model's directory as loading would read it, without serving it: every stage of its configuration, and all problems
+//! at once.
 //!
-//! The steps are those of a load (`poll`, `version`), taken on after an error as far as they make sense, because who
-//! checks a repository wants to correct all of it. Nothing is executed here: what a backend would add to a
-//! configuration is only known after [`Inspector::complete`], which opens the model.
+//! The steps are those of a load (`poll`, `version`). They continue after an error as far as they make sense, because a
+//! user who checks a repository wants to correct all of it. Nothing is executed here: what a backend would add to a
+//! configuration is available only after [`Inspector::complete`], which opens the model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use nereid_wire::inference::ModelConfig;
 mod complete;
 pub mod ensembles;
 
-/// Most memory that opening a model may take for itself.
+/// Most pool memory that opening a model may take.
 const POOL_BYTES: usize = 64 << 20;
 
 /// How models would be loaded.
@@ -35,7 +35,7 @@ pub struct Inspector<'a> {
     pub config_name: Option<&'a str>,
     /// `--disable-auto-complete-config` was not given.
     pub auto_complete: bool,
-    /// What `--backend-config` says to a backend.
+    /// The settings of a backend from `--backend-config`.
     pub backend_settings: &'a dyn Fn(&str) -> Vec<(String, String)>,
     /// CPUs that workers may run on.
     pub worker_cpu_count: usize,
@@ -47,29 +47,29 @@ pub struct Inspector<'a> {
     metrics: Arc<Registry>,
 }
 
-/// What was found.
+/// Result of an inspection.
 #[derive(Debug, Clone, Default)]
 pub struct Inspection {
     pub name: String,
     pub directory: PathBuf,
-    /// The configuration that was read; none: there is none, or an override stands in for it.
+    /// The configuration file that was read; none if there is none or an override stands in for it.
     pub file: Option<PathBuf>,
-    /// Of the values in the file.
+    /// Positions of the values in the file.
     pub positions: Option<Positions>,
-    /// A configuration was given, be it empty.
+    /// A configuration was given, even an empty one.
     pub has_config: bool,
     pub stages: Stages,
     /// On disk, ascending.
     pub versions: Vec<i64>,
-    /// Those that the version policy chooses, ascending.
+    /// The versions that the version policy chooses, ascending.
     pub chosen: Vec<i64>,
-    /// Worth a look, but no reason not to load.
+    /// Suspicious, but no reason not to load.
     pub warnings: Vec<String>,
     pub backend: BackendPlace,
     pub labels: Vec<LabelFile>,
-    /// None while something is wrong.
+    /// None while there is a problem.
     pub spec: Option<Arc<ModelSpec>>,
-    /// All that is wrong; a model without problems would be loaded.
+    /// All problems; a model without any would be loaded.
     pub problems: Vec<Problem>,
 }
 
@@ -78,7 +78,7 @@ pub struct Inspection {
 pub enum BackendPlace {
     #[default]
     Unknown,
-    /// An ensemble needs none.
+    /// An ensemble needs no backend.
     NotNeeded,
     BuiltIn,
     Library(PathBuf),
@@ -96,7 +96,7 @@ pub struct LabelFile {
 /// One reason not to load a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The configuration file, or whatever else it is about; empty: the model as a whole.
+    /// The configuration file or another file; empty for the model as a whole.
     pub file: String,
     pub position: Option<Position>,
     pub message: String,
@@ -146,7 +146,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Looks at the model `name` in `directory`; nothing is opened. `given` stands in for the configuration file, as
+    /// Inspects the model `name` in `directory`; nothing is opened. `given` stands in for the configuration file, as
     /// the JSON text of a load override does.
     pub fn inspect(&self, name: &str, directory: &Path, given: Option<&[u8]>) -> Inspection {
         let mut seen = Inspection { name: name.to_owned(), directory: directory.to_owned(), ..Inspection::default() };
@@ -162,7 +162,7 @@ impl<'a> Inspector<'a> {
             seen.refuse(&error);
         }
         if !seen.problems.is_empty() && seen.stages.written == ModelConfig::default() {
-            // What was not read cannot be wrong.
+            // Nothing was read, so there is nothing more to check.
             return seen;
         }
         let mut config = seen.stages.written.clone();
@@ -181,7 +181,7 @@ impl<'a> Inspector<'a> {
         self.choose_versions(&mut seen, &layout.versions);
         seen.stages.completed = config;
         let attributes = self.find_backend(&mut seen);
-        // A library or a script may yet fill in what is missing from tensors that are given.
+        // A library or a script may still complete the tensors.
         let is_python = seen.stages.completed.backend == python::NAME;
         let may_complete = self.auto_complete
             && (is_python || matches!(seen.backend, BackendPlace::Library(_) | BackendPlace::Script(_)));
@@ -249,7 +249,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Says where the backend is, and what it prefers as far as that is known.
+    /// Finds where the backend lies, and its preferences as far as they can be read without opening it.
     fn find_backend(&self, seen: &mut Inspection) -> Attributes {
         let config = &seen.stages.normalized;
         if config.platform == normalize::ENSEMBLE_PLATFORM {
@@ -257,7 +257,7 @@ impl<'a> Inspector<'a> {
             return Attributes::default();
         }
         if config.backend.is_empty() {
-            // The checks have words for that.
+            // The validation reports an empty backend.
             return Attributes::default();
         }
         if let Some(native) = self.native(config) {
@@ -290,7 +290,7 @@ impl<'a> Inspector<'a> {
         self.backends.named(&config.backend, &config.runtime)
     }
 
-    /// Fills in what is left to fill in, and checks the result; its tensors only if nobody completes them any more.
+    /// Fills in the defaults and checks the result; its tensors only if no backend completes them later.
     fn resolve(&self, seen: &mut Inspection, mut findings: Findings, attributes: Attributes, may_complete: bool) {
         let mut config = seen.stages.completed.clone();
         normalize::fill_defaults(&mut config);
@@ -309,7 +309,7 @@ impl<'a> Inspector<'a> {
         }
         seen.spec = None;
         if !seen.problems.is_empty() {
-            // It would say the same in other words.
+            // It would report the same problems again.
             return;
         }
         match ModelSpec::new(config) {
@@ -333,7 +333,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// What the backend itself has against the model.
+    /// Adds the backend's own objections to the model.
     fn examine(&self, seen: &mut Inspection) {
         let known = match &seen.backend {
             BackendPlace::Script(script) => {
@@ -346,7 +346,7 @@ impl<'a> Inspector<'a> {
         for version in seen.chosen.clone() {
             let context = self.context(seen, version, seen.stages.resolved.clone(), backend.name());
             if let Err(status) = backend.examine(&context) {
-                // Mostly the same in all versions.
+                // Mostly the same message for all versions.
                 if seen.problems.iter().all(|known| known.message != *status.message) {
                     seen.refuse_status(&status);
                 }
@@ -380,7 +380,7 @@ fn no_configuration(model: &str) -> Error {
 }
 
 impl Inspection {
-    /// Nothing is wrong.
+    /// True if there are no problems.
     pub fn would_load(&self) -> bool {
         self.problems.is_empty()
     }
@@ -392,7 +392,7 @@ impl Inspection {
         }
     }
 
-    /// Something that is not about a field.
+    /// Adds a problem that concerns no field.
     fn refuse(&mut self, error: &Error) {
         self.problem(String::new(), None, error.to_string());
     }

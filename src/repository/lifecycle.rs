@@ -1,16 +1,14 @@
-//! Which models are served, and how that changes: start, load, reload, unload, polling
-//! (contract/schedulers.md section 10).
+//! The life cycle of models: start, load, reload, unload, polling (contract/schedulers.md section 10).
 //!
-//! All of it happens on control threads. What shards see is a [`ModelMap`] that never changes: a change makes a new
-//! one, hands it to every shard, and counts as done when each has acknowledged it. Only then do replaced versions end,
-//! and only once nobody holds them any more, so that no request fails because its model was reloaded.
+//! All of it runs on control threads. Shards read a [`ModelMap`] that never changes: a change makes a new one, hands it
+//! to every shard, and is complete when each has acknowledged it. Only then do replaced versions end, and only when
+//! nothing refers to them any more, so that no request fails because its model was reloaded.
 //!
 //! Operations on one model wait for each other behind the lock of its [`Slot`]; those on different models run at the
 //! same time, and versions load on at most `--model-load-thread-count` threads.
 //!
-//! The order of locks: one slot, then what is visible, or the graph of ensembles, and nothing after either. No thread
-//! holds two slots, so that operations which touch several models (see `composition`) cannot wait for each other in a
-//! circle.
+//! The order of locks: one slot, then `visible` or the graph of ensembles, and no lock after either. No thread holds
+//! two slots, so operations that touch several models (see `composition`) cannot deadlock.
 
 mod composition;
 mod graph;
@@ -42,39 +40,39 @@ use operation::{Loaded, Source};
 pub use retirement::InFlight;
 use waits::{OnBehalf, Waits};
 
-/// Operations of the API that run or wait at the same time; each has a thread.
+/// Most operations of the API that run or wait at the same time; each has a thread.
 const OPERATIONS_MAX: usize = 64;
-/// A shard answers within microseconds; this only keeps a broken one from stopping everything else.
+/// A shard answers within microseconds; the bound only keeps a broken one from blocking everything else.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Hands a new map to every shard. The receiver is disconnected when all of them use it.
 pub type Publisher = Box<dyn Fn(&Arc<ModelMap>) -> Receiver<()> + Send + Sync>;
 
-/// Locks; a panic under a lock has left nothing half done that another holder could trip over.
+/// Locks; no critical section here panics with a change half made, so a poisoned lock is taken over.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one model runs, and what it was loaded from.
+/// The running versions of one model, and what they were loaded from.
 #[derive(Default)]
 struct Slot {
     running: BTreeMap<i64, RunningVersion>,
     /// The last load that succeeded and was not undone by an unload.
     loaded: Option<Loaded>,
-    /// Of an ensemble that serves or would with its parts: what to load when they change.
+    /// Of an ensemble that serves or is waiting for its parts: what to load when they change.
     source: Option<Arc<Source>>,
-    /// What polling saw when it last tried, and how that ended.
+    /// The stamp of the last attempt of polling, and how the attempt ended.
     attempt: Option<polling::Attempt>,
-    /// The number of who has the slot, where models may wait for that ([`Waits`]).
+    /// The number of the operation that holds the slot, for loading models that may wait for it ([`Waits`]).
     operation: u64,
 }
 
-/// What everybody can see.
+/// The entries and maps that are visible outside.
 struct Visible {
     entries: BTreeMap<ModelId, Entry>,
     /// Unloads of a version that are under way.
     unloading: HashMap<(ModelId, i64), usize>,
-    /// Made from `entries` when somebody asks, or at every change once there are shards.
+    /// Made from `entries` when it is first read, or at every change once there are shards.
     map: Option<Arc<ModelMap>>,
     publisher: Option<Publisher>,
 }
@@ -82,28 +80,28 @@ struct Visible {
 /// See the [module](self).
 pub struct Lifecycle {
     settings: Arc<Settings>,
-    /// Those of the settings, and what became of them since.
+    /// The repositories of the settings, with later registrations and removals.
     stores: RwLock<registration::Stores>,
     loader: Loader,
     slots: Mutex<HashMap<ModelId, Arc<Mutex<Slot>>>>,
     visible: Mutex<Visible>,
-    /// What ensembles see of the map.
+    /// The map of models as ensembles read it.
     directory: Arc<Directory>,
     graph: Mutex<Graph>,
     load_permits: Permits,
     waits: Waits,
-    /// Operations that were asked for and are not answered yet.
+    /// Requested operations that are not answered yet.
     operations: AtomicUsize,
-    /// Versions that finish their work in the background.
+    /// Versions that are finishing their work in the background.
     retiring: AtomicUsize,
     is_stopping: AtomicBool,
-    /// Held for a look at the repositories: what an older look found must not undo what a newer one did. Taken before
-    /// all other locks.
+    /// Held while the repositories are read: what an older poll found must not undo a newer change. Taken before all
+    /// other locks.
     polling: Mutex<()>,
 }
 
 impl Drop for Lifecycle {
-    /// Ensembles hold the directory, and its map holds the ensembles.
+    /// Breaks a cycle: ensembles refer to the directory, and its map refers to the ensembles.
     fn drop(&mut self) {
         self.directory.set(None);
     }
@@ -146,7 +144,7 @@ impl Lifecycle {
         self.settings.mode
     }
 
-    /// The models as they are now.
+    /// The current map of models.
     pub fn map(&self) -> Arc<ModelMap> {
         let mut visible = lock(&self.visible);
         let Visible { entries, map, .. } = &mut *visible;
@@ -157,7 +155,7 @@ impl Lifecycle {
         }))
     }
 
-    /// From now on shards learn of every change.
+    /// From now on every change is published to the shards.
     pub fn attach(&self, publisher: Publisher) {
         lock(&self.visible).publisher = Some(publisher);
         self.change(|_| ());
@@ -172,7 +170,7 @@ impl Lifecycle {
         Arc::new(ModelMap::new(entries.clone(), self.settings.namespacing))
     }
 
-    /// Changes what is visible, and waits until every shard sees it.
+    /// Changes the entries, and waits until every shard uses them.
     fn change(&self, edit: impl FnOnce(&mut BTreeMap<ModelId, Entry>)) {
         let acknowledged = {
             let mut visible = lock(&self.visible);
@@ -201,11 +199,11 @@ impl Lifecycle {
         Arc::clone(lock(&self.slots).entry(id.clone()).or_default())
     }
 
-    /// Runs `job` with the slot of a model; refused where whoever asked for it would wait for itself.
+    /// Runs `job` with the slot of a model; refused where the operation would wait for itself.
     fn with_slot<T>(&self, id: &ModelId, job: impl FnOnce(&mut Slot) -> T) -> Result<T, Status> {
         let wanted = OnBehalf::load().map(|load| self.waits.want(load, id)).transpose();
         let _wanted = wanted.inspect_err(|status| error!("{}", status.message))?;
-        // What has the slot and waits for a permit needs none any more.
+        // A load that holds this slot and waits for a permit no longer needs one.
         self.load_permits.look_again();
         let slot = self.slot(id);
         if matches!(slot.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -226,7 +224,7 @@ impl Lifecycle {
         ModelId { name: name.to_owned(), namespace: namespace.to_owned() }
     }
 
-    /// Runs `job` on a thread of its own, if there are not too many already.
+    /// Runs `job` on a thread of its own, unless too many operations are under way.
     pub fn spawn(self: &Arc<Self>, job: impl FnOnce(&Arc<Lifecycle>) + Send + 'static) -> Result<(), Status> {
         let operation = self.begin()?;
         let lifecycle = Arc::clone(self);
@@ -238,20 +236,20 @@ impl Lifecycle {
         std::thread::Builder::new().name("model-control".to_owned()).spawn(run).map(drop).map_err(cannot)
     }
 
-    /// Runs `job` on the calling thread, as an operation that the end of the server waits for.
+    /// Runs `job` on the calling thread, as an operation that the server's end waits for.
     pub fn run<T>(self: &Arc<Self>, job: impl FnOnce(&Arc<Lifecycle>) -> Result<T, Status>) -> Result<T, Status> {
         let _operation = self.begin()?;
         job(self)
     }
 
-    /// The same on behalf of a model that may be loading itself at this moment. Its load has a permit, and would wait
-    /// for ever if what it asks for needed another one, or its own slot.
+    /// The same on behalf of a model that may be loading at this moment. Its load holds a permit, and would wait for
+    /// ever if the operation needed another permit or the model's own slot.
     pub fn run_for_model<T>(
         self: &Arc<Self>,
-        asker: &LoadUnderWay,
+        model: &LoadUnderWay,
         job: impl FnOnce(&Arc<Lifecycle>) -> Result<T, Status>,
     ) -> Result<T, Status> {
-        let _on_behalf = OnBehalf::of(asker);
+        let _on_behalf = OnBehalf::of(model);
         self.run(job)
     }
 
@@ -280,7 +278,7 @@ impl Lifecycle {
         }
     }
 
-    /// Loads a model because the API was asked to; returns when it serves or why it does not.
+    /// Loads a model on request of the API; returns when it serves, or with the reason why it does not.
     pub fn load(self: &Arc<Self>, name: &str, parameters: Vec<Parameter>) -> Result<(), Status> {
         self.refuse_unless_explicit()?;
         check_name(name)?;
@@ -291,7 +289,7 @@ impl Lifecycle {
         outcome
     }
 
-    /// Loads a model wherever it lies: in one repository, or with namespacing in each that has it.
+    /// Loads a model from the one repository that has it, or with namespacing from each that has it.
     fn load_named(
         self: &Arc<Self>,
         name: &str,
@@ -354,8 +352,8 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Takes a model out of service, and the ensembles that are made of it. Requests that they have are finished in the
-    /// background. With `unload_dependents` also what was loaded for this model only.
+    /// Takes a model out of service, and the ensembles that are made of it. Their accepted requests are finished in the
+    /// background. With `unload_dependents` also the models that were loaded only for this one.
     pub fn unload(self: &Arc<Self>, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.refuse_unless_explicit()?;
         let ids = self.slots().into_iter().map(|(id, _)| id).filter(|id| id.name == name);
@@ -410,7 +408,7 @@ fn check_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// Logs why a model did not get past its poll; the asker is told only that it did not.
+/// Logs why a model failed its poll; the client receives only that it did.
 fn poll_failed(name: &str, status: &Status) -> Status {
     error!("Poll failed for model directory '{name}': {}", status.message);
     not_polled(name)
@@ -425,7 +423,7 @@ fn not_polled(name: &str) -> Status {
     Status::internal(format!("failed to load '{name}', failed to poll from model repository"))
 }
 
-/// How many versions may load at the same time.
+/// Bounds how many versions load at the same time.
 struct Permits {
     free: Mutex<usize>,
     freed: Condvar,
@@ -436,7 +434,7 @@ impl Permits {
         Permits { free: Mutex::new(count), freed: Condvar::new() }
     }
 
-    /// Runs `job` once there is a permit, or it needs none.
+    /// Runs `job` when there is a permit, or when it is exempt.
     fn with<T>(&self, is_exempt: impl Fn() -> bool, job: impl FnOnce() -> T) -> T {
         struct Return<'a>(&'a Permits);
         impl Drop for Return<'_> {
@@ -462,7 +460,7 @@ impl Permits {
         outcome
     }
 
-    /// Those who wait may not need a permit any more.
+    /// Makes the waiting loads check again whether they still need a permit.
     fn look_again(&self) {
         let _free = lock(&self.free);
         self.freed.notify_all();

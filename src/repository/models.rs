@@ -1,6 +1,6 @@
-//! Which models are served, in which versions and states: one immutable map that shards look into.
+//! The models, versions and states that are served, as one immutable map that shards read.
 //!
-//! A change makes a new map; whoever holds an old one finishes with it.
+//! A change makes a new map; a holder of an old map finishes its work with it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::scheduler::ensemble::Wanted;
 use crate::scheduler::{Checks, ServedModel};
 use nereid_request::{Code, Status};
 
-/// What tells models apart.
+/// Identity of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelId {
     pub name: String,
@@ -18,18 +18,18 @@ pub struct ModelId {
     pub namespace: String,
 }
 
-/// The states of contract/schedulers.md section 10; a version that nobody ever asked for has none.
+/// The states of contract/schedulers.md section 10; a version that was never requested has none.
 #[derive(Debug, Clone)]
 pub enum VersionState {
     Loading,
     Ready(Arc<ServedModel>),
-    /// It takes no new requests; those that it has are being finished.
+    /// It takes no new requests and finishes those that it has.
     Unloading,
-    /// It was unloaded or could not be loaded, and why.
+    /// It was unloaded or could not be loaded, with the reason.
     Unavailable(String),
 }
 
-/// The reason of a version that was asked to go. Nothing is wrong with it.
+/// The reason of a version that was unloaded on request. It is no error.
 pub const UNLOADED: &str = "unloaded";
 
 impl VersionState {
@@ -53,14 +53,14 @@ impl VersionState {
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
     pub versions: BTreeMap<i64, VersionState>,
-    /// Why there is no version at all.
+    /// The reason why the model has no version at all.
     pub reason: String,
-    /// Its repository is gone, and it goes when its last version has.
+    /// Its repository is gone, and the entry is removed with its last version.
     pub is_forgotten: bool,
 }
 
 impl Entry {
-    /// No version serves, comes or goes.
+    /// No version serves, loads or unloads.
     pub fn is_over(&self) -> bool {
         self.versions.values().all(|state| matches!(state, VersionState::Unavailable(_)))
     }
@@ -73,7 +73,7 @@ impl Entry {
     }
 }
 
-/// Whom a bare name means.
+/// The models that a bare name refers to.
 #[derive(Debug)]
 enum Named {
     One {
@@ -81,11 +81,11 @@ enum Named {
         /// The highest ready version: requests find it in one step.
         latest: Option<Arc<ServedModel>>,
     },
-    /// So many repositories have a model of that name.
+    /// The number of repositories that have a model of that name.
     Many(usize),
 }
 
-/// Every model that the server knows.
+/// Every registered model of the server.
 #[derive(Debug, Default)]
 pub struct ModelMap {
     entries: BTreeMap<ModelId, Entry>,
@@ -144,7 +144,7 @@ impl ModelMap {
         }
     }
 
-    /// The version that a request means; `None` for the highest that is ready (contract/http.md section 2, "Model
+    /// The version that a request names; `None` for the highest that is ready (contract/http.md section 2, "Model
     /// lookup").
     pub fn lookup(&self, name: &[u8], version: Option<i64>) -> Result<&Arc<ServedModel>, Status> {
         if version.is_none()
@@ -165,8 +165,8 @@ impl ModelMap {
         }
     }
 
-    /// The version that a question about readiness means. What is unknown or not ready is `None` and no error; a name
-    /// that does not say which model is meant is one.
+    /// The version that a readiness query names. An unregistered or unready version is `None` and no error; an
+    /// ambiguous name is an error.
     pub fn lookup_ready(&self, name: &[u8], version: Option<i64>) -> Result<Option<&Arc<ServedModel>>, Status> {
         match self.lookup(name, version) {
             Ok(model) => Ok(Some(model)),
@@ -183,7 +183,7 @@ impl ModelMap {
         }
     }
 
-    /// The version that a step of an ensemble means.
+    /// The version that a step of an ensemble refers to.
     pub fn composing(&self, wanted: &Wanted) -> Result<&Arc<ServedModel>, Status> {
         if !self.namespacing {
             return self.lookup(wanted.name.as_bytes(), wanted.version);
@@ -204,7 +204,7 @@ impl ModelMap {
         }
     }
 
-    /// How often this map holds on to a model.
+    /// How many references this map holds to a model.
     pub(super) fn references(&self, model: &Arc<ServedModel>) -> usize {
         let latest = match self.names.get(model.name.as_bytes()) {
             Some(Named::One { latest: Some(latest), .. }) => usize::from(Arc::ptr_eq(latest, model)),
@@ -219,7 +219,7 @@ impl ModelMap {
         entry.into_iter().flat_map(|entry| entry.ready().map(|model| model.version))
     }
 
-    /// The versions that statistics are asked of: all of a model, or one (contract/metrics.md section 3).
+    /// The versions of a statistics query: all of a model, or one (contract/metrics.md section 3).
     pub fn statistics_of(&self, name: &[u8], version: Option<i64>) -> Result<Vec<&Arc<ServedModel>>, Status> {
         if name.is_empty() {
             return Ok(self.ready().collect());
@@ -237,13 +237,13 @@ impl ModelMap {
         }
     }
 
-    /// Those of the ready models whose instances have a say in readiness.
+    /// The checks of the ready models whose instances count for readiness.
     pub fn checks(&self) -> Vec<Arc<Checks>> {
         self.ready().filter(|model| model.checks.is_needed()).map(|model| Arc::clone(&model.checks)).collect()
     }
 
-    /// Every known model has a version, and every version is ready or was asked to go: what strict readiness asks. A
-    /// model that failed its poll, or that two repositories have, is not known.
+    /// Every registered model has a version, and every version is ready or was unloaded on request: the condition of
+    /// strict readiness. A model that failed its poll, or that two repositories have, is not registered.
     pub fn is_complete(&self) -> bool {
         let fine = |state: &VersionState| match state {
             VersionState::Ready(_) => true,
@@ -256,7 +256,7 @@ impl ModelMap {
     }
 }
 
-/// Reads a version as a path or message gives it; empty is none. The texts are those of contract/http.md section 2.
+/// Parses the version in a path or message; an empty text is none. The texts are those of contract/http.md section 2.
 pub fn parse_version(text: &[u8]) -> Result<Option<i64>, Status> {
     if text.is_empty() {
         return Ok(None);

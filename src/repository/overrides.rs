@@ -1,7 +1,7 @@
-//! What a load request brings along in place of the repository's own configuration and files
-//! (contract/schedulers.md section 10, "override").
+//! Configuration and files that a load request carries in place of the repository's own (contract/schedulers.md section
+//! 10, "override").
 //!
-//! Errors of this kind are for the log: whoever asked is told no more than that the model's poll failed.
+//! Errors of this kind are logged; the client receives only that the model's poll failed.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -30,7 +30,7 @@ pub enum ParameterValue {
 }
 
 impl ParameterValue {
-    /// How Triton names the type.
+    /// Triton's name of the type.
     fn type_name(&self) -> &'static str {
         match self {
             ParameterValue::Text(_) => "STRING",
@@ -42,14 +42,14 @@ impl ParameterValue {
     }
 }
 
-/// What stands in for the repository.
+/// What replaces the repository's configuration or files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Override {
-    /// Nothing: the model is loaded as it lies there.
+    /// Nothing: the model is loaded from the repository as it is.
     #[default]
     None,
     Config(Box<ModelConfig>),
-    /// These files, and nothing of the repository's. Paths are relative and stay inside the model's directory.
+    /// These files instead of all files of the repository. Paths are relative and stay inside the model's directory.
     Files {
         config: Box<ModelConfig>,
         files: Vec<(PathBuf, Vec<u8>)>,
@@ -64,7 +64,7 @@ impl Override {
         }
     }
 
-    /// Understands the parameters of a load request.
+    /// Parses the parameters of a load request.
     pub fn read(parameters: Vec<Parameter>) -> Result<Override, Status> {
         let (mut config, mut files) = (None, Vec::new());
         for Parameter { name, value } in parameters {
@@ -97,7 +97,7 @@ impl Override {
     }
 }
 
-/// The path without detours, if it stays inside the directory that it is relative to: slashes in front say nothing.
+/// The path without `.` and `..`, if it stays inside the directory that it is relative to; leading slashes are ignored.
 fn inside(parameter: &str, path: &str) -> Result<PathBuf, Status> {
     let path = path.trim_start_matches('/');
     let mut normal = PathBuf::new();
@@ -131,7 +131,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Writes the files of an override to a directory of their own, which bears the model's name.
+/// Writes the files of an override to a temporary directory that has the model's name.
 pub fn write_files(model: &str, files: &[(PathBuf, Vec<u8>)]) -> Result<Directory, Status> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What a model's directory says, before any backend is touched: its configuration, completed by rule and checked, and
-//! the versions to serve (contract/model_config.md sections 4 to 6, stage "poll").
+//! The poll of a model's directory, before any backend is touched: its configuration, completed by rule and checked,
+//! and the versions to serve (contract/model_config.md sections 4 to 6, stage "poll").
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use nereid_wire::inference::ModelConfig;
 pub struct Polled {
     /// Normalised, before the backend completes it.
     pub config: ModelConfig,
-    /// Those that the version policy chooses, ascending; perhaps none.
+    /// The versions that the version policy chooses, ascending; may be empty.
     pub versions: Vec<i64>,
-    /// A configuration was given, be it empty: a backend need not complete it.
+    /// A configuration was given, even an empty one, so a backend need not complete it.
     pub has_config: bool,
 }
 
 /// Reads, completes by rule and checks the configuration of the model `name` in `directory`. `given` stands in for the
-/// file. `renamed`: the model goes by `name`, whatever its configuration says.
+/// file. `renamed`: the model is served as `name`, whatever name its configuration has.
 ///
-/// The agents of the model are asked in between. Where they left its files is returned too; its configuration stays the
-/// one that named them (contract/model_config.md section 7, "Agents").
+/// The agents of the model are called in between. The directory that they left its files in is returned too; its
+/// configuration stays the one that named them (contract/model_config.md section 7, "Agents").
 pub fn poll(
     settings: &Settings,
     name: &str,
@@ -74,7 +74,7 @@ pub fn poll(
     Ok((directory, Polled { config, versions: selection.versions, has_config }))
 }
 
-/// Lets the agents of `config` act, if there are any.
+/// Calls the agents of `config`, if there are any.
 fn after_agents(
     settings: &Settings,
     name: &str,
@@ -109,7 +109,7 @@ fn read(file: &Path) -> Result<ModelConfig, Status> {
     Ok(nereid_model_config::from_dynamic(&document.message)?)
 }
 
-/// Whether this build honours all of a configuration that is not from a file.
+/// Checks that this build supports all of a configuration that is not from a file.
 pub fn honoured(config: &ModelConfig) -> Result<(), String> {
     let message = nereid_model_config::to_dynamic(config).map_err(|error| error.to_string())?;
     support::check(&message, None, is_built_in).map_err(|error| error.to_string())

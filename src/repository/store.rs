@@ -1,8 +1,8 @@
-//! Where models lie: a directory of this host, or a bucket.
+//! Model repositories: a directory of this host, or a bucket.
 //!
-//! The life cycle asks a repository three things only: which models it holds, whether the files of one changed, and
-//! its files as a directory. What answers is chosen by how the location is written
-//! (contract/model_config.md section 4), so that nothing above this module knows of buckets.
+//! The life cycle needs three things of a repository: the models that it holds, whether the files of one changed, and
+//! its files as a directory. The form of the location selects the implementation (contract/model_config.md section 4),
+//! so that nothing above this module depends on buckets.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -39,11 +39,11 @@ pub trait Store: Send + Sync + Debug {
     /// As the operator wrote it.
     fn location(&self) -> &str;
 
-    /// The sub-directories: each is a model (hidden ones too; plain files are ignored; names that are not UTF-8 are
-    /// skipped with a warning). Sorted.
+    /// The names of the sub-directories, sorted; each is a model. Hidden ones are included, plain files are ignored,
+    /// and names that are not UTF-8 are skipped with a warning.
     fn models(&self) -> Result<Vec<String>, Status>;
 
-    /// What a model's tree looks like, without copying it; `None`: no such model directory.
+    /// The stamp of a model's tree, without copying it; `None` if there is no such model directory.
     fn stamp(&self, model: &str) -> Result<Option<TreeStamp>, Status>;
 
     /// Whether there is such a model directory.
@@ -55,46 +55,46 @@ pub trait Store: Send + Sync + Debug {
     /// then; a local directory is the directory itself).
     fn localize(&self, model: &str) -> Result<LocalModel, Status>;
 
-    /// The model goes by a name that is not that of its directory.
+    /// Whether the model is served under a name that is not that of its directory.
     fn maps(&self, _model: &str) -> bool {
         false
     }
 
-    /// Where such a model lies, be its directory there or not.
+    /// The path of such a model, whether its directory exists or not.
     fn mapped_path(&self, _model: &str) -> Option<String> {
         None
     }
 
-    /// All of that kind, be their directories there or not.
+    /// The names of all such models, whether their directories exist or not.
     fn mapped(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// What the parts of a model look like: which of them changed decides what a reload touches.
+/// Fingerprints of the parts of a model: the parts that changed decide what a reload touches.
 ///
-/// A part changed if anything in it did, be it older than before: who takes a release back copies the files of the
-/// last one, with the times that they had (`cp -a`, `rsync -a`, `tar`).
+/// A part changed if anything in it did, even to an older time: a rollback copies the files of the last release with
+/// the times that they had (`cp -a`, `rsync -a`, `tar`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TreeStamp {
     /// The newest time of anything in the tree, in ns since the epoch.
     pub newest_ns: i128,
-    /// The model's own directory, whose time moves whenever an entry comes or goes.
+    /// The model's own directory. Its time changes whenever an entry is added or removed.
     own: Print,
-    /// `config.pbtxt` and what lies in `configs/`.
+    /// `config.pbtxt` and the files in `configs/`.
     pub config: Print,
-    /// Each version directory with all that lies in it.
+    /// Each version directory with everything in it.
     pub versions: BTreeMap<i64, Print>,
     /// All else.
     pub rest: Print,
 }
 
-/// What a set of files looks like. The order in which they are listed is nothing.
+/// Fingerprint of a set of files, independent of the order in which they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Print(u64);
 
 impl Print {
-    /// Of one file or directory: its path and whatever changes when another takes its place.
+    /// Of one file or directory: its path and everything that changes when another replaces it.
     fn of(looks: impl Hash) -> Print {
         let mut hasher = DefaultHasher::new();
         looks.hash(&mut hasher);
@@ -128,10 +128,10 @@ impl LocalModel {
     }
 }
 
-/// The repository at `location`; `environment` answers for the variables of contract/cli.md section 4.
+/// Opens the repository at `location`; `environment` returns the variables of contract/cli.md section 4.
 ///
-/// A location is understood here, its credentials are read, and copies of models that ended servers left are removed.
-/// Whether it can be reached shows when it is first used.
+/// This parses the location, reads its credentials, and removes the copies of models that ended servers left. Whether
+/// the repository can be reached shows at its first use.
 pub fn open(location: &str, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Box<dyn Store>, Status> {
     match location::parse(location)? {
         None => Ok(Box::new(LocalStore::new(location))),
@@ -150,7 +150,7 @@ fn check_name(model: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// Which part of a model the first component of a path within it belongs to.
+/// The part of a model that the first component of a path within it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Config,

@@ -1,4 +1,4 @@
-//! One version of a model, from its directory to threads that execute it.
+//! Loading of one version of a model, from its directory to the threads that execute it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -34,40 +34,40 @@ use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_metrics::MetricControl;
 use nereid_wire::inference::model_metrics::metric_control::MetricOptions;
 
-/// What a load waits for an instance that goes: it may execute something long.
+/// How long a load waits for an instance to end: that may be in a long execution.
 const SETTLE_WITHIN: Duration = Duration::from_secs(60);
 
-/// A directory of this host and whatever keeps its files there.
+/// A directory of this host and the value that keeps its files there.
 #[derive(Clone)]
 pub struct Directory {
     pub path: PathBuf,
-    /// A temporary copy is removed when the last holder lets go.
+    /// A temporary copy is removed when the last reference is dropped.
     pub keep: Arc<dyn Any + Send + Sync>,
-    /// The agents that had a hand in it.
+    /// The agents that acted on these files.
     pub agents: Option<Arc<AgentModels>>,
 }
 
-/// Opens versions. One value lives as long as the server: it knows which libraries are open.
+/// Opens versions. One value lives as long as the server and keeps the list of open libraries.
 pub struct Loader {
     settings: Arc<Settings>,
     backends: NativeBackends,
     plugins: Plugins,
 }
 
-/// A version that serves, and the threads behind it.
+/// A version that serves, with its threads.
 pub struct RunningVersion {
     pub served: Arc<ServedModel>,
-    /// What was served under older configurations by the same instances.
+    /// The versions served under older configurations by the same instances.
     former: Vec<Weak<ServedModel>>,
     instances: Instances,
     /// The model's own batching, which ends before the model does.
     strategy: Option<Arc<dyn BatchStrategy>>,
-    /// What more instances would be made from.
+    /// The model, from which further instances are made.
     model: Arc<dyn Model>,
     context: Arc<ModelContext>,
     attributes: Attributes,
     directory: Directory,
-    /// What its instances ask for, where the rate limiter is on. Ends behind them.
+    /// The resources that its instances request, where the rate limiter is on. Dropped after them.
     registration: Option<Registration>,
 }
 
@@ -78,26 +78,26 @@ impl RunningVersion {
         self.instances.names()
     }
 
-    /// Those who hold on to the version: requests in flight, and maps of models.
+    /// References to the version: from requests in flight and from maps of models.
     pub fn holders(&self) -> usize {
         let former: usize = self.former.iter().map(Weak::strong_count).sum();
         former + Arc::strong_count(&self.served) - 1
     }
 
-    /// Waits until the instances that it lost are gone.
+    /// Waits until the instances that it lost have ended.
     pub fn settle(&self) {
         self.instances.settle(SETTLE_WITHIN);
     }
 
-    /// It begins to serve: its agents' model is there as long as a version of it. One of an ensemble stays for the time
-    /// when its parts are back.
+    /// Counts a serving version for the agents' model, which stays as long as a version of it serves. An ensemble's
+    /// agents are kept until its parts are back.
     pub fn enter(&self) {
         if let Some(agents) = self.directory.agents.as_ref().filter(|_| !self.is_ensemble()) {
             agents.enter();
         }
     }
 
-    /// It serves no more.
+    /// Counts a version that no longer serves.
     pub fn leave(&self) {
         if let Some(agents) = self.directory.agents.as_ref().filter(|_| !self.is_ensemble()) {
             agents.leave();
@@ -108,7 +108,7 @@ impl RunningVersion {
         self.served.spec.platform == normalize::ENSEMBLE_PLATFORM
     }
 
-    /// Finishes what was accepted, and ends. What comes later is refused.
+    /// Finishes the accepted requests and ends. Later requests are refused.
     pub fn end(self) {
         self.served.scheduler.stop();
         self.served.scheduler.close();
@@ -131,7 +131,8 @@ impl Loader {
         Loader { settings, backends: NativeBackends::default(), plugins }
     }
 
-    /// Loads a version, again as often as `--model-load-retry-count` says. `operation`: the number of who does it.
+    /// Loads a version; `--model-load-retry-count` bounds the retries. `operation`: the number of the calling
+    /// operation.
     pub fn load(
         &self,
         id: &ModelId,
@@ -143,7 +144,7 @@ impl Loader {
         let mut retries = self.settings.load_retry_count;
         loop {
             info!("loading: {}:{version}", id.name);
-            // A backend that panics fails its version, not the server.
+            // A panic of a backend fails its version, not the server.
             let load = AssertUnwindSafe(|| self.attempt(id, version, directory, polled, operation));
             let panicked = Status::internal("the backend panicked while it loaded the model");
             match catch_unwind(load).unwrap_or(Err(panicked)) {
@@ -195,7 +196,7 @@ impl Loader {
             version_directory,
             config: config.clone(),
             auto_complete: self.settings.auto_complete,
-            // A Python-based backend has those of Python's.
+            // A Python-based backend has the settings of the Python backend.
             settings: (self.settings.backend_settings)(backend.name()),
             backend_directory: self.settings.backend_directory.clone(),
             statistics: Arc::clone(&statistics),
@@ -214,7 +215,7 @@ impl Loader {
             return Err(Status::not_found(format!("model configuration is not provided for model '{name}'")));
         }
         if let Some(completed) = &completed {
-            // What a backend adds is held to what this version honours, as a file is.
+            // What a backend adds must be supported by this version, as for a file.
             honoured(completed)
                 .map_err(|error| Status::unsupported(format!("the backend completed the configuration: {error}")))?;
         }
@@ -278,7 +279,7 @@ impl Loader {
         })
     }
 
-    /// Labels by output: of its own file, else, in an ensemble, those of the step that makes it.
+    /// Labels by output: from its own file, or, in an ensemble, those of the step that makes it.
     fn labels(&self, spec: &ModelSpec, directory: &Directory) -> Result<BTreeMap<String, Arc<Labels>>, Status> {
         let own = labels::load(&spec.name, &directory.path, &spec.config.output)?;
         let models = self.settings.scheduling.models.as_deref();
@@ -287,7 +288,7 @@ impl Loader {
         Ok(labels)
     }
 
-    /// Adds what a Python-based backend says of itself.
+    /// Adds the fields that a Python-based backend declares for its models.
     fn with_script(&self, config: &ModelConfig, backend: &dyn Backend) -> ModelConfig {
         let mut config = config.clone();
         if backend.name() == python::NAME && config.backend != python::NAME {
@@ -319,7 +320,7 @@ impl Loader {
         })
     }
 
-    /// Tells the rate limiter what the instances of a version ask for from now on.
+    /// Registers with the rate limiter the resources that the instances of a version request from now on.
     fn register(&self, running: &RunningVersion, config: &ModelConfig) -> Result<(), Status> {
         match (&self.settings.scheduling.limiter, &running.registration) {
             (Some(limiter), Some(registration)) => limiter.change(registration, &config.instance_group),
@@ -327,8 +328,8 @@ impl Loader {
         }
     }
 
-    /// Takes over, while it serves, a polled configuration that differs in instance groups and version policy only. On
-    /// an error nothing has changed. `operation`: the number of who does it.
+    /// Applies, while the version serves, a polled configuration that differs in instance groups and version policy
+    /// only. On an error nothing has changed. `operation`: the number of the calling operation.
     pub fn change_placement(
         &self,
         running: &mut RunningVersion,
@@ -354,10 +355,10 @@ impl Loader {
             self.register(running, &spec.config)?;
             let _under_way = running.context.load.begin(operation);
             if let Err(status) = running.instances.update(&plan) {
-                // What was there before fits, unless a model came meanwhile that excludes it: the limits are held then
-                // against what is registered, and the instances that are there wait for what there is.
+                // The old registration fits unless a model was loaded in between that excludes it. The limits are then
+                // checked against the registered resources, and the existing instances wait for the available ones.
                 if let Err(error) = self.register(running, old) {
-                    warn!("the instances of '{}' ask for resources that there are no more: {error}", context.name);
+                    warn!("the instances of '{}' request resources that no longer exist: {error}", context.name);
                 }
                 return Err(status);
             }
@@ -370,7 +371,7 @@ impl Loader {
     }
 }
 
-/// Logs what Triton logs of the one setting that it adds to those of each backend.
+/// Logs the one setting that Triton adds to those of each backend, in Triton's words.
 fn log_default(settings: &[(String, String)]) {
     const DEFAULT: &str = "default-max-batch-size";
     match settings.iter().rfind(|(key, _)| key == DEFAULT) {
@@ -379,7 +380,7 @@ fn log_default(settings: &[(String, String)]) {
     }
 }
 
-/// Warns of families in a model's `model_metrics` that no configuration can change.
+/// Warns of families in a model's `model_metrics` that are not customizable.
 fn warn_of_families(config: &ModelConfig) {
     let controls = config.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);
     for identifier in controls.filter_map(|control| control.metric_identifier.as_ref()) {
@@ -392,7 +393,7 @@ fn warn_of_families(config: &ModelConfig) {
     }
 }
 
-/// The bounds that a model's `model_metrics` give a family of histograms; of several the last ones.
+/// The bounds that a model's `model_metrics` give a family of histograms; the last ones if there are several.
 fn bounds_of(config: &ModelConfig, family: &str) -> Option<Vec<f64>> {
     let controls = config.model_metrics.iter().flat_map(|metrics| metrics.metric_control.iter().rev());
     let of = |control: &MetricControl| match (&control.metric_identifier, &control.metric_options) {

@@ -1,7 +1,7 @@
-//! The agent `checksum`: files of a model must have the MD5 that its configuration says.
+//! The agent `checksum`: checks files of a model against the MD5 digests in its configuration.
 //!
-//! Each parameter is `MD5:<path in the model's directory>` with the digest in hexadecimal digits as its value. Only the
-//! load is of interest to it.
+//! Each parameter is `MD5:<path in the model's directory>` with the digest in hexadecimal digits as its value. The
+//! agent acts on the load only.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -58,7 +58,7 @@ fn check(directory: &Path, key: &str, expected: &str) -> Result<(), Status> {
     let cannot = |error: std::io::Error| {
         Status::invalid(format!("failed to read file '{file}' to compute its MD5 hash: {error}"))
     };
-    // Opening something else might wait for ever.
+    // Opening anything but a regular file could block for ever.
     if !fs::metadata(&path).map_err(cannot)?.is_file() {
         return Err(cannot(std::io::Error::other("not a file")));
     }

@@ -1,8 +1,8 @@
-//! The agents of one load of one model: asked one after the other, told together how it went.
+//! The agents of one load of one model: called in order for the load, all notified of its end.
 //!
-//! LOAD goes from agent to agent, each of which sees the location that the one before it left. Then every agent that
-//! was asked hears exactly one of LOAD_COMPLETE and LOAD_FAIL, and after a complete load UNLOAD and UNLOAD_COMPLETE.
-//! What is left of that when nobody needs the files any more is made up for at the end of this value.
+//! LOAD goes from agent to agent, and each receives the location that the one before it left. Every agent that was
+//! called then receives exactly one of LOAD_COMPLETE and LOAD_FAIL, and after a complete load UNLOAD and
+//! UNLOAD_COMPLETE. Dropping this value, when the files are no longer used, sends the calls that are still missing.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -16,20 +16,20 @@ use super::{Action, AgentModel, Agents, Location, Task};
 use nereid_request::Status;
 use nereid_wire::inference::ModelConfig;
 
-/// See the [module](self). Whoever holds it uses the files that the agents left.
+/// See the [module](self). Its owner uses the files that the agents left.
 pub struct AgentModels {
     model: String,
     directory: PathBuf,
-    /// Copies of files that lay elsewhere.
+    /// Local copies of files from remote locations.
     copies: Vec<Box<dyn Any + Send + Sync>>,
     chain: Mutex<Chain>,
 }
 
 struct Chain {
-    /// In the order of the configuration, by their names.
+    /// In the order of the configuration, with the agents' names.
     models: Vec<(String, Box<dyn AgentModel>)>,
     stage: Stage,
-    /// Versions that serve out of these files.
+    /// Versions that serve from these files.
     serving: usize,
 }
 
@@ -41,8 +41,8 @@ enum Stage {
 }
 
 impl AgentModels {
-    /// Lets the agents of `config` act on the model in `directory`; None if it names none. `read` reads the
-    /// configuration of a directory, for the agents that come behind one that changed it.
+    /// Calls the agents of `config` for the model in `directory`; None if it names none. `read` reads the configuration
+    /// of a directory, for the agents after one that changed it.
     pub fn load(
         agents: &Agents,
         model: &str,
@@ -55,7 +55,7 @@ impl AgentModels {
             return Ok(None);
         }
         let chain = Chain { models: Vec::new(), stage: Stage::Loading, serving: 0 };
-        // From here on its end tells those that were asked that the load failed.
+        // From here on a drop notifies the agents that were called that the load failed.
         let mut loading = AgentModels {
             model: model.to_owned(),
             directory: directory.to_owned(),
@@ -69,9 +69,9 @@ impl AgentModels {
             let begun = agent.begin(task)?;
             let chain = loading.chain.get_mut().unwrap_or_else(PoisonError::into_inner);
             chain.models.push((named.name.clone(), begun));
-            let Some((_, asked)) = chain.models.last_mut() else { continue };
-            asked.act(Action::Load)?;
-            let left = asked.location();
+            let Some((_, called)) = chain.models.last_mut() else { continue };
+            called.act(Action::Load)?;
+            let left = called.location();
             if left != location {
                 location = left;
                 loading.move_to(&location)?;
@@ -81,7 +81,7 @@ impl AgentModels {
         Ok(Some(loading))
     }
 
-    /// Where the model is loaded from.
+    /// The directory that the model is loaded from.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -110,12 +110,12 @@ impl AgentModels {
         }
     }
 
-    /// One version more serves out of these files.
+    /// Counts one more version that serves from these files.
     pub fn enter(&self) {
         self.chain().serving += 1;
     }
 
-    /// One less. The model goes with the last one.
+    /// Counts one version less; after the last one the agents receive UNLOAD.
     pub fn leave(&self) {
         let mut chain = self.chain();
         chain.serving = chain.serving.saturating_sub(1);
@@ -131,8 +131,8 @@ impl AgentModels {
 }
 
 impl Chain {
-    /// Tells every agent: what begins in their order, what is over in the opposite one. What they answer changes
-    /// nothing any more.
+    /// Notifies every agent: of a beginning in configuration order, of an end in reverse. Errors are logged and change
+    /// nothing else.
     fn tell(&mut self, model: &str, action: Action) {
         let tell = |(agent, asked): &mut (String, Box<dyn AgentModel>)| {
             if let Err(status) = asked.act(action) {

@@ -1,13 +1,13 @@
-//! Who is asked what, in which order, and with what consequences.
+//! Calls that agents receive, their order and their consequences.
 
 use std::fs;
 
 use super::*;
 
-/// What happened, in order.
+/// Calls in the order in which they came.
 type Journal = Arc<Mutex<Vec<String>>>;
 
-/// An agent that writes down what it is told, and does what its parameters say.
+/// An agent that records its calls and does what its parameters name.
 struct Scribe {
     name: String,
     journal: Journal,
@@ -47,7 +47,7 @@ impl AgentModel for Scribed {
             match key.as_str() {
                 "move" if action == Action::Load => self.task.location = Location::Directory(value.into()),
                 "remote" if action == Action::Load => self.task.location = Location::Remote(value),
-                "fail" if value == short => return Err(Status::invalid("as asked")),
+                "fail" if value == short => return Err(Status::invalid("as configured")),
                 _ => {}
             }
         }
@@ -138,7 +138,7 @@ fn agents_are_asked_in_order_and_told_of_the_whole_life() {
     assert_eq!(told(&journal), "a closes; b closes");
 }
 
-/// Agents, the error of the load, what was told.
+/// Agents, the error of the load, the recorded calls.
 type Case<'a> = (&'a [(&'a str, &'a [(&'a str, &'a str)])], &'a str, &'a str);
 
 #[test]
@@ -147,7 +147,7 @@ fn who_was_asked_hears_that_the_load_failed() {
     let cases: [Case<'_>; 6] = [
         (
             &[("a", &[]), ("b", fail), ("c", &[])],
-            "as asked",
+            "as configured",
             "a opens; a begins at model with first; a LOAD; b opens; b begins at model with first; b LOAD; \
              b LOAD_FAIL; a LOAD_FAIL; a ends; b ends",
         ),
@@ -189,7 +189,7 @@ fn a_load_that_goes_no_further_failed_and_errors_later_change_nothing() {
     assert!(told(&journal).ends_with("b LOAD; b LOAD_FAIL; a LOAD_FAIL; a ends; b ends"));
     let loaded = load(&agents, &failing).unwrap().unwrap();
     loaded.complete();
-    // Nobody served out of it.
+    // No version has served from it.
     drop(loaded);
     let end =
         "b LOAD_COMPLETE; a LOAD_COMPLETE; a UNLOAD; b UNLOAD; b UNLOAD_COMPLETE; a UNLOAD_COMPLETE; a ends; b ends";
@@ -223,7 +223,7 @@ fn the_checksum_of_a_file_must_be_the_expected_one() {
         let loaded = AgentModels::load(&Agents::default(), "model", &root.join("model"), &config, |_| None);
         loaded.map(|_| ()).map_err(|status| status.message.into_owned())
     };
-    // RFC 1321, A.5, and a sentence that everybody knows the digest of.
+    // RFC 1321, A.5, and a sentence with a well-known digest.
     const EMPTY: &str = "d41d8cd98f00b204e9800998ecf8427e";
     const FOX: &str = "9e107d9d372bb6826bd81d3542a419d6";
     for path in ["1/file", "./1/file", "1/../1/file", "1//file"] {

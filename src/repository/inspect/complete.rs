@@ -1,4 +1,4 @@
-//! The one step that opens a model: what its backend adds to the configuration.
+//! The completion of a configuration by its backend, the only step that opens a model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use nereid_request::Status;
 use nereid_wire::inference::ModelConfig;
 
 impl Inspector<'_> {
-    /// Opens the highest version that would be served, and goes on with the configuration as its backend completes it.
-    /// Does nothing where something is wrong already.
+    /// Opens the highest version that would be served, and continues with the configuration as its backend completes
+    /// it. Does nothing if there is a problem already.
     pub fn complete(&self, seen: &mut Inspection) {
         let Some(version) = seen.chosen.last().copied().filter(|_| seen.would_load()) else { return };
         if seen.backend == BackendPlace::NotNeeded {
             return;
         }
-        // A backend that panics has something against the model, not against the program.
+        // A panic of the backend is a problem of the model and must not end the program.
         let opened = catch_unwind(AssertUnwindSafe(|| self.open(seen, version)));
         let panicked = Status::internal("the backend panicked while it loaded the model");
         match opened.unwrap_or(Err(panicked)) {

@@ -1,4 +1,4 @@
-//! Would ensembles fit the models that they are made of, if all that would load were loaded?
+//! Checks ensembles against the models that they are made of, as if all loadable models were loaded.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use nereid_model_config::validate::{Part, ensemble_cycle, ensemble_parts};
 use nereid_wire::inference::ModelConfig;
 
 impl Inspection {
-    /// The names of the models that this ensemble is made of; of any other model, none.
+    /// The names of the models that this ensemble is made of; none for any other model.
     pub fn parts(&self) -> Vec<String> {
         self.spec.as_ref().map(|spec| parts_of(&spec.config)).unwrap_or_default()
     }
 }
 
-/// A model that could be loaded, and where it lies.
+/// A model that could be loaded, and the directory that it lies in.
 pub struct Candidate<'a> {
     pub repository: &'a str,
     pub inspection: &'a Inspection,
-    /// The first of what is wrong with it.
+    /// The first problem of the model.
     pub problem: Option<String>,
 }
 
-/// What is wrong with ensembles because of their parts, by place in `candidates`.
+/// Problems of ensembles that come from their parts, by index in `candidates`.
 pub fn misfits(candidates: &[Candidate<'_>], has_namespaces: bool) -> BTreeMap<usize, String> {
     let mut known = Known::new(candidates, has_namespaces);
     known.find_cycles();
-    // Each once its parts have had their turn: whether it is decoupled depends on them.
+    // Each after its parts: they decide whether it is decoupled.
     while let Some(at) = known.next() {
         known.judge(at);
     }
@@ -36,7 +36,7 @@ pub fn misfits(candidates: &[Candidate<'_>], has_namespaces: bool) -> BTreeMap<u
 struct Known<'a> {
     candidates: &'a [Candidate<'a>],
     has_namespaces: bool,
-    /// As they would be served; none while that is open, and for what would not load.
+    /// Configurations as they would be served; none while that is undecided, and for models that would not load.
     configs: Vec<Option<ModelConfig>>,
     misfits: BTreeMap<usize, String>,
 }
@@ -52,7 +52,7 @@ impl<'a> Known<'a> {
         Known { candidates, has_namespaces, configs, misfits: BTreeMap::new() }
     }
 
-    /// The model that an ensemble means by a name: the one beside it, else the only one.
+    /// The model that an ensemble means by a name: the one in the same repository, else the only one.
     fn part(&self, ensemble: usize, name: &str) -> Option<usize> {
         let repository = self.candidates.get(ensemble)?.repository;
         let named = |at: &usize| self.candidates[*at].inspection.name == name;
@@ -70,13 +70,13 @@ impl<'a> Known<'a> {
         names.iter().filter_map(|name| self.part(at, name)).collect()
     }
 
-    /// Nothing is known of it yet.
+    /// Whether its configuration is still undecided.
     fn is_open(&self, at: usize) -> bool {
         self.candidates[at].problem.is_none() && self.configs[at].is_none() && !self.misfits.contains_key(&at)
     }
 
     fn find_cycles(&mut self) {
-        // By name and place, of which a repository has each once.
+        // By name and index: a repository has each name once.
         let key = |at: usize| (self.candidates[at].inspection.name.clone(), at);
         let cycle = |at: usize| {
             let parts = |(_, at): &(String, usize)| self.parts(*at).into_iter().map(key).collect();

@@ -1,9 +1,9 @@
-//! Directories of models, whole and broken.
+//! Inspections of directories of models, whole and broken.
 
 use super::*;
 use nereid_model_config::provenance::{Source, fields};
 
-/// A directory that goes away with the test.
+/// A directory that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -34,7 +34,7 @@ fn inspector(auto_complete: bool) -> Inspector<'static> {
     Inspector::new(None, auto_complete, Path::new("/nonexistent"), &nothing, 2, Arc::default())
 }
 
-/// What is wrong, with the directory written as `~`.
+/// The problems, with the directory written as `~`.
 fn problems(seen: &Inspection) -> Vec<String> {
     let directory = seen.directory.display().to_string();
     seen.problems.iter().map(|problem| problem.to_string().replace(&directory, "~")).collect()
@@ -117,7 +117,7 @@ fn configurations_that_cannot_be_read() {
     assert_eq!(problems(&inspector(false).inspect("m", &model.0, None)), [no_configuration("m").to_string()]);
     let seen = inspector(true).inspect("m", &model.0, None);
     assert!(problems(&seen)[0].starts_with("Invalid model name: Could not determine backend"), "{:?}", problems(&seen));
-    // Nothing but its name says what it is, and that backend completes nothing.
+    // Only its name selects the backend, and that backend completes nothing.
     assert_eq!(
         problems(&inspector(true).inspect("m.identity", &model.0, None)),
         [no_configuration("m.identity").to_string()]
@@ -134,7 +134,7 @@ fn backends_are_looked_for_and_asked() {
                     on the model configuration.";
     assert_eq!(problems(&inspector(true).inspect("m", &model.0, None)), [expected]);
     let library = model.0.join("libtriton_nowhere.so");
-    // Not a library at all: nobody opens it. What is missing, it may complete.
+    // Not a library at all, and it is not opened. The backend may complete what is missing.
     std::fs::write(&library, "").unwrap();
     let model = model.config("backend: \"nowhere\" input { name: \"I\" }");
     let seen = inspector(true).inspect("m", &model.0, None);
@@ -143,7 +143,7 @@ fn backends_are_looked_for_and_asked() {
         problems(&inspector(false).inspect("m", &model.0, None)),
         ["~/config.pbtxt:1:20: model input 'I' must specify 'data_type' for m"]
     );
-    // To open it is another matter.
+    // Opening it fails.
     let (inspector, mut seen) = (inspector(true), inspector(true).inspect("m", &model.0, None));
     inspector.complete(&mut seen);
     assert!(problems(&seen)[0].starts_with("unable to load shared library: ~/libtriton_nowhere.so: "));

@@ -1,9 +1,9 @@
-//! Ensembles and the models that they are made of: which must be there first, and who follows a change
+//! Ensembles and the models that they are made of: the order of their loads, and the reloads that follow a change
 //! (contract/schedulers.md section 10, rows "ensembles" and "composing model").
 //!
-//! Nobody ever holds the slots of two models. An ensemble whose parts are missing gives its own slot back while they
-//! are loaded; who has changed a part looks at the ensembles on it afterwards, one after the other, each under its own
-//! slot and against the map of that moment. Whatever happens at the same time, the last to change a part looks last.
+//! No thread ever holds the slots of two models. An ensemble with missing parts releases its own slot while they are
+//! loaded; an operation that has changed a part checks the ensembles on it afterwards, one after the other, each under
+//! its own slot and against the current map. However operations interleave, the last to change a part checks last.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ fn reason_of(entry: &Entry) -> Option<String> {
     failed.map(str::to_owned).or_else(|| (!entry.reason.is_empty()).then(|| entry.reason.clone()))
 }
 
-/// The entry of a part, unless nothing is known of it.
+/// The entry of a part, or None if the part is not registered.
 fn known<'a>(map: &'a ModelMap, id: &ModelId) -> Option<&'a Entry> {
-    // What only failed its poll is not known either.
+    // A part that has only failed its poll is not registered either.
     let is_known =
         |entry: &&Entry| !entry.versions.is_empty() || (!entry.reason.is_empty() && entry.reason != DUPLICATE);
     map.get(id).filter(is_known)
@@ -45,8 +45,9 @@ fn served_part(step: &Step) -> ModelId {
 }
 
 impl Lifecycle {
-    /// The model that an ensemble of `namespace` means by `name`: that of its own repository, whether it serves or not,
-    /// else the only one of that name. Another repository's model never stands in for one that is not loaded yet.
+    /// The model that an ensemble of `namespace` refers to by `name`: that of its own repository, whether it serves or
+    /// not, else the only one of that name. A model of another repository never stands in for one that is not loaded
+    /// yet.
     fn part_id(&self, map: &ModelMap, namespace: &str, name: &str) -> Option<ModelId> {
         let own = ModelId { name: name.to_owned(), namespace: namespace.to_owned() };
         if !self.settings.namespacing || map.get(&own).is_some() || self.holds(&own) {
@@ -55,14 +56,14 @@ impl Lifecycle {
         map.only(name).cloned()
     }
 
-    /// The repository of that namespace has a directory of that name, as far as that can be told.
+    /// Whether the repository of that namespace has a directory of that name; true if that cannot be read.
     fn holds(&self, id: &ModelId) -> bool {
         let stores = self.stores();
         let store = stores.iter().find(|store| store.location() == id.namespace);
         store.is_some_and(|store| store.holds(&id.name).unwrap_or(true))
     }
 
-    /// Holds a model against the models that it is made of, and returns its configuration as it will be served.
+    /// Checks a model against the models that it is made of, and returns its configuration as it will be served.
     pub(super) fn fit(&self, id: &ModelId, polled: &Polled) -> Result<Polled, Status> {
         let mut fitted = polled.clone();
         if parts_of(&polled.config).is_empty() {
@@ -72,7 +73,7 @@ impl Lifecycle {
         self.check_cycle(&map, id)?;
         let part = |step: &Step| self.part(&map, id, step);
         let flow = ensemble_parts(&polled.config, part)?;
-        // Which it computes, whatever the file says.
+        // It follows from the steps, whatever the file has.
         fitted.config.model_transaction_policy.get_or_insert_default().decoupled = flow.decoupled;
         if let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &mut fitted.config.scheduling_choice {
             for step in &mut ensemble.step {
@@ -98,7 +99,7 @@ impl Lifecycle {
     }
 
     fn check_cycle(&self, map: &ModelMap, id: &ModelId) -> Result<(), Status> {
-        // Finding a part may take a look at its repository: not under the lock.
+        // Finding a part may read its repository, so not under the lock.
         let graph = lock(&self.graph).clone();
         let part_of = |id: &ModelId, part: &String| match self.part_id(map, &id.namespace, part) {
             Some(part) => graph.has(&part).then_some(part),
@@ -118,7 +119,7 @@ impl Lifecycle {
         parts_of(&polled.config).into_iter().filter(is_missing).collect()
     }
 
-    /// Loads a model and, if it is an ensemble, what it needs of others. The names of what changed are added to
+    /// Loads a model and, if it is an ensemble, the models that it needs. The names of changed models are added to
     /// `changed`.
     pub(super) fn load_with_parts(
         self: &Arc<Self>,
@@ -138,7 +139,7 @@ impl Lifecycle {
                 Ok(Loading::Waits(parts)) => {
                     seen.insert(id.clone());
                     let places: Vec<_> = parts.iter().filter_map(|part| self.place_of(&id.namespace, part)).collect();
-                    // Again when its parts are through.
+                    // Again after its parts.
                     pending.push((id, store, Some(parts)));
                     let fresh = places.into_iter().filter(|(id, _)| !seen.contains(id));
                     pending.extend(fresh.map(|(id, store)| (id, Some(store), None)).collect::<Vec<_>>());
@@ -147,7 +148,7 @@ impl Lifecycle {
                     changed.insert(id);
                 }
                 Ok(Loading::Same) => {}
-                // Of a part it is in the log, and shows in what it is a part of.
+                // A part's error is in the log, and the ensemble's own error contains it.
                 Err(status) if is_top => outcome = Err(status),
                 Err(_) => {}
             }
@@ -155,7 +156,7 @@ impl Lifecycle {
         outcome
     }
 
-    /// Where the model lies that an ensemble of `namespace` means by `name`.
+    /// Where the model lies that an ensemble of `namespace` refers to by `name`.
     fn place_of(&self, namespace: &str, name: &str) -> Option<(ModelId, Arc<dyn Store>)> {
         let mut holders = Vec::new();
         for store in self.stores_of(name) {
@@ -173,7 +174,7 @@ impl Lifecycle {
         }
     }
 
-    /// Looks again at the ensembles that are made of what changed; those in `fresh` have done so themselves.
+    /// Checks again the ensembles that are made of changed models; those in `fresh` have done so themselves.
     pub(super) fn follow(self: &Arc<Self>, changed: &BTreeSet<ModelId>, fresh: &BTreeSet<ModelId>) {
         let mut names: BTreeSet<String> = changed.iter().map(|id| id.name.clone()).collect();
         let dependents = lock(&self.graph).dependents(&names);
@@ -185,7 +186,7 @@ impl Lifecycle {
         }
     }
 
-    /// Loads an ensemble anew because of its parts, or takes it out of service. True if anything changed.
+    /// Reloads an ensemble because of its parts, or takes it out of service. True if anything changed.
     fn look_again(self: &Arc<Self>, id: &ModelId) -> bool {
         self.with_slot(id, |slot| self.look_again_at(id, slot)).unwrap_or(false)
     }
@@ -199,7 +200,7 @@ impl Lifecycle {
             Ok(fitted) => {
                 lock(&self.graph).set_problem(id, None);
                 let plan = Plan::all(&fitted);
-                // Why it failed is in the log, and the old one serves on.
+                // The reason of a failure is in the log, and the old versions continue to serve.
                 self.bring_up(id, slot, source, &fitted, &plan).is_ok()
             }
             Err(status) => {
@@ -210,7 +211,7 @@ impl Lifecycle {
         }
     }
 
-    /// Notes why an ensemble cannot serve.
+    /// Records why an ensemble cannot serve.
     pub(super) fn misfit(&self, id: &ModelId, slot: &Slot, status: &Status) {
         error!("failed to load '{}': {status}", id.name);
         if slot.running.is_empty() {
@@ -224,7 +225,7 @@ impl Lifecycle {
         });
     }
 
-    /// Models that were loaded only because the unloaded ones of `parts` needed them, and that nothing needs any more.
+    /// Models that were loaded only as parts of the unloaded ones, and that no ensemble needs any more.
     pub(super) fn unneeded(&self, namespace: &str, parts: &[String]) -> Vec<ModelId> {
         let map = self.map();
         let is_needed = |id: &ModelId| {
@@ -237,7 +238,7 @@ impl Lifecycle {
 }
 
 impl Source {
-    /// What an ensemble that was taken down is loaded from when its parts are back.
+    /// True if this is an ensemble: the source is then kept for a reload when its parts are back.
     pub(super) fn is_of_an_ensemble(&self) -> bool {
         !parts_of(&self.polled.config).is_empty()
     }

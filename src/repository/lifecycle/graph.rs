@@ -1,7 +1,7 @@
-//! Which ensembles are made of which models.
+//! The graph of ensembles and the models that they are made of.
 //!
-//! Ensembles are known here from the moment that their configuration is read until they are unloaded, whether they
-//! serve or not: one whose part is missing comes back with it.
+//! An ensemble is in the graph from the moment that its configuration is read until it is unloaded, whether it serves
+//! or not: one with a missing part is reloaded with that part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use nereid_wire::inference::model_ensembling::Step;
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     ensembles: BTreeMap<ModelId, Node>,
-    /// What somebody asked for by its own name.
+    /// Models that were requested by their own names.
     explicit: BTreeSet<ModelId>,
 }
 
@@ -27,7 +27,7 @@ pub struct Node {
     problem: Option<String>,
 }
 
-/// The models that the steps of an ensemble name, each once; of any other model, none.
+/// The models that the steps of an ensemble name, each once; none for any other model.
 pub fn parts_of(config: &ModelConfig) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for step in steps_of(config) {
@@ -38,7 +38,7 @@ pub fn parts_of(config: &ModelConfig) -> Vec<String> {
     parts
 }
 
-/// The steps of an ensemble; of any other model, none.
+/// The steps of an ensemble; none for any other model.
 pub fn steps_of(config: &ModelConfig) -> &[Step] {
     match &config.scheduling_choice {
         Some(SchedulingChoice::EnsembleScheduling(ensemble)) if config.platform == ENSEMBLE_PLATFORM => &ensemble.step,
@@ -47,7 +47,7 @@ pub fn steps_of(config: &ModelConfig) -> &[Step] {
 }
 
 impl Graph {
-    /// Takes up what a configuration says, and returns what was known before. A model without parts is no ensemble.
+    /// Records the parts of a model, and returns the previous node. A model without parts is no ensemble.
     pub fn put(&mut self, id: &ModelId, parts: Vec<String>) -> Option<Node> {
         match parts.is_empty() {
             true => self.ensembles.remove(id),
@@ -63,7 +63,7 @@ impl Graph {
         }
     }
 
-    /// The model was unloaded.
+    /// Removes an unloaded model.
     pub fn forget(&mut self, id: &ModelId) {
         self.ensembles.remove(id);
         self.explicit.remove(id);
@@ -95,7 +95,8 @@ impl Graph {
         self.ensembles.contains_key(id)
     }
 
-    /// The ensemble that one of `namespace` means by `name`: its own namespace's, else the only one of that name.
+    /// The ensemble that an ensemble of `namespace` refers to by `name`: the one of its own namespace, else the only
+    /// one of that name.
     pub fn ensemble(&self, namespace: &str, name: &str) -> Option<ModelId> {
         let own = ModelId { name: name.to_owned(), namespace: namespace.to_owned() };
         if self.ensembles.contains_key(&own) {
@@ -106,7 +107,7 @@ impl Graph {
         same.next().is_none().then(|| first.clone())
     }
 
-    /// The ensembles that are, through whatever others, made of a model of these names; each behind those that it is
+    /// The ensembles that are made, directly or through others, of a model of these names; each after those that it is
     /// made of.
     pub fn dependents(&self, names: &BTreeSet<String>) -> Vec<ModelId> {
         let mut found: BTreeSet<&ModelId> = BTreeSet::new();
@@ -119,7 +120,7 @@ impl Graph {
             }
         }
         let (mut ordered, mut seen) = (Vec::new(), BTreeSet::new());
-        // Deepest first, without recursion: an ensemble is put down when all that it is made of is.
+        // Depth first, without recursion: an ensemble is added after all that it is made of.
         let mut pending: Vec<(&ModelId, bool)> = found.iter().rev().map(|id| (*id, false)).collect();
         while let Some((id, is_over)) = pending.pop() {
             if is_over {

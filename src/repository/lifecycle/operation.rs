@@ -1,4 +1,4 @@
-//! Loading and unloading one model: what has to be loaded, what may stay, and the switch from old to new.
+//! Loading and unloading one model: the versions to load, those that stay, and the switch from old to new.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
@@ -21,18 +21,18 @@ use nereid_wire::inference::ModelConfig;
 
 /// A load that succeeded.
 pub struct Loaded {
-    /// As it was before the load began, so that what changed meanwhile is noticed later. None for a model of files that
-    /// were sent along, which the next plain load leaves behind.
+    /// As it was before the load began, so that a change in between is noticed later. None for a model loaded from
+    /// files in the request, which the next plain load replaces.
     pub stamp: Option<TreeStamp>,
-    /// Of the repository that had the directory; empty where none had.
+    /// Of the repository that had the directory; empty where none did.
     location: String,
-    /// The configuration that stands in for the file's.
+    /// The configuration that replaces the file's.
     given: Option<Given>,
     /// As it passed the poll, before any backend completed it.
     config: ModelConfig,
 }
 
-/// A configuration that was sent along, and when: older files do not undo it.
+/// A configuration from a load request, and its time: files older than it do not replace it.
 #[derive(Debug, Clone)]
 struct Given {
     config: Arc<ModelConfig>,
@@ -40,7 +40,7 @@ struct Given {
 }
 
 impl Loaded {
-    /// What stays in the place of the configuration file, now that the files look like this.
+    /// The configuration that still replaces the file, given the current state of the files.
     fn given_beside(&self, now: &TreeStamp) -> Option<Given> {
         let (given, seen) = (self.given.as_ref()?, self.stamp.as_ref()?);
         (now.newest_ns <= seen.newest_ns.max(given.at_ns)).then(|| given.clone())
@@ -51,10 +51,10 @@ fn now_ns() -> i128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos().try_into().unwrap_or(i128::MAX))
 }
 
-/// What came of a load that did not fail.
+/// Result of a load that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Loading {
-    /// Nothing was to be done.
+    /// Nothing needed loading.
     Same,
     Changed,
     /// It is an ensemble, and these models that it needs do not serve.
@@ -70,7 +70,7 @@ pub struct Source {
     given: Option<Given>,
 }
 
-/// The configuration without what can change in place.
+/// The configuration without the fields that can change in place.
 fn without_placement(config: &ModelConfig) -> ModelConfig {
     ModelConfig { instance_group: Vec::new(), version_policy: None, ..config.clone() }
 }
@@ -100,7 +100,7 @@ impl Lifecycle {
         if let Some(loaded) = &mut slot.loaded
             && loaded.location != location
         {
-            // Another repository has the name now: times of the old directory say nothing about the new one.
+            // The model is in another repository now, so the times of the old directory do not apply.
             loaded.stamp = None;
         }
         let source = match self.poll_slot(id, slot, store, given, called_ns) {
@@ -118,7 +118,7 @@ impl Lifecycle {
             return Err(status);
         }
         let before = lock(&self.graph).put(id, parts_of(&source.polled.config));
-        // Before the fit: a part that comes while that is made is one to look again for.
+        // Before the fit: a part that is loaded during the fit triggers another check.
         let missing = self.missing_parts(id, &source.polled);
         let fitted = match self.fit(id, &source.polled) {
             Ok(fitted) => fitted,
@@ -147,7 +147,7 @@ impl Lifecycle {
         }
     }
 
-    /// Loads what the plan says and lets it serve. True if versions came or went, and not just their instances.
+    /// Loads the versions of the plan and lets them serve. True if versions came or went, and not just their instances.
     pub(super) fn bring_up(
         self: &Arc<Self>,
         id: &ModelId,
@@ -168,11 +168,11 @@ impl Lifecycle {
         let has_fresh = !fresh.is_empty();
         fresh.values().for_each(RunningVersion::enter);
         let has_surplus = self.switch(id, slot, fresh, &fitted.versions);
-        // A model that is executed and asks for this may be the one that has to go.
+        // This load may have been requested by a model in execution, possibly the one that has to end.
         if !OnBehalf::is_here() {
             slot.running.values().for_each(RunningVersion::settle);
         }
-        // A load that brings no version has nothing to do with the files of its agents.
+        // A load without new versions does not use the files of its agents.
         if let Some(agents) = source.directory.agents.as_ref().filter(|_| has_fresh) {
             agents.complete();
         }
@@ -187,7 +187,7 @@ impl Lifecycle {
         Ok(has_fresh || has_surplus)
     }
 
-    /// Gives the versions other instances. If one fails, those before it get theirs back.
+    /// Changes the instances of the versions in place. If one fails, those before it get their old instances back.
     fn change_in_place(&self, slot: &mut Slot, versions: &[i64], config: &ModelConfig) -> Result<(), (i64, Status)> {
         for (at, version) in versions.iter().enumerate() {
             let Some(running) = slot.running.get_mut(version) else { continue };
@@ -205,7 +205,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Finds out what is to be loaded; `None`: nothing, all of it serves already.
+    /// Polls the model and plans its load; `None` if all of it serves already.
     fn poll_slot(
         &self,
         id: &ModelId,
@@ -237,7 +237,7 @@ impl Lifecycle {
         Ok(Some(Source { stamp: Some(stamp), directory, polled, location, given }))
     }
 
-    /// Loads what the plan says, beside what serves. All of it, or nothing.
+    /// Loads the versions of the plan beside the serving ones: all of them, or none.
     fn load_versions(
         &self,
         id: &ModelId,
@@ -251,14 +251,14 @@ impl Lifecycle {
             entry.reason.clear();
             entry.is_forgotten = false;
             for &version in &plan.to_load {
-                // Beside one that serves, nobody sees the new one yet.
+                // The new version is not visible while an old one serves.
                 if !matches!(entry.versions.get(&version), Some(VersionState::Ready(_))) {
                     entry.versions.insert(version, VersionState::Loading);
                 }
             }
         });
         let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-        // A model that is loading and waits for this load has a permit, or waits for somebody who has one.
+        // A model that is loading and waits for this load has a permit, or waits for a load that has one.
         let is_for_model = OnBehalf::is_here();
         let is_exempt = || is_for_model || self.waits.is_wanted(id);
         let work = || {
@@ -272,7 +272,7 @@ impl Lifecycle {
         std::thread::scope(|scope| {
             let name = || std::thread::Builder::new().name("model-load".to_owned());
             let helpers: Vec<_> = (1..threads).map(|_| name().spawn_scoped(scope, work)).collect();
-            // A thread that could not be started leaves its share to the others.
+            // If a thread could not be started, the others do its share.
             drop(helpers);
             work();
         });
@@ -315,8 +315,8 @@ impl Lifecycle {
         Status::invalid(text)
     }
 
-    /// Lets the new versions serve, together with those that stay; then the replaced and the surplus ones end.
-    /// True if there were surplus ones.
+    /// Publishes the new versions together with those that stay; then the replaced and the surplus ones end. True if
+    /// there were surplus ones.
     fn switch(
         self: &Arc<Self>,
         id: &ModelId,
@@ -332,7 +332,7 @@ impl Lifecycle {
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
             entry.reason.clear();
-            // What failed once and is not chosen any more is nobody's business.
+            // A version that once failed and is no longer chosen is not listed.
             entry.versions.retain(|version, state| chosen.contains(version) || state.reason() == UNLOADED);
             for (&version, running) in &slot.running {
                 entry.versions.insert(version, VersionState::Ready(Arc::clone(&running.served)));
@@ -347,7 +347,7 @@ impl Lifecycle {
         has_surplus
     }
 
-    /// Takes all versions out of service and forgets what they were loaded from.
+    /// Takes all versions out of service and removes the record of their load.
     pub(super) fn unload_slot(self: &Arc<Self>, id: &ModelId, slot: &mut Slot) {
         slot.source = None;
         slot.attempt = None;
@@ -355,7 +355,7 @@ impl Lifecycle {
         if !self.take_down(id, slot) {
             self.change(|entries| {
                 if entries.get(id).is_some_and(|entry| entry.versions.is_empty()) {
-                    // It never came to serve, and nobody wants it any more.
+                    // It never served, and is no longer wanted.
                     entries.remove(id);
                 }
             });
@@ -383,13 +383,13 @@ impl Lifecycle {
 /// What a load does to each version.
 pub(super) struct Plan {
     to_load: Vec<i64>,
-    /// They go on serving; only their instances or the policy around them changed.
+    /// They continue to serve; only their instances or the policy around them changed.
     changed_in_place: Vec<i64>,
 }
 
 impl Plan {
-    /// A serving version is loaded again only if its own directory, or something that all versions share, changed, or
-    /// the configuration did in more than instance groups and version policy.
+    /// A serving version is reloaded only if its own directory, or something that all versions share, changed, or if
+    /// the configuration changed in more than instance groups and version policy.
     fn new(slot: &Slot, stamp: Option<&TreeStamp>, polled: &Polled) -> Plan {
         let before = slot.loaded.as_ref().and_then(|loaded| Some((loaded, loaded.stamp.as_ref()?)));
         let kept = |version: &i64| {
@@ -403,7 +403,7 @@ impl Plan {
         Plan { to_load, changed_in_place: in_place }
     }
 
-    /// Everything anew.
+    /// A plan that loads every version again.
     pub(super) fn all(polled: &Polled) -> Plan {
         Plan { to_load: polled.versions.clone(), changed_in_place: Vec::new() }
     }

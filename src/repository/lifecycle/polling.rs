@@ -1,5 +1,5 @@
-//! The models of the repositories as a whole: the start, and what polling finds changed
-//! (contract/schedulers.md section 10, "Control modes").
+//! The models of the repositories as a whole: the start, and the changes that polling finds (contract/schedulers.md
+//! section 10, "Control modes").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use super::{Lifecycle, lock, poll_failed};
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 
-/// What polling saw of a model when it last looked: what its files looked like, or why that cannot be told.
+/// Result of the last poll of a model: the stamp of its files, or why it could not be read.
 pub type Attempt = Result<TreeStamp, Status>;
 
 /// A model that repositories hold.
@@ -26,8 +26,8 @@ struct Found {
 }
 
 impl Lifecycle {
-    /// Loads what `--model-control-mode` and `--load-model` say. True if all of it serves; an error if a repository
-    /// cannot be read.
+    /// Loads the models of `--model-control-mode` and `--load-model`. True if all of them serve; an error if a
+    /// repository cannot be read.
     pub fn start(self: &Arc<Self>) -> Result<bool, Status> {
         let failures = AtomicUsize::new(0);
         let count = |outcome: Result<(), Status>| {
@@ -37,12 +37,12 @@ impl Lifecycle {
         };
         let is_all = self.settings.startup_models.iter().any(|name| name == "*");
         if self.settings.mode == ControlMode::Explicit && !is_all {
-            // A repository that is not there is found out now, not by the first load.
+            // A missing repository is reported now, not at the first load.
             for store in self.stores().iter() {
                 store.models()?;
             }
             self.in_parallel(&self.settings.startup_models, |name| {
-                // Ensembles see to it themselves that their parts are there before them.
+                // Ensembles load their own parts before themselves.
                 count(self.load_named(name, &Override::None, &mut BTreeSet::new()));
             });
         } else {
@@ -61,7 +61,7 @@ impl Lifecycle {
         };
         std::thread::scope(|scope| {
             for _ in 1..self.settings.load_thread_count.min(work.len()) {
-                // A thread that cannot be started leaves its share to the others.
+                // If a thread cannot be started, the others do its share.
                 let _ = std::thread::Builder::new().name("model-load".to_owned()).spawn_scoped(scope, run);
             }
             run();
@@ -83,8 +83,8 @@ impl Lifecycle {
         Ok(found.into_iter().map(|(id, stores)| Found { id, stores }).collect())
     }
 
-    /// Loads what is new: at first all that stands alone, then the ensembles whose parts were not there yet, each after
-    /// the ensembles that it is made of. Returns what changed, and which of that waited for its parts.
+    /// Loads new models: at first all that stand alone, then the ensembles with parts that were missing, each after the
+    /// ensembles that it is made of. Returns the changed models, and those of them that waited for their parts.
     fn load_all(
         self: &Arc<Self>,
         found: &[Found],
@@ -99,7 +99,7 @@ impl Lifecycle {
             }
             Ok(Loading::Waits(parts)) => drop(lock(&waiting).insert(found.id.clone(), (found, parts))),
             Err(status) => {
-                // It may have been taken out of service.
+                // The load may have taken it out of service.
                 lock(&changed).insert(found.id.clone());
                 count(Err(status));
             }
@@ -137,14 +137,14 @@ impl Lifecycle {
         }
     }
 
-    /// Loads a model if its files changed since they were last looked at, be it that they loaded then or did not: files
-    /// that were half there load when the rest has come, and what is wrong is told once.
+    /// Loads a model if its files changed since the last poll, whether that load succeeded or not: an incomplete
+    /// directory is loaded when the rest has arrived, and an error is logged once.
     fn poll_model(self: &Arc<Self>, id: &ModelId, store: &Arc<dyn Store>) -> Result<Loading, Status> {
         let slot = self.slot(id);
         let mut slot = lock(&slot);
         let attempt: Attempt = match store.stamp(&id.name) {
             Ok(Some(stamp)) => Ok(stamp),
-            // Gone since the repository was listed: the next poll unloads it.
+            // Removed since the repository was listed; the next poll unloads it.
             Ok(None) => return Ok(Loading::Same),
             Err(status) => Err(status),
         };
@@ -158,9 +158,9 @@ impl Lifecycle {
         }
     }
 
-    /// Looks for what was added, changed or removed. A repository that cannot be read changes nothing.
+    /// Polls for added, changed and removed models. A repository that cannot be read changes nothing.
     pub fn poll(self: &Arc<Self>) {
-        // Counted, so that the end of the server waits for what is being loaded.
+        // Counted, so that the server's end waits for loads.
         let Ok(_operation) = self.begin() else { return };
         let _polling = lock(&self.polling);
         verbose!(1, "Polling model repository");
@@ -171,7 +171,7 @@ impl Lifecycle {
                 return;
             }
         };
-        // Why something failed is in the log already.
+        // The reason of a failure is in the log already.
         let (mut changed, fresh) = self.load_all(&found, drop);
         for (id, slot) in self.slots() {
             if found.iter().any(|found| found.id == id) {

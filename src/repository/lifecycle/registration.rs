@@ -1,8 +1,8 @@
-//! Repositories that come and go while the server runs: what the C API calls registering, and what the models of a
-//! multi-model endpoint lie in (contract/http.md section 8).
+//! Repositories that come and go while the server runs: registered by the C API, or by the models of a multi-model
+//! endpoint (contract/http.md section 8).
 //!
-//! A repository that goes takes no model out of service. What it held and nobody runs is forgotten with it, so that a
-//! server to which models are brought for years knows no more of them than those of today.
+//! Removing a repository takes no model out of service. Its models that do not run are removed with it, so that a
+//! server to which models are brought for years lists only the current ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ use super::super::store::{self, MappedStore, Store};
 use super::{Lifecycle, lock};
 use nereid_request::Status;
 
-/// Repositories at a time: those of the start and those that came later.
+/// Most repositories at a time: those of the start and those registered later.
 const REPOSITORIES_MAX: usize = 4096;
 
-/// The repositories of the moment.
+/// The current repositories.
 pub type Stores = Arc<Vec<Arc<dyn Store>>>;
 
 impl Lifecycle {
@@ -27,14 +27,14 @@ impl Lifecycle {
         Arc::clone(&self.stores.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where a model of that name may lie: where a mapping says so, nowhere else.
+    /// The repositories that may have a model of that name: only the mapping's, where a mapping names it.
     pub(super) fn stores_of(&self, name: &str) -> Vec<Arc<dyn Store>> {
         let stores = self.stores();
         let mapped = stores.iter().find(|store| store.maps(name));
         mapped.map_or_else(|| stores.to_vec(), |store| vec![Arc::clone(store)])
     }
 
-    /// Adds the repository at `location`. `mapping`: directories of it, and the names under which they are served.
+    /// Adds the repository at `location`. `mapping`: its directories, and the names under which they are served.
     pub fn register_repository(&self, location: &str, mapping: &[(String, String)]) -> Result<(), Status> {
         let mut names = BTreeSet::new();
         if let Some((_, model)) = mapping.iter().find(|(_, model)| !names.insert(model)) {
@@ -69,7 +69,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Removes a repository, be it one of the start. Its models serve on until they are unloaded.
+    /// Removes a repository, also one of the start. Its models serve on until they are unloaded.
     pub fn unregister_repository(&self, location: &str) -> Result<(), Status> {
         if self.settings.mode != ControlMode::Explicit {
             let text = "repository unregistration is not allowed if model control mode is not EXPLICIT";
@@ -83,7 +83,7 @@ impl Lifecycle {
             Arc::make_mut(&mut *stores).remove(at)
         };
         info!("Model repository unregistered: {location}");
-        // Its directory may be gone by now.
+        // Its directory may already be gone.
         let names: BTreeSet<String> = store.models().unwrap_or_default().into_iter().chain(store.mapped()).collect();
         for name in &names {
             self.forget(&self.id(name, &*store));
@@ -91,11 +91,12 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Forgets a model whose repository is gone, as soon as no version of it serves, comes or goes. False: not yet.
+    /// Removes a model of which the repository is gone, as soon as no version of it serves, loads or unloads. False if
+    /// not yet.
     pub(super) fn forget(&self, id: &ModelId) -> bool {
         let is_idle = {
             let mut slots = lock(&self.slots);
-            // Nobody but the table has it, and nobody can get it now.
+            // Only the table refers to it, and no thread can get it now.
             let is_idle = slots.get(id).is_none_or(|slot| {
                 let has_nothing = slot.try_lock().is_ok_and(|slot| slot.running.is_empty());
                 has_nothing && Arc::strong_count(slot) == 1
@@ -120,14 +121,14 @@ impl Lifecycle {
         is_gone
     }
 
-    /// No version of any model of that name serves, comes or goes.
+    /// No version of any model of that name serves, loads or unloads.
     pub fn is_unloaded(&self, name: &str) -> bool {
         let map = self.map();
         let mut entries = map.iter().filter(|(id, _)| id.name == name);
         entries.all(|(_, entry)| entry.is_over())
     }
 
-    /// The server ends.
+    /// Whether the server ends.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::SeqCst)
     }

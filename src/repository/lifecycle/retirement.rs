@@ -1,7 +1,7 @@
-//! The end of versions that serve no more, and of all of them.
+//! The end of versions that no longer serve, and of all versions.
 //!
-//! A version ends when nobody can hand it another request: after every shard has the map without it, and when the last
-//! request that names it is answered.
+//! A version ends when it cannot receive another request: after every shard has the map without it, and when the last
+//! request that refers to it is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,13 +13,13 @@ use super::super::models::{ModelId, UNLOADED, VersionState};
 use super::super::version::RunningVersion;
 use super::{Lifecycle, lock};
 
-/// How often holders are counted: soon at first, since most requests are short.
+/// First pause between counts of a version's references: short, since most requests are short.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// How often a model is tried to be forgotten that somebody still has to do with.
+/// Attempts to remove a model that an operation still refers to.
 const FORGET_ATTEMPTS: usize = 50;
 
-/// Requests that a version has not answered yet.
+/// The unanswered requests of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InFlight {
     pub name: String,
@@ -28,7 +28,7 @@ pub struct InFlight {
 }
 
 impl Lifecycle {
-    /// Ends a version in the background. `shows`: the index says that it unloads, and then that it is unloaded.
+    /// Ends a version in the background. `shows`: the index lists it as unloading, and then as unloaded.
     pub(super) fn retire(self: &Arc<Self>, id: &ModelId, running: RunningVersion, shows: bool) {
         let version = running.served.version;
         if shows {
@@ -51,7 +51,7 @@ impl Lifecycle {
             lifecycle.retiring.fetch_sub(1, Ordering::SeqCst);
         };
         if let Err(error) = std::thread::Builder::new().name("model-unload".to_owned()).spawn(work) {
-            // Its threads go on and its memory stays; nothing that it accepted is lost.
+            // Its threads and its memory stay; no accepted request is lost.
             error!("a version stays in memory because no thread can be started to end it: {error}");
             self.retiring.fetch_sub(1, Ordering::SeqCst);
         }
@@ -77,7 +77,7 @@ impl Lifecycle {
                 }
                 is_forgotten = entry.is_forgotten && entry.is_over();
             });
-            // Whoever asked for the unload may still have the slot.
+            // The operation that requested the unload may still hold the slot.
             for _ in 0..if is_forgotten { FORGET_ATTEMPTS } else { 0 } {
                 if self.forget(id) {
                     break;
@@ -87,8 +87,8 @@ impl Lifecycle {
         }
     }
 
-    /// Versions that have requests in flight. Requests that hold on to a version are told from what else does: the
-    /// running version itself, the entry, and the map.
+    /// Versions that have requests in flight. References of requests are separated from the others: the running version
+    /// itself, the entry, and the map.
     pub fn in_flight(&self) -> Vec<InFlight> {
         let map = self.map();
         let mut found = Vec::new();
@@ -102,17 +102,17 @@ impl Lifecycle {
         found
     }
 
-    /// Refuses new requests to every model. What was accepted is still executed.
+    /// Refuses new requests to every model. Accepted requests are still executed.
     pub fn stop_scheduling(&self) {
         self.map().ready().for_each(|served| served.scheduler.stop());
     }
 
-    /// Ends every version. Returns at once; [`Lifecycle::live_models`] says how many are left.
+    /// Ends every version. Returns at once; [`Lifecycle::live_models`] returns how many are left.
     pub fn unload_all(self: &Arc<Self>) {
         for (id, slot) in self.slots() {
-            // A load that is under way holds the slot, and ends what it made when it finds the server stopping.
+            // A load under way holds the slot; it ends what it made when it finds the server stopping.
             if let Ok(mut slot) = slot.try_lock() {
-                // An ensemble's agents have nothing to wait for any more.
+                // An ensemble's agents no longer wait for its parts.
                 slot.source = None;
                 for running in std::mem::take(&mut slot.running).into_values() {
                     running.served.scheduler.stop();
@@ -137,7 +137,7 @@ impl Lifecycle {
         }
     }
 
-    /// Ends what models have used, once all of them are gone: the agents, and the response cache.
+    /// Closes the agents and the response cache that models have used, once all models are gone.
     pub fn close(&self) {
         self.settings.agents.close();
         if let Some(cache) = &self.settings.scheduling.cache {
@@ -145,7 +145,7 @@ impl Lifecycle {
         }
     }
 
-    /// What the agents are that models have used, and where their code is.
+    /// The agents that models have used, and where their code lies.
     pub fn agents(&self) -> Vec<(String, String)> {
         self.settings.agents.places()
     }

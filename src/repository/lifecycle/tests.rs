@@ -42,7 +42,7 @@ impl Place {
         self.age(&self.0.join(name), 1000);
     }
 
-    /// Makes everything that old, so that what a test touches afterwards is newer.
+    /// Sets the times of everything back, so that what a test touches afterwards is newer.
     fn age(&self, path: &Path, secs: u64) {
         let time = SystemTime::now() - Duration::from_secs(secs);
         if path.is_dir() {
@@ -53,7 +53,8 @@ impl Place {
         File::open(path).unwrap().set_modified(time).unwrap();
     }
 
-    /// Writes a file, so many seconds ago. Directories that were there keep their times, so that nothing else is newer.
+    /// Writes a file with a time that many seconds ago. Existing directories keep their times, so that nothing else is
+    /// newer.
     fn write_at(&self, path: &str, text: &str, secs: u64) {
         let path = self.0.join(path);
         let above = path.ancestors().skip(1).filter_map(|above| Some((above, above.metadata().ok()?.modified().ok()?)));
@@ -106,7 +107,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         worker_cpus: Vec::new(),
         worker_cpu_count: 1,
         worker_spin: Default::default(),
-        // A node that no host has: instances of this policy cannot be made.
+        // A node that no host has, so instances of this policy cannot be made.
         host_policies: Arc::new(
             HostPolicies::new(&[("far".to_owned(), "numa-node".to_owned(), "4095".to_owned())]).unwrap(),
         ),
@@ -116,7 +117,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
     }
 }
 
-/// In the explicit mode, started with nothing.
+/// A life cycle in the explicit mode, started without models.
 fn explicit(place: &Place) -> Arc<Lifecycle> {
     let lifecycle = Lifecycle::new(settings(&[place], ControlMode::Explicit));
     assert_eq!(lifecycle.start(), Ok(true));
@@ -192,7 +193,7 @@ fn only_what_changed_is_loaded_again() {
     place.write_at("m/1/model", "older than what was seen", 2000);
     check("a file that became older", [true, false]);
     place.age(&place.0.join("m/config.pbtxt"), 2000);
-    check("the config became older and says the same", [false, false]);
+    check("the config became older and is the same", [false, false]);
     fs::write(place.0.join("other"), "older than what was seen").unwrap();
     place.age(&place.0.join("other"), 2000);
     fs::rename(place.0.join("other"), place.0.join("m/1/model")).unwrap();
@@ -215,7 +216,7 @@ fn versions_come_and_go_by_the_policy() {
     assert!(Arc::ptr_eq(&second.scheduler, &now.scheduler), "its instances stay");
     assert_ne!(second.spec.config.version_policy, now.spec.config.version_policy, "and the new policy is served");
     let unloading = (1, "UNLOADING", String::new());
-    assert_eq!(states(&lifecycle, "m")[0], unloading, "somebody holds on to it");
+    assert_eq!(states(&lifecycle, "m")[0], unloading, "a reference to it is left");
     assert!(lifecycle.map().lookup(b"m", Some(1)).is_err());
     assert_eq!(lifecycle.map().lookup(b"m", None).unwrap().version, 3);
     drop(first);
@@ -273,7 +274,7 @@ fn a_failed_load_leaves_what_serves_alone() {
     let poll_failed = Status::internal("failed to load 'm', failed to poll from model repository");
     place.write_at("m/config.pbtxt", "no config", 900);
     assert_eq!(lifecycle.load("m", vec![]), Err(poll_failed.clone()));
-    // Version 3 would be new, but one of the others cannot follow.
+    // Version 3 is new, but another version cannot follow the change.
     fs::create_dir_all(place.0.join("m/3")).unwrap();
     let uneven = "input { name: \"INPUT1\" data_type: TYPE_INT8 dims: [ 1 ] }";
     place.write_at("m/config.pbtxt", &config(&format!("{ALL}\n{uneven}")), 800);
@@ -372,7 +373,7 @@ fn unloads_are_seen_and_undone() {
     let text = |version| lifecycle.map().lookup(b"m", version).unwrap_err().message.into_owned();
     assert_eq!(text(None), "Request for unknown model: 'm' has no available versions");
     assert_eq!(text(Some(1)), "Request for unknown model: 'm' version 1 is not at ready state");
-    // Loaded again while the old one is still held: the old one's end must not show.
+    // Loaded again while the old one is still referenced: the end of the old one must not show.
     lifecycle.load("m", vec![]).unwrap();
     drop(held);
     eventually("the old one ends", || lifecycle.live_models() == 0);
@@ -412,7 +413,7 @@ fn polling_adds_changes_and_removes() {
     let first = served(&lifecycle, "a", 1);
     lifecycle.poll();
     assert!(Arc::ptr_eq(&first, &served(&lifecycle, "a", 1)));
-    assert!(lifecycle.map().is_complete(), "what failed its poll is not known");
+    assert!(lifecycle.map().is_complete(), "a model that failed its poll is not registered");
     place.model("half", &[1], "");
     place.model("b", &[1], "");
     place.write_at("a/1/model", "x", 2000);
@@ -421,7 +422,7 @@ fn polling_adds_changes_and_removes() {
     assert!(lifecycle.map().is_complete());
     assert_eq!(served(&lifecycle, "half", 1).version + served(&lifecycle, "b", 1).version, 2);
     drop(first);
-    // The same name in two repositories serves no more, until one is gone.
+    // The same name in two repositories does not serve until one is gone.
     other.model("b", &[1], "");
     lifecycle.poll();
     eventually("b ends", || states(&lifecycle, "b") == [(1, "UNAVAILABLE", "unloaded".to_owned())]);

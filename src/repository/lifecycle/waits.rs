@@ -1,11 +1,12 @@
-//! Who waits for whom: a model that loads may ask for operations on models, and waits for their ends.
+//! Waits between loads: a model that loads may request operations on models, and waits for their ends.
 //!
-//! An operation that a loading model asks for and that needs the slot of this very model would wait for ever: the load
-//! has the slot and waits for the model, which waits for the operation. The same goes for models that load each other,
-//! over however many others. What would close such a circle is refused instead, with the reason.
+//! An operation that a loading model requests and that needs the slot of this very model would wait for ever: the load
+//! holds the slot and waits for the model, which waits for the operation. The same applies to models that load each
+//! other, through any number of others. An operation that would close such a circle is refused with the reason.
 //!
-//! Each operation that has a slot has a number, and models know the number of the load that they are part of
-//! ([`LoadUnderWay`]). One lock covers the look and the entry: of two that close a circle together one finds it.
+//! Each operation that holds a slot has a number, and models hold the number of the load that they are part of
+//! ([`LoadUnderWay`]). One lock covers the check and the entry: of two operations that would close a circle together,
+//! one is refused.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -24,14 +25,14 @@ pub struct Waits {
 #[derive(Default)]
 struct Table {
     operations_so_far: u64,
-    /// The operation that has the slot.
+    /// The operation that holds each slot.
     holders: HashMap<ModelId, u64>,
-    /// Loads, and the slots that operations on their behalf wait for or have.
+    /// Loads, and the slots that operations on their behalf wait for or hold.
     wants: Vec<(u64, ModelId)>,
 }
 
 impl Table {
-    /// The model whose load would wait for itself, if it waited for this slot.
+    /// The model of which the load would wait for itself, if it waited for this slot.
     fn circle(&self, load: u64, slot: &ModelId) -> Option<ModelId> {
         let (mut pending, mut seen) = (vec![slot], BTreeSet::new());
         while let Some(slot) = pending.pop() {
@@ -48,7 +49,7 @@ impl Table {
 }
 
 impl Waits {
-    /// The slot is wanted on behalf of the load, from now on until the returned value goes.
+    /// Records that the slot is wanted on behalf of the load, until the returned value is dropped.
     pub fn want(&self, load: u64, slot: &ModelId) -> Result<Wanted<'_>, Status> {
         let mut table = lock(&self.table);
         if let Some(asker) = table.circle(load, slot) {
@@ -58,7 +59,7 @@ impl Waits {
         Ok(Wanted { waits: self, load, slot: slot.clone() })
     }
 
-    /// Somebody has got the slot, and has it until the returned value goes.
+    /// Records that an operation holds the slot, until the returned value is dropped.
     pub fn hold(&self, slot: &ModelId) -> Held<'_> {
         let mut table = lock(&self.table);
         table.operations_so_far += 1;
@@ -67,7 +68,7 @@ impl Waits {
         Held { waits: self, operation, slot: slot.clone() }
     }
 
-    /// Whether a load waits for what has this slot.
+    /// Whether a load waits for the operation that holds this slot.
     pub fn is_wanted(&self, slot: &ModelId) -> bool {
         lock(&self.table).wants.iter().any(|(_, wanted)| wanted == slot)
     }
@@ -116,7 +117,7 @@ thread_local! {
     static ASKER: RefCell<Option<LoadUnderWay>> = const { RefCell::new(None) };
 }
 
-/// While this lives, what its thread does is on behalf of a model.
+/// While this lives, its thread acts on behalf of a model.
 pub struct OnBehalf {
     before: Option<LoadUnderWay>,
 }
@@ -130,7 +131,7 @@ impl OnBehalf {
         ASKER.with_borrow(Option::is_some)
     }
 
-    /// The load that waits for what this thread does.
+    /// The load that waits for the current operation of this thread.
     pub fn load() -> Option<u64> {
         ASKER.with_borrow(|asker| asker.as_ref()?.operation())
     }
@@ -176,7 +177,7 @@ mod tests {
         let (a, b) = (waits.hold(&id("a")), waits.hold(&id("b")));
         let a_wants_b = waits.want(a.operation, &id("b")).unwrap();
         assert!(waits.want(b.operation, &id("a")).is_err());
-        // What was wanted twice is wanted until both are over.
+        // A slot that is wanted twice stays wanted until both are dropped.
         drop(waits.want(a.operation, &id("b")).unwrap());
         assert!(waits.is_wanted(&id("b")) && waits.want(b.operation, &id("a")).is_err());
         drop(a_wants_b);

@@ -1,6 +1,6 @@
 //! How requests to S3 name their bucket: in the path of the URL, or as the first label of its host.
 //!
-//! Triton names it in the path unless it is configured otherwise, and some stores refuse that form.
+//! Triton names it in the path unless configured otherwise, and some stores refuse that form.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub enum Addressing {
     #[default]
     Path,
     Virtual,
-    /// In the host where that can work, else in the path.
+    /// In the host where that is possible, else in the path.
     Auto,
 }
 

@@ -1,7 +1,8 @@
-//! A place in a bucket: listed over the network, copied to this host when a model is loaded.
+//! A model repository in a bucket: listed over the network, copied to this host when a model is loaded.
 //!
-//! Asked from control threads only. Each store has a runtime of its own, driven by whoever asks, so that no thread is
-//! kept for it; and every question ends, so that a service that does not answer stalls neither polling nor loading.
+//! Only control threads call it. Each store has a runtime of its own, driven by the calling thread, so that no thread
+//! is kept for it; and every request has a time limit, so that a service that does not answer blocks neither polling
+//! nor loading.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -28,17 +29,17 @@ use nereid_request::Status;
 /// Files of a model that are copied at the same time.
 const DOWNLOADS_MAX: usize = 8;
 
-/// What a file's copy may take: a start, and time for its size at the slowest rate that is still progress.
+/// Time limit of a file's copy: a fixed start, and time for its size at the slowest rate that is still progress.
 const COPY_TIMEOUT: Duration = Duration::from_secs(300);
 const COPY_BYTES_PER_SECOND_MIN: u64 = 64 * 1024;
 
-/// What finding and trying credentials may take.
+/// Time limit for finding and trying credentials.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Names of models that a repository may hold.
+/// Most names of models that a repository may hold.
 const MODELS_MAX: usize = 100_000;
 
-/// Threads for what the runtime cannot wait for, which is the resolution of host names.
+/// Threads for the one blocking call of the runtime, the resolution of host names.
 const RESOLVERS_MAX: usize = 2;
 
 pub struct BucketStore {
@@ -46,15 +47,15 @@ pub struct BucketStore {
     place: Place,
     environment: Environment,
     scratch: Arc<Scratch>,
-    /// Made at the first question, and anew when credentials are refused: they may have been replaced.
+    /// Made at the first request, and again when credentials are refused: they may have been replaced.
     client: Mutex<Option<Arc<dyn ObjectStore>>>,
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     runtime: Option<Runtime>,
 }
 
 impl BucketStore {
     pub fn open(location: &str, place: Place, environment: Environment) -> Result<BucketStore, Status> {
-        // Reads the file of credentials now, so that what is wrong with it is told at once.
+        // Reads the credentials file now, so that an error in it is reported at once.
         credentials::find(location, &place, &environment)?;
         let variable = place.provider.mount_variable();
         let scratch = match (environment.path(variable), environment.path("TMPDIR")) {
@@ -75,7 +76,7 @@ impl BucketStore {
         })
     }
 
-    /// Runs `work` with a client; once more with a new one if the credentials of a used one are refused.
+    /// Runs `work` with a client; once more with a new client if the credentials of a used one are refused.
     fn ask<T, W, F>(&self, question: Question<'_>, work: W) -> Result<T, Status>
     where
         W: Fn(Arc<dyn ObjectStore>) -> F,
@@ -102,7 +103,7 @@ impl BucketStore {
         })
     }
 
-    /// The client, and whether it was made for this question.
+    /// The client, and whether it was made for this request.
     async fn client(&self) -> Result<(Arc<dyn ObjectStore>, bool), Failure> {
         let known = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(client) = known {
@@ -122,7 +123,7 @@ impl BucketStore {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The key of a model's directory; `None`: there can be none of that name.
+    /// The key of a model's directory; `None` if the name cannot be one.
     fn directory_of(&self, model: &str) -> Option<Key> {
         let prefix = self.place.prefix.as_ref();
         let key = if prefix.is_empty() { model.to_owned() } else { format!("{prefix}/{model}") };
@@ -178,14 +179,14 @@ impl fmt::Debug for BucketStore {
 
 impl Drop for BucketStore {
     fn drop(&mut self) {
-        // A thread may be waiting for a name server: nobody waits for it.
+        // A thread may be blocked in a name resolution; the drop does not wait for it.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// The directories right below `prefix`. An empty place is a repository without models: with its last model a
+/// The directories right below `prefix`. An empty prefix is a repository without models: when its last model goes, a
 /// repository's own directory goes too.
 async fn models_in(client: &dyn ObjectStore, prefix: &Key) -> Result<Vec<String>, Failure> {
     let prefix = (!prefix.as_ref().is_empty()).then_some(prefix);
@@ -219,7 +220,7 @@ async fn copy_file(client: &dyn ObjectStore, file: &RemoteFile, target: PathBuf)
     }
 }
 
-/// Streams an object into a new file: no more of it is in memory than one piece of the answer.
+/// Streams an object into a new file: only one piece of it is in memory at a time.
 async fn download(client: &dyn ObjectStore, file: &RemoteFile, target: &Path) -> Result<(), Failure> {
     let answer = client.get(&file.key).await.map_err(|error| match Failure::of(&error) {
         Failure::Absent { .. } => Failure::Other { cause: format!("'{}' went away meanwhile", file.key) },

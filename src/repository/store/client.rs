@@ -1,7 +1,7 @@
-//! A connection to a bucket, made from a place and a credential.
+//! A connection to a bucket, made from a bucket location and a credential.
 //!
-//! Where several sources of credentials come into question, they are tried in the order of the provider's own
-//! libraries, which Triton uses. The last is none at all: public buckets are read without a signature.
+//! Where several sources of credentials are possible, they are tried in the order of the provider's own libraries,
+//! which Triton uses. The last is anonymous access: public buckets are read without a signature.
 
 use std::future::Future;
 use std::path::Path;
@@ -25,16 +25,16 @@ use super::profile::{self, Keys, WebIdentity};
 use super::transport::BoundedConnector;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two pieces of an answer.
+/// Between two pieces of a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRIES_MAX: usize = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the metadata service of a cloud host may take to answer: elsewhere nobody does.
+/// How long the metadata service of a cloud host may take to answer; other hosts have none.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(3);
 const REGION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects; several sources of credentials may be asked for one.
+/// Connects; may query several sources of credentials.
 pub async fn connect(
     place: &Place,
     credential: &Credential,
@@ -55,16 +55,16 @@ pub async fn connect(
         (Provider::Azure { account }, Credential::Azure(credential)) => {
             Ok(Arc::new(azure(&place.bucket, account, credential, environment)?))
         }
-        // `credentials::find` answers with the provider's own kind.
+        // `credentials::find` returns the provider's own kind.
         _ => Err(Failure::Other { cause: "the credential is another provider's".to_owned() }),
     }
 }
 
-/// rustls is built without a default provider, and asks the process for one.
+/// rustls is built without a default provider, and takes the one that is installed for the process.
 fn name_the_crypto_provider() {
     static NAMED: Once = Once::new();
     NAMED.call_once(|| {
-        // An error says that the process has one already.
+        // An error means that the process has one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }
@@ -85,7 +85,7 @@ async fn s3(
         .with_retry(retry_config())
         .with_region(match (identity.region, &endpoint) {
             (Some(region), _) => region,
-            // A private service has no regions; Amazon's can be asked where a bucket lies.
+            // A private service has no regions; Amazon's can be queried for the region of a bucket.
             (None, Some(_)) => "us-east-1".to_owned(),
             (None, None) => region_of(bucket, &options).await,
         });
@@ -131,11 +131,11 @@ struct S3Identity {
 enum S3Source {
     Keys(Keys),
     WebIdentity(WebIdentity),
-    /// What the container or host grants its processes, or nothing.
+    /// The credentials that the container or host grants its processes, or none.
     Host,
 }
 
-/// The keys of the credential, then the profile's, then what the environment says of tokens.
+/// The keys of the credential, then the profile's, then the token settings of the environment.
 fn s3_identity(credential: &S3Credential, environment: &Environment) -> Result<S3Identity, Failure> {
     if let (Some(key_id), Some(secret_key)) = (&credential.key_id, &credential.secret_key) {
         let keys = Keys {
@@ -201,7 +201,7 @@ async fn s3_of_host(builder: AmazonS3Builder, environment: &Environment) -> Resu
     build(builder.with_skip_signature(true).build())
 }
 
-/// Where Amazon keeps a bucket.
+/// The region of a bucket at Amazon.
 async fn region_of(bucket: &str, options: &ClientOptions) -> String {
     match tokio::time::timeout(REGION_TIMEOUT, resolve_bucket_region(bucket, options)).await {
         Ok(Ok(region)) => region,
@@ -222,7 +222,7 @@ async fn google(
     if let Some(endpoint) = &emulator {
         builder = builder.with_base_url(endpoint);
     }
-    // Where gcloud leaves the credentials of its user.
+    // Where gcloud stores the credentials of its user.
     let usual = environment.path("HOME").map(|home| home.join(".config/gcloud/application_default_credentials.json"));
     let path = credential.path.clone().or(usual.filter(|path| path.exists()));
     if let Some(path) = path {
@@ -248,11 +248,11 @@ async fn google(
     build(builder.with_credentials(nobody).with_skip_signature(true).build())
 }
 
-/// What a file of Google credentials says of itself.
+/// Contents of a file of Google credentials.
 struct GoogleAccount {
     kind: GoogleAccountKind,
     base_url: Option<String>,
-    /// It is not to be asked for tokens, as stand-ins of the service want it.
+    /// Emulators of the service are accessed without tokens.
     is_silent: bool,
 }
 
@@ -301,7 +301,7 @@ fn azure(
     let mut builder = MicrosoftAzureBuilder::new()
         .with_container_name(container)
         .with_http_connector(BoundedConnector)
-        // Triton lets the variable win over the location.
+        // As in Triton, the variable overrides the location.
         .with_account(credential.account.as_deref().unwrap_or(account))
         .with_client_options(client_options(endpoint.as_deref(), needs_token))
         .with_retry(retry_config());
@@ -357,12 +357,12 @@ fn of_managed_identity(
     Ok(builder)
 }
 
-/// Whether a source of credentials has any to give.
+/// Whether a source of credentials returns any.
 async fn answers<T>(credential: impl Future<Output = object_store::Result<T>>) -> bool {
     matches!(tokio::time::timeout(METADATA_TIMEOUT, credential).await, Ok(Ok(_)))
 }
 
-/// Every request ends: connecting and waiting are bounded here, a listing and a download as a whole by who asks.
+/// Every request ends: connecting and waiting are bounded here, a listing or a download as a whole by its caller.
 ///
 /// Certificates of the host are read only where something is encrypted: small containers have none.
 fn client_options(endpoint: Option<&str>, is_token_fetched: bool) -> ClientOptions {

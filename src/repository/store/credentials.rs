@@ -1,7 +1,7 @@
-//! Who a store claims to be: from the file that TRITON_CLOUD_CREDENTIAL_PATH names, or from the environment.
+//! Credentials of a store: from the file that TRITON_CLOUD_CREDENTIAL_PATH names, or from the environment.
 //!
-//! With a credential file the providers' own variables are not looked at, as in Triton: the entry whose name is the
-//! longest beginning of the location counts, and none is an error.
+//! With a credential file the providers' own variables are not read, as in Triton: the entry with the longest name that
+//! is a prefix of the location counts, and having none is an error.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,7 +17,7 @@ use nereid_request::Status;
 
 const FILE_VARIABLE: &str = "TRITON_CLOUD_CREDENTIAL_PATH";
 
-/// Files with credentials are a few lines long; what is longer is something else.
+/// Files with credentials are a few lines long; a longer file is something else.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct AzureCredential {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AzureAuthType {
-    /// The account's key; without one, what anybody may read.
+    /// The account's key; without one, only public data can be read.
     #[default]
     Key,
     ManagedIdentity,
@@ -105,12 +105,12 @@ fn auth_type(field: &str, value: Option<String>) -> Result<AzureAuthType, Status
     }
 }
 
-/// `{"s3": {"<beginning of a location>": {…}}, "gs": {"…": "<path>"}, "as": {"…": {…}}}`.
+/// `{"s3": {"<prefix of a location>": {…}}, "gs": {"…": "<path>"}, "as": {"…": {…}}}`.
 fn from_file(path: &Path, location: &str, provider: &Provider) -> Result<Credential, Status> {
     let shown = path.display();
     verbose!(1, "Reading cloud credential from {shown}");
     let text = read_small(path).map_err(|cause| Status::invalid(format!("{FILE_VARIABLE}: '{shown}': {cause}")))?;
-    // The parser's message may quote the text, which holds secrets: only where it stopped is told.
+    // The parser's message may quote the text, which holds secrets, so only the position is reported.
     let file: Value = serde_json::from_slice(&text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         Status::invalid(format!("{FILE_VARIABLE}: '{shown}' is not JSON, at line {line} column {column}"))
@@ -172,7 +172,7 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// A field's text; one that is empty says nothing.
+    /// A field's text; none if it is empty.
     fn field(&self, field: &str) -> Result<Option<String>, Status> {
         let must_be = |what: &str, wanted: &str| {
             let (path, scheme, name) = (self.path.display(), self.scheme, self.name);
@@ -188,7 +188,7 @@ impl Entry<'_> {
     }
 }
 
-/// A whole small file; the error is what is wrong with it, without its path.
+/// Reads a whole small file; the error does not contain its path.
 pub fn read_small(path: &Path) -> Result<Vec<u8>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     if !file.metadata().map_err(|error| error.to_string())?.is_file() {

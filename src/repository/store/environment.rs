@@ -1,7 +1,7 @@
 //! The environment variables that a store reads, taken once when it is opened.
 //!
-//! A store outlives the call that opened it, and connects anew when credentials changed: it keeps what the variables
-//! said. Values are secrets more often than not, so they are shown nowhere.
+//! A store outlives the call that opened it, and connects again when credentials changed, so it keeps the values of the
+//! variables. Most values are secrets, so they are never displayed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 use nereid_request::Status;
 
-/// Everything of contract/cli.md section 4 that concerns buckets, and what the providers' own tools read besides.
+/// All variables of contract/cli.md section 4 that concern buckets, and those that the providers' own tools read
+/// besides.
 const NAMES: [&str; 40] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_CONFIG_FILE",
@@ -54,7 +55,7 @@ const NAMES: [&str; 40] = [
     "TRITON_GCS_MOUNT_DIRECTORY",
 ];
 
-/// What the variables said.
+/// The values of the variables.
 #[derive(Clone, Default)]
 pub struct Environment {
     values: BTreeMap<&'static str, OsString>,
@@ -63,7 +64,7 @@ pub struct Environment {
 impl Environment {
     pub fn capture(read: &dyn Fn(&str) -> Option<OsString>) -> Environment {
         let present = NAMES.into_iter().filter_map(|name| Some((name, read(name)?)));
-        // An empty value says nothing.
+        // An empty value counts as unset.
         Environment { values: present.filter(|(_, value)| !value.is_empty()).collect() }
     }
 
@@ -92,7 +93,7 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// A text that is shown nowhere.
+/// A text that is never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

@@ -1,7 +1,7 @@
-//! What went wrong between a store and its bucket, in words that say what to check.
+//! Errors between a store and its bucket, in messages that name what to check.
 //!
-//! The services answer with pages of XML that name requests, signed texts and key numbers. An operator needs the
-//! cause and the setting to look at, and no log may hold a secret: only the service's own error code is passed on.
+//! The services answer with pages of XML that name requests, signed texts and key numbers. An operator needs the cause
+//! and the setting to check, and no log may hold a secret: only the service's own error code is passed on.
 
 use std::error::Error;
 use std::fmt;
@@ -25,7 +25,7 @@ pub enum Failure {
     TooSlow(Duration),
     #[error("{0}")]
     BadKey(String),
-    /// A key of which a part is empty.
+    /// A key with an empty part.
     #[error("{0}")]
     EmptyName(String),
     /// Something on this host, such as a full disk.
@@ -66,7 +66,7 @@ impl Failure {
             }
             Cause::InvalidPath { source } => Failure::BadKey(format!("{source}")),
             _ if is_one_of(&DENIED_CODES) => Failure::Denied { code },
-            // The crate tells a missing object from other errors, but not a missing bucket.
+            // The crate separates a missing object from other errors, but not a missing bucket.
             _ if is_one_of(&ABSENT_CODES) || text.contains("status code: 404") => Failure::Absent { code },
             _ => {
                 let (deepest, is_network) = deepest_of(error);
@@ -81,8 +81,8 @@ impl Failure {
         matches!(self, Failure::Denied { .. })
     }
 
-    /// What a caller reads that asked `question` of the repository at `location`. It begins with Triton's words, which
-    /// scripts look for, and goes on with the cause and what to check.
+    /// The error of `question` about the repository at `location`, for the caller. It begins with Triton's words, which
+    /// scripts search for, and continues with the cause and what to check.
     pub fn status(&self, question: Question<'_>, location: &str, place: &Place) -> Status {
         let provider = &place.provider;
         let advice = match self {
@@ -122,7 +122,7 @@ fn no_client_of_s3(exception: &str, cause: &str) -> String {
     )
 }
 
-/// What is asked of a repository.
+/// A request to a repository.
 #[derive(Debug, Clone, Copy)]
 pub enum Question<'a> {
     Models,
@@ -148,7 +148,7 @@ impl Question<'_> {
         }
     }
 
-    /// Where the bucket is there and this one request of it failed.
+    /// The message where the bucket exists and this one request failed.
     fn failed(&self, at: &str, cause: &str, provider: &Provider) -> String {
         match (self, provider) {
             (Question::Copy(_), Provider::S3 { .. }) => {
@@ -222,7 +222,7 @@ fn deepest_of(error: &object_store::Error) -> (String, bool) {
     (deepest.to_string(), is_network)
 }
 
-/// A cause as one short line, without what a service wrote in its answer.
+/// A cause as one short line, without the text that a service wrote in its response.
 fn first_words(text: &str) -> String {
     let before_answer = text.split(['<', '{', '\n']).next().unwrap_or_default();
     let line: String = before_answer.chars().filter(|c| !c.is_control()).take(CAUSE_CHARS_MAX).collect();

@@ -1,7 +1,8 @@
 //! Object keys as paths below a model's directory.
 //!
-//! A bucket takes nearly any text for a key. What becomes a file of this host must stay within the model's directory:
-//! no part that is empty, `.` or `..`, none that a file system refuses, and no more of them than a walk will follow.
+//! A bucket accepts nearly any text as a key. A key that becomes a file of this host must stay within the model's
+//! directory: no part may be empty, `.` or `..`, or a name that a file system refuses, and there may be no more parts
+//! than a walk follows.
 
 use object_store::path::Path as Key;
 
@@ -10,7 +11,7 @@ use super::tree;
 /// The longest name that Linux file systems take.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Why a key cannot be a file.
+/// Why a key cannot become a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     #[error("it does not lie in the model's directory")]

@@ -1,7 +1,8 @@
 //! The tree of a model as its objects' keys imply it.
 //!
-//! A bucket knows no directories. They follow from keys (`model/1/model.onnx`), and tools leave empty objects whose
-//! keys end in `/` to mark those without files, which a repository may need: a version without files is a version.
+//! A bucket has no directories. They follow from keys (`model/1/model.onnx`), and tools leave empty objects with keys
+//! that end in `/` to mark directories without files, which a repository may need: a version without files is a
+//! version.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,16 +15,16 @@ use super::failure::Failure;
 use super::key;
 use super::{Part, Print, TreeStamp};
 
-/// Objects of one model; each costs memory while it is listed.
+/// Most objects of one model; each costs memory while it is listed.
 const OBJECTS_MAX: usize = 100_000;
 
-/// How long the pages of one listing may take together.
+/// Time limit for all pages of one listing together.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub struct Listing {
     pub files: Vec<RemoteFile>,
-    /// All but the model's own.
+    /// All directories but the model's own.
     pub directories: BTreeSet<String>,
     marks: Vec<Mark>,
 }
@@ -32,12 +33,12 @@ pub struct Listing {
 #[derive(Debug, Clone)]
 pub struct RemoteFile {
     pub key: Key,
-    /// Below the model's directory.
+    /// Relative to the model's directory.
     pub path: String,
     pub size_bytes: u64,
 }
 
-/// How an object looked when it was listed, file or marker.
+/// Fingerprint of an object when it was listed, file or marker.
 #[derive(Debug)]
 struct Mark {
     path: String,
@@ -46,7 +47,7 @@ struct Mark {
     print: Print,
 }
 
-/// Lists what lies in `directory`; `None`: nothing does.
+/// Lists the objects in `directory`; `None` if there are none.
 pub async fn list(store: &dyn ObjectStore, directory: &Key) -> Result<Option<Listing>, Failure> {
     match tokio::time::timeout(LIST_TIMEOUT, list_all(store, directory)).await {
         Ok(listing) => listing,
@@ -73,7 +74,7 @@ async fn list_all(store: &dyn ObjectStore, directory: &Key) -> Result<Option<Lis
     Listing::of(&objects, &implied, &marked).map(Some)
 }
 
-/// The empty objects that are markers. The crate drops the `/` that tells a marker's key from a file's, so where an
+/// The empty objects that are markers. The crate drops the `/` that separates a marker's key from a file's, so where an
 /// empty object has nothing below it, its directory is listed once more: there a marker shows as a common prefix.
 async fn marked_directories(
     store: &dyn ObjectStore,
@@ -134,8 +135,8 @@ impl Listing {
         Ok(listing)
     }
 
-    /// What the model looks like. A bucket has no times of directories, and S3 counts in seconds, so that an object
-    /// that is replaced twice in one has the same time: its tag tells.
+    /// The stamp of the model. A bucket has no times of directories, and S3 counts in seconds, so an object that is
+    /// replaced twice in one second keeps its time; its entity tag differs.
     pub fn stamp(&self) -> TreeStamp {
         let mut stamp = TreeStamp::default();
         for mark in &self.marks {

@@ -1,4 +1,4 @@
-//! A directory of this host.
+//! A model repository in a directory of this host.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tracing::warn;
 use super::{LocalModel, Store, TreeStamp, check_name, tree};
 use nereid_request::Status;
 
-/// Sub-directories that a repository may hold: what start-up and polling list each time.
+/// Most sub-directories that a repository may hold: start-up and polling list them all.
 const MODELS_MAX: usize = 100_000;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Store for LocalStore {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
-            // A link counts as what it leads to; one that leads nowhere is no directory.
+            // A link counts as its target; a broken link is no directory.
             if !entry.path().is_dir() {
                 continue;
             }

@@ -1,15 +1,15 @@
-//! How a repository's location is read: a path, or one of the schemes for buckets (contract/model_config.md section 4).
+//! Parses a repository's location: a path, or one of the schemes for buckets (contract/model_config.md section 4).
 
 use object_store::path::Path as Key;
 
 use nereid_request::Status;
 
-/// A place in a bucket, or in a container as Azure calls it.
+/// A bucket (a container, in Azure's terms) and a prefix in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub provider: Provider,
     pub bucket: String,
-    /// What all keys of the repository begin with; empty for the whole bucket.
+    /// The prefix of all keys of the repository; empty for the whole bucket.
     pub prefix: Key,
 }
 
@@ -35,7 +35,7 @@ impl Provider {
         }
     }
 
-    /// The variable that says where copies of models go.
+    /// The variable that names the directory for copies of models.
     pub fn mount_variable(&self) -> &'static str {
         match self {
             Provider::S3 { .. } => "TRITON_AWS_MOUNT_DIRECTORY",
@@ -47,7 +47,7 @@ impl Provider {
 
 const AZURE_HOST_SUFFIX: &str = ".blob.core.windows.net";
 
-/// Reads a location; `None` is a directory of this host.
+/// Parses a location; `None` is a directory of this host.
 pub fn parse(location: &str) -> Result<Option<Place>, Status> {
     let place = if let Some(rest) = location.strip_prefix("s3://") {
         s3(location, rest)?
@@ -63,7 +63,7 @@ pub fn parse(location: &str) -> Result<Option<Place>, Status> {
 }
 
 /// `bucket/…`, `host:port/bucket/…`, `http://host[:port]/bucket/…` or `https://host[:port]/bucket/…`. Without a
-/// scheme of its own a private service is asked over HTTP, as Triton does.
+/// scheme of its own a private service is accessed over HTTP, as Triton does.
 fn s3(location: &str, rest: &str) -> Result<Place, Status> {
     let (scheme, rest) = match (rest.strip_prefix("https://"), rest.strip_prefix("http://")) {
         (Some(rest), _) => (Some("https"), rest),
@@ -81,7 +81,7 @@ fn s3(location: &str, rest: &str) -> Result<Place, Status> {
         let (bucket, prefix) = bucket_and_prefix(location, rest)?;
         return Ok(Place { provider: Provider::S3 { endpoint: None }, bucket, prefix });
     }
-    // What stands before an `@` may be a password: such a location is not repeated.
+    // The text before an `@` may be a password: such a location is not repeated.
     if first.contains('@') {
         let text = "the location of an s3:// repository may not hold a user name or password: give credentials in \
                     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
@@ -97,7 +97,7 @@ fn s3(location: &str, rest: &str) -> Result<Place, Status> {
 
 /// `account/container/…`, the account with or without the host name that follows from it.
 fn azure(location: &str, rest: &str) -> Result<Place, Status> {
-    // A query is a token that grants access: Triton ignores it, and so do we, without repeating it.
+    // A query is a token that grants access. It is ignored, as in Triton, and not repeated.
     let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
     let shown = location.split_once('?').map_or(location, |(before, _)| before);
     let rest = rest.trim_start_matches('/');

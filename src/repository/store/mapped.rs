@@ -1,11 +1,11 @@
-//! A repository whose directories are served under other names than their own.
+//! A repository with directories that are served under other names than their own.
 
 use std::collections::BTreeMap;
 
 use super::{LocalModel, Store, TreeStamp};
 use nereid_request::Status;
 
-/// Directories that no mapping names keep their own names.
+/// See the [module](self). Directories that no mapping names keep their own names.
 #[derive(Debug)]
 pub struct MappedStore {
     store: Box<dyn Store>,
@@ -19,7 +19,7 @@ impl MappedStore {
         MappedStore { store, directories }
     }
 
-    /// The directory of a model, if it has one: a directory with another name cannot be asked for by its own.
+    /// The directory of a model, if it has one: a directory with another name is not found by its own.
     fn directory<'a>(&'a self, model: &'a str) -> Option<&'a str> {
         match self.directories.get(model) {
             Some(directory) => Some(directory),

@@ -1,4 +1,4 @@
-//! What `aws configure` wrote: the profiles of ~/.aws/credentials and ~/.aws/config.
+//! The profiles that `aws configure` writes to ~/.aws/credentials and ~/.aws/config.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -12,10 +12,10 @@ use nereid_request::Status;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
     pub keys: Option<Keys>,
-    /// A role to take on with a token from a file.
+    /// A role to assume with a token from a file.
     pub web_identity: Option<WebIdentity>,
     pub region: Option<String>,
-    /// How the profile gets its keys, where that is a way not built in: the setting's name.
+    /// The setting by which the profile gets its keys, where that way is not supported.
     pub unsupported: Option<&'static str>,
 }
 
@@ -37,7 +37,7 @@ pub struct WebIdentity {
 const UNSUPPORTED: [&str; 6] =
     ["credential_process", "sso_session", "sso_start_url", "source_profile", "credential_source", "login_session"];
 
-/// The profile `name`, or `default`, which need not exist. What both files say is taken from the credentials file.
+/// The profile `name`, or `default`, which need not exist. Settings in both files are taken from the credentials file.
 pub fn read(name: Option<&str>, environment: &Environment) -> Result<Profile, Status> {
     let home = environment.path("HOME");
     let place = |variable: &str, file: &str| -> Option<PathBuf> {
@@ -53,7 +53,7 @@ pub fn read(name: Option<&str>, environment: &Environment) -> Result<Profile, St
     for (path, section) in &files {
         let Some(path) = path else { continue };
         let Some(text) = text_of(path)? else { continue };
-        // In the config file, too, the default profile may go by its bare name.
+        // In the config file the default profile may also have its bare name.
         let found = sections(&text).filter(|(name, _)| name == section || (wanted == "default" && name == "default"));
         for (_, lines) in found {
             is_known = true;
@@ -91,7 +91,7 @@ impl Profile {
     }
 }
 
-/// `None`: there is no such file.
+/// `None` if there is no such file.
 fn text_of(path: &Path) -> Result<Option<String>, Status> {
     match std::fs::metadata(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
@@ -102,8 +102,8 @@ fn text_of(path: &Path) -> Result<Option<String>, Status> {
     String::from_utf8(bytes).map(Some).map_err(|_| wrong("not UTF-8"))
 }
 
-/// The `[sections]` of a file and their `name = value` lines. Indented lines belong to the setting above them, which
-/// is none that a store reads.
+/// The `[sections]` of a file and their `name = value` lines. Indented lines belong to the setting above them, and no
+/// store reads such a setting.
 fn sections(text: &str) -> impl Iterator<Item = (String, BTreeMap<String, String>)> {
     let mut found: Vec<(String, BTreeMap<String, String>)> = Vec::new();
     for line in text.lines() {
@@ -132,7 +132,7 @@ mod tests {
 
     use super::super::tests::folder;
 
-    /// Reads from a home with the two files.
+    /// Reads from a home directory with the two files.
     fn read_in(name: Option<&str>, credentials: &str, config: &str) -> Result<Profile, Status> {
         let home = folder();
         home.file(".aws/credentials", credentials);

@@ -1,8 +1,9 @@
-//! Where copies of remote models lie: a directory of this process's own, gone when nobody uses it any more.
+//! Copies of remote models: in a directory of this process, removed when it is no longer used.
 //!
 //! A process that is killed leaves its copies behind, which may be large. So every directory has a file beside it that
-//! its owner holds locked: whoever starts next with the same mount directory removes what nobody holds. A lock tells
-//! the living from the dead where a process number cannot: between containers that share a disk.
+//! its owner holds locked: the next process that starts with the same mount directory removes the directories with
+//! unlocked files. A lock separates live owners from dead ones where a process number cannot: between containers that
+//! share a disk.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -18,7 +19,7 @@ use nereid_request::Status;
 const NAME_START: &str = "nereid-models-";
 const LOCK_END: &str = ".lock";
 
-/// Names tried before it is held that something is wrong.
+/// Names tried before this is an error.
 const TRIES_MAX: u32 = 1000;
 
 /// The directory of one store.
@@ -39,8 +40,8 @@ pub struct ModelCopy {
 }
 
 impl Scratch {
-    /// Removes what dead processes left in `mount`, and makes a directory of our own there. `setting` is what chose
-    /// the place, for messages.
+    /// Removes what dead processes left in `mount`, and makes a directory of our own there. `setting` is the setting
+    /// that named `mount`, for messages.
     pub fn make(mount: &Path, setting: &str) -> Result<Arc<Scratch>, Status> {
         let shown = mount.display();
         let wrong = |cause: String| {
@@ -61,7 +62,7 @@ impl Scratch {
         Err(wrong(format!("{TRIES_MAX} directories named {NAME_START}… are in the way")))
     }
 
-    /// `None`: the name is taken.
+    /// `None` if the name is taken.
     fn claim(mount: &Path, name: &str) -> io::Result<Option<Scratch>> {
         let lock_path = mount.join(format!("{name}{LOCK_END}"));
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&lock_path);
@@ -70,7 +71,7 @@ impl Scratch {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Another process may have taken the new file for a leftover before it was locked.
+        // Another process may have removed the new file as a leftover before it was locked.
         match lock.try_lock() {
             Ok(()) if is_file_at(&lock, &lock_path) => {}
             Ok(()) | Err(TryLockError::WouldBlock) => return Ok(None),
@@ -101,7 +102,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         remove(&self.path);
-        // Last, so that a directory without a lock file never waits for a sweep in vain.
+        // Last, so that a directory never lacks its lock file, without which no sweep would remove it.
         let _ = fs::remove_file(&self.lock_path);
     }
 }
@@ -127,8 +128,8 @@ fn remove(path: &Path) {
     }
 }
 
-/// Removes the directories whose owners are gone. What cannot be judged or removed is left alone: it is no reason not
-/// to start.
+/// Removes the directories of which the owners are gone. What cannot be checked or removed is left alone: it is no
+/// reason not to start.
 fn sweep(mount: &Path) {
     let Ok(entries) = fs::read_dir(mount) else { return };
     for entry in entries.flatten() {

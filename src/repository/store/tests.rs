@@ -1,4 +1,4 @@
-//! Directories of this host as repositories, and what a model's tree looks like.
+//! Directories of this host as repositories, and the stamps of models' trees.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use super::tree::{self, Bounds};
 use super::*;
 use nereid_request::Code;
 
-/// A directory that goes with its owner.
+/// A directory that is removed with this value.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -46,7 +46,7 @@ fn local(folder: &Folder) -> Box<dyn Store> {
     open(folder.path().to_str().expect("UTF-8"), &|_| None).expect("a directory")
 }
 
-/// Sets the time of whatever `path` leads to.
+/// Sets the time of the target of `path`.
 fn set_time(path: &Path, seconds: u64) {
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     File::open(path).and_then(|file| file.set_modified(time)).unwrap_or_else(|error| panic!("{path:?}: {error}"));
@@ -114,7 +114,7 @@ fn names_that_lead_elsewhere_are_refused() {
     }
 }
 
-/// The parts whose looks differ: `config`, `rest`, `own`, and versions by their numbers.
+/// The parts with different fingerprints: `config`, `rest`, `own`, and versions by their numbers.
 fn changed(one: &TreeStamp, other: &TreeStamp) -> String {
     let versions: BTreeSet<i64> = one.versions.keys().chain(other.versions.keys()).copied().collect();
     let differs = |version: &i64| one.versions.get(version) != other.versions.get(version);
@@ -155,7 +155,7 @@ fn a_change_of_anything_changes_its_part_alone() {
         assert_eq!(changed(&before, &now), expected, "{what}");
         before = now;
     };
-    // Each to a time of long ago: newer is not what counts.
+    // Each gets a time long ago: a change counts even if it is not newer.
     for (path, part) in [
         ("config.pbtxt", "config"),
         ("configs/custom.pbtxt", "config"),
@@ -173,11 +173,11 @@ fn a_change_of_anything_changes_its_part_alone() {
         set_time(&model.join(path), 10);
         check(path, part);
     }
-    // Another length, with the time and in the place that the file had.
+    // Another length, with the file's former time and name.
     fs::write(model.join("1/model.onnx"), "123456").expect("a file");
     set_time(&model.join("1/model.onnx"), 10);
     check("length", "1");
-    // Another file of the same length and time: what reproducible archives hold.
+    // Another file of the same length and time, as in reproducible archives.
     fs::write(folder.path().join("other"), "54321").expect("a file");
     set_time(&folder.path().join("other"), 10);
     fs::rename(folder.path().join("other"), model.join("12/x")).expect("a move");
@@ -195,7 +195,7 @@ fn a_change_of_anything_changes_its_part_alone() {
     fs::remove_dir_all(model.join("12")).expect("a removal");
     set_time(&model, 10);
     check("a version that goes", "12");
-    // A directory named like the configuration is none.
+    // A directory named like the configuration is no configuration.
     fs::create_dir_all(folder.path().join("second/config.pbtxt")).expect("a directory");
     let stamp = store.stamp("second").expect("a stamp").expect("a model");
     assert_eq!(stamp.config, Print::default());
@@ -263,7 +263,7 @@ fn a_folder_that_cannot_be_read_is_an_error_that_names_it() {
     folder.file("model/1/model.onnx", "");
     let locked = folder.path().join("model/1");
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).expect("a mode");
-    // Root reads everything.
+    // Root can read everything.
     let is_readable = fs::read_dir(&locked).is_ok();
     let stamp = local(&folder).stamp("model");
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o755)).expect("a mode");

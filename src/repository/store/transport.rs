@@ -1,7 +1,7 @@
-//! Answers of the services with a bound.
+//! Bounded responses of the services.
 //!
-//! An object is streamed into a file. Everything else, listings, tokens and errors, is collected in memory before it
-//! is read, however long it is: whoever answers decides. So such an answer ends here.
+//! An object is streamed into a file. All other responses, listings, tokens and errors, are collected in memory before
+//! they are read, at whatever length the service sends. So such a response has a bound here.
 
 use std::error::Error;
 use std::future::Future;
@@ -21,7 +21,7 @@ const COLLECTED_BYTES_MAX: usize = 64 << 20;
 #[error("the answer is longer than {} MiB", COLLECTED_BYTES_MAX >> 20)]
 struct Endless;
 
-/// Makes clients whose answers have a bound.
+/// Makes clients with bounded responses.
 #[derive(Debug, Clone, Copy)]
 pub struct BoundedConnector;
 
@@ -47,7 +47,7 @@ impl HttpService for BoundedService {
         Self: 'b,
     {
         Box::pin(async move {
-            // What asks for anything but an object says so in the query.
+            // A request for anything but an object has a query.
             let is_object = request.method().as_str() == "GET" && request.uri().query().is_none();
             let response = self.client.execute(request).await?;
             if is_object && response.status().is_success() {

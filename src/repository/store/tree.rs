@@ -1,8 +1,8 @@
-//! What a model's directory looks like: one walk over everything in it.
+//! The stamp of a model's directory: one walk over everything in it.
 //!
-//! The directory belongs to whoever deploys models, and may hold anything: links that lead in circles or nowhere,
-//! folders that cannot be read, more files than a walk should ever look at. Each of these ends in a stamp or in an
-//! error that names the path, never in a walk without end.
+//! The directory belongs to the users who deploy models, and may hold anything: links that lead in circles or nowhere,
+//! folders that cannot be read, more files than a walk should visit. Each of these ends in a stamp or in an error that
+//! names the path, and the walk always ends.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -13,23 +13,23 @@ use std::path::{Path, PathBuf};
 use super::{Part, Print, TreeStamp};
 use nereid_request::Status;
 
-/// What a walk looks at before it gives up.
+/// Limits of a walk.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub entries_max: usize,
-    /// Directories within one another, the model's own counted as one.
+    /// Depth of nested directories, the model's own counted as one.
     pub depth_max: usize,
 }
 
 pub const BOUNDS: Bounds = Bounds { entries_max: 1_000_000, depth_max: 128 };
 
-/// What `statfs` says of a file system in user space.
+/// The magic number that `statfs` returns for a file system in user space.
 const FUSE_MAGIC: i64 = 0x6573_5546;
 
-/// What the tree at `root` looks like; `None` if there is no such directory.
+/// The stamp of the tree at `root`; `None` if there is no such directory.
 ///
-/// Links are followed, but no directory is walked twice, however it is reached: that ends circles. A link that leads
-/// nowhere counts with its own time. What vanishes during the walk was not there.
+/// Links are followed, but no directory is walked twice, however it is reached: that ends circles. A broken link counts
+/// with its own time. Entries that vanish during the walk are left out.
 pub fn stamp(root: &Path, bounds: Bounds) -> Result<Option<TreeStamp>, Status> {
     let metadata = match fs::metadata(root) {
         Ok(metadata) => metadata,
@@ -52,7 +52,7 @@ pub fn stamp(root: &Path, bounds: Bounds) -> Result<Option<TreeStamp>, Status> {
 
 struct Folder {
     path: PathBuf,
-    /// `None` for the model's own directory, whose entries decide.
+    /// `None` for the model's own directory, where each entry has its own part.
     part: Option<Part>,
     depth: usize,
 }
@@ -68,8 +68,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Files of one length and one time are told apart by their inodes: archives that are built reproducibly give all
-    /// their files the same time. A directory is what lies in it; some file systems number directories anew.
+    /// Files of one length and one time differ by their inodes: archives that are built reproducibly give all their
+    /// files the same time. A directory counts by its entries only; some file systems number directories anew.
     fn note(&mut self, part: Option<Part>, path: &Path, metadata: &Metadata) {
         let path = path.strip_prefix(self.root).unwrap_or(path);
         let time_ns = time_ns(metadata);
@@ -112,12 +112,12 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the inode numbers below `root` last: file systems in user space may number files anew at each look.
+/// Whether the inode numbers below `root` last: file systems in user space may number files anew at each read.
 fn has_inodes(root: &Path) -> bool {
     rustix::fs::statfs(root).is_ok_and(|system| system.f_type != FUSE_MAGIC)
 }
 
-/// What a path leads to, or the link itself if it leads nowhere; `None`: it is gone.
+/// The metadata of a path's target, or of the link itself if it is broken; `None` if the path is gone.
 fn look(path: &Path) -> Result<Option<Metadata>, Status> {
     let followed = match fs::metadata(path) {
         Ok(metadata) => return Ok(Some(metadata)),

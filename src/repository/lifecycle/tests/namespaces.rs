@@ -12,7 +12,8 @@ fn ensemble_of(part: &str) -> String {
     )
 }
 
-/// The namespaces of the parts that the ensemble of each place runs, as numbers of places; `-`: it does not serve.
+/// For each repository the namespaces of the parts that its ensemble runs, as indices of repositories; `-`: it does not
+/// serve.
 fn parts_by_place(lifecycle: &Lifecycle, places: &[&Place]) -> String {
     let number = |namespace: &str| places.iter().position(|place| place.0.to_str() == Some(namespace)).unwrap();
     let map = lifecycle.map();
@@ -34,7 +35,7 @@ fn an_ensemble_runs_the_parts_of_its_own_repository() {
         }
         one.model("part", &[1], "");
         two.model("part", &[1], "");
-        // One that does not load yet.
+        // A model that does not load yet.
         three.write("part/config.pbtxt", "backend: \"identity\" input {");
         let places = [&one, &two, &three];
         let lifecycle = Lifecycle::new(Settings { namespacing: true, ..settings(&places, mode) });
@@ -65,7 +66,7 @@ fn a_part_that_only_another_repository_has_is_used() {
     assert_eq!(lifecycle.start(), Ok(true));
     lifecycle.load("whole", vec![]).unwrap();
     assert_eq!(parts_by_place(&lifecycle, &places), "- 0");
-    // Its own, once there is one.
+    // Its own part, once there is one.
     two.model("part", &[1], "");
     lifecycle.load("part", vec![]).unwrap();
     assert_eq!(parts_by_place(&lifecycle, &places), "- 1");

@@ -1,4 +1,4 @@
-//! Repositories that come and go.
+//! Registration and removal of repositories.
 
 use super::*;
 
@@ -28,12 +28,12 @@ fn a_registered_repository_serves_its_models_until_it_is_unregistered() {
     lifecycle.load("beside", Vec::new()).unwrap();
     assert!(lifecycle.load("inside", Vec::new()).is_err(), "it goes by another name");
     lifecycle.unregister_repository(path(&later)).unwrap();
-    // What serves goes on, and can still be unloaded.
+    // A serving model stays, and can still be unloaded.
     assert_eq!(names(&lifecycle), ["beside", "first", "hash"]);
     assert!(!lifecycle.is_unloaded("hash"));
     lifecycle.unload("hash", false).unwrap();
     eventually("the model ends", || lifecycle.is_unloaded("hash"));
-    assert!(lifecycle.load("hash", Vec::new()).is_err(), "nobody knows it any more");
+    assert!(lifecycle.load("hash", Vec::new()).is_err(), "it is no longer registered");
     lifecycle.unload("beside", false).unwrap();
     eventually("what was forgotten goes", || lifecycle.map().iter().next().is_none() && lifecycle.slots().is_empty());
     end(&lifecycle);

@@ -1,4 +1,4 @@
-//! Which credentials are taken, and where requests would go.
+//! The credentials that are chosen, and the URLs of requests.
 
 use std::ffi::OsString;
 
@@ -29,8 +29,8 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }
 
-/// The URL of a request for `repo/model`, signed with what the store has; `None`, after a visible skip, on a host
-/// without certificates, where nothing can be encrypted.
+/// The URL of a request for `repo/model`, signed with the store's credentials; `None`, after a visible skip, on a host
+/// without certificates, where TLS is impossible.
 fn url_of<S: Signer>(store: Result<S, Failure>) -> Option<String> {
     let store = match store {
         Err(Failure::Other { cause }) if cause.contains("No CA certificates") => {
@@ -102,7 +102,7 @@ fn requests_to_s3_name_the_bucket_in_the_path_or_in_the_host() {
     let url = url_of(url(Some("http://localhost:9000"))).expect("nothing is encrypted");
     assert!(url.starts_with("http://localhost:9000/models/repo/model?"), "{url}");
 
-    // Unless a credential says that its host names it.
+    // Unless a credential selects the form with the bucket in the host.
     let virtual_hosts = S3Credential { addressing: Addressing::Virtual, ..credential.clone() };
     if let Some(url) = url_of(url_by(&virtual_hosts, None)) {
         assert!(url.starts_with("https://models.s3.eu-west-1.amazonaws.com/repo/model?"), "{url}");

@@ -1,4 +1,4 @@
-//! Credentials from files and variables, and what is said of those that are wrong.
+//! Credentials from files and variables, and the errors of wrong ones.
 
 use std::ffi::OsString;
 
@@ -93,7 +93,7 @@ fn the_longest_beginning_of_a_location_counts() {
         ("s3://other/a", "all"),
         ("s3://bucket", "bucket"),
         ("s3://bucket/a", "bucket"),
-        // A beginning of the text, whatever it cuts through.
+        // A prefix of the text, wherever it ends.
         ("s3://bucket2/a", "bucket"),
         ("s3://bucket/deeper/a", "deep"),
         ("s3://http://host:1/bucket", "all"),
@@ -101,7 +101,7 @@ fn the_longest_beginning_of_a_location_counts() {
     for (location, key_id) in table {
         let Ok(Credential::S3(found)) = find_in(location, &environment) else { panic!("{location}") };
         assert_eq!(found.key_id, secret(key_id), "{location}");
-        // Nothing is taken from the environment, and what is empty says nothing.
+        // Nothing is taken from the environment, and an empty value counts as unset.
         assert_eq!(found.region, None);
         let addressing = if key_id == "bucket" { Addressing::Auto } else { Addressing::Path };
         assert_eq!(found.addressing, addressing, "{location}");

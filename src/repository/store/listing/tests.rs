@@ -115,9 +115,9 @@ fn looks_change_with_the_objects_and_only_then() {
     let config = object("config.pbtxt", 1, 10, "a");
     let (one, two) = (object("1/model", 1, 20, "a"), object("2/model", 1, 20, "a"));
     let first = stamp(&[config.clone(), one.clone(), two.clone()]);
-    // The order in which a service lists is nothing.
+    // The order of a service's listing does not matter.
     assert_eq!(stamp(&[two.clone(), one.clone(), config.clone()]), first);
-    // Replaced within the second that S3 counts in.
+    // Replaced within the resolution of S3's times, one second.
     let second = stamp(&[config.clone(), object("1/model", 1, 20, "b"), two.clone()]);
     assert_ne!(second.versions[&1], first.versions[&1]);
     assert_eq!((second.versions[&2], second.config), (first.versions[&2], first.config));
@@ -125,7 +125,7 @@ fn looks_change_with_the_objects_and_only_then() {
     let third = stamp(&[object("config.pbtxt", 1, 3, "c"), object("1/model", 1, 20, "b"), two.clone()]);
     assert_ne!(third.config, second.config);
     assert_eq!(third.versions, second.versions);
-    // One gone, and then its whole version.
+    // One removed, and then its whole version.
     let with = stamp(&[config.clone(), one.clone(), object("1/more", 1, 5, "a"), two.clone()]);
     assert_ne!(with.versions[&1], first.versions[&1]);
     let last = stamp(&[config.clone(), one.clone()]);

@@ -1,8 +1,8 @@
-//! Assembly: options, start-up order, readiness, drain. The only module that knows all the others.
+//! Assembly: options, start-up order, readiness, drain. Only this module depends on all the others.
 //!
 //! The order is Triton's (contract/cli.md section 7): models first, so that no port answers before every start-up model
-//! has settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal asks for
-//! the end.
+//! has settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal ends the
+//! server.
 
 pub mod access;
 mod budget;
@@ -50,8 +50,9 @@ pub fn run(options: &Options, announcement: &str) -> ExitCode {
     }
 }
 
-/// Says it once to each reader: as a record of the log, or as a plain line where the log does not take it, and in both
-/// forms where the log is a file. As in Triton, what keeps a server from being created is no record on stderr.
+/// Reports a failure once to each reader: as a record of the log, or as a plain line where the log does not take it,
+/// and in both forms where the log is a file. As in Triton, an error that keeps a server from being created is no log
+/// record on stderr.
 fn report(failure: &Failure, options: &Options) {
     let is_record = options.log.error && !(options.log.file.is_none() && matches!(failure, Failure::Creating(_)));
     if is_record {
@@ -76,15 +77,16 @@ pub enum Failure {
 fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
     let probe = shards::try_engine(options);
-    // Loading may take minutes: what the ports lack is known before. They do not answer until they listen.
+    // Loading may take minutes, so errors of the ports are found before. They do not answer until they listen.
     let tls = listeners::load_tls(options)?;
     let ports = listeners::reserve(options)?;
     let core = Core::start(options)?;
     let Core { lifecycle, facts, .. } = &*core;
-    // Before any port answers, so that a signal finds us listening; during loading it kills at once.
+    // Before any port answers, so that a signal is then handled; during loading it kills at once.
     let ends = drain::Ends::install()
         .map_err(|error| Failure::Start(format!("failed to register signal handler: Internal - {error}")))?;
-    // The models are there. Whoever finds a port open is never told otherwise, however early it asks.
+    // The models are loaded before a port opens, so the ports never report another state, however early a client
+    // connects.
     facts.set_state(core.state_after_start());
     let shards = match shards::Shards::start(shards::Parts {
         options,
@@ -119,7 +121,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     let _poller = poller.transpose().map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     match ends.wait() {
         Ok(drain::End::Signal(signal)) => say(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
-        // Better a visible end than connections that nobody answers.
+        // An end with an error is better than connections that get no answers.
         Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
@@ -130,7 +132,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     outcome
 }
 
-/// Prints; whoever read it may be gone, and `println!` would panic then.
+/// Prints; the reader may be gone, in which case `println!` would panic.
 fn say(mut stream: impl Write, text: &str) {
     let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
 }

@@ -1,7 +1,7 @@
-//! The server as those inside the process reach it: applications that link it, and models that call models.
+//! Access to the server from inside the process: for applications that link it, and for models that call models.
 //!
-//! It is there before the models, which may keep it, and it keeps nothing alive: a call that comes too early or too
-//! late finds no server.
+//! It exists before the models, which may keep it, and it keeps nothing alive: a call that comes too early or too late
+//! finds no server.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -16,9 +16,9 @@ use nereid_request::Status;
 /// See the [module](self). `TRITONSERVER_Server` points to one.
 #[derive(Default)]
 pub struct Access {
-    /// What answers are made of.
+    /// Memory for answers.
     pool: OnceLock<Pool>,
-    /// Of requests from inside the process.
+    /// Executes the requests from inside the process.
     executor: Arc<InprocExecutor>,
     gpus: OnceLock<Arc<Gpus>>,
     lifecycle: OnceLock<Weak<Lifecycle>>,
@@ -32,17 +32,17 @@ impl Access {
         Arc::default()
     }
 
-    /// Where requests from inside the process are at home.
+    /// The executor of requests from inside the process.
     pub(super) fn executor(&self) -> &Arc<InprocExecutor> {
         &self.executor
     }
 
-    /// What their answers are made of.
+    /// The memory pool for their answers.
     pub(super) fn pool(&self) -> Result<&Pool, Status> {
         self.pool.get().ok_or_else(not_ready)
     }
 
-    /// Whose memory they may bring and get; none before models can be found.
+    /// The GPUs with memory that their tensors may lie in; none before models can be found.
     pub(super) fn gpus(&self) -> Arc<Gpus> {
         self.gpus.get().cloned().unwrap_or_default()
     }
@@ -54,17 +54,17 @@ impl Access {
         let _ = self.lifecycle.set(Arc::downgrade(lifecycle));
     }
 
-    /// From now on the rest can.
+    /// From now on the whole server is available.
     pub(super) fn set_core(&self, core: &Arc<Core>) {
         let _ = self.core.set(Arc::downgrade(core));
     }
 
-    /// The models and their life; also while the models of the start load.
+    /// The life cycle of the models; available while the start-up models load.
     pub(super) fn lifecycle(&self) -> Result<Arc<Lifecycle>, Status> {
         self.lifecycle.get().and_then(Weak::upgrade).ok_or_else(not_ready)
     }
 
-    /// The whole server, once the models of the start are loaded.
+    /// The whole server, available once the start-up models are loaded.
     pub(super) fn core(&self) -> Result<Arc<Core>, Status> {
         self.core.get().and_then(Weak::upgrade).ok_or_else(not_ready)
     }

@@ -1,4 +1,4 @@
-//! How much memory requests and answers may hold, alone and together.
+//! The memory that requests and answers may hold, each and in total.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use nereid_memory::Peers;
 use nereid_net::{CONNECTIONS_MAX, Shares, WAITING_MAX};
 use nereid_shard::placement::memory_granted_bytes;
 
-/// Part of the memory that there is which requests may hold: models and what they compute with need the rest.
+/// Requests may hold one part in so many of the available memory: models and their computations need the rest.
 const SERVER_PART: u64 = 2;
-/// Of a machine that does not say how much memory it has.
+/// Assumed for a machine that does not report its memory.
 const UNKNOWN_BYTES: u64 = 4 << 30;
-/// Addresses that the allocator reserves for the threads that are to come, though it uses few of them.
+/// Addresses that the allocator reserves for threads started later, though it uses few of them.
 const THREADS_BYTES: u64 = 512 << 20;
-/// The least that requests may hold by default: a server that refuses all is of no use.
+/// The least that requests may hold by default: with less the server would refuse everything.
 const LEAST_BYTES: u64 = 64 << 20;
 
-/// Bytes of the server's budget: what `--request-memory-byte-size` says, else half of what the machine, the control
+/// Bytes of the server's budget: the value of `--request-memory-byte-size`, else half of what the machine, the control
 /// groups and the process's own limits leave.
 pub fn bytes(options: &Options) -> usize {
     let bytes = match options.request_memory_byte_size {
@@ -29,8 +29,8 @@ pub fn bytes(options: &Options) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// What of a budget one connection and one client may have, and how many of what takes memory beside it there are on
-/// each of `shards`.
+/// The shares of one connection and one client in a budget, and the numbers of connections and waiting requests, which
+/// take memory beside it, on each of `shards`.
 pub fn shares(options: &Options, budget_bytes: usize, shards: usize) -> Shares {
     let part = |share: f64| (budget_bytes as f64 * share) as usize;
     let count = |bytes: usize, most: usize| (budget_bytes / BESIDE_PART / bytes / shards.max(1)).clamp(LEAST, most);
@@ -42,20 +42,20 @@ pub fn shares(options: &Options, budget_bytes: usize, shards: usize) -> Shares {
     }
 }
 
-/// Part of the budget that connections at rest may take beside it, and requests that wait as well.
+/// Idle connections may take one part in so many of the budget beside it, and waiting requests as much again.
 const BESIDE_PART: usize = 4;
-/// Bytes that a connection at rest takes, its codec and its lists included.
+/// Bytes of an idle connection, its codec and its lists included.
 const CONNECTION_BYTES: usize = 20 * 1024;
-/// Bytes that a request takes beside its tensors and texts, from its call to its place in a queue.
+/// Bytes of a request beside its tensors and texts, from its call to its place in a queue.
 const WAITING_BYTES: usize = 4 * 1024;
-/// A shard takes so many of either however small the budget is.
+/// A shard accepts so many of either however small the budget is.
 const LEAST: usize = 256;
 
 fn available_bytes() -> u64 {
     let total = field(Path::new("/proc/meminfo"), "MemTotal:").unwrap_or(UNKNOWN_BYTES);
     let granted = memory_granted_bytes().unwrap_or(u64::MAX);
     let status = Path::new("/proc/self/status");
-    // These count addresses, of which the process has taken some already.
+    // These limits count addresses, of which the process uses some already.
     let left = |resource, used, later| {
         let limit = getrlimit(resource).current?;
         Some(limit.saturating_sub(field(status, used).unwrap_or(0)).saturating_sub(later))
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_budget_is_what_is_asked_for_or_a_part_of_what_there_is() {
         let mut options = Options::default();
-        let total = field(Path::new("/proc/meminfo"), "MemTotal:").expect("Linux says how much memory it has");
+        let total = field(Path::new("/proc/meminfo"), "MemTotal:").expect("Linux reports its memory");
         let default = bytes(&options) as u64;
         assert!((LEAST_BYTES..=(total / 2).max(LEAST_BYTES)).contains(&default), "{default} of {total}");
         options.request_memory_byte_size = 1000;

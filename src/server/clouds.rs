@@ -1,4 +1,4 @@
-//! What the ports of the clouds are made of, and why they cannot be (contract/http.md sections 8 and 9).
+//! The settings of the ports for SageMaker and Vertex AI, and the errors in them (contract/http.md sections 8 and 9).
 
 use super::Failure;
 use super::options::Options;
@@ -22,6 +22,6 @@ pub fn settings(options: &Options, models: &ModelMap) -> Result<(api::SageMaker,
     Ok((sagemaker, vertex.transpose()?))
 }
 
-/// As the log and the errors of a start spell them.
+/// As in the log and in the errors of a start.
 pub const SAGEMAKER: &str = "Sagemaker";
 pub const VERTEX: &str = "Vertex AI";

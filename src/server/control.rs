@@ -1,4 +1,4 @@
-//! Control threads: what could stall a shard runs here, one job after the other; and the polling of repositories.
+//! Control threads, which run jobs that could stall a shard, one after the other; and the polling of repositories.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
@@ -10,10 +10,10 @@ use tracing::warn;
 use crate::repository::Lifecycle;
 use nereid_memory::Pool;
 
-/// Jobs that wait; beyond it they are refused, and whoever asked gets no answer in time.
+/// Most waiting jobs. Later ones are dropped, and their callers get no answer in time.
 const WAITING_MAX: usize = 1024;
 
-/// How long a free block may be of no use before its memory goes back.
+/// How often the pool is trimmed of free blocks that are not used.
 const TRIM_EVERY: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -24,7 +24,7 @@ pub struct ControlThread {
 }
 
 impl ControlThread {
-    /// Besides its jobs the thread gives back what `pool` has not needed for a while; one thread is enough for that.
+    /// Besides its jobs the thread trims `pool`; one thread is enough for that.
     pub fn start(name: &str, pool: Option<Pool>) -> std::io::Result<ControlThread> {
         let (jobs, waiting) = sync_channel::<Job>(WAITING_MAX);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -46,7 +46,7 @@ impl ControlThread {
         Ok(ControlThread { jobs, thread })
     }
 
-    /// How shards hand jobs over; never blocks.
+    /// The function by which shards post jobs; never blocks.
     pub fn handle(&self) -> Arc<dyn Fn(Job) + Send + Sync> {
         let jobs = self.jobs.clone();
         Arc::new(move |job| match jobs.try_send(job) {
@@ -64,14 +64,14 @@ impl ControlThread {
     }
 }
 
-/// Looks for changed models at once, and then time and again until it is dropped.
+/// Polls the repositories for changed models at once, and then periodically until it is dropped.
 pub struct RepositoryPoller {
     alive: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl RepositoryPoller {
-    /// A period of 0 looks only once.
+    /// With a period of 0 it polls only once.
     pub fn start(lifecycle: &Arc<Lifecycle>, period_secs: u32) -> std::io::Result<RepositoryPoller> {
         let (alive, ended) = channel::<()>();
         let lifecycle = Arc::clone(lifecycle);
@@ -87,11 +87,11 @@ impl RepositoryPoller {
         Ok(RepositoryPoller { alive, thread })
     }
 
-    /// Ends it, and waits for the look that it may be at.
+    /// Ends the thread, and waits for a poll that is under way.
     pub fn join(self) {
         drop(self.alive);
         if self.thread.join().is_err() {
-            warn!("the thread that looks for changed models ended by a panic");
+            warn!("the thread that polls the model repositories ended by a panic");
         }
     }
 }

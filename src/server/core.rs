@@ -1,7 +1,7 @@
-//! What runs with or without ports: models and their life, metrics, traces, and what is said of them.
+//! The parts of the server that run with or without ports: models and their life cycle, metrics, traces and their
+//! reports.
 //!
-//! The program puts shards in front of it; an application that links the server uses it as it is
-//! (contract/c_api.md section 4).
+//! The program adds shards to it; an application that links the server uses it as it is (contract/c_api.md section 4).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use nereid_queue::Spin;
 use nereid_request::Status;
 use nereid_shard::placement::{Cores, Placement};
 
-/// What is waited for at the end until traces are written or sent.
+/// Time limit at the end of the server for writing or sending traces.
 const TRACE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// See the [module](self).
@@ -43,23 +43,23 @@ pub struct Core {
     pub lifecycle: Arc<Lifecycle>,
     pub facts: Arc<Facts>,
     pub pool: Pool,
-    /// Custom ones, the process's.
+    /// Custom metrics, shared by the process.
     pub metrics: Arc<Registry>,
     own_metrics: Registry,
     pub traces: Arc<Traces>,
-    /// How those inside the process reach it.
+    /// Access to it from inside the process.
     pub access: Arc<Access>,
     metrics_config: MetricsConfig,
     host: Arc<HostGauges>,
     /// The repositories cannot be read, and `--exit-on-error` is off.
     pub has_failed: bool,
     _host_poller: Option<HostPoller>,
-    /// Those that live as long as the server.
+    /// Metrics that live as long as the server.
     _kept_metrics: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl Core {
-    /// Opens everything and loads the models of the start.
+    /// Opens everything and loads the start-up models.
     pub fn start(options: &Options) -> Result<Arc<Core>, Failure> {
         let cores = cores()?;
         let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
@@ -70,7 +70,7 @@ impl Core {
         Core::placed(options, &cores, placement, Access::new())
     }
 
-    /// The same inside an application, whose cores are its own to give: no thread of ours is bound to one.
+    /// The same inside an application, which assigns its cores itself: no thread of ours is bound to one.
     pub fn start_embedded(options: &Options, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
         let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin_ns: 0 };
         Core::placed(options, &cores()?, placement, access)
@@ -179,7 +179,7 @@ impl Core {
         Ok(core)
     }
 
-    /// What the start has led to.
+    /// The server's state after the start.
     pub fn state_after_start(&self) -> ServerState {
         if self.has_failed { ServerState::Failed } else { ServerState::Ready }
     }
@@ -189,7 +189,7 @@ impl Core {
         render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &[&self.own_metrics, &self.metrics])
     }
 
-    /// Lets the traces be written; what cannot be in time is told.
+    /// Waits until the traces are written; logs those that were not written in time.
     pub fn finish_traces(&self) {
         if !self.traces.finish(TRACE_PATIENCE) {
             warn!("not all traces could be written before the end");
@@ -201,7 +201,7 @@ fn cores() -> Result<Cores, Failure> {
     Cores::of_this_process().map_err(|error| Failure::Start(format!("cannot read the cores: {error}")))
 }
 
-/// What all who answer clients know of the server, with the threads that this takes.
+/// The facts about the server that all services report, with the threads that they need.
 fn start_facts(options: &Options, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Result<Arc<Facts>, Failure> {
     let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map())?;
     let traces = start_traces(options)?;
@@ -240,7 +240,7 @@ fn forwarded(protocol: &str, pattern: &str) -> Result<Option<HeaderPattern>, Fai
     pattern.map_err(|error| Failure::Start(format!("--{protocol}-header-forward-pattern: {error}")))
 }
 
-/// The same location given twice is one repository.
+/// A location that is given twice is one repository.
 fn open_repositories(options: &Options) -> Result<Vec<Arc<dyn Store>>, Status> {
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for location in &options.model_repositories {
@@ -291,7 +291,7 @@ fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
     Ok(Some(Arc::new(cache)))
 }
 
-/// Never without: clients may switch traces on later.
+/// Always started: clients may switch traces on later.
 fn start_traces(options: &Options) -> Result<Arc<Traces>, Failure> {
     let traces = Traces::new(options.traces.clone());
     let failed =
@@ -321,7 +321,7 @@ fn trace_metrics(metrics: &Registry, traces: &Arc<Traces>) -> Vec<Box<dyn Any + 
 
 fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> Option<HostPoller> {
     let interval = std::time::Duration::from_millis(u64::from(options.metrics_interval_ms));
-    // Any value: the host has no GPU that is ours to look at (contract/cli.md section 4).
+    // With any value: the GPUs of the host are not used (contract/cli.md section 4).
     let with_gpus = options.allow_gpu_metrics && std::env::var_os("TRITON_SERVER_CPU_ONLY").is_none();
     let is_needed = options.allow_cpu_metrics || with_gpus;
     if !is_needed {
@@ -341,7 +341,7 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
         metrics.counter("nereid_log_messages_dropped", "Log messages that could not be written", &[], || {
             log::installed().map_or(0, Logger::dropped)
         }),
-        // A gauge of 1, by whose labels a dashboard tells which server stands behind which series.
+        // A gauge of 1 with labels by which a dashboard maps a series to its server.
         metrics.gauge(
             "nereid_build_info",
             "The program that answers, and the release whose contract it keeps",
@@ -358,7 +358,7 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
     gauges.into_iter().filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()
 }
 
-/// What `--metrics-config` says. As in Triton nothing of it ends the start.
+/// The settings of `--metrics-config`. As in Triton none of them makes the start fail.
 fn metrics_config(options: &Options) -> MetricsConfig {
     let (config, complaints) = MetricsConfig::new(&options.metrics_settings);
     complaints.iter().for_each(|complaint| error!("{complaint}"));

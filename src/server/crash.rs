@@ -1,9 +1,9 @@
-//! Fatal signals: whose code the thread ran that met one, and its stack, go to stderr, then the signal takes its course
-//! (contract/cli.md section 6).
+//! Fatal signals: the handler writes to stderr the code that the thread was running and its stack, and then lets the
+//! signal take its course (contract/cli.md section 6).
 //!
-//! Most crashes of a server are a backend's: it is told which backend, model and instance, and the stack names the
-//! library. Nothing here waits, locks or allocates: the thread may have been anywhere. Nor does it need much of a
-//! stack: what the standard library sets aside for a handler is 8 KiB, of which the registers of a processor with
+//! Most crashes of a server come from a backend: the report names the backend, model and instance, and the stack names
+//! the library. Nothing here waits, locks or allocates, because the thread may have been interrupted anywhere. It also
+//! needs little stack: the standard library reserves 8 KiB for a handler, of which the registers of a processor with
 //! AVX-512 take nearly half and the unwinder most of the rest.
 
 #![allow(unsafe_code)]
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::abi::guard::Work;
 use crate::abi::places;
 
-/// Each with what is told of it.
+/// Each with its line of the report.
 const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGSEGV, "Signal (11) received.\n"),
     (libc::SIGABRT, "Signal (6) received.\n"),
@@ -27,25 +27,25 @@ const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGILL, "Signal (4) received.\n"),
 ];
 
-/// Frames of the deepest stack that is shown.
+/// Most frames of the stack that are written.
 const FRAMES_MAX: usize = 64;
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// What handled each signal before: for SIGSEGV and SIGBUS the standard library's, which knows a stack that ran over.
+/// The previous handler of each signal: for SIGSEGV and SIGBUS the standard library's, which detects a stack overflow.
 static BEFORE: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
 
-/// Takes the signals, once for the process.
+/// Installs the handlers, once for the process.
 pub fn install() -> io::Result<()> {
     // The unwinder's library is opened at its first use, which must not be in the handler.
     let mut frame = std::ptr::null_mut();
-    // SAFETY: there is room for the one frame that is asked for.
+    // SAFETY: there is room for one frame, and one is requested.
     unsafe { libc::backtrace(&raw mut frame, 1) };
     for ((signal, _), known) in SIGNALS.into_iter().zip(&BEFORE) {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: zeros are a valid `sigaction`, and both pointers are to such; the handler has the signature that
-        // SA_SIGINFO asks for and lives as long as the program.
+        // SA_SIGINFO requires and lives as long as the program.
         let before = unsafe {
             let handler: Handler = on_fatal;
             let new = action.assume_init_mut();
@@ -70,18 +70,19 @@ fn comes_of_an_overflow(signal: c_int) -> bool {
 }
 
 extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    /// One stack is told: neither that of another thread that crashes meanwhile, nor that of a crash in here.
+    /// Only one stack is written: neither that of another thread that crashes meanwhile, nor that of a crash in here.
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Ordering::AcqRel) {
         let known = SIGNALS.iter().position(|(number, _)| *number == signal);
-        // SAFETY: what is told is told once, so nobody else is in the room, now or later.
+        // SAFETY: this branch is entered once in the process, so no other reference to the buffers exists, now or
+        // later.
         let room = unsafe { &mut *ROOM.0.get() };
         write_report(room, known.and_then(|at| SIGNALS.get(at)).map_or("", |(_, line)| line));
         if let Some(before) = known.and_then(|at| BEFORE.get(at)).and_then(OnceLock::get) {
             go_on(before, signal, info, context);
         }
     }
-    // SAFETY: both calls are async-signal-safe. The signal comes again when the handler returns, and is deadly then.
+    // SAFETY: both calls are async-signal-safe. The signal is raised again when the handler returns, and is fatal then.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
@@ -89,11 +90,11 @@ extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 }
 
 fn write_report(Room { text, frames }: &mut Room, line: &str) {
-    // Whose code it was is said before the stack is walked, which may fail on a stack that is destroyed.
+    // The code that ran is reported before the stack is walked, which may fail on a stack that is destroyed.
     text.add(line);
     let is_known = Work::with_current(|work| work.is_some_and(|work| text.add_work(work)));
     text.write();
-    // SAFETY: `backtrace` gets an array of the length it is told, and the other those frames that were filled in.
+    // SAFETY: `backtrace` gets an array and its length, and the other call only the frames that were filled in.
     unsafe {
         let count = libc::backtrace(frames.as_mut_ptr(), FRAMES_MAX as c_int);
         if !is_known
@@ -106,14 +107,14 @@ fn write_report(Room { text, frames }: &mut Room, line: &str) {
     }
 }
 
-/// What the handler needs of memory.
+/// Memory of the handler.
 struct Room {
     text: Text,
     frames: [*mut c_void; FRAMES_MAX],
 }
 
 struct Shared(UnsafeCell<Room>);
-// SAFETY: whoever takes the room has made sure to be the only one ([`on_fatal`]).
+// SAFETY: only [`on_fatal`] takes a reference to the buffers, and it does so once.
 unsafe impl Sync for Shared {}
 
 static ROOM: Shared = Shared(UnsafeCell::new(Room {
@@ -121,7 +122,7 @@ static ROOM: Shared = Shared(UnsafeCell::new(Room {
     frames: [std::ptr::null_mut(); FRAMES_MAX],
 }));
 
-/// What is told, which is cut where the room for it ends.
+/// Text of the report, cut at the end of its buffer.
 struct Text {
     bytes: [u8; 1024],
     len: usize,
@@ -160,22 +161,22 @@ impl Text {
         self.add_all(&["The stack goes through ", owner, ", on a thread that the server did not call.\n"]);
     }
 
-    /// Says it, and begins anew.
+    /// Writes the text to stderr and empties it.
     fn write(&mut self) {
         let bytes = self.bytes.get(..self.len).unwrap_or_default();
-        // SAFETY: the bytes are there.
+        // SAFETY: the pointer and the length are those of a slice.
         unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
         self.len = 0;
     }
 }
 
-/// Calls the handler that was there before, if one was.
+/// Calls the previous handler, if there was one.
 fn go_on(before: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let is_handler = before.sa_flags & libc::SA_SIGINFO != 0
         && before.sa_sigaction != libc::SIG_DFL
         && before.sa_sigaction != libc::SIG_IGN;
     if is_handler {
-        // SAFETY: SA_SIGINFO says that the address is that of a function of this signature.
+        // SAFETY: SA_SIGINFO means that the address is that of a function of this signature.
         let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
         handler(signal, info, context);
     }

@@ -1,5 +1,5 @@
-//! What the server does with the GPUs of its host beside running models on them: it reads them for the metrics, and
-//! says what was asked for in vain where there are none.
+//! The server's use of GPUs apart from running models: it reads them for the metrics, and logs the options that have no
+//! effect without them.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::options::{NO_GPU, Options};
 use nereid_gpu::Gpus;
 use nereid_observe::metrics::{Devices, Field, GpuSource, Sources};
 
-/// Logs, in Triton's words, which pools there will not be, and of each option that is about GPUs that it has no effect
-/// where there are none.
+/// Logs, in Triton's words, which memory pools are disabled, and, where there are no GPUs, each option that has no
+/// effect without them.
 pub fn tell_idle(options: &Options, gpus: &Gpus) {
     let has_none = gpus.iter().next().is_none();
     if has_none || options.pinned_memory_pool_byte_size == 0 {
@@ -25,7 +25,7 @@ pub fn tell_idle(options: &Options, gpus: &Gpus) {
     }
 }
 
-/// Where the metrics of GPUs and of what is kept for them come from. `are_allowed` is `--allow-gpu-metrics`.
+/// The sources of metrics of GPUs and of pinned memory. `are_allowed` is `--allow-gpu-metrics`.
 pub fn sources(gpus: &Arc<Gpus>, are_allowed: bool) -> Sources {
     let of_pool = Arc::clone(gpus);
     Sources {
@@ -38,7 +38,7 @@ pub fn sources(gpus: &Arc<Gpus>, are_allowed: bool) -> Sources {
     }
 }
 
-/// The stand-in's devices. They have memory, and neither load nor power.
+/// Simulated devices. They have memory, and neither load nor power.
 struct Simulated(Arc<Gpus>);
 
 impl Devices for Simulated {

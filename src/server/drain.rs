@@ -1,6 +1,6 @@
 //! The end of the server: signals, readiness turned off, connections and requests finished, models unloaded.
 //!
-//! Everything shares one budget, `--exit-timeout-secs` (contract/cli.md section 7).
+//! All steps share one budget of time, `--exit-timeout-secs` (contract/cli.md section 7).
 
 use std::cell::RefCell;
 use std::io;
@@ -20,25 +20,25 @@ use crate::api::{Facts, ServerState};
 use crate::repository::{InFlight, Lifecycle};
 use nereid_request::Status;
 
-/// How often the end of the work is looked for.
+/// How often the waits check whether the work is done.
 const POLL: Duration = Duration::from_millis(5);
-/// Connections that have nothing to do any more get this long, from the last answer on, to be closed by their clients:
-/// a client reads that answer and then ends its stream.
+/// How long idle connections may stay open after the last answer, to be closed by their clients: a client reads that
+/// answer and then ends its stream.
 const GRACE: Duration = Duration::from_secs(2);
-/// What the network takes to bring what was sent before its sender could know better.
+/// Time for messages to arrive that were sent before their sender could know of the drain.
 const UNDER_WAY: Duration = Duration::from_millis(200);
-/// How long clients get to read their last messages.
+/// Time for clients to read their last messages.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Why the server ends.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
     Signal(i32),
-    /// A shard's thread ended by itself: its connections are answered by nobody.
+    /// A shard's thread ended by itself, so its connections get no answers.
     Shard(usize),
 }
 
-/// The signals that end the server, and whatever else does.
+/// Receives signals and the other reasons for the server to end.
 pub struct Ends {
     sender: Sender<End>,
     ends: Receiver<End>,
@@ -57,17 +57,17 @@ impl Ends {
         Ok(Ends { sender, ends })
     }
 
-    /// For those who may end the server themselves.
+    /// The sender for threads that may end the server.
     pub fn notify(&self) -> Sender<End> {
         self.sender.clone()
     }
 
-    /// Blocks until one comes.
+    /// Blocks until a reason to end arrives.
     pub fn wait(&self) -> io::Result<End> {
         self.ends.recv().map_err(io::Error::other)
     }
 
-    /// The same for so long at most.
+    /// The same, for `time` at most.
     fn wait_at_most(&self, time: Duration) -> Option<End> {
         self.ends.recv_timeout(time).ok()
     }
@@ -81,12 +81,12 @@ struct Notice(Sender<End>, usize);
 
 impl Drop for Notice {
     fn drop(&mut self) {
-        // Nobody listens any more once the server stops.
+        // Fails when the server has stopped receiving.
         let _ = self.0.send(End::Shard(self.1));
     }
 }
 
-/// Tells of the end of the calling thread, be it by an error or a panic: shard number `shard`.
+/// Registers the calling thread, shard number `shard`, to report its end, be it by an error or a panic.
 pub fn tell_of_end(ends: Sender<End>, shard: usize) {
     NOTICE.set(Some(Notice(ends, shard)));
 }
@@ -107,7 +107,7 @@ impl Budget {
     }
 }
 
-/// Serves on for `--drain-delay`, then finishes what was accepted, all within the budget.
+/// Continues to serve for `--drain-delay`, then finishes the accepted requests, all within the budget.
 pub fn run(
     options: &Options,
     ends: &Ends,
@@ -130,7 +130,7 @@ pub fn run(
     }
 }
 
-/// Goes on serving while clients and balancers learn that they are to go elsewhere. A second signal ends it.
+/// Continues to serve while clients and balancers learn that they should go elsewhere. A second signal ends this phase.
 fn leave(delay: Duration, ends: &Ends, facts: &Facts, shards: &Shards) -> Result<(), Failure> {
     if delay.is_zero() {
         return Ok(());
@@ -144,14 +144,14 @@ fn leave(delay: Duration, ends: &Ends, facts: &Facts, shards: &Shards) -> Result
     }
     shards.last_call();
     let started = Instant::now();
-    // First the time in which handshakes and messages arrive that are under way, then what clients need to read theirs.
+    // First the time in which handshakes and messages under way arrive, then the time that clients need to read theirs.
     while started.elapsed() < UNDER_WAY || (shards.unwarned() > 0 && started.elapsed() < GOODBYE) {
         std::thread::sleep(POLL);
     }
     Ok(())
 }
 
-/// Answers what is not answered, and lets that leave.
+/// Answers the unanswered requests, and waits until the answers are sent.
 fn give_up(shards: &Shards) {
     shards.give_up();
     let started = Instant::now();
@@ -173,7 +173,7 @@ fn expired() -> Status {
 }
 
 /// Finishes the requests that models have, and ends the models. False: not within the budget, and `give_up` was called
-/// for what is left.
+/// for the rest.
 fn finish(lifecycle: &Arc<Lifecycle>, budget: &Budget, give_up: impl FnOnce()) -> bool {
     info!("Waiting for in-flight requests to complete.");
     lifecycle.stop_scheduling();
@@ -186,7 +186,7 @@ fn finish(lifecycle: &Arc<Lifecycle>, budget: &Budget, give_up: impl FnOnce()) -
     answered && wait_for_models(lifecycle, budget)
 }
 
-/// Waits until `is_done`, and tells once a second what it waits for. False if the budget is spent first.
+/// Waits until `is_done`, and calls `report` once a second. False if the budget is spent first.
 fn wait_for(budget: &Budget, is_done: impl Fn() -> bool, report: impl Fn()) -> bool {
     let mut reported = Instant::now();
     while !is_done() {
@@ -252,7 +252,7 @@ fn wait_for_connections(shards: &Shards, budget: &Budget) {
     }
 }
 
-/// Ends models that will not be served after all. Those that take longer than the end of a server may are left.
+/// Ends models that will not be served after all. Those that take longer than the exit timeout are left.
 pub fn unload(lifecycle: &Arc<Lifecycle>, exit_timeout_secs: u32) {
     lifecycle.refuse_changes();
     if !wait_for_models(lifecycle, &Budget::of(exit_timeout_secs)) {

@@ -1,9 +1,9 @@
-//! A server inside an application that links the library (contract/c_api.md section 4, "Server"), and what those inside
-//! any server's process may ask of it.
+//! A server inside an application that links the library (contract/c_api.md section 4, "Server"), and the operations
+//! that code inside any server's process may call.
 //!
 //! An application owns its server through the [`Access`] that it was given: nothing runs before it, and nothing is left
-//! of it afterwards. What backends of a program's server get is the same value, which owns nothing: they may ask and
-//! load, but not end a server that is not theirs.
+//! after it. Backends of a program's server get the same type of value, which then owns nothing: they may query and
+//! load models, but not end the server.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,14 +26,14 @@ pub struct Embedded {
     core: Arc<Core>,
     exit_timeout_secs: AtomicU32,
     running: Mutex<Option<Running>>,
-    /// Goes last.
+    /// Dropped last.
     _log: Hold,
 }
 
-/// What runs beside the models until the server stops.
+/// The threads beside the models, until the server stops.
 struct Running {
     poller: Option<RepositoryPoller>,
-    /// Gives back memory that requests no longer need.
+    /// Trims memory that requests no longer need.
     housekeeping: ControlThread,
 }
 
@@ -47,7 +47,7 @@ impl From<Failure> for Status {
 }
 
 impl Access {
-    /// Starts a server of an application's own: loads the models of the start, and returns when all have settled.
+    /// Starts a server for an application: loads the start-up models, and returns when all have settled.
     pub fn embed(options: &Options) -> Result<Arc<Access>, Status> {
         let access = Access::new();
         let core = Core::start_embedded(options, Arc::clone(&access))?;
@@ -61,13 +61,13 @@ impl Access {
         embedded.ok_or_else(|| Status::unsupported("this server belongs to its own program, which alone may end it"))
     }
 
-    /// Refuses changes, finishes what was accepted, and unloads the models; all of it within the exit timeout. Once
-    /// that was asked for, later calls change nothing.
+    /// Refuses changes, finishes the accepted requests, and unloads the models; all of it within the exit timeout.
+    /// Later calls have no effect.
     pub fn stop(&self) -> Result<(), Status> {
         self.embedded()?.stop()
     }
 
-    /// Stops the server if need be, and lets go of it. After a failure it is still there, stopped.
+    /// Stops the server if it still runs, and drops it. After a failure it is still there, stopped.
     pub fn end(&self) -> Result<(), Status> {
         self.embedded()?.stop()?;
         let embedded = self.embedded.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -81,7 +81,7 @@ impl Access {
         Ok(())
     }
 
-    /// Before the models of the start have settled it is not; while it ends that is an error.
+    /// False before the start-up models have settled; an error while the server ends.
     pub fn is_live(&self) -> Result<bool, Status> {
         match (self.lifecycle(), self.core()) {
             (Ok(_), Err(_)) => Ok(false),
@@ -89,7 +89,7 @@ impl Access {
         }
     }
 
-    /// Live, and with strict readiness complete, which instances may have a say in.
+    /// Live, and with strict readiness complete. Instances are queried too.
     pub fn is_ready(&self) -> Result<bool, Status> {
         let (is_ready, checks) = match (self.lifecycle(), self.core()) {
             (Ok(_), Err(_)) => return Ok(false),
@@ -99,12 +99,12 @@ impl Access {
                 (core.facts.is_ready(&models)?, core.facts.checks(&models))
             }
         };
-        // Instances may take their time: nothing is held meanwhile.
+        // Instances may take long to answer, and no lock is held meanwhile.
         Ok(is_ready && agreed(&checks, true)?)
     }
 
-    /// The version is known and ready, which its instances may have a say in. While the server ends, a version that is
-    /// still there is an error, which the lookup precedes.
+    /// The version is registered and ready, and its instances agree. While the server ends, a version that is still
+    /// registered is an error; the lookup comes first.
     pub fn is_model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         let lifecycle = self.lifecycle()?;
         let map = lifecycle.map();
@@ -115,7 +115,7 @@ impl Access {
         agreed(&[Arc::clone(&model.checks)], false)
     }
 
-    /// The models of the moment, unless the server ends.
+    /// The current models, unless the server ends.
     fn models(&self) -> Result<Arc<ModelMap>, Status> {
         let lifecycle = self.lifecycle()?;
         if lifecycle.is_stopping() {
@@ -179,7 +179,7 @@ impl Access {
         self.change(|lifecycle| lifecycle.unregister_repository(location))
     }
 
-    /// Looks for what was added, changed or removed; returns when all of that has settled.
+    /// Polls for added, changed and removed models; returns when all of them have settled.
     pub fn poll(&self) -> Result<(), Status> {
         let core = self.core()?;
         if !matches!(core.options.model_control, ModelControl::Poll { .. }) {
@@ -191,7 +191,7 @@ impl Access {
         })
     }
 
-    /// What the end of the server waits for.
+    /// Runs a change that the server's end waits for.
     fn change<T>(&self, change: impl FnOnce(&Arc<Lifecycle>) -> Result<T, Status>) -> Result<T, Status> {
         self.lifecycle()?.run(change)
     }
@@ -224,7 +224,7 @@ impl Embedded {
         let budget_secs = self.exit_timeout_secs.load(Ordering::Relaxed);
         let outcome = drain::run_without_ports(budget_secs, &core.facts, &core.lifecycle);
         housekeeping.join();
-        // After a failure it may be about to load something: its own end is its last deed then.
+        // After a failure a load may be under way; the thread ends by itself after it.
         if let (Ok(()), Some(poller)) = (&outcome, poller) {
             poller.join();
         }
@@ -233,7 +233,7 @@ impl Embedded {
     }
 }
 
-/// Whether the instances of these versions agree. Waits for their answer.
+/// Whether the instances of these versions agree. Waits for their answers.
 pub(super) fn agreed(checks: &[Arc<Checks>], is_for_server: bool) -> Result<bool, Status> {
     match wait_for_all(checks, is_for_server) {
         Verdict::Ready => Ok(true),

@@ -1,9 +1,9 @@
-//! Variables of the environment that are for tests: the server warns at its start when one is set, because it then
-//! answers late, slowly, or with devices that it makes up.
+//! Environment variables for tests: the server warns at its start when one is set, because it then answers late,
+//! slowly, or with simulated devices.
 
 use std::ffi::OsString;
 
-/// How the name begins, and what the variable does. `docs/flags.md` lists all variables.
+/// Prefix of the name, and the variable's effect. `docs/flags.md` lists all variables.
 const FOR_TESTS: [(&str, &str); 5] = [
     ("TRITONSERVER_DELAY_", "it delays requests or answers"),
     ("TRITONSERVER_BACKLOG_DELAY_", "it delays requests"),
@@ -12,7 +12,7 @@ const FOR_TESTS: [(&str, &str); 5] = [
     ("NEREID_CHECK_HANDLES", "every handle of the C interface is looked up, which is slow"),
 ];
 
-/// What the variable does depends on the build.
+/// The variable's effect depends on the build.
 const fn simulated_gpus(can_simulate: bool) -> &'static str {
     match can_simulate {
         true => "its GPUs are made up, in memory of the host",

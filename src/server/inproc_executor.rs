@@ -1,10 +1,9 @@
-//! Executes what requests from inside the process need beside their models: one thread with a mailbox and timers.
+//! Executor of in-process requests: one thread with a mailbox and timers, for what they need beside their models.
 //!
-//! docs/design.md, decision 1, gives them a shard without sockets; that is what is left of a shard without them.
+//! docs/design.md, decision 1, gives them a shard without sockets; this is what remains of a shard without them.
 //! Ensembles, expiries and cancellations run here one after the other, so that the models see the same order of events
-//! as for requests over the wire. Code of users may run here too, where a shard would otherwise have had to run it:
-//! when that blocks, timers are late and nothing else. The thread starts with the first job, and parks when there is
-//! none.
+//! as for requests over the wire. User code may run here too, where a shard would otherwise have had to run it: if it
+//! blocks, only timers are late. The thread starts with the first job, and parks when there is none.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,13 +17,13 @@ use tracing::error;
 use nereid_clock::now_ns;
 use nereid_request::{Job, WakeUp, never_wait_here};
 
-/// See the [module](self). Dropped, it does what it was given, forgets its timers, and ends.
+/// See the [module](self). When dropped, it finishes the posted jobs, drops its timers, and ends.
 #[derive(Default)]
 pub struct InprocExecutor {
     shared: Arc<Shared>,
 }
 
-/// When a job is due, and which of those due then.
+/// The time when a job is due, and its number among the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimerKey {
     at_ns: u64,
@@ -47,7 +46,7 @@ struct State {
 }
 
 thread_local! {
-    /// Whose thread this is.
+    /// The executor that runs on this thread.
     static HERE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
 }
 
@@ -57,7 +56,7 @@ impl InprocExecutor {
         let mut state = self.shared.lock();
         if state.is_closed || !self.shared.start(&mut state) {
             drop(state);
-            // Better on a thread that was not meant for it than never.
+            // Better on a wrong thread than never.
             return self.shared.run(job);
         }
         state.jobs.push_back(job);
@@ -65,15 +64,15 @@ impl InprocExecutor {
         self.shared.changed.notify_one();
     }
 
-    /// Runs `job` at `at_ns` or soon after, unless it is forgotten before.
+    /// Runs `job` at `at_ns` or soon after, unless it is cancelled before.
     pub fn time(&self, at_ns: u64, job: Box<dyn Job>) -> TimerKey {
         self.shared.time(at_ns, job)
     }
 
-    /// Forgets a job that was not due yet.
+    /// Cancels a job that is not due yet.
     pub fn forget(&self, key: TimerKey) {
         let job = self.shared.lock().timers.remove(&key);
-        // What it holds may have a word to say at its end: not under the lock.
+        // Dropping what the job holds may run code: not under the lock.
         drop(job);
     }
 
@@ -92,7 +91,7 @@ impl Drop for InprocExecutor {
         };
         self.shared.changed.notify_one();
         drop(timers);
-        // The last holder may have been a job.
+        // The last reference may have been a job's.
         if let Some(thread) = thread.filter(|_| !self.is_here()) {
             let _ = thread.join();
         }
@@ -104,7 +103,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if there is a thread, perhaps from now on.
+    /// True if there is a thread, perhaps a new one.
     fn start(self: &Arc<Self>, state: &mut State) -> bool {
         if state.thread.is_none() {
             let shared = Arc::clone(self);
@@ -121,7 +120,7 @@ impl Shared {
         let key = TimerKey { at_ns, number: state.timers_so_far };
         state.timers_so_far += 1;
         if state.is_closed || !self.start(&mut state) {
-            // Nobody keeps timers any more.
+            // No thread keeps timers any more.
             drop(state);
             return key;
         }
@@ -136,14 +135,14 @@ impl Shared {
 
     fn live(self: Arc<Self>) {
         HERE.set(Arc::as_ptr(&self));
-        // What ensembles send from here may be limited, and what would make room for it happens here too.
+        // Sends of ensembles from here may be limited, and the steps that would lift the limit run here too.
         never_wait_here();
         while let Some(job) = self.next() {
             self.run(job);
         }
     }
 
-    /// Waits for something to do; `None`: it is over.
+    /// Waits for a job; `None` when the executor is closed.
     fn next(&self) -> Option<Box<dyn Job>> {
         let mut state = self.lock();
         loop {
@@ -179,7 +178,7 @@ impl Shared {
     }
 }
 
-/// What a job finds.
+/// The context that a job runs in.
 struct Here<'a>(&'a Arc<Shared>);
 
 impl nereid_request::Home for Here<'_> {
@@ -234,7 +233,7 @@ mod tests {
         executor.time(0, send(1));
         executor.forget(forgotten);
         assert!(executor.shared.lock().timers.len() <= 3);
-        // A job that keeps a timer itself.
+        // A job that sets a timer itself.
         let again = send(4);
         executor.post(job(move |home| home.run_at(now_ns + 30_000_000, again)));
         assert_eq!(told.iter().take(4).collect::<Vec<_>>(), [1, 2, 3, 4]);

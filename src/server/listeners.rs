@@ -1,4 +1,4 @@
-//! Where clients come in: the ports and Unix sockets of each service, and what they speak TLS with.
+//! Listening sockets: the ports and Unix sockets of each service, and their TLS settings.
 
 use std::io;
 use std::net::ToSocketAddrs;
@@ -23,11 +23,11 @@ pub struct Open {
     pub is_shared: bool,
     /// Of a Unix socket.
     pub file: Option<SocketFile>,
-    /// The line of the log that tells of it.
+    /// The log line of its start.
     pub started: String,
 }
 
-/// What the ports speak TLS with.
+/// TLS settings of the ports.
 pub struct Tls {
     http: Option<Arc<ServerConfig>>,
     grpc: Option<Arc<ServerConfig>>,
@@ -38,7 +38,7 @@ impl Tls {
         self.http.is_some() || self.grpc.is_some()
     }
 
-    /// For one shard.
+    /// The TLS layer of one shard.
     pub fn secure(&self, run: Run, post: Post) -> Secure {
         Secure { http: self.http.clone(), grpc: self.grpc.clone(), run, post }
     }
@@ -63,7 +63,7 @@ pub fn load_tls(options: &Options) -> Result<Tls, Failure> {
     })
 }
 
-/// A port that was given a key is thought to be safe by whoever gave it.
+/// A user who gives a port a key assumes that it uses TLS, so this is logged.
 fn note_unused(tls: &TlsOptions, service: &str) {
     let credentials = &tls.credentials;
     let files = [
@@ -76,7 +76,7 @@ fn note_unused(tls: &TlsOptions, service: &str) {
     }
 }
 
-/// A service, how its start is told, and where it is to listen.
+/// A service: its address, its port, its name in errors, and its name in the log.
 type Service<'a> = (&'a Listen, Port, &'static str, &'static str);
 
 fn services(options: &Options) -> impl Iterator<Item = Service<'_>> {
@@ -94,7 +94,7 @@ fn failed(name: &str, error: &str) -> Failure {
     Failure::Start(format!("failed to start {name} service: {error}"))
 }
 
-/// A port that is ours and does not listen yet: who connects to it is refused.
+/// A bound port that does not listen yet: connections to it are refused.
 pub struct Reserved {
     socket: OwnedFd,
     port: u16,
@@ -105,7 +105,7 @@ pub fn reserve(options: &Options) -> Result<Vec<Reserved>, Failure> {
     services(options).map(|(listen, _, name, _)| bind_to(listen).map_err(|error| failed(name, &error))).collect()
 }
 
-/// Lets the reserved ports listen, and binds the paths.
+/// Makes the reserved ports listen, and binds the paths.
 pub fn open(options: &Options, reserved: Vec<Reserved>) -> Result<Vec<Open>, Failure> {
     let mut opened = Vec::new();
     for ((listen, port, name, service), Reserved { socket, port: bound }) in services(options).zip(reserved) {
@@ -128,7 +128,7 @@ pub fn open(options: &Options, reserved: Vec<Reserved>) -> Result<Vec<Open>, Fai
         if let Some(path) = path {
             let listener::Unix { listener: socket, file } = bind_path(path).map_err(|error| failed(name, &error))?;
             let started = format!("Started {service} at unix:{}", path.display());
-            // Who may open the path is on this machine: no TLS.
+            // Only clients on this machine can open the path: no TLS.
             let listener = Listener { port, tls: false };
             opened.push(Open { socket: socket.into(), listener, is_shared: false, file: Some(file), started });
         }
@@ -141,8 +141,8 @@ fn bind_path(path: &Path) -> Result<listener::Unix, String> {
     listener::unix(path).map_err(|error| bind_error(&shown, &error))
 }
 
-/// Binds; a second server on the same port fails unless it was told to share it. Says which port it got: the one that
-/// was asked for may be 0, any.
+/// Binds; a second server on the same port fails unless it is configured to share it. Returns the bound port, because
+/// the configured one may be 0, any.
 fn bind_to(listen_at: &Listen) -> Result<Reserved, String> {
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
     let wrong = |text: String| format!("Invalid argument - {text}");

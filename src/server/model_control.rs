@@ -1,4 +1,4 @@
-//! What models may ask of the repository: the same as clients, once the models of the start have settled.
+//! Control of the repository by models: the same as for clients, once the start-up models have settled.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Control for Access {
         self.core()?;
         match self.model(model, version) {
             Ok(model) => agreed(&[Arc::clone(&model.checks)], false),
-            // While the server ends nobody is asked.
+            // While the server ends no instance is queried.
             Err(status) if self.lifecycle()?.is_stopping() => Err(status),
             Err(_) => Ok(false),
         }

@@ -1,4 +1,4 @@
-//! What the server is told to do, whoever tells it.
+//! Options of the server, from the command line or from an application.
 
 use nereid_observe::log::LogSettings;
 use nereid_observe::trace::TraceOptions;
@@ -14,14 +14,14 @@ pub use nereid_net::{Credentials, Keepalive};
 pub use nereid_protocol::compression::Level;
 pub use nereid_shard::placement::IoCores;
 
-/// `--stall-timeout`: honest models rarely execute for so long.
+/// `--stall-timeout`: correct models rarely execute for so long.
 const STALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Why settings of GPUs change nothing.
+/// Why settings of GPUs have no effect.
 pub const NO_GPU: &str = "there is no GPU that this server could use";
-/// Why the addresses that are kept for growing states change nothing.
+/// Why the addresses that are reserved for growing states have no effect.
 pub const NO_GROWING: &str = "states that grow lie in memory of the host";
-/// Why the number of threads that copy tensors changes nothing.
+/// Why the number of threads that copy tensors has no effect.
 pub const NO_COPYING_THREADS: &str = "a worker gathers its batch itself, beside its model";
 
 /// One listening service.
@@ -42,8 +42,8 @@ impl Listen {
     }
 }
 
-/// Variables of the environment that steer the ports of the clouds (contract/cli.md section 4); empty where there are
-/// none.
+/// Environment variables that configure the ports of the clouds (contract/cli.md section 4); empty where they are
+/// unset.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clouds {
     /// SAGEMAKER_TRITON_PING_MODE.
@@ -58,7 +58,7 @@ pub struct Clouds {
     pub predict_route: String,
 }
 
-/// What a port is told about TLS.
+/// TLS options of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     pub allowed: bool,
@@ -81,15 +81,15 @@ pub struct BackendSetting {
     pub value: String,
 }
 
-/// When models come and go after the start (`--model-control-mode`, contract/schedulers.md section 10).
+/// When models are loaded and unloaded (`--model-control-mode`, contract/schedulers.md section 10).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ModelControl {
     /// All models of the repositories, once, at the start.
     #[default]
     None,
-    /// The repositories are looked at again every so many seconds; 0: never again.
+    /// The repositories are polled again every so many seconds; 0: never again.
     Poll { period_secs: u32 },
-    /// [`Options::startup_models`] at the start, then what clients ask for.
+    /// [`Options::startup_models`] at the start, then those that clients request.
     Explicit,
 }
 
@@ -105,7 +105,7 @@ pub struct CacheSetting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimitResource {
     pub name: String,
-    /// Not checked: a negative one is more than anybody asks for, as in Triton.
+    /// Not checked: a negative count is more than any instance requests, as in Triton.
     pub count: i64,
     /// `None`: on each device.
     pub device: Option<i32>,
@@ -115,7 +115,7 @@ pub struct RateLimitResource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPolicySetting {
     pub policy: String,
-    /// `numa-node`, `cpu-cores`, or a word that only backends know.
+    /// `numa-node`, `cpu-cores`, or a key that only backends use.
     pub key: String,
     pub value: String,
 }
@@ -123,7 +123,7 @@ pub struct HostPolicySetting {
 /// A group of `--http-restricted-api` or `--grpc-restricted-protocol`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Restriction {
-    /// One of the nine that there are.
+    /// One of the nine groups.
     pub group: String,
     /// Name of the header, or the end of that of the metadata.
     pub key: String,
@@ -139,7 +139,7 @@ impl std::fmt::Debug for Restriction {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoEngine {
-    /// io_uring where the kernel has what it takes, else epoll.
+    /// io_uring where the kernel supports it, else epoll.
     #[default]
     Auto,
     IoUring,
@@ -150,7 +150,7 @@ pub enum IoEngine {
 pub struct Options {
     pub server_id: String,
     pub exit_timeout_secs: u32,
-    /// `--drain-delay`: how long the server goes on serving after a signal, as not ready; part of the exit time-out.
+    /// `--drain-delay`: how long the server continues to serve after a signal, as not ready; part of the exit time-out.
     pub drain_delay: Duration,
     pub log: LogSettings,
     /// False where TRITON_SERVER_ESCAPE_LOG_MESSAGES is `0`.
@@ -185,14 +185,14 @@ pub struct Options {
     pub grpc_header_forward_pattern: String,
     /// In the order of the command line; each group once.
     pub grpc_restricted: Vec<Restriction>,
-    /// `--grpc-infer-response-compression-level`; `None`: answers leave as they are.
+    /// `--grpc-infer-response-compression-level`; `None`: answers are not compressed.
     pub grpc_response_compression: Option<Level>,
     pub metrics: Listen,
     pub sagemaker: Listen,
     pub vertex: Listen,
-    /// What the environment says to these two.
+    /// Environment variables of these two ports.
     pub clouds: Clouds,
-    /// `--vertex-ai-default-model`; empty: the only one there is.
+    /// `--vertex-ai-default-model`; empty: the only model, if there is just one.
     pub vertex_default_model: String,
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
@@ -207,18 +207,18 @@ pub struct Options {
     /// `None`: by the number of cores.
     pub io_cores: Option<IoCores>,
     pub io_engine: IoEngine,
-    /// Microseconds that a thread looks for work before it sleeps; `None`: as the cores are.
+    /// Microseconds for which a thread spins before it sleeps; `None`: depends on the cores.
     pub spin_us: Option<u32>,
     /// Which requests shards execute themselves.
     pub run_to_completion: RunToCompletion,
-    /// Shards keep what follows from requests and answers, and use it for those that are equal to them.
+    /// Shards cache what they derive from requests and answers, and reuse it for equal ones.
     pub request_plan_cache: bool,
     /// How long an execution may take before its instance counts as stalled; `None`: for ever.
     pub stall_timeout: Option<Duration>,
     pub model_control: ModelControl,
-    /// What `--load-model` names, sorted, each once; `*` alone is every model. Empty in any mode but explicit.
+    /// The models of `--load-model`, sorted, each once; `*` alone is every model. Empty in any mode but explicit.
     pub startup_models: Vec<String>,
-    /// `--model-config-name`: `<model>/configs/<name>.pbtxt` stands in for `config.pbtxt` where it is there.
+    /// `--model-config-name`: `<model>/configs/<name>.pbtxt` stands in for `config.pbtxt` where it exists.
     pub model_config_name: Option<String>,
     /// Models that load at the same time; at least 1.
     pub model_load_thread_count: usize,
@@ -230,7 +230,7 @@ pub struct Options {
     pub host_policies: Vec<HostPolicySetting>,
     /// In the order of the command line; empty: no cache, unless there is a bare one.
     pub cache_settings: Vec<CacheSetting>,
-    /// A cache that is wanted without any setting, which an application can say.
+    /// A cache without any setting, which only an application can request.
     pub bare_cache: Option<String>,
     pub cache_directory: PathBuf,
     pub agent_directory: PathBuf,
@@ -242,7 +242,7 @@ pub struct Options {
     pub pinned_memory_pool_byte_size: u64,
     /// By device, where it is not the default.
     pub cuda_memory_pools: BTreeMap<i32, u64>,
-    /// GPUs below are not used.
+    /// GPUs below it are not used.
     pub min_compute_capability: f64,
     /// GPUs read and write each other's memory where they can.
     pub enable_peer_access: bool,
@@ -250,11 +250,11 @@ pub struct Options {
     pub gpu_load_limits: BTreeMap<i32, f64>,
     /// A GPU that is broken for good makes the server not live.
     pub strict_device_liveness: bool,
-    /// What was said that changes nothing on a host without GPUs, by its names; each once.
+    /// Names of options that have no effect on a host without GPUs; each once.
     pub for_gpus: Vec<String>,
-    /// Bytes that requests and answers may hold in all; 0: as the host and its limits are.
+    /// Bytes that requests and answers may hold in all; 0: derived from the host and its limits.
     pub request_memory_byte_size: u64,
-    /// The parts of it, above 0 and at most 1, that one connection and one client's address may have.
+    /// The parts of it, above 0 and at most 1, that one connection and one client's address may hold.
     pub request_memory_connection_share: f64,
     pub request_memory_client_share: f64,
     /// Clients may register shared memory.
@@ -335,7 +335,7 @@ impl Default for Options {
     }
 }
 
-/// In [`Options::startup_models`]: every model there is.
+/// In [`Options::startup_models`]: every model.
 pub const WILDCARD: &str = "*";
 
 impl Options {
@@ -352,7 +352,7 @@ impl Options {
         }
     }
 
-    /// What no server can be created with.
+    /// Checks for options with which no server can be created.
     pub fn check(&self) -> Result<(), Status> {
         if self.model_repositories.is_empty() {
             return Err(Status::invalid("--model-repository must be specified"));
@@ -391,7 +391,7 @@ impl Options {
         limits
     }
 
-    /// What is said about GPUs.
+    /// The options about GPUs.
     pub fn gpu_settings(&self) -> nereid_gpu::Settings {
         nereid_gpu::Settings {
             min_compute_capability: self.min_compute_capability,
@@ -402,14 +402,14 @@ impl Options {
         }
     }
 
-    /// Notes, once, that something was said that is about GPUs alone.
+    /// Records, once, the name of an option that concerns GPUs alone.
     pub fn note_for_gpus(&mut self, name: &str) {
         if self.for_gpus.iter().all(|noted| noted != name) {
             self.for_gpus.push(name.to_owned());
         }
     }
 
-    /// What `--backend-config` says to one backend: global settings first, so that a later one wins.
+    /// The `--backend-config` settings of one backend: global settings first, so that a later one wins.
     pub fn settings_of(&self, backend: &str) -> Vec<(String, String)> {
         let of = |whose: Option<&str>| {
             let fitting = self.backend_settings.iter().filter(move |setting| setting.backend.as_deref() == whose);

@@ -1,4 +1,4 @@
-//! The shards of a server: listeners bound, one thread each, a mailbox to reach every one of them.
+//! The shards of a server: their listeners, threads and mailboxes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,12 +30,12 @@ use nereid_shard::placement::Placement;
 use nereid_shard::probe::{self, Probe, Wanted};
 use nereid_shard::{self as shard, Core, EngineKind, Load, MailOf, Mailbox, Running, StartError, Starting, mailbox};
 
-/// Deadlines that one shard keeps.
+/// Most timers of one shard.
 const TIMERS_MAX: usize = 1 << 20;
 
 type ShardMail = MailOf<Net<Api>>;
 
-/// What shards are made of.
+/// Parameters of [`Shards::start`].
 pub struct Parts<'a> {
     pub options: &'a Options,
     pub placement: &'a Placement,
@@ -44,7 +44,7 @@ pub struct Parts<'a> {
     pub lifecycle: Arc<Lifecycle>,
     pub render_metrics: RenderMetrics,
     pub metrics: Arc<Registry>,
-    /// Told when a shard ends that was not asked to.
+    /// Receives a message when a shard ends without having been stopped.
     pub ends: Sender<End>,
     /// See [`try_engine`].
     pub probe: Option<Probe>,
@@ -58,9 +58,9 @@ pub struct Shards {
     gauges: Vec<Arc<Gauges>>,
     threads: Vec<Running>,
     control: ControlThread,
-    /// Does what shards may not do in TLS handshakes, where a port speaks TLS.
+    /// Runs the private-key operations of TLS handshakes for the shards, where a port speaks TLS.
     signing: Option<ControlThread>,
-    /// What listens where, for the log.
+    /// The log lines of the listening sockets.
     endpoints: Vec<String>,
     /// Listening sockets that share their ports with other processes.
     shared: Vec<OwnedFd>,
@@ -68,7 +68,7 @@ pub struct Shards {
     _socket_files: Vec<SocketFile>,
 }
 
-/// Begins to try out io_uring, where the outcome will matter. That takes milliseconds, in which models can load.
+/// Starts the test of io_uring, where its outcome will matter. It takes milliseconds, in which models can load.
 pub fn try_engine(options: &Options) -> Option<Probe> {
     (options.io_engine != IoEngine::Epoll).then(Probe::begin)
 }
@@ -95,7 +95,7 @@ impl Shards {
         info!("{}", choice.message);
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
         let control = ControlThread::start("control", Some(parts.pool.clone())).map_err(cannot)?;
-        // Signing for one client must not wait for a model that loads for another.
+        // Signing for one client must not wait for another client's load of a model.
         let signing = tls.is_on().then(|| ControlThread::start("tls", None));
         let signing = signing.transpose().map_err(cannot)?;
         let count = parts.placement.shards.len();
@@ -125,7 +125,7 @@ impl Shards {
             shared,
             _socket_files: socket_files,
         };
-        // The shards that only take connections over come first, all at once: the one that accepts may hand over soon.
+        // The shards that only take connections over start first, all at once: the accepting one may hand over soon.
         let mut starting = Vec::new();
         for (shard, inbox) in inboxes.into_iter().enumerate().rev() {
             let gauges: Arc<Gauges> = Arc::default();
@@ -186,7 +186,7 @@ impl Shards {
         Ok(shards)
     }
 
-    /// Waits until all of these run, or have failed to; tells the first failure.
+    /// Waits until all of these run, or have failed to start; returns the first failure.
     fn take_over(&mut self, starting: &mut Vec<Starting>) -> Result<(), StartError> {
         let mut outcome = Ok(());
         for shard in starting.drain(..) {
@@ -215,12 +215,12 @@ impl Shards {
         self.endpoints.iter().for_each(|endpoint| info!("{endpoint}"));
     }
 
-    /// Asks clients to go elsewhere, and serves them and those that come meanwhile.
+    /// Notifies clients to go elsewhere, and still serves them and new ones.
     pub fn leave(&self) {
         self.posts.iter().for_each(|post| post.post(Mail::Leave));
     }
 
-    /// Lets no more connections in where other processes take them, and asks the last clients to go elsewhere.
+    /// Stops accepting connections where other processes accept them, and notifies the last clients to go elsewhere.
     pub fn last_call(&self) {
         for listener in &self.shared {
             if let Err(error) = listener::hold_new(listener.as_fd()) {
@@ -231,22 +231,22 @@ impl Shards {
     }
 
     pub fn drain(&mut self) {
-        // A socket listens as long as anything holds it.
+        // A socket listens as long as any descriptor of it is open.
         self.shared.clear();
         self.posts.iter().for_each(|post| post.post(Mail::Drain));
     }
 
-    /// Answers what cannot be finished any more with an error.
+    /// Answers unfinished requests with an error.
     pub fn give_up(&self) {
         self.posts.iter().for_each(|post| post.post(Mail::GiveUp));
     }
 
-    /// gRPC connections whose clients may not have read yet that they are to go elsewhere.
+    /// gRPC connections with clients that may not have read yet that they should go elsewhere.
     pub fn unwarned(&self) -> usize {
         self.gauges.iter().map(|gauges| gauges.unwarned.load(Ordering::Acquire)).sum()
     }
 
-    /// Connections in the middle of something.
+    /// Connections that are not idle.
     pub fn busy_connections(&self) -> usize {
         self.gauges.iter().map(|gauges| gauges.busy.load(Ordering::Acquire)).sum()
     }
@@ -259,7 +259,7 @@ impl Shards {
         self.gauges.iter().map(|gauges| gauges.grpc_connections.load(Ordering::Acquire)).sum()
     }
 
-    /// Connections and requests that are in the middle of something.
+    /// Connections that are not idle, and requests in flight.
     pub fn busy(&self) -> usize {
         let of = |gauges: &Arc<Gauges>| gauges.busy.load(Ordering::Acquire) + gauges.in_flight.load(Ordering::Acquire);
         self.gauges.iter().map(of).sum()
@@ -281,7 +281,7 @@ impl Shards {
     }
 }
 
-/// Everything that one shard takes to its thread.
+/// Everything that moves to one shard's thread.
 struct ShardParts {
     shard: usize,
     listeners: Vec<(OwnedFd, Listener)>,

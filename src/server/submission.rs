@@ -1,9 +1,9 @@
 //! Requests from inside the process on their way to a model and back.
 //!
-//! A request is handed to the model's scheduler in its sender's thread, as a shard does it for a client. Its home is
-//! the server's [`InprocExecutor`]: there it expires, there it is cancelled, and there ensembles go on. Answers are
-//! passed on by whoever brings them, because they end in code of users; only what a shard brings goes home first, and
-//! what follows it then goes the same way, which keeps their order.
+//! A request is handed to the model's scheduler on its sender's thread, as a shard does it for a client. Its expiry,
+//! its cancellation and the steps of ensembles run on the server's [`InprocExecutor`], its home. Answers are passed on
+//! by the thread that delivers them, because they end in user code; only answers from a shard go to the executor first,
+//! and all later ones then go the same way, which keeps their order.
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use nereid_request::{
 impl Submit for Access {
     fn find(&self, model: &[u8], version: i64) -> Result<Arc<dyn Callee>, Status> {
         let map = self.lifecycle()?.map();
-        // -1 is "any"; so is nothing else, and no model has a version below 0.
+        // Only -1 means any version, and no model has a version below 0.
         let version = (version != -1).then_some(version);
         let model = Arc::clone(map.lookup(model, version)?);
         let name = CString::new(model.name.as_bytes()).unwrap_or_default();
@@ -34,7 +34,7 @@ impl Submit for Access {
     }
 }
 
-/// A model version that somebody chose, and the ways to it and back.
+/// A model version that a caller has looked up.
 struct Pinned(Arc<Choice>);
 
 struct Choice {
@@ -45,7 +45,7 @@ struct Choice {
     gpus: Arc<Gpus>,
 }
 
-/// Holds on to a model without a request to it: a server that ends does not wait for such.
+/// Keeps a model without a request to it: the server's end does not wait for a pin.
 struct Pin(Arc<ServedModel>);
 
 impl Pin {
@@ -101,14 +101,14 @@ impl Callee for Pinned {
     }
 }
 
-/// One request: where its answers come, and from where it is called back.
+/// One in-process request: the receiver of its answers, and what its cancellation needs.
 struct Submission {
     me: Weak<Submission>,
     choice: Arc<Choice>,
     answers: Arc<dyn Sink>,
     state: Mutex<State>,
     is_cancelled: AtomicBool,
-    /// Answers that are on their way to the home.
+    /// Answers that are posted to the executor.
     put_off: AtomicUsize,
 }
 
@@ -117,7 +117,7 @@ struct State {
     /// From its acceptance to its end.
     ticket: Option<Arc<Ticket>>,
     expiry: Option<TimerKey>,
-    /// While it is under way: a server that ends waits for it.
+    /// While it is under way: the server's end waits for it.
     under_way: Option<Arc<ServedModel>>,
     has_ended: bool,
 }
@@ -139,7 +139,7 @@ impl Submission {
         self.state().ticket.clone()
     }
 
-    /// The scheduler has taken the request, which may be answered already.
+    /// Records that the scheduler has taken the request, which may be answered already.
     fn accepted(&self, ticket: Ticket, expires_at_ns: Option<u64>) {
         let mut state = self.state();
         if state.has_ended {
@@ -163,7 +163,7 @@ impl Submission {
         }
     }
 
-    /// Its last answer is there.
+    /// Records that the last answer has come.
     fn ended(&self) {
         let (ticket, expiry, under_way) = {
             let mut state = self.state();
@@ -176,7 +176,8 @@ impl Submission {
         drop((ticket, under_way));
     }
 
-    /// At home, because whoever wins answers there, in code of the sender's that may hold what the sender holds now.
+    /// On the executor, because the thread that wins answers at once, in user code that may need a lock that the caller
+    /// holds now.
     fn call_back(&self) {
         let me = Weak::clone(&self.me);
         self.executor().post(Box::new(move |home: &mut dyn nereid_request::Home| {
@@ -188,7 +189,7 @@ impl Submission {
         }));
     }
 
-    /// This thread runs no code of users.
+    /// True on a shard's thread, which must not run user code.
     fn is_on_shard(&self) -> bool {
         never_waits() && !self.executor().is_here()
     }
@@ -201,7 +202,7 @@ impl Call for Submission {
 
     fn submit(&self, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
         self.state().under_way = Some(Arc::clone(self.model()));
-        // Whoever takes it finds that, however soon that is.
+        // Set before the scheduler gets the request, however soon it is executed.
         if self.is_cancelled() {
             request.admission().call_off();
         }

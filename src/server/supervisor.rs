@@ -1,4 +1,4 @@
-//! Tells whoever started the server how far it is, where that is asked for: a line of text to the socket that
+//! Reports the server's state to its supervisor, where one is set: a line of text to the socket that
 //! `NOTIFY_SOCKET` names (systemd's protocol, sd_notify(3)).
 //!
 //! So a service counts as started when its models are loaded and its ports answer, not when the process exists.
@@ -13,10 +13,10 @@ use tracing::warn;
 
 /// The ports answer.
 pub const READY: &str = "READY=1";
-/// No more is taken; what was taken is finished.
+/// New requests are refused; accepted ones are finished.
 pub const STOPPING: &str = "STOPPING=1";
 
-/// Tells it, if somebody asked. That nobody listens is no reason not to serve.
+/// Sends the state to the supervisor, if there is one. A failure is no reason not to serve.
 pub fn notify(state: &str) {
     let Some(place) = std::env::var_os("NOTIFY_SOCKET").filter(|place| !place.is_empty()) else { return };
     if let Err(error) = send(&place, state) {
@@ -26,12 +26,12 @@ pub fn notify(state: &str) {
 
 fn send(place: &OsString, state: &str) -> io::Result<()> {
     let address = match place.as_bytes() {
-        // A name that is no file.
+        // A name in the abstract namespace, which is no file.
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         path => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A supervisor that does not read is not waited for.
+    // The server does not wait for a supervisor that does not read.
     socket.set_nonblocking(true)?;
     socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }

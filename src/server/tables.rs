@@ -1,4 +1,4 @@
-//! What the server logs about itself when it starts (contract/cli.md section 5).
+//! The tables that the server logs about itself when it starts (contract/cli.md section 5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use nereid_gpu::Gpus;
 use nereid_net::Keepalive;
 use nereid_observe::log::{Table, verbose};
 
-/// `agents`: the names of those that are open, and where their code is.
+/// `agents`: the names of the open agents, and where their code lies.
 pub fn log_start(options: &Options, gpus: &Gpus, models: &ModelMap, agents: &[(String, String)]) {
     let mut table = Table::new(["Repository Agent", "Path"]);
     agents.iter().for_each(|(name, path)| table.push([name, path]));
@@ -45,7 +45,7 @@ fn keepalive(options: &Keepalive) -> Table {
     table
 }
 
-/// The built-in backends, and those that ready models have brought along.
+/// The built-in backends, and those that ready models use.
 fn backends(options: &Options, models: &ModelMap) -> Table {
     let mut paths: BTreeMap<&str, String> = NATIVE_NAMES.map(|name| (name, "<built in>".to_owned())).into();
     for model in models.ready() {
@@ -61,7 +61,7 @@ fn backends(options: &Options, models: &ModelMap) -> Table {
     table
 }
 
-/// Where the library or the script of a backend lies. One that is not in its own folder came with the model.
+/// Where the library or the script of a backend lies. A backend that is not in its own folder came with the model.
 fn code_path(options: &Options, backend: &str, runtime: &str) -> String {
     let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
     let own = options.backend_directory.join(backend);
@@ -70,7 +70,8 @@ fn code_path(options: &Options, backend: &str, runtime: &str) -> String {
     place.map_or_else(|| "<with its model>".to_owned(), |place| place.display().to_string())
 }
 
-/// What a backend was told: a library the document that it can ask for, one that is built in its settings alone.
+/// The configuration of a backend: for a library the document that it can request, for a built-in one its settings
+/// alone.
 fn config_of(options: &Options, backend: &str) -> String {
     let settings = options.settings_of(backend);
     if !NATIVE_NAMES.contains(&backend) {
@@ -257,7 +258,7 @@ mod tests {
             ("strict_readiness", "0"),
             ("exit_timeout", "7"),
             ("rate_limit", "EXEC_COUNT"),
-            // As the official server prints them: sorted, the first of two equal ones.
+            // As the official server prints them: sorted, and the first of two equal ones.
             ("rate_limit_resource[0]", r#"{"name":"Q", "count":-5 "device":-1}"#),
             ("rate_limit_resource[1]", r#"{"name":"R", "count":3 "device":-1}"#),
             ("rate_limit_resource[2]", r#"{"name":"R", "count":4 "device":1}"#),
@@ -289,7 +290,7 @@ mod tests {
         ];
         assert_eq!(table, expected);
         assert_eq!(rows(&backends(&Options::default(), &ModelMap::default()))[0][2], "{}");
-        // A library is told more, as it finds it there itself.
+        // A library's document contains more.
         let told: Value = serde_json::from_str(&config_of(&options, "own")).unwrap();
         let expected = json!({ "cmdline": {
             "auto-complete-config": "true",

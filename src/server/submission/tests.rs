@@ -1,4 +1,4 @@
-//! Requests from inside the process, as Rust makes them, to a scheduler that does what the test says.
+//! Requests from inside the process, as Rust code makes them, to a scheduler scripted by the test.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
@@ -9,7 +9,7 @@ use crate::scheduler::Scheduler;
 use nereid_model_config::normalize;
 use nereid_request::{DataType, InputTensor, NeverWaits, Response, Shape, Text, WakeUp};
 
-/// Keeps what it gets.
+/// A scheduler that keeps its requests.
 #[derive(Default)]
 struct Keeps {
     #[expect(clippy::vec_box, reason = "as they came")]
@@ -55,7 +55,7 @@ impl Scheduler for Keeps {
     fn stop(&self) {}
 }
 
-/// Tells what it gets, and whether that came on the executor's thread.
+/// A sink that reports each event, and whether it came on the executor's thread.
 struct Tells {
     told: Mutex<Sender<(String, bool)>>,
     executor: Arc<InprocExecutor>,
@@ -142,7 +142,7 @@ fn what_a_shard_brings_goes_home_and_what_follows_goes_the_same_way() {
     let call = Arc::clone(&rig.call);
     call.submit(rig.request).unwrap();
     let factory = rig.keeps.requests.lock().unwrap().remove(0).responses();
-    // The executor is busy, so that what follows could overtake.
+    // The executor is busy, so the next answer could overtake.
     let (go, gate) = channel::<()>();
     rig.callee.0.executor.post(Box::new(move |_: &mut dyn nereid_request::Home| gate.recv().unwrap_or_default()));
     {
@@ -180,12 +180,12 @@ fn requests_expire_and_are_called_back_at_home() {
     assert!(cancelled.call.is_cancelled());
     assert_eq!(cancelled.told.recv().unwrap(), ("called back!".to_owned(), true));
 
-    // Before it is handed in: the cancellation is not lost.
+    // Before the submission: the cancellation is not lost.
     let early = rig(Keeps::default());
     early.call.cancel();
     early.call.submit(early.request).unwrap();
     assert_eq!(early.told.recv().unwrap(), ("called back!".to_owned(), true));
-    // Not even by a worker that takes it before it can be called back.
+    // Nor by a worker that takes it before it can be cancelled.
     let taken = rig(Keeps { takes_at_once: true, ..Keeps::default() });
     taken.call.cancel();
     taken.call.submit(taken.request).unwrap();

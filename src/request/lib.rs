@@ -1,40 +1,27 @@
-//! The nouns of the path (request, response, tensor, data type, shape, parameters, status), and how answers travel:
-//! completion, credit, outbox, cancellation, recycling.
+//! The nouns of the path (request, response, tensor, data type, shape, parameters, status), and in [`delivery`] how an
+//! answer finds its way from a model back to the client.
 //!
 //! The nouns are plain data, shared by everything between the wire and the model. The C ABI hands out pointers into
-//! them, which is why texts end in NUL and shapes are contiguous. Nothing here does I/O; what takes a lock stands in
-//! the table of docs/design.md, "Locks".
+//! them, which is why texts end in NUL and shapes are contiguous. They do not use `delivery`, except that a [`Request`]
+//! holds its way back, a [`Response`] its credit, and [`Submit`] names the sink of an in-process caller; tests/tidy.rs
+//! checks that. Nothing here does I/O; what takes a lock stands in the table of docs/design.md, "Locks".
 
-mod cancel;
-mod cancel_watch;
-mod completion;
 mod control;
-mod credit;
 mod datatype;
-mod events;
-mod first_response;
+pub mod delivery;
 mod grant;
-mod home;
-pub mod local_delivery;
-mod mutants;
 mod observer;
-mod outbox;
 mod parameters;
 mod placement;
-mod recycle;
 mod regions;
-mod release;
 mod reshape;
 mod response;
-mod shard_sink;
-pub mod shared;
 mod stamps;
 mod states;
 mod status;
 mod submit;
 mod tensor;
 mod text;
-mod ticket;
 mod times;
 
 use std::sync::Arc;
@@ -42,32 +29,29 @@ use std::sync::Arc;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Held, Pool, ReleaseGuard, Slice};
 
-pub use cancel::{Admission, CancelToken, State};
-pub use cancel_watch::CancelWatch;
-pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
 pub use control::{Control, LoadUnderWay, Replacement};
-pub use credit::{Credit, NeverWaits, never_wait_here, never_waits};
 pub use datatype::DataType;
-pub use events::RequestEvents;
+pub use delivery::{
+    Admission, Asked, CancelToken, CancelWatch, Completion, Credit, Delivery, Home, Job, NeverWaits, Outbox,
+    ReleaseReport, RequestEvents, ResponseFactory, ShardSink, Sink, State, Ticket, WakeUp, Waker, local_delivery,
+    never_wait_here, never_waits, shared,
+};
 pub use grant::{Grant, Lender, ResourceLease};
-pub use home::{Home, Job, WakeUp, Waker};
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
-pub use outbox::Outbox;
 pub use parameters::{Parameter, Parameters, Value};
 pub use placement::{Apart, Beside, Kept, MemoryType, Place};
 pub use regions::SharedMemory;
-pub use release::ReleaseReport;
 pub use reshape::{OutputShape, OutputShapes};
 pub use response::{OutputTensor, Response, ResponseParts};
-pub use shard_sink::ShardSink;
 pub use stamps::Stamps;
 pub use states::{Buffering, StateHandle, StateTensor, States};
 pub use status::{Code, Status};
 pub use submit::{Call, Callee, Submit};
 pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
 pub use text::Text;
-pub use ticket::Ticket;
 pub use times::{TimeSums, Times};
+
+use delivery::completion;
 
 /// Sequence a request belongs to; numeric and textual ids are distinct spaces (contract/schedulers.md section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Credit, DataType, Parameters, Shape, Status, Text, recycle};
+use super::{Credit, DataType, Parameters, Shape, Status, Text};
 use nereid_gpu::DeviceSlice;
 use nereid_memory::Slice;
 
@@ -25,10 +25,10 @@ impl OutputTensor {
     }
 }
 
-/// One answer. It is large and goes through many hands, so what is passed on is where it lies. It is made where an
-/// earlier one lay (see [`recycle`](super::recycle)).
+/// One answer. It is large and passed on many times, so it lies in a box. It is made in the box of an earlier one where
+/// the recycle pool has one (see [`Response::new`]).
 #[derive(Debug, Default)]
-pub struct Response(Box<ResponseParts>);
+pub struct Response(pub(super) Box<ResponseParts>);
 
 #[derive(Debug, Default)]
 pub struct ResponseParts {
@@ -40,17 +40,11 @@ pub struct ResponseParts {
     pub error: Option<Status>,
     /// What it was sent with, to be given back once its bytes are with the transport.
     pub credit: Option<Credit>,
-    /// Whoever asked to be told that it was begun has been told (see [`Sink::begin`](super::Sink::begin)).
+    /// The sink has been called for its beginning, and needs no call when it is delivered (see `Sink::begin`).
     pub is_begun: bool,
 }
 
 impl Response {
-    pub fn new(id: Text) -> Response {
-        let mut response = recycle::response().map_or_else(Response::default, Response);
-        response.id = id;
-        response
-    }
-
     pub fn failed(id: Text, status: Status) -> Response {
         let mut response = Response::new(id);
         response.error = Some(status);
@@ -59,24 +53,6 @@ impl Response {
 
     pub fn into_parts(self) -> ResponseParts {
         *self.0
-    }
-
-    /// Ends it, as dropping does.
-    pub fn retire(mut self) {
-        if self.0.outputs.capacity() <= recycle::LONGEST {
-            self.0.clear();
-            recycle::keep_response(self.0);
-        }
-    }
-}
-
-impl ResponseParts {
-    /// As new; a field at a time, because nearly all of them are empty.
-    fn clear(&mut self) {
-        let ResponseParts { id, outputs, parameters, error, credit, is_begun } = self;
-        outputs.clear();
-        (*id, *parameters) = (Text::default(), Parameters::default());
-        (*error, *credit, *is_begun) = (None, None, false);
     }
 }
 

@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 
 use self::on_devices::OnDevices;
 use super::completion::{Asked, Completion, Delivery};
-use super::{Place, Request, Response, ResponseFactory, Status, Text, credit};
+use super::{ResponseFactory, credit};
+use crate::{Place, Request, Response, Status, Text};
 use nereid_gpu::{DeviceTarget, DeviceUse};
 use nereid_memory::regions::JobThread;
 use nereid_memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};

@@ -31,7 +31,7 @@ pub struct Admission {
     /// The request and its response factories: when none is left and nothing ended it, an error is sent.
     holders: AtomicU32,
     /// For responses on their way.
-    pub(super) credits: Credits,
+    pub(crate) credits: Credits,
     /// What the request has in shared memory.
     pub(super) shared: OnceLock<Box<Shared>>,
     /// Responses of which statistics were reported.
@@ -172,7 +172,7 @@ impl Admission {
 pub struct CancelToken(Arc<Admission>);
 
 impl CancelToken {
-    pub(super) fn new(admission: Arc<Admission>) -> CancelToken {
+    pub(crate) fn new(admission: Arc<Admission>) -> CancelToken {
         CancelToken(admission)
     }
 

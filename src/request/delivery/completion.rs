@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use super::credit::Attempt;
 use super::mutants::{self, Mutant};
 use super::shared::Wish;
-use super::{Admission, Home, Job, Place, RequestEvents, Response, Status, Text, WakeUp, credit, local_delivery};
+use super::{Admission, Home, Job, RequestEvents, WakeUp, credit, local_delivery};
+use crate::{Place, Response, Status, Text};
 use nereid_memory::{BlockMut, Exhausted, Target};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
@@ -93,7 +94,7 @@ impl Home for Homeless {
 pub struct Completion {
     sink: Arc<dyn Sink>,
     key: u64,
-    pub(super) admission: Arc<Admission>,
+    pub(crate) admission: Arc<Admission>,
 }
 
 impl Completion {
@@ -102,15 +103,15 @@ impl Completion {
     }
 
     /// Another address for the answers of the same request.
-    pub(super) fn sharing(sink: Arc<dyn Sink>, key: u64, admission: Arc<Admission>) -> Completion {
+    pub(crate) fn sharing(sink: Arc<dyn Sink>, key: u64, admission: Arc<Admission>) -> Completion {
         Completion { sink, key, admission }
     }
 
-    pub(super) fn executes_at_home(&self) -> Option<local_delivery::Execution> {
+    pub(crate) fn executes_at_home(&self) -> Option<local_delivery::Execution> {
         self.sink.takes_what_was_put_aside().then(|| local_delivery::Execution::of(&self.sink, self.key))
     }
 
-    /// Passes an answer on that came to a sink put in between (see [`Request::reroute`]).
+    /// Passes an answer on that came to a sink put in between (see [`Request::reroute`](crate::Request::reroute)).
     pub fn forward(&self, delivery: Delivery) {
         self.hand_over(delivery);
     }
@@ -156,7 +157,7 @@ impl Completion {
         self.sink.at_home(job);
     }
 
-    pub(super) fn deliver(&self, response: Option<Response>, last: bool) {
+    pub(crate) fn deliver(&self, response: Option<Response>, last: bool) {
         // In its last place from the start: a response is large.
         let mut delivery = Delivery { response, last };
         if let Some(response) = &mut delivery.response {
@@ -224,7 +225,7 @@ impl std::fmt::Debug for Completion {
 ///
 /// The default is nobody's: of a request that is over or did not begin.
 #[derive(Debug, Default)]
-pub(super) struct Holder(Option<Completion>);
+pub(crate) struct Holder(Option<Completion>);
 
 /// Where answers of a request go that nobody made.
 struct Nowhere;
@@ -244,7 +245,7 @@ fn nobody() -> &'static Completion {
 }
 
 impl Holder {
-    pub(super) fn new(completion: Completion) -> Holder {
+    pub(crate) fn new(completion: Completion) -> Holder {
         completion.admission.hold();
         Holder(Some(completion))
     }
@@ -279,7 +280,7 @@ impl Clone for ResponseFactory {
 }
 
 impl ResponseFactory {
-    pub(super) fn new(completion: Completion) -> ResponseFactory {
+    pub(crate) fn new(completion: Completion) -> ResponseFactory {
         ResponseFactory(Holder::new(completion))
     }
 

@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
 
-use super::{Admission, Completion, Request, ResponseParts, Sink};
+use super::{Admission, Completion, Sink};
+use crate::{Parameters, Request, Response, ResponseParts, Text};
 
 /// Of each kind, on each thread.
 const MOST: usize = 256;
@@ -18,7 +19,7 @@ const MOST: usize = 256;
 const OWN_RESPONSES: usize = 64;
 const SHARED_RESPONSES: usize = 1024;
 /// Inputs or outputs of a list that is worth keeping.
-pub(super) const LONGEST: usize = 64;
+const LONGEST: usize = 64;
 
 thread_local! {
     /// Requests are made here.
@@ -59,19 +60,45 @@ impl Request {
     }
 }
 
+impl Response {
+    pub fn new(id: Text) -> Response {
+        let mut response = unused_response().map_or_else(Response::default, Response);
+        response.id = id;
+        response
+    }
+
+    /// Ends it, as dropping does.
+    pub fn retire(mut self) {
+        if self.0.outputs.capacity() <= LONGEST {
+            self.0.clear();
+            keep_response(self.0);
+        }
+    }
+}
+
+impl ResponseParts {
+    /// As new; a field at a time, because nearly all of them are empty.
+    fn clear(&mut self) {
+        let ResponseParts { id, outputs, parameters, error, credit, is_begun } = self;
+        outputs.clear();
+        (*id, *parameters) = (Text::default(), Parameters::default());
+        (*error, *credit, *is_begun) = (None, None, false);
+    }
+}
+
 fn shared_responses() -> &'static ArrayQueue<Box<ResponseParts>> {
     static SHARED: OnceLock<ArrayQueue<Box<ResponseParts>>> = OnceLock::new();
     SHARED.get_or_init(|| ArrayQueue::new(SHARED_RESPONSES))
 }
 
-/// Where an earlier response lay, if one is left. Also asked by threads that end, whose own lists are gone.
-pub(super) fn response() -> Option<Box<ResponseParts>> {
+/// The box of an earlier response, if one is left. A thread that ends has no list of its own any more.
+fn unused_response() -> Option<Box<ResponseParts>> {
     let own = if KEEPS.get() { RESPONSES.try_with(|own| own.borrow_mut().pop()).ok().flatten() } else { None };
     own.or_else(|| shared_responses().pop())
 }
 
 /// Keeps a response that is as new, if there is room for it.
-pub(super) fn keep_response(response: Box<ResponseParts>) {
+fn keep_response(response: Box<ResponseParts>) {
     if !KEEPS.get() {
         return;
     }
@@ -107,7 +134,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::{DataType, Delivery, InputTensor, OutputTensor, Response, Shape, Status, Text, Value};
+    use crate::{DataType, Delivery, InputTensor, OutputTensor, Shape, Status, Value};
     use nereid_memory::{BlockMut, Exhausted};
 
     #[derive(Default)]

@@ -1,6 +1,6 @@
 //! What happens to a request beside its answers, for whoever asks to be called.
 
-use super::{NOT_RESCHEDULED, Request, Status};
+use crate::{NOT_RESCHEDULED, Request, Status};
 
 /// Is called where it happens, on any thread, a shard's included: no method may block. The key is the one that the
 /// implementation gave when it asked. An implementation overrides what it asks for.

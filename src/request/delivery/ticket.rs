@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::{Admission, Completion, Response, ResponseFactory, Status, Text, recycle};
+use super::{Admission, Completion, ResponseFactory, recycle};
+use crate::{Response, Status, Text};
 
 /// Held by whoever handed a request in. With it the request's scheduler can be asked to let it expire or to cancel it.
 pub struct Ticket {
@@ -20,7 +21,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    pub(super) fn new(completion: Completion, id: Text, started_ns: u64, is_counted: bool) -> Ticket {
+    pub(crate) fn new(completion: Completion, id: Text, started_ns: u64, is_counted: bool) -> Ticket {
         Ticket { completion, id, started_ns, is_counted, tag: 0, state: None }
     }
 
@@ -29,7 +30,7 @@ impl Ticket {
         &self.completion.admission
     }
 
-    /// A producer of responses for the request, as [`Request::responses`](super::Request::responses).
+    /// A producer of responses for the request, as [`Request::responses`](crate::Request::responses).
     pub fn responses(&self) -> ResponseFactory {
         ResponseFactory::new(self.completion.clone())
     }

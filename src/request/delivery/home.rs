@@ -72,7 +72,7 @@ pub trait Home {
     /// Wakes a worker, at the latest before the home sleeps.
     fn wake(&mut self, wake_up: WakeUp);
 
-    /// Runs `job` here at `at_ns` of [`now_ns`](super::now_ns) or soon after. It cannot be taken back: a job looks
-    /// whether there is still something to do.
+    /// Runs `job` here at `at_ns` of [`now_ns`](nereid_clock::now_ns) or soon after. It cannot be taken back: a job
+    /// checks whether there is still something to do.
     fn run_at(&mut self, at_ns: u64, job: Box<dyn Job>);
 }

@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::credit::NeverWaits;
-use super::{Delivery, RequestEvents, Response, ResponseFactory};
+use super::{Delivery, RequestEvents, ResponseFactory};
+use crate::Response;
 
-/// See the [module](self). May be used by several threads at once.
+/// Sends the responses of one request in order without waiting. Several threads may use it at once.
 pub struct Outbox {
     factory: ResponseFactory,
     room: Arc<dyn RequestEvents>,

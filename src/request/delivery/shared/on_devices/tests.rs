@@ -6,7 +6,7 @@ use std::thread::ThreadId;
 
 use super::super::draft;
 use super::*;
-use crate::credit::NeverWaits;
+use crate::delivery::credit::NeverWaits;
 use crate::{Completion, DataType, Delivery, Request, Response, Shape, SharedMemory, Sink};
 use nereid_gpu::driver::Driver as _;
 use nereid_gpu::simulated::{Simulated, Spec};

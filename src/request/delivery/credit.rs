@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::mutants::{self, Mutant};
-use super::{Admission, RequestEvents, Response};
+use super::{Admission, RequestEvents};
+use crate::Response;
 
 /// Bytes of one request's responses on their way; a single response may be larger.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -53,7 +54,7 @@ impl Drop for NeverWaits {
 
 /// The credits of one request.
 #[derive(Debug, Default)]
-pub(super) struct Credits {
+pub(crate) struct Credits {
     is_limited: AtomicBool,
     /// Responses on their way; never larger than what the ledger says, except for a moment.
     taken: AtomicU32,

@@ -7,6 +7,8 @@ mod bounds;
 mod citations;
 #[path = "tidy/crates.rs"]
 mod crates;
+#[path = "tidy/delivery.rs"]
+mod delivery;
 #[path = "tidy/life_of_a_request.rs"]
 mod life_of_a_request;
 #[path = "tidy/locks.rs"]

@@ -1,8 +1,8 @@
 //! `affine`: each output is `scale * input + bias`, on the CPU or on a GPU.
 //!
 //! A model is any number of pairs of 32-bit tensors of one shape, `INPUT<i>` and `OUTPUT<i>`, and the parameters
-//! `scale` and `bias` (1 and 0). It computes next to nothing, so that what it costs is what the server takes to bring
-//! a batch to a device and back; it is to GPUs what `identity` is to the network.
+//! `scale` and `bias` (1 and 0). Its computation is negligible, so its cost is the server's cost of moving a batch to a
+//! device and back; it measures the GPU path as `identity` measures the network path.
 
 mod buckets;
 mod device;
@@ -19,7 +19,7 @@ use nereid_model_config::normalize::PreferredGroup;
 use nereid_request::Status;
 use nereid_wire::inference::model_instance_group::Kind;
 
-/// The backend; its models share nothing.
+/// The backend; its models share no state.
 #[derive(Debug, Default)]
 pub struct AffineBackend;
 

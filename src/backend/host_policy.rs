@@ -1,7 +1,7 @@
-//! Host policies: where on the host the instances that bear a policy's name run, and what their backend is told.
+//! Host policies: where on the host the instances of a policy run, and the settings that their backend gets.
 //!
 //! Given by `--host-policy=<policy>,<key>=<value>` (contract/cli.md section 2). The keys are `numa-node` and
-//! `cpu-cores`; both are handed on to the backend.
+//! `cpu-cores`; both are passed on to the backend.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use nereid_request::Status;
 const NUMA_NODE: &str = "numa-node";
 const CPU_CORES: &str = "cpu-cores";
 
-/// Beyond any machine, and a bound for what a typing error may cost.
+/// More cores than any machine has; it limits the memory that a typing error may cost.
 const CORE_MAX: usize = 1 << 16;
-/// Beyond what any kernel is built for: whether the host has the node is seen when it is used.
+/// More nodes than any kernel supports; whether the host has the node is checked when it is used.
 const NODE_MAX: usize = 4095;
 
-/// What was said under one policy name.
+/// The settings of one policy name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostPolicy {
     pub name: String,
     /// All keys and values, the last value of each key.
     pub settings: BTreeMap<String, String>,
-    /// Where threads and their memory belong.
+    /// The node of threads and their memory.
     pub numa_node: Option<usize>,
-    /// Cores as they were asked for, ascending, without repetition.
+    /// The requested cores, ascending, without repetition.
     pub cpu_cores: Option<Vec<usize>>,
 }
 
@@ -34,7 +34,7 @@ pub struct HostPolicies {
     policies: BTreeMap<String, Arc<HostPolicy>>,
 }
 
-/// Only what is the server's own may be set, as in Triton.
+/// Refuses keys other than the server's own, as Triton does.
 pub fn check_key(key: &str) -> Result<(), Status> {
     match [NUMA_NODE, CPU_CORES].contains(&key) {
         true => Ok(()),
@@ -45,7 +45,7 @@ pub fn check_key(key: &str) -> Result<(), Status> {
 }
 
 impl HostPolicies {
-    /// From `(policy, key, value)`, in the order of the command line; a later value wins.
+    /// Builds the policies from `(policy, key, value)`, in the order of the command line; a later value wins.
     pub fn new(settings: &[(String, String, String)]) -> Result<HostPolicies, String> {
         let mut policies: BTreeMap<String, HostPolicy> = BTreeMap::new();
         for (name, key, value) in settings {
@@ -62,26 +62,26 @@ impl HostPolicies {
         Ok(HostPolicies { policies: policies.into_iter().map(|(name, policy)| (name, Arc::new(policy))).collect() })
     }
 
-    /// The policy of that name; one of which nothing was said arranges nothing.
+    /// The policy of that name; an empty one if there are no settings for it.
     pub fn get(&self, name: &str) -> Arc<HostPolicy> {
         let unsaid = || Arc::new(HostPolicy { name: name.to_owned(), ..HostPolicy::default() });
         self.policies.get(name).map_or_else(unsaid, Arc::clone)
     }
 
-    /// Those of which something was said.
+    /// The policies that have settings.
     pub fn iter(&self) -> impl Iterator<Item = &HostPolicy> {
         self.policies.values().map(|policy| &**policy)
     }
 }
 
 impl HostPolicy {
-    /// Does it say where threads or memory belong?
+    /// Whether it places threads or memory.
     pub fn is_placement(&self) -> bool {
         self.numa_node.is_some() || self.cpu_cores.is_some()
     }
 
-    /// `{"<policy>":{"<key>":"<value>",…}}`, what a backend is told (contract/c_api.md section 5, "HostPolicy
-    /// message").
+    /// `{"<policy>":{"<key>":"<value>",…}}`, the message that a backend gets (contract/c_api.md section 5,
+    /// "HostPolicy message").
     pub fn json(&self) -> String {
         serde_json::json!({ self.name.as_str(): self.settings }).to_string()
     }
@@ -110,7 +110,7 @@ fn cores(policy: &str, value: &str) -> Result<Vec<usize>, String> {
             return Err(invalid());
         }
         cores.extend(first..=last);
-        // Ranges may overlap: what stays is no longer than the highest core says.
+        // Ranges may overlap; without duplicates the list is no longer than the highest core's number plus one.
         cores.sort_unstable();
         cores.dedup();
     }

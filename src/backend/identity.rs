@@ -1,7 +1,7 @@
 //! `identity`: each requested `OUTPUT<i>` is `INPUT<i>` (contract/backends.md section 1).
 //!
-//! Nothing is copied: a response's outputs are the request's own bytes, which live until the response is sent. It
-//! never blocks unless it is told to sleep, which makes it the yardstick for everything around a model.
+//! Nothing is copied: a response's outputs are the request's own bytes, which live until the response is sent. It never
+//! blocks unless its configuration makes it sleep, so it measures the cost of everything around a model.
 
 mod model;
 
@@ -53,7 +53,7 @@ struct IdentityInstance {
     parameters: Arc<[Parameter]>,
 }
 
-/// Which every response carries.
+/// The parameters that every response carries.
 fn example_parameters() -> Arc<[Parameter]> {
     [
         ("param0", Value::String(Text::from("an example string parameter"))),
@@ -65,14 +65,14 @@ fn example_parameters() -> Arc<[Parameter]> {
     .into()
 }
 
-/// The input is the output: there is nothing to prepare and nothing to write.
+/// The times of an execution that neither reads nor writes elements.
 fn executed(start_ns: u64) -> Execution {
     let end_ns = now_ns();
     Execution { exec_start_ns: start_ns, compute_start_ns: start_ns, compute_end_ns: end_ns, exec_end_ns: end_ns }
 }
 
 impl IdentityInstance {
-    /// A payload of one, without moving the response about.
+    /// Executes a payload of one request, with fewer moves of the response.
     fn execute_one(&self, request: Box<Request>, start_ns: u64) {
         let rows = self.rows(&request);
         let answer = self.answer(&request);
@@ -84,7 +84,7 @@ impl IdentityInstance {
         }
     }
 
-    /// What a request adds to the batch.
+    /// The rows that a request adds to the batch.
     fn rows(&self, request: &Request) -> u64 {
         if self.batching { request.batch_size } else { 0 }
     }
@@ -145,7 +145,7 @@ impl IdentityInstance {
 }
 
 impl Instance for IdentityInstance {
-    /// It passes slices on, unless it is told to sleep, be it for its example activities.
+    /// It passes slices on without blocking, unless it has a delay or reports example activities, which sleep.
     fn mobility(&self) -> Mobility {
         if self.delay.is_zero() && self.activities.is_none() { Mobility::Free } else { Mobility::Bound }
     }
@@ -174,7 +174,7 @@ impl Instance for IdentityInstance {
         if any {
             self.context.report_batch(rows, &execution);
         }
-        // One by one: all at once they are a large thing to move.
+        // One by one: moving all of them at once would copy many bytes.
         for (request, response) in answered.drain(..) {
             self.context.succeed(request, response, &execution);
         }

@@ -1,9 +1,9 @@
 //! Payload → execution: the instances of a model version and the threads that own them.
 //!
-//! An instance is created, warmed, driven and dropped on one thread, which is confined before the backend sees it: what
-//! a runtime allocates and starts lands where the instance will run. A version may get other instances while it serves
-//! (contract/schedulers.md section 10, "config only differs in instance_group"): new ones are ready before old ones
-//! leave.
+//! An instance is created, warmed, executed and dropped on one thread. The thread is confined before the backend runs
+//! on it, so that a runtime's memory and threads belong to the cores that the instance runs on. The instances of a
+//! version may change while it serves (contract/schedulers.md section 10, "config only differs in instance_group"): new
+//! ones are ready before old ones end.
 
 mod borrow;
 mod cancelled;
@@ -38,12 +38,12 @@ pub use self::park::Parker;
 pub use self::stall::StallWatch;
 pub use nereid_queue::Spin;
 
-/// How often instances that go are looked at: soon at first, since most requests are short.
+/// How often ending instances are polled: soon at first, because most requests are short.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be none any
-/// more. It joined with the waker of its `parker`, and takes nothing once others do its work.
+/// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be no further
+/// payload. The worker joined with the waker of its `parker`, and takes no payload once it is superseded.
 pub fn next_payload(
     source: &dyn PayloadSource,
     worker: usize,
@@ -62,47 +62,47 @@ pub fn next_payload(
     }
 }
 
-/// What the instances of one model version are made from.
+/// The inputs from which the instances of one model version are made.
 pub struct Plan {
     pub spec: Arc<ModelSpec>,
     pub model: Arc<dyn Model>,
     pub context: Arc<ModelContext>,
-    /// Of the backend.
+    /// The attributes of the backend.
     pub attributes: Attributes,
     pub policies: Arc<HostPolicies>,
-    /// Where instances run whose host policy does not say; empty: anywhere.
+    /// The cores of instances without cores in their host policy; empty: any.
     pub worker_cpus: Vec<usize>,
-    /// The permission of those that run on no other cores than these.
+    /// Whether workers that run on these cores only may spin.
     pub spin: Spin,
-    /// What every instance runs before it takes work.
+    /// The warm-up samples that every instance runs before it takes work.
     pub warmup: Vec<Sample>,
-    /// Which instances shards may borrow.
+    /// The rule for which instances shards may borrow.
     pub run_to_completion: RunToCompletion,
-    /// Watches the workers, if anything does.
+    /// The watch on stalls of the workers, if it is on.
     pub stalls: Option<Arc<StallWatch>>,
 }
 
 /// The instances of one model version and their threads.
 pub struct Instances {
     source: Arc<dyn PayloadSource>,
-    /// Held while instances are made; nobody else waits for that.
+    /// Held while instances are made; only other changes wait for it.
     change: Mutex<Change>,
     running: Mutex<Vec<Worker>>,
     checks: Arc<Checks>,
 }
 
-/// What outlives one change.
+/// State that outlives one change.
 #[derive(Default)]
 struct Change {
     /// Instances created so far: the ordinal of the next one.
     created: usize,
-    /// Threads that finish their last work.
+    /// Threads that finish their last payloads.
     leaving: Vec<JoinHandle<()>>,
 }
 
 impl Instances {
-    /// Creates every instance on its own thread, warms it, and lets all take work once all are ready. On an error all
-    /// are ended and the first error is returned.
+    /// Creates and warms every instance on its own thread, and lets all take payloads once all are ready. On an error
+    /// all are ended and the first error is returned.
     pub fn start(plan: &Plan, source: &Arc<dyn PayloadSource>) -> Result<Instances, Status> {
         let instances = Instances {
             source: Arc::clone(source),
@@ -116,7 +116,7 @@ impl Instances {
         Ok(instances)
     }
 
-    /// What the instances say to the question whether they are ready.
+    /// The readiness checks of the instances.
     pub fn checks(&self) -> &Arc<Checks> {
         &self.checks
     }
@@ -131,14 +131,14 @@ impl Instances {
         self.checks.set_on_devices(take_device_tensors);
     }
 
-    /// Makes the instances those of the plan's groups. What is equal but for the group's name and count is kept, with
-    /// its old name; what is missing is created and warmed while the others serve; then what is left over finishes its
-    /// work and goes, without being waited for. On an error nothing has changed.
+    /// Changes the instances to those of the plan's groups. Instances that are equal but for the group's name and count
+    /// are kept, with their old names; missing ones are created and warmed while the others serve; then superfluous
+    /// ones finish their payloads and end, without a wait for them here. On an error the instances are unchanged.
     pub fn update(&self, plan: &Plan) -> Result<(), Status> {
         let mut change = lock(&self.change);
         reap(&mut change.leaving);
         let wishes = groups::wishes(&plan.spec);
-        // Only a change touches the list, so that positions stay valid while the lock is open.
+        // Only a change writes the list, so positions stay valid while the lock is released.
         let kept = keep(&lock(&self.running), &wishes);
         for (wish, _) in wishes.iter().zip(&kept).filter(|(_, kept)| kept.is_some()) {
             verbose!(2, "Re-using model instance named '{}' with device id '{}'", wish.name, wish.key.device);
@@ -157,8 +157,8 @@ impl Instances {
         Ok(())
     }
 
-    /// Waits until the instances that an update dismissed are gone: they finish what they execute first. One that
-    /// stands still is waited for no longer than `within`.
+    /// Waits until the instances that an update dismissed have ended, after their present executions; at most `within`
+    /// for one that stalls.
     pub fn settle(&self, within: Duration) {
         let (until, mut pause) = (Instant::now() + within, FIRST_PAUSE);
         loop {
@@ -179,8 +179,8 @@ impl Instances {
         lock(&self.running).iter().flat_map(|worker| worker.names.iter().cloned()).collect()
     }
 
-    /// Waits until every worker has seen the end of its source, which must have been stopped, and every instance is
-    /// gone.
+    /// Waits until every worker has reached the end of its source, which must have been stopped, and every instance has
+    /// ended.
     pub fn join(&self) {
         let mut change = lock(&self.change);
         let workers = std::mem::take(&mut *lock(&self.running));
@@ -190,7 +190,7 @@ impl Instances {
         }
     }
 
-    /// Makes the instances of `wishes` and lets them take work.
+    /// Makes the instances of `wishes` and lets them take payloads.
     fn raise(&self, plan: &Plan, wishes: Vec<Wish>, ordinal: &mut usize) -> Result<Vec<Worker>, Status> {
         let variable = std::env::var_os("TRITON_PARALLEL_INSTANCE_LOADING");
         if let Some(value) = variable.as_deref().filter(|value| !value.is_empty()) {
@@ -212,7 +212,7 @@ impl Instances {
                 break;
             }
         }
-        // All of them, so that none is left behind; the first error counts.
+        // Waits for all, so that no thread is left; the first error is returned.
         let others = candidates.iter_mut().map(Candidate::wait).fold(Ok(()), Result::and);
         match outcome.and(others).and_then(|()| self.admit(&candidates)) {
             Ok(places) => {
@@ -283,7 +283,7 @@ impl Instances {
         Candidate::start(share, task, &self.source)
     }
 
-    /// Numbers for those that will work; all or none.
+    /// Registers the candidates in the source: a number for each that will work. All or none.
     fn admit(&self, candidates: &[Candidate]) -> Result<Vec<Option<(usize, Parker)>>, Status> {
         let mut places = Vec::with_capacity(candidates.len());
         for candidate in candidates {
@@ -305,7 +305,7 @@ impl std::fmt::Debug for Instances {
     }
 }
 
-/// For each wish the running instance that fulfils it, by its position: one with the same name if there is one.
+/// For each wanted instance the position of a running one that fits: one of the same name if there is one.
 fn keep(running: &[Worker], wishes: &[Wish]) -> Vec<Option<usize>> {
     let mut is_free: Vec<bool> = running.iter().map(|worker| !worker.is_shared).collect();
     let fits = |wish: &Wish, worker: &Worker| worker.key == wish.key;
@@ -319,8 +319,8 @@ fn keep(running: &[Worker], wishes: &[Wish]) -> Vec<Option<usize>> {
     wishes.iter().map(choose).collect()
 }
 
-/// Whether instances of one model are created at the same time: the backend's attribute, unless the environment says
-/// otherwise (contract/cli.md section 4).
+/// Whether instances of one model are created at the same time: the backend's attribute, unless the environment
+/// variable overrides it (contract/cli.md section 4).
 fn loads_in_parallel(attribute: bool, variable: Option<&OsStr>) -> bool {
     match variable {
         Some(value) if !value.is_empty() => value == "1",
@@ -328,14 +328,14 @@ fn loads_in_parallel(attribute: bool, variable: Option<&OsStr>) -> bool {
     }
 }
 
-/// Waits for a thread that has been told to end.
+/// Joins a thread that has been signalled to end.
 fn end(thread: JoinHandle<()>) {
     if thread.join().is_err() {
         error!("an instance worker ended by a panic");
     }
 }
 
-/// Lets go of the threads that have ended meanwhile.
+/// Removes the threads that have ended meanwhile.
 fn reap(threads: &mut Vec<JoinHandle<()>>) {
     threads.extract_if(.., |thread| thread.is_finished()).for_each(end);
 }

@@ -1,9 +1,9 @@
-//! `onnxruntime`: ONNX models through a library that is found when the first of them is loaded
+//! `onnxruntime`: ONNX models, run by a library that is located when the first of them is loaded
 //! (contract/backends.md section 4).
 //!
 //! The library's C interface is called directly for sessions and runs, because the safe layer of its binding copies
-//! inputs and does not accept borrowed outputs. All of that lies in the few files below that allow
-//! `unsafe`; what is above them is safe Rust.
+//! inputs and does not accept borrowed outputs. These calls are in the few files below that allow `unsafe`; the
+//! files above them are safe Rust.
 
 mod append;
 mod batch;
@@ -44,7 +44,7 @@ use nereid_model_config::normalize::PreferredGroup;
 use nereid_request::Status;
 use nereid_wire::inference::model_instance_group::Kind;
 
-/// The backend. Nothing is opened before a model asks for it.
+/// The backend. The library is not opened before a model needs it.
 #[derive(Debug, Default)]
 pub struct OnnxRuntimeBackend;
 
@@ -54,8 +54,8 @@ impl Backend for OnnxRuntimeBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        // Where only a build for the host is found, models that do not ask for a GPU stay on the host. One that a flag
-        // names is not known yet.
+        // If only a build for the host is found, models that do not request a GPU stay on the host. A library that a
+        // flag names is not known here yet.
         let found = library::candidate(&Surroundings::of_process(None));
         let on_gpu = found.map_or(true, |library| discovery::computes_on_gpus(&library));
         let on_gpu = on_gpu.then(|| PreferredGroup::new(Kind::Gpu, 1));

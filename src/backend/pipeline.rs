@@ -1,8 +1,8 @@
-//! The batches that an instance has under way on its device: the next one comes in while one computes and the last one
-//! goes out.
+//! The batches that an instance has under way on its device: one is copied in while the one before computes and the one
+//! before that is copied out.
 //!
-//! Which batches these are and what becomes of them is a backend's own; that they land in the order in which they were
-//! sent, and how the thread waits for them, is the same for all.
+//! The backend defines the batches and their results. The order, in which batches complete as they were launched, and
+//! the thread's waiting are common to all backends and implemented here.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,9 +19,9 @@ use nereid_request::{Request, Status};
 /// Batches under way: one comes in, one computes, one goes out.
 pub const UNDER_WAY_MAX: usize = 3;
 
-/// Looks at a batch that is under way before the thread sleeps between them.
+/// Polls of a batch under way before the thread sleeps between polls.
 const LOOKS_AWAKE: u32 = 32;
-/// A fifth of what a batch takes on the fastest way there and back.
+/// A fifth of the fastest round trip of a batch over the device.
 const NAP: Duration = Duration::from_micros(20);
 
 /// Sleeps for [`NAP`]. The kernel may end a thread's sleep later by its timer slack, 50 µs unless the thread sets less.
@@ -31,13 +31,13 @@ fn nap() {
         static HAS_SLACK: Cell<bool> = const { Cell::new(false) };
     }
     if !HAS_SLACK.replace(true) {
-        // Refused by some sandboxes; then naps are longer.
+        // Some sandboxes refuse this; then naps are longer.
         let _ = rustix::thread::set_current_timer_slack(Some(SLACK_NS));
     }
     std::thread::sleep(NAP);
 }
 
-/// Requests that are computed together, and what their backend keeps of them meanwhile.
+/// Requests that are computed together, with the data that their backend keeps for them meanwhile.
 pub struct Batch<C> {
     pub flight: Flight,
     pub cargo: C,
@@ -52,7 +52,7 @@ impl<C> Batch<C> {
         Batch { flight, cargo, rows, start_ns, compute_start_ns, compute_end_ns: None }
     }
 
-    /// The times of its execution, which ends now.
+    /// The times of its execution, with the end at this moment.
     pub fn execution(&self) -> Execution {
         let end_ns = now_ns();
         Execution {
@@ -64,7 +64,7 @@ impl<C> Batch<C> {
     }
 }
 
-/// An instance that works on a device this way.
+/// An instance that pipelines batches over a device.
 pub trait Pipelined {
     type Cargo;
 
@@ -72,16 +72,16 @@ pub trait Pipelined {
 
     fn under_way(&mut self) -> &mut VecDeque<Batch<Self::Cargo>>;
 
-    /// Sends the requests on their way; what cannot go is answered.
+    /// Launches the requests; those that cannot be launched are answered.
     fn launch(&mut self, payload: &mut Payload);
 
-    /// A batch is back.
+    /// Answers the requests of a completed batch.
     fn answer(&self, batch: Batch<Self::Cargo>);
 
-    /// The device failed while the batch was under way: these are its requests.
+    /// The requests of a batch, after the device failed while it was under way.
     fn requests(cargo: Self::Cargo) -> impl Iterator<Item = Box<Request>>;
 
-    /// Answers what an error of the device left.
+    /// Answers the requests that were under way when the device failed.
     fn fail(&self, requests: impl Iterator<Item = Box<Request>>, error: &DriverError) {
         let context = self.context();
         let status = Status::from(error.clone());
@@ -91,7 +91,7 @@ pub trait Pipelined {
         requests.for_each(|request| context.fail(request, status.clone()));
     }
 
-    /// Executes the payload, and what follows it while it is under way, at most `most` batches at once.
+    /// Executes the payload, and further payloads while it is under way, at most `most` batches at once.
     fn execute_up_to(&mut self, most: usize, payload: &mut Payload) {
         self.launch(payload);
         let mut looks = 0u32;
@@ -117,7 +117,7 @@ pub trait Pipelined {
         }
     }
 
-    /// Looks after what is under way; false: nothing has changed.
+    /// Answers the oldest batch if it has completed; false: nothing has changed.
     fn attend(&mut self) -> bool {
         let under_way = self.under_way();
         for batch in under_way.iter_mut() {
@@ -135,7 +135,7 @@ pub trait Pipelined {
             Ok(_) => self.answer(batch),
             Err(error) => {
                 let Batch { flight, cargo, .. } = batch;
-                // It uses what the cargo holds until it is gone.
+                // The flight uses the data of the cargo until it is dropped.
                 drop(flight);
                 self.fail(Self::requests(cargo), &error);
             }

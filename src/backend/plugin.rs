@@ -1,7 +1,7 @@
 //! Backends as shared libraries: Triton's own plug-in interface behind the `Backend` trait.
 //!
-//! A library `libtriton_<backend>.so` is opened once, its exports are looked up, and from then on it calls the
-//! functions of `abi` in this very process image. What it holds as a request is the server's request.
+//! A library `libtriton_<backend>.so` is opened once and its exports are resolved; it calls the functions of `abi` in
+//! this process image. Its request pointers point to the server's own requests.
 
 #![allow(unsafe_code)]
 
@@ -82,7 +82,7 @@ impl Model for PluginModel {
     }
 }
 
-/// A library answers in the model's shapes; what becomes of them on their way to clients
+/// How the shapes of a library's responses, which are the model's, change on the way to clients
 /// (contract/model_config.md section 7).
 fn output_shapes(spec: &ModelSpec) -> Option<OutputShapes> {
     let outputs = spec.outputs.iter().map(|output| {
@@ -106,19 +106,19 @@ impl Drop for PluginModel {
 struct PluginInstance {
     handle: Arc<InstanceHandle>,
     model: Arc<PluginModel>,
-    /// Reused from call to call.
+    /// Buffer that is reused from call to call.
     requests: Vec<*mut Request>,
-    /// Of the model's outputs, if clients see some of them otherwise.
+    /// The changes of output shapes, if clients get some outputs in other shapes.
     shapes: Option<Arc<OutputShapes>>,
-    /// Where the library has a say in readiness.
+    /// Readiness queries, if the library exports a function for them.
     gate: Option<Arc<Gate>>,
 }
 
-// SAFETY: the instance is driven by one thread at a time, and the request pointers are only there during a call.
+// SAFETY: one thread at a time uses the instance, and the request pointers exist only during a call.
 unsafe impl Send for PluginInstance {}
 
 impl Instance for PluginInstance {
-    /// A library that asks for an instance on a device reads inputs there (contract/c_api.md section 5, "InputBuffer").
+    /// A library that has an instance on a device reads inputs there (contract/c_api.md section 5, "InputBuffer").
     fn takes_device_tensors(&self) -> bool {
         self.handle.context.gpu.is_some()
     }
@@ -159,7 +159,7 @@ impl Instance for PluginInstance {
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
                     ledger::reclaim(request);
                     // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
-                    // those that it released against that rule are left out.
+                    // requests that it released against that rule are left out.
                     payload.push(unsafe { Box::from_raw(request) });
                 }
                 Err(status)
@@ -167,7 +167,7 @@ impl Instance for PluginInstance {
             Outcome::Threw { status, released } => {
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
                     ledger::reclaim(request);
-                    // SAFETY: the backend unwound before it released this request, so it is still the server's.
+                    // SAFETY: the backend unwound before it released this request, so the server still owns it.
                     fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
                 }
                 Ok(())

@@ -7,8 +7,8 @@
 //! instance ◄─ answers ◄─┘  └─► dispatch ─► senders, calls, services
 //! ```
 //!
-//! What a model is run with is decided when it is opened: `settings`, `layout` (which file), `interpreter` (which
-//! Python, asked by `probe`) and `environment` (what a model brings along, unpacked by `archive`).
+//! The way a model runs is decided when it is opened: `settings`, `layout` (which file), `interpreter` (which Python,
+//! examined by `probe`) and `environment` (the model's own environment, unpacked by `archive`).
 
 mod answers;
 mod archive;
@@ -65,7 +65,7 @@ use nereid_model_config::normalize::PreferredGroup;
 use nereid_request::Status;
 use nereid_wire::inference::model_instance_group::Kind;
 
-/// By which configurations, and the settings of all models in Python, call it.
+/// The backend's name in configurations and in the settings of all Python models.
 pub const NAME: &str = "python";
 
 /// `python`, or a backend that is itself written in Python.
@@ -83,7 +83,8 @@ impl PythonBackend {
 }
 
 impl Backend for PythonBackend {
-    /// Also of one that is based on it: its settings are those of `python` (contract/python_backend.md section 1).
+    /// The name also of a backend that is based on it: its settings are those of `python` (contract/python_backend.md
+    /// section 1).
     fn name(&self) -> &str {
         NAME
     }

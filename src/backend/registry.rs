@@ -1,7 +1,7 @@
-//! The backends that this build brings along, by the names under which configurations ask for them.
+//! The built-in backends, by their names in configurations.
 //!
 //! A built-in backend wins over a library of the same name unless the configuration's `runtime` names one
-//! (docs/design.md, Plug-ins). A backend that is a script and no library is served by the Python backend
+//! (docs/design.md, Plug-ins). The Python backend serves a backend that is a script instead of a library
 //! (contract/python_backend.md section 1).
 
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use nereid_request::Status;
 /// Names of the built-in backends, sorted.
 pub const NATIVE_NAMES: [&str; 6] = ["affine", "identity", "onnxruntime", python::NAME, "repeat", "square"];
 
-/// Those that may fill in a configuration, even one that is not there at all.
+/// Backends that may complete a configuration, even a missing one.
 pub const COMPLETING: [&str; 2] = ["onnxruntime", python::NAME];
 
-/// `platform` of older configurations and the backend it stands for, where that backend is built in.
+/// `platform` of older configurations and the backend it stands for, if that backend is built in.
 pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxruntime")];
 
 /// One value of each built-in backend, for the whole process.
@@ -49,7 +49,7 @@ impl Default for NativeBackends {
 }
 
 impl NativeBackends {
-    /// The backend called `name`, or `None` if a library has to be looked for. Nothing is loaded by asking.
+    /// The backend of this name, or `None` if a library has to be searched. The call loads nothing.
     pub fn get(&self, name: &str) -> Option<Arc<dyn Backend>> {
         match name {
             "affine" => Some(self.affine.clone()),
@@ -62,7 +62,7 @@ impl NativeBackends {
         }
     }
 
-    /// The backend that a configuration asks for, or `None` if a library or a script has to be looked for. The Python
+    /// The backend that a configuration names, or `None` if a library or a script has to be searched. The Python
     /// backend may be named with its own runtime.
     pub fn named(&self, backend: &str, runtime: &str) -> Option<Arc<dyn Backend>> {
         let is_own = runtime.is_empty() || (backend, runtime) == (python::NAME, python::SCRIPT);
@@ -79,7 +79,8 @@ impl NativeBackends {
     }
 }
 
-/// Refuses a TensorFlow whose backend no release has any more, in Triton's words. `settings` are those of `backend`.
+/// Refuses a version of TensorFlow that has no backend in any release any more, with Triton's text. `settings` are
+/// those of `backend`.
 pub fn check_version(backend: &str, settings: &[(String, String)]) -> Result<(), Status> {
     let version = settings.iter().find(|(key, _)| key == "version").map(|(_, version)| version.as_str());
     match version.filter(|_| backend == "tensorflow") {
@@ -92,7 +93,7 @@ pub fn check_version(backend: &str, settings: &[(String, String)]) -> Result<(),
     }
 }
 
-/// The built-in backend behind `platform`.
+/// The built-in backend that `platform` stands for.
 pub fn backend_of_platform(platform: &str) -> Option<&'static str> {
     NATIVE_PLATFORMS.into_iter().find(|(known, _)| *known == platform).map(|(_, backend)| backend)
 }
@@ -127,7 +128,7 @@ mod tests {
         let backends = NativeBackends::default();
         let groups = |name: &str| backends.get(name).map(|backend| backend.attributes().preferred_groups);
         assert_eq!(groups("identity"), Some(vec![]));
-        // With one for GPUs in front where the library that is found can compute there.
+        // A group for GPUs comes first if the library that is found can compute there.
         let onnxruntime = groups("onnxruntime").unwrap_or_default();
         assert_eq!(onnxruntime.last(), Some(&PreferredGroup::new(Kind::Cpu, 2)));
         let on_either = [PreferredGroup::new(Kind::Gpu, 1), PreferredGroup::new(Kind::Cpu, 1)];

@@ -42,7 +42,7 @@ impl Model for RepeatModel {
     }
 }
 
-/// Positions in the configuration, which the checks hold the model to.
+/// Positions in the configuration, which the checks enforce.
 const IN: usize = 0;
 const DELAY: usize = 1;
 const WAIT: usize = 2;
@@ -87,12 +87,12 @@ fn same_shape(values: &[i64], delays: &[i64]) -> Result<(), Status> {
 }
 
 struct RepeatInstance {
-    /// Declared first, dropped first: what still answers ends before the instance does.
+    /// Declared first, dropped first: the responding threads end before the instance does.
     responders: Responders,
     context: InstanceContext,
 }
 
-/// What one thread does.
+/// The work of one thread.
 struct Task {
     id: Text,
     responses: ResponseFactory,
@@ -113,7 +113,7 @@ impl Task {
         for (index, (value, delay_ms)) in self.steps.iter().enumerate() {
             sleep_ms(*delay_ms);
             let response = self.response(index as u32, *value);
-            // The next one may find memory again.
+            // After a failure the next response may get memory again.
             let response = response.unwrap_or_else(|status| Response::failed(self.id.clone(), status));
             self.responses.send(response, false);
         }

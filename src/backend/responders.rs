@@ -1,10 +1,11 @@
-//! Threads that answer requests after their execution has returned, and the instance's end, which waits for them.
+//! Threads that answer requests after their execution has returned, and the wait for them at the instance's end.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use nereid_request::Status;
 
-/// Threads of one instance at a time: each holds a request open and may sleep for as long as its client says.
+/// Threads of one instance at a time: each keeps a request open and may sleep for as long as the request's input
+/// demands.
 const MAX: usize = 1024;
 
 /// The responding threads of one instance. Dropping it waits until all have ended.
@@ -20,11 +21,11 @@ struct Shared {
     ended: Condvar,
 }
 
-/// Counts a thread for as long as it runs, however it ends.
+/// Counts a thread while it runs; its drop ends the count also after a panic.
 struct Presence(Arc<Shared>);
 
 impl Presence {
-    /// `None`: there are too many.
+    /// `None`: too many threads run.
     fn of(shared: &Arc<Shared>) -> Option<Presence> {
         let mut running = shared.running.lock().unwrap_or_else(PoisonError::into_inner);
         if *running >= MAX {
@@ -43,7 +44,7 @@ impl Drop for Presence {
 }
 
 impl Responders {
-    /// `name` is the instance's.
+    /// `name` is the name of the instance.
     pub fn new(name: &str) -> Responders {
         Responders { name: name.to_owned(), shared: Arc::default() }
     }

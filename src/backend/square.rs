@@ -1,7 +1,7 @@
 //! `square`: one request yields as many responses as its input says (contract/backends.md section 3).
 //!
-//! Each request is answered by a thread of its own and released at once. What the responses did is told response by
-//! response, and nothing else is counted.
+//! Each request is answered by a thread of its own and released at once. Statistics are reported for each response, and
+//! nothing else is counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ fn check(config: &ModelConfig) -> Result<(), Status> {
     made.check_type(DataType::Int32)
 }
 
-/// The parameters: how long things take, and what goes wrong.
+/// The parameters of the model: delays and failures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Script {
     infer_delay: Duration,
@@ -96,7 +96,7 @@ struct SquareInstance {
     context: InstanceContext,
 }
 
-/// What one thread does.
+/// The work of one thread.
 struct Task {
     id: Text,
     responses: ResponseFactory,
@@ -153,7 +153,7 @@ impl Task {
             Err(status) => Response::failed(self.id.clone(), status),
         };
         let outcome = if response.error.is_some() { ResponseOutcome::Failed } else { ResponseOutcome::Sent };
-        // Before it leaves, so that whoever has the response also sees it counted.
+        // Reported before the send, so that a receiver of the response also sees it counted.
         self.report(outcome, ResponseTimes { start_ns, output_start_ns, end_ns: now_ns() });
         self.responses.send(response, false);
     }

@@ -1,5 +1,5 @@
-//! Tensors of a few 32-bit numbers, as the example backends `repeat` and `square` take and give them, and the checks of
-//! their configurations.
+//! Tensors of a few 32-bit numbers, as the example backends `repeat` and `square` use them, and the checks of their
+//! configurations.
 
 use smallvec::smallvec;
 
@@ -35,12 +35,12 @@ impl Declared<'_> {
     }
 }
 
-/// An INVALID_ARG with a text unless `holds`.
+/// Returns INVALID_ARG with a text unless `holds`.
 pub fn demand(holds: bool, text: impl FnOnce() -> String) -> Result<(), Status> {
     if holds { Ok(()) } else { Err(Status::invalid(text())) }
 }
 
-/// Refuses inputs that a request may leave out: for backends that cannot do without them.
+/// Refuses inputs that a request may leave out: for backends that need every input.
 pub fn demand_all(inputs: &[ModelInput]) -> Result<(), Status> {
     inputs.iter().try_for_each(|input| {
         demand(!input.optional, || {
@@ -52,7 +52,7 @@ pub fn demand_all(inputs: &[ModelInput]) -> Result<(), Status> {
     })
 }
 
-/// The input that stands at `index` of the configuration.
+/// The input at `index` of the configuration.
 pub fn input<'a>(request: &'a Request, index: usize, name: &str) -> Result<&'a InputTensor, Status> {
     let found = request.inputs.iter().find(|input| input.index == index);
     found.ok_or_else(|| Status::internal(format!("failed to get input '{name}'")))

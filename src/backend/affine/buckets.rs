@@ -1,8 +1,9 @@
-//! Launches that were recorded for batches of certain sizes (`optimization { cuda { graphs: true graph_spec … } }`).
+//! Recorded launches (CUDA graphs) for batches of certain sizes (`optimization { cuda { graphs: true graph_spec … }
+//! }`).
 //!
-//! A recorded launch uses the buffers that it was recorded with, so that a batch has to be brought there and a bucket
-//! serves one batch at a time. A batch takes the smallest free bucket that holds it and whose lower bound it reaches;
-//! what is behind its end is computed for nothing.
+//! A recorded launch uses the buffers that it was recorded with, so a batch has to be copied there, and a bucket serves
+//! one batch at a time. A batch takes the smallest free bucket that holds it and has a lower bound that it reaches; the
+//! rows behind its end are computed in vain.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use nereid_gpu::{DeviceBuffer, Kernel, Lanes};
 use nereid_request::{Status, element_count};
 use nereid_wire::inference::model_optimization_policy::cuda::GraphSpec;
 
-/// Buckets of each size: while one batch computes, the next one is brought.
+/// Buckets of each size: while one batch computes, the next one is copied in.
 const COPIES: usize = 2;
 
 /// One size of batches.
 pub struct Bucket {
     rows_min: u64,
     rows: u64,
-    /// Numbers of a row, by input.
+    /// Elements of a row, by input.
     row_counts: Vec<usize>,
     pub inputs: Vec<Arc<DeviceBuffer>>,
     pub outputs: Vec<Arc<DeviceBuffer>>,
@@ -32,7 +33,7 @@ impl Bucket {
         (self.rows_min..=self.rows).contains(&rows) && self.row_counts == row_counts
     }
 
-    /// No flight has its buffers: beside the bucket only the graph does.
+    /// Whether no flight holds its buffers: then only the bucket and its graph do.
     fn is_free(&self) -> bool {
         self.inputs.iter().chain(&self.outputs).all(|buffer| Arc::strong_count(buffer) == 2)
     }
@@ -43,7 +44,7 @@ impl Bucket {
 pub struct Buckets(Vec<Bucket>);
 
 impl Buckets {
-    /// Records what the configuration asks for; without any `graph_spec`, batches of one and of the most.
+    /// Records the sizes that the configuration requests; without a `graph_spec`, those of one row and of the maximum.
     pub fn record(
         context: &InstanceContext,
         model: &AffineModel,
@@ -68,7 +69,7 @@ impl Buckets {
         Ok(Buckets(buckets))
     }
 
-    /// The bucket for a batch of `rows` rows of so many numbers each.
+    /// The bucket for a batch of `rows` rows with `row_counts` elements each.
     pub fn find(&self, rows: u64, row_counts: &[usize]) -> Option<&Bucket> {
         self.0.iter().find(|bucket| bucket.fits(rows, row_counts) && bucket.is_free())
     }

@@ -1,4 +1,4 @@
-//! An affine model on a GPU: batches follow each other over the device, each on its own part of the way.
+//! An affine model on a GPU: batches are pipelined over the device: copy in, kernel, copy out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use nereid_request::shared::Wish;
 use nereid_request::{InputTensor, OutputTensor, Request, Response, Status};
 
 pub struct DeviceInstance {
-    /// Before the lanes: what is under way uses them.
+    /// Declared before the lanes, which the batches under way use.
     under_way: VecDeque<Batch<Vec<Pending>>>,
     buckets: Buckets,
     kernel: Kernel,
@@ -29,32 +29,32 @@ pub struct DeviceInstance {
 /// One request of a batch.
 pub struct Pending {
     request: Box<Request>,
-    /// Its outputs, in the order in which it asks for them, and where their data come from.
+    /// Its outputs, in the order of the request, with the sources of their data.
     outputs: Vec<Option<(OutputTensor, Source)>>,
 }
 
-/// Where the data of one output are when the batch has landed.
+/// The source of an output's data when the batch has completed.
 enum Source {
-    /// Part of what was fetched.
+    /// Part of the bytes that were fetched to the host.
     Host(Fetched, std::ops::Range<usize>),
     /// Part of an output on the device.
     Device(Output, std::ops::Range<usize>),
-    /// The client's own memory.
+    /// The client's memory, which has the data already.
     Target(DeviceTarget),
 }
 
-/// One request's part of an input, and where the output made of it is wanted.
+/// One request's part of an input, and the place for the output that is computed from it.
 struct Part {
-    /// Of the batch.
+    /// Index of the request in the batch.
     request: usize,
-    /// Of the request's outputs.
+    /// Index among the request's outputs.
     position: usize,
     tensor: OutputTensor,
     len: usize,
     wish: Wish,
 }
 
-/// All that belongs to one input of the model.
+/// All parts of one input of the model.
 #[derive(Default)]
 struct Column {
     index: usize,
@@ -74,7 +74,7 @@ impl DeviceInstance {
         Ok(DeviceInstance { under_way: VecDeque::new(), buckets, kernel, lanes, context, model })
     }
 
-    /// What one request adds to the columns, each with the index of its input.
+    /// The parts that one request adds to the columns, each with the index of its input.
     fn parts(&self, request: &Request, number: usize) -> Result<Vec<(usize, Vec<Piece>, Part)>, Status> {
         let part = |(position, (input, wanted)): (usize, (&InputTensor, &nereid_request::RequestedOutput))| {
             let pieces: Vec<Piece> = match input.on_device() {
@@ -92,7 +92,7 @@ impl DeviceInstance {
         pairs(request)?.into_iter().enumerate().map(part).collect()
     }
 
-    /// Enqueues everything: inputs in, the kernel, outputs out.
+    /// Enqueues the copies of inputs, the kernel and the copies of outputs.
     fn fly(&self, columns: Vec<Column>, rows: u64, requests: &mut [Pending]) -> Result<(Flight, u64), DriverError> {
         let mut flight = Flight::new(&self.lanes)?;
         let outputs = self.compute(&mut flight, &columns, rows)?;
@@ -127,9 +127,9 @@ impl DeviceInstance {
         Ok(pairs.into_iter().map(|(_, output, _)| output).collect())
     }
 
-    /// Runs what was recorded for batches of this size, if something was.
+    /// Runs the launch that was recorded for batches of this size, if there is one.
     fn replay(&self, flight: &mut Flight, columns: &[Column], rows: u64) -> Result<Option<Vec<Output>>, DriverError> {
-        // What stays on the device would keep the bucket's buffers.
+        // An output that stays on the device would keep the bucket's buffers in use.
         let stays = |part: &Part| matches!(part.wish, Wish::OnDevice);
         let rows = rows.max(1);
         let row_bytes = |column: &Column| {
@@ -164,7 +164,7 @@ fn add(columns: &mut Vec<Column>, index: usize, pieces: Vec<Piece>, part: Part) 
     }
 }
 
-/// Has an output copied to all who want it: neighbours on the host as one copy.
+/// Enqueues the copies of an output for all requests: adjacent parts for the host are one copy.
 fn send_out(flight: &mut Flight, column: Column, output: Output, requests: &mut [Pending]) -> Result<(), DriverError> {
     let is_host = |part: &Part| matches!(part.wish, Wish::OnHost);
     let mut at = 0;
@@ -198,7 +198,7 @@ fn send_out(flight: &mut Flight, column: Column, output: Output, requests: &mut 
     Ok(())
 }
 
-/// What a batch brought back.
+/// The results of a batch.
 struct Landed {
     fetched: Vec<(Fetched, Slice)>,
     outputs: Vec<Option<DeviceSlice>>,
@@ -218,7 +218,7 @@ impl Landed {
         Landed { fetched, outputs: flight.take_outputs() }
     }
 
-    /// The answer with its data.
+    /// The response with its data.
     fn complete(&self, pending: Pending) -> (Box<Request>, Response) {
         let Pending { request, outputs } = pending;
         let mut response = Response::new(request.id.clone());

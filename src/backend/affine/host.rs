@@ -29,7 +29,7 @@ impl HostInstance {
         Ok(response)
     }
 
-    /// Numbers may be cut anywhere by the pieces that they came in.
+    /// Pieces of the input may end in the middle of an element.
     fn compute(&self, input: &InputTensor, to: &mut [u8]) {
         let pieces = input.data_for(self.context.host_policy.name.as_bytes());
         let mut bytes = pieces.iter().flat_map(|piece| piece.iter().copied());

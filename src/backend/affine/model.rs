@@ -1,4 +1,4 @@
-//! What a configuration of an affine model says.
+//! The configuration of an affine model, checked.
 
 use crate::backend::ModelContext;
 use crate::backend::vectors::{demand, demand_all};
@@ -10,7 +10,7 @@ use nereid_request::{DataType, InputTensor, OutputTensor, Request, Shape, Status
 pub struct AffineModel {
     pub affine: Affine,
     pub is_batching: bool,
-    /// The configuration asks for recorded launches.
+    /// Whether the configuration requests recorded launches.
     pub records_graphs: bool,
 }
 
@@ -44,7 +44,7 @@ impl AffineModel {
         })
     }
 
-    /// What a request adds to the batch.
+    /// The rows that a request adds to the batch.
     pub fn rows(&self, request: &Request) -> u64 {
         if self.is_batching { request.batch_size } else { 0 }
     }
@@ -55,7 +55,7 @@ fn number(context: &ModelContext, key: &str, default: f32) -> Result<f32, Status
     text.trim().parse().map_err(|_| Status::invalid(format!("parameter '{key}' is no number: '{text}'")))
 }
 
-/// The pairs that a request asks for: the position of the output, the input it is made of, and the client's name of it.
+/// The pairs that a request selects: for each requested output its position, its input, and the request's entry for it.
 pub fn pairs(request: &Request) -> Result<Vec<(&InputTensor, &nereid_request::RequestedOutput)>, Status> {
     let pair = |output: &'_ nereid_request::RequestedOutput| {
         let missing = || Status::invalid(format!("output '{}' has no input", output.name));

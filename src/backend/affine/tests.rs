@@ -1,4 +1,4 @@
-//! The same batches on the CPU and on devices that keep no order by themselves.
+//! The same batches on the CPU and on devices that do not order operations by themselves.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -102,7 +102,7 @@ impl Rig {
         let waiting = Arc::new(Mutex::new(VecDeque::from(batches)));
         let next = move || waiting.lock().unwrap().pop_front();
         let more = More::new(next.clone());
-        // One on the CPU takes them one by one.
+        // An instance on the CPU takes them one by one.
         while let Some(payload) = next() {
             self.instance.execute(&mut payload.with_more(more.clone())).unwrap();
         }
@@ -197,7 +197,7 @@ fn recorded_launches_serve_the_batches_they_are_meant_for() {
     for (number, (specs, sizes, recorded)) in cases.into_iter().enumerate() {
         let mut rig = Rig::on(with_graphs(config(1, &[2], 8), specs), Some(7));
         for (at, size) in sizes.iter().enumerate() {
-            // One after the other: a bucket that is in use serves nobody else.
+            // One after the other: a bucket that is in use serves no other batch.
             let request = rows(&rig, at as u64 * 100, *size);
             rig.run(vec![batch([request])]);
         }

@@ -14,7 +14,7 @@ use nereid_wire::inference::model_instance_group::Kind;
 
 const COUNTER: &str = "input_byte_size_counter";
 const COUNTER_HELP: &str = "Cumulative input byte size of all requests received by the model";
-/// A day: more is a mistake in the configuration, and would hold a worker or a load for good.
+/// A day: more is a mistake in the configuration, and would block a worker or a load for good.
 const DELAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// `INPUT<i>` and `OUTPUT<i>`.
@@ -38,10 +38,10 @@ pub(super) struct IdentityModel {
 }
 
 impl IdentityModel {
-    /// The tensors and delays of a model that can be served.
+    /// Checks that the model can be served; returns its tensors and delays.
     pub fn check(context: &ModelContext) -> Result<(Arc<[TensorPair]>, Delays), Status> {
         let pairs = pairs(context)?;
-        // Where there is a driver this is what Triton calls a build for GPUs: it accepts all kinds.
+        // With a driver the server behaves as Triton's build for GPUs, which accepts all kinds.
         let is_elsewhere = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Gpu | Kind::Model);
         if !context.gpus.is_supported() && context.config.instance_group.iter().any(is_elsewhere) {
             return Err(Status::invalid("'identity' backend only supports CPU instances"));
@@ -51,7 +51,7 @@ impl IdentityModel {
         Ok((pairs, delays))
     }
 
-    /// `sleep` is what waits for `creation_delay_sec`, after everything was checked.
+    /// Opens the model; `sleep` is called for `creation_delay_sec` after all checks.
     pub fn open(context: &ModelContext, sleep: impl FnOnce(Duration)) -> Result<IdentityModel, Status> {
         let (pairs, delays) = IdentityModel::check(context)?;
         let version = context.version.to_string();
@@ -99,19 +99,20 @@ impl Delays {
         Ok(Delays { execute_ms: execute_ms.unwrap_or(0), multiplier: multiplier.unwrap_or(0), creation })
     }
 
-    /// The first instance sleeps once the delay, the one after it `multiplier` times, then twice that, and so on.
+    /// The delay of an instance: the first sleeps the plain delay, the second `multiplier` times it, the third twice
+    /// that, and so on.
     pub fn of_instance(&self, ordinal: usize) -> Duration {
         let factor = self.multiplier.saturating_mul(ordinal as u64).max(1);
         Duration::from_millis(self.execute_ms.saturating_mul(factor)).min(DELAY_MAX)
     }
 }
 
-/// Activities that a traced request shows, as examples of what a backend may report.
+/// Example activities that are reported for a traced request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Activities {
     /// Activities inside the first one, each inside the one before.
     nested: u64,
-    /// After every so many of those there is a single one.
+    /// A single activity follows each time this many nested ones were reported.
     single_every: u64,
 }
 
@@ -162,7 +163,7 @@ impl Activities {
     }
 }
 
-/// A plain integer; anything else fails the load, where upstream dies.
+/// Reads a plain integer; anything else fails the load, where Triton's backend crashes.
 fn number(context: &ModelContext, key: &str) -> Result<Option<u64>, Status> {
     let Some(text) = context.parameter(key) else { return Ok(None) };
     match text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse()) {

@@ -1,8 +1,8 @@
 //! The instances of one worker, which the worker runs, or a shard that borrows them.
 //!
-//! A request to a model that answers in a microsecond is better off without a change of threads. A shard may run it
-//! itself where the backend declares that its instance never blocks and runs on any thread, or, if the operator asks
-//! for that, where every run was short so far. The running thread holds the lock; a shard only tries to take it.
+//! For a model that answers in a microsecond, a change of threads costs more than the execution. A shard may run such a
+//! request itself if the backend declares that its instance never blocks and runs on any thread, or, if the operator
+//! enables that, if every run was short so far. The running thread holds the lock; a shard only tries to take it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -18,12 +18,12 @@ use crate::scheduler::{Borrowable, Payload, RunToCompletion};
 use nereid_clock::now_ns;
 use nereid_request::{Request, Status, Ticket};
 
-/// A run that is longer takes the measured right away.
+/// A longer run revokes the permission that short runs earned.
 const LONGEST_RUN_NS: u64 = 50_000;
-/// So many short runs in a row earn it.
+/// The number of short runs in a row that earn it.
 const SHORT_RUNS_MIN: u32 = 100;
 
-/// Only the worker runs it, for good.
+/// Only the worker runs the instances, for good.
 const CLOSED: u8 = 0;
 /// The worker's runs are measured.
 const MEASURED: u8 = 1;
@@ -37,7 +37,7 @@ pub(super) struct WorkerInstances {
     rotation: Mutex<Rotation>,
     terms: AtomicU8,
     short_runs: AtomicU32,
-    /// Its instances read inputs where these lie on a device.
+    /// Whether its instances read inputs in device memory.
     takes_device_tensors: AtomicBool,
     pulse: Arc<Pulse>,
 }
@@ -56,7 +56,7 @@ struct Borrowed<'a> {
 }
 
 impl WorkerInstances {
-    /// Takes the instances in once they are ready.
+    /// Makes the instances available once they are ready.
     pub(super) fn open(&self, members: Vec<(Box<dyn Instance>, InstanceContext)>, run_to_completion: RunToCompletion) {
         let mobility = members.iter().map(|(instance, _)| instance.mobility()).min().unwrap_or_default();
         let terms = match (mobility, run_to_completion) {
@@ -71,7 +71,7 @@ impl WorkerInstances {
         self.terms.store(terms, Ordering::Release);
     }
 
-    /// Takes them out again, when whoever has borrowed one is through.
+    /// Takes them back, after the run of a borrower.
     pub(super) fn close(&self) -> Vec<(Box<dyn Instance>, InstanceContext)> {
         self.terms.store(CLOSED, Ordering::Release);
         std::mem::take(&mut self.lock().members)
@@ -81,12 +81,12 @@ impl WorkerInstances {
         self.takes_device_tensors.load(Ordering::Acquire)
     }
 
-    /// It may be borrowed now or later.
+    /// Whether shards may borrow it now or later.
     pub(super) fn is_offered(&self) -> bool {
         self.terms.load(Ordering::Acquire) != CLOSED
     }
 
-    /// The right to run one payload here and now, if nobody else runs one. Never waits.
+    /// The right to run one payload on this thread, if no other thread runs one. Never waits.
     fn borrow(&self) -> Option<Borrowed<'_>> {
         if self.terms.load(Ordering::Acquire) < EARNED {
             return None;
@@ -101,7 +101,7 @@ impl WorkerInstances {
         is_there.then_some(Borrowed { instances: self, rotation })
     }
 
-    /// Runs `payload` as soon as nobody else runs one; every request is answered, now or later.
+    /// Runs `payload` once no other thread runs one; every request is answered, now or later.
     pub(super) fn run(&self, payload: Payload) {
         let mut rotation = self.lock();
         self.measure(|| rotation.run(payload));
@@ -111,7 +111,7 @@ impl WorkerInstances {
         self.rotation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What tells whether its instances go on.
+    /// The counter that shows whether its executions progress.
     pub(super) fn pulse(&self) -> &Arc<Pulse> {
         &self.pulse
     }
@@ -141,7 +141,7 @@ impl WorkerInstances {
                 info!("a run took {} us: shards leave the instance to its worker from now on", run_ns / 1_000);
             }
         } else if !is_short {
-            // First runs are slow.
+            // The first runs of new instances are slow.
             self.short_runs.store(0, Ordering::Relaxed);
         } else if self.short_runs.fetch_add(1, Ordering::Relaxed) + 1 >= SHORT_RUNS_MIN {
             becomes(MEASURED, EARNED);
@@ -174,7 +174,7 @@ impl Rotation {
     fn run(&mut self, mut payload: Payload) {
         let at = self.turn % self.members.len().max(1);
         self.turn = at + 1;
-        // Never without members: the worker runs only between opening and closing, and a borrower has looked.
+        // Never without members: the worker runs only between opening and closing, and a borrower has checked.
         let Some((instance, context)) = self.members.get_mut(at) else { return };
         if context.model.gpus.is_supported() {
             if let Err(status) = check_alive(context) {

@@ -1,8 +1,8 @@
-//! Requests that nobody waits for any more, taken out right before a backend gets its batch.
+//! Removes cancelled requests right before a backend gets its batch.
 //!
-//! A request that is called back while it waits in a queue is answered at that moment. One that a worker has taken may
-//! still wait for the instance, or for its inputs to be brought from a device, and a caller inside the process may have
-//! called it back before it was handed in.
+//! A request that is cancelled in a queue is answered at that moment. One that a worker has taken may still wait for
+//! the instance, or for the copy of its inputs from a device, and a caller inside the process may have cancelled it
+//! before it was submitted.
 
 use crate::backend::InstanceContext;
 use crate::scheduler::Payload;

@@ -1,4 +1,5 @@
-//! Where a worker's thread may run and where its memory lies: the host policy, cut to what the process may use.
+//! Where a worker's thread may run and where its memory lies: the host policy, limited to the cores that the process
+//! may use.
 
 use std::path::Path;
 
@@ -11,8 +12,8 @@ use nereid_request::Status;
 
 const SYSFS: &str = "/sys";
 
-/// Runs `job` on the calling thread, which may run on `cpus` only meanwhile; empty: wherever it may now. Threads that
-/// the job starts inherit that.
+/// Runs `job` on the calling thread, which may run on `cpus` only meanwhile; empty: unchanged. Threads that the job
+/// starts inherit that.
 pub fn confined<T>(cpus: &[usize], job: impl FnOnce() -> T) -> T {
     struct Restore(CpuSet);
     impl Drop for Restore {
@@ -29,7 +30,8 @@ pub fn confined<T>(cpus: &[usize], job: impl FnOnce() -> T) -> T {
     job()
 }
 
-/// Whether instances run on `worker_cpus` only, whatever their policies say. One that cannot be followed makes none.
+/// Whether instances run on `worker_cpus` only, under any of the policies. A policy that cannot be applied makes no
+/// instance.
 pub fn all_within(policies: &HostPolicies, worker_cpus: &[usize]) -> bool {
     let is_within =
         |policy| Confinement::of(policy, worker_cpus, None).map_or(true, |bounds| bounds.is_within(worker_cpus));
@@ -40,16 +42,16 @@ pub fn all_within(policies: &HostPolicies, worker_cpus: &[usize]) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Confinement {
     policy: String,
-    /// Ascending; empty: wherever the process may run.
+    /// Ascending; empty: all cores of the process.
     cpus: Vec<usize>,
     numa_node: Option<usize>,
-    /// The operator asked for it, so that it must succeed.
+    /// Whether the operator requested it, so that it must succeed.
     is_asked_for: bool,
 }
 
 impl Confinement {
-    /// What `policy` says on this machine; where it says nothing, those of `worker_cpus` that are on the node `near`
-    /// which the instance works, or all of them.
+    /// The bounds of `policy` on this machine; without any, those of `worker_cpus` that are on the node `near` which
+    /// the instance works, or all of them.
     pub fn of(policy: &HostPolicy, worker_cpus: &[usize], near: Option<usize>) -> Result<Confinement, Status> {
         if !policy.is_placement() {
             return Ok(Confinement::among(policy, worker_cpus, near, Path::new(SYSFS)));
@@ -62,7 +64,7 @@ impl Confinement {
         Confinement::on(policy, &ours, Path::new(SYSFS))
     }
 
-    /// Where nothing is asked for. Without cores of their own for workers nobody chooses among them.
+    /// The cores of a policy without any. Unless workers have cores of their own, there is no choice among them.
     fn among(policy: &HostPolicy, worker_cpus: &[usize], near: Option<usize>, sysfs: &Path) -> Confinement {
         let mut bounds = Confinement {
             policy: policy.name.clone(),
@@ -106,12 +108,12 @@ impl Confinement {
         Ok(Confinement { policy: name.clone(), cpus, numa_node: policy.numa_node, is_asked_for: true })
     }
 
-    /// Whether it keeps a thread on `cpus`, of which there are some.
+    /// Whether it keeps a thread on `cpus`, a list that is not empty.
     pub fn is_within(&self, cpus: &[usize]) -> bool {
         !self.cpus.is_empty() && self.cpus.iter().all(|cpu| cpus.contains(cpu))
     }
 
-    /// Confines the calling thread, and those that it starts from now on.
+    /// Confines the calling thread, and the threads that it starts from now on.
     pub fn apply(&self) -> Result<(), Status> {
         let name = &self.policy;
         match self.numa_node {
@@ -141,14 +143,14 @@ impl Confinement {
     }
 }
 
-/// What the kernel has no place for is left out.
+/// Numbers beyond the kernel's set are left out.
 fn set_of(cpus: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
     set
 }
 
-/// The cores of a node as the kernel lists them: `0-3,8`; a node of memory alone has none.
+/// The cores of a node as the kernel lists them: `0-3,8`; a node with memory only has none.
 fn cpus_of_node(sysfs: &Path, node: usize) -> Result<Vec<usize>, String> {
     let path = sysfs.join(format!("devices/system/node/node{node}/cpulist"));
     let text = std::fs::read_to_string(&path).map_err(|error| format!("'{}': {error}", path.display()))?;

@@ -1,8 +1,8 @@
-//! Inputs that lie on devices, brought to where an instance reads them before it executes.
+//! Brings inputs that lie on devices to where an instance reads them, before it executes.
 //!
-//! An instance that takes them there gets them as they are, unless no number of their type may begin where they begin:
-//! a kernel that stumbles over that breaks its device for everybody. All others read inputs on the host, and so do
-//! those who take strings, whose lengths are checked once they are there.
+//! An instance that takes them there gets them unchanged, unless they are misaligned for their type: the fault of a
+//! kernel would break the device for all its users. All other instances read inputs on the host. Strings are always
+//! read on the host, where their lengths are checked.
 
 use smallvec::smallvec;
 
@@ -15,10 +15,10 @@ use nereid_request::{DataType, InputTensor, Request, Status};
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_sequence_batching::StrategyChoice;
 
-/// What is to be done with an input.
+/// The treatment of an input.
 enum Step {
     Leave,
-    /// On its device, to a place where its numbers may begin.
+    /// Copy it to aligned memory on its device.
     Move,
     Fetch,
 }
@@ -33,8 +33,8 @@ impl Step {
     }
 }
 
-/// Makes the inputs of `payload` such as the instance wants them; requests whose inputs cannot be had are answered and
-/// gone. Waits for devices.
+/// Brings the inputs of `payload` to where the instance reads them; requests with inputs that cannot be read are
+/// answered and removed. Waits for devices.
 pub(super) fn land(payload: &mut Payload, context: &InstanceContext, takes_device_tensors: bool) {
     let is_on_device = |request: &Request| request.inputs.iter().any(|input| input.on_device().is_some());
     if !payload.requests().iter().any(|request| is_on_device(request)) {
@@ -46,7 +46,7 @@ pub(super) fn land(payload: &mut Payload, context: &InstanceContext, takes_devic
     });
     let requests: Vec<(Box<Request>, Option<Status>)> = requests.collect();
     let failed = requests.iter().find_map(|(_, status)| status.clone());
-    // Where a row of the batch is a sequence's, no row can be left out.
+    // If a row of the batch belongs to a sequence, no row can be left out.
     let all = failed.filter(|_| has_slots(context));
     for (request, status) in requests {
         match status.or_else(|| all.clone()) {
@@ -77,7 +77,7 @@ fn land_one(request: &mut Request, context: &InstanceContext, takes_device_tenso
             Step::Move => {
                 let moved = slice.gpu().take_over(&slice).map_err(failed)?;
                 if let Some(beside) = &mut request.inputs[at].beside {
-                    // What was said of the former place is not true of this one.
+                    // The attributes of the former place do not apply to the new one.
                     beside.places.clear();
                     beside.on_device = Some(moved);
                 }
@@ -97,7 +97,7 @@ fn land_one(request: &mut Request, context: &InstanceContext, takes_device_tenso
     Ok(())
 }
 
-/// The bytes on the host: in memory that the device writes by itself, as long as there is some.
+/// Copies the bytes to the host: to pinned memory, which the device writes directly, as long as some is left.
 fn fetch(
     slice: &DeviceSlice,
     pinned: &PinnedPool,

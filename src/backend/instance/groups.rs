@@ -1,4 +1,4 @@
-//! Which instances a configuration asks for, which of them may stay when it changes, and on which threads they live.
+//! Which instances a configuration defines, which of them may stay when it changes, and on which threads they run.
 
 use crate::backend::{ExecutionPolicy, ModelContext};
 use nereid_gpu::Gpu;
@@ -8,10 +8,10 @@ use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::{ModelInstanceGroup, ModelRateLimiter};
 
-/// What the kernel keeps of a thread's name.
+/// Bytes of a thread's name that the kernel keeps.
 const THREAD_NAME_BYTES_MAX: usize = 15;
 
-/// One instance that the configuration asks for.
+/// One instance that the configuration defines.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wish {
     pub name: String,
@@ -20,7 +20,7 @@ pub(super) struct Wish {
     pub group: usize,
 }
 
-/// What makes two instances interchangeable: their device and all that their groups say but name and count
+/// The properties that make two instances interchangeable: device and all settings of their groups but name and count
 /// (contract/schedulers.md section 10).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Key {
@@ -28,14 +28,14 @@ pub(super) struct Key {
     pub device: i32,
 }
 
-/// Instances that live on one thread.
+/// Instances that share one thread.
 #[derive(Debug, PartialEq)]
 pub(super) struct Share {
     pub wishes: Vec<Wish>,
     /// Name of the host policy.
     pub policy: String,
     pub is_passive: bool,
-    /// Together because they are on one device, even if there is only one yet.
+    /// Whether they are grouped by their device, even if there is only one yet.
     pub is_device: bool,
     pub thread_name: String,
 }
@@ -45,7 +45,7 @@ impl Key {
         self.group.kind()
     }
 
-    /// What its group says, without name and count.
+    /// The settings of its group, without name and count.
     pub fn group(&self) -> &ModelInstanceGroup {
         &self.group
     }
@@ -70,7 +70,7 @@ impl Share {
     pub fn gpu(&self, context: &ModelContext) -> Result<Option<Gpu>, Status> {
         let Some(wish) = self.wishes.first().filter(|wish| wish.key.kind() == Kind::Gpu) else { return Ok(None) };
         let (name, device) = (&wish.name, wish.key.device);
-        // The configuration was held against the devices that there are.
+        // The configuration was checked against the present devices.
         let gone = || Status::internal(format!("instance '{name}' is for GPU {device}, which the server does not use"));
         let gpu = context.gpus.get(device).ok_or_else(gone)?;
         Ok(Some(gpu.clone()))
@@ -119,13 +119,13 @@ pub(super) fn share_threads(wishes: Vec<Wish>, policy: ExecutionPolicy, spec: &M
     shares
 }
 
-/// The instance's name, or what tells it apart from its siblings behind the head of its name.
+/// The instance's name, or a shortened name with the suffix that distinguishes it from its siblings.
 fn thread_name(wish: &Wish, model: &str) -> String {
     if wish.name.len() <= THREAD_NAME_BYTES_MAX {
         return wish.name.clone();
     }
     let (group, number) = wish.name.rsplit_once('_').unwrap_or((&wish.name, "0"));
-    // A synthesised group bears the model's name, and is the only one.
+    // A synthesised group has the model's name, and is the only one.
     let suffix = if group == model { format!("_{number}") } else { format!("_{}_{number}", wish.group) };
     shortened(group, &suffix)
 }

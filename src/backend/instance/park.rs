@@ -1,4 +1,4 @@
-//! How a worker waits for its next payload: it looks for a moment where that pays, and then sleeps.
+//! How a worker waits for its next payload: it spins briefly where that pays, and then sleeps.
 
 use std::sync::Arc;
 use std::thread::Thread;
@@ -8,7 +8,7 @@ use nereid_clock::now_ns;
 use nereid_queue::{AdaptiveSpin, Spin, WakeFlag};
 use nereid_request::Waker;
 
-/// A worker's waiting, and what it has learnt of it.
+/// Waits for a worker, with the state of its adaptive spin.
 #[derive(Debug)]
 pub struct Parker {
     flag: Arc<WakeFlag<Thread>>,
@@ -16,7 +16,7 @@ pub struct Parker {
 }
 
 impl Parker {
-    /// For `thread`, which is the one that waits.
+    /// For `thread`, the thread that waits.
     pub fn new(thread: Thread, spin: Spin) -> Parker {
         Parker { flag: Arc::new(WakeFlag::new(thread)), spin: AdaptiveSpin::new(spin) }
     }

@@ -1,9 +1,9 @@
-//! Which instances stand still: an execution that does not return, or a process that was stopped.
+//! Detects instances that stall: an execution that does not return, or a process that was stopped.
 //!
-//! A worker counts its executions where the watch can read it, which costs the path of a request two stores. One thread
-//! of the server compares the counts from time to time. An instance that stands still for longer than
-//! `--stall-timeout` is named in the log and counted; a model version all of whose workers stand still is not ready.
-//! Nothing is ended here: an execution that returns after all makes its model ready again.
+//! A worker counts its executions in an atomic that the watch reads, which costs the path of a request two stores. One
+//! thread of the server compares the counts from time to time. An instance that stalls for longer than
+//! `--stall-timeout` is logged by name and counted; a model version is not ready while all its workers stall. The watch
+//! ends no execution: one that returns after all makes its model ready again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,10 +16,10 @@ use crate::backend::ModelContext;
 use crate::scheduler::{Checks, Readiness};
 use nereid_observe::metrics::Counter;
 
-/// How often counts are compared, within what the limit asks for.
+/// The bounds of the interval between comparisons, which is a quarter of the limit.
 const TICK_MIN: Duration = Duration::from_millis(10);
 const TICK_MAX: Duration = Duration::from_secs(5);
-/// A process that somebody has stopped is not one that takes its time.
+/// The limit for a stopped process, which does not merely take long.
 const STOPPED_MAX: Duration = Duration::from_secs(10);
 
 /// The executions of one worker: odd during one.
@@ -27,7 +27,7 @@ const STOPPED_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Pulse(AtomicU64);
 
 impl Pulse {
-    /// Only whoever runs the worker's instances changes it, one at a time.
+    /// Only the thread that runs the worker's instances writes it, one at a time.
     fn step(&self, by: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
     }
@@ -40,7 +40,7 @@ impl Pulse {
         self.step(1);
     }
 
-    /// The execution under way has taken further work.
+    /// The execution under way has taken another payload.
     pub fn goes_on(&self) {
         self.step(2);
     }
@@ -50,23 +50,23 @@ impl Pulse {
     }
 }
 
-/// What is watched of one worker.
+/// The parts of one worker that the watch reads.
 pub(super) struct Watched {
-    /// Of its instances, for the log.
+    /// The names of its instances, for the log.
     pub name: String,
-    /// Gone with the worker's thread.
+    /// Dropped with the worker's thread.
     pub pulse: Weak<Pulse>,
-    /// Of its instances that have a say.
+    /// The readiness of its instances that report it.
     pub readiness: Vec<Weak<dyn Readiness>>,
 }
 
-/// A worker, and since when it stands still.
+/// A worker, and since when it stalls.
 struct Followed {
     watched: Watched,
     pulse: u64,
-    /// Since then it executes the same.
+    /// Since when the count has not changed during an execution.
     busy_since: Option<Instant>,
-    /// Since then its process is stopped.
+    /// Since when its process is stopped.
     stopped_since: Option<Instant>,
     is_stalled: bool,
 }
@@ -95,13 +95,13 @@ struct Inner {
 pub struct StallWatch(Arc<Inner>);
 
 impl StallWatch {
-    /// `limit` is how long an execution may take that is not a stall; it is more than nothing.
+    /// `limit`, greater than 0, is how long an execution may take before it counts as a stall.
     pub fn new(limit: Duration) -> Arc<StallWatch> {
         let inner = Inner { limit, state: Mutex::default(), changed: Condvar::new() };
         Arc::new(StallWatch(Arc::new(inner)))
     }
 
-    /// From now on a worker of the model version behind `checks` is watched, until its thread has ended.
+    /// Adds a worker of the model version of `checks` to the watch, until its thread has ended.
     pub(super) fn follow(&self, checks: &Arc<Checks>, context: &ModelContext, watched: Watched) {
         let followed = Followed { watched, pulse: 0, busy_since: None, stopped_since: None, is_stalled: false };
         let mut state = self.0.lock();
@@ -165,7 +165,7 @@ impl Inner {
 }
 
 impl Group {
-    /// False: there is no such model version any more.
+    /// Checks the workers of one model version. False: the version has ended.
     fn look(&mut self, now: Instant, limit: Duration) -> bool {
         let Some(checks) = self.checks.upgrade() else { return false };
         let stalls = self.stalls.as_ref();
@@ -181,7 +181,7 @@ impl Group {
 }
 
 impl Followed {
-    /// False: its thread has ended.
+    /// Checks one worker. False: its thread has ended.
     fn look(&mut self, now: Instant, limit: Duration, checks: &Checks, stalls: Option<&Counter>) -> bool {
         let Some(pulse) = self.watched.pulse.upgrade().map(|pulse| pulse.read()) else { return false };
         let is_same = std::mem::replace(&mut self.pulse, pulse) == pulse;

@@ -1,4 +1,4 @@
-//! Instances of a pretended model: how they start, change and end.
+//! Instances of a simulated model: how they start, change and end.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ mod stalls;
 
 pub(super) type Behaviour = dyn Fn(&InstanceContext) -> Result<Box<dyn Instance>, Status> + Send + Sync;
 
-/// A model whose instances are what a test makes of them.
+/// A model with instances that a test defines.
 pub(super) struct Pretended(pub Box<Behaviour>);
 
 impl Model for Pretended {
@@ -93,7 +93,7 @@ fn regrouped(plan: &Plan, groups: &[ModelInstanceGroup]) -> Plan {
 
 type Made = Result<Box<Logged>, Status>;
 
-/// Says on which thread what happened.
+/// Records which event happened on which thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -173,7 +173,7 @@ impl Source {
         self.change(|desk| desk.is_stopped = true);
     }
 
-    /// Hands in a request; its answer comes through the receiver.
+    /// Submits a request; the receiver gets its result.
     fn submit(&self) -> Receiver<Result<(), Status>> {
         let (tell, told) = channel();
         let mut payload = Payload::default();
@@ -257,7 +257,7 @@ fn an_instance_lives_on_its_own_thread() {
     assert!(instances.names().is_empty());
 }
 
-/// Three requests of which the second was called back after a worker took it: what they are told, and how many the
+/// Three requests of which the second was cancelled after a worker took it: their results, and how many requests the
 /// backend got in each execution.
 fn with_a_cancelled_one(plan_of: impl FnOnce(&mut ModelConfig), cancelled: &[usize]) -> (Vec<bool>, Vec<usize>, u64) {
     let sizes = Arc::<Mutex<Vec<usize>>>::default();
@@ -304,7 +304,7 @@ fn with_a_cancelled_one(plan_of: impl FnOnce(&mut ModelConfig), cancelled: &[usi
     (told, sizes, counted)
 }
 
-/// The others are executed; a batch of which nobody waits for any never reaches the backend.
+/// The others are executed; a batch of cancelled requests alone never reaches the backend.
 #[test]
 fn cancelled_requests_are_left_out_right_before_the_backend() {
     let plain = |_: &mut ModelConfig| {};
@@ -329,7 +329,7 @@ fn instances_load_side_by_side_where_the_backend_allows_it() {
     let mut plan = plan(&[group("m_0", 3)], {
         let log = log.clone();
         move |context| {
-            // Nobody gets past alone.
+            // A single thread does not get past.
             meeting.wait();
             log.instance(context, answer)
         }

@@ -1,8 +1,8 @@
-//! Warm-up: what an instance runs before it takes work, so that no client pays for first times (contract/schedulers.md
-//! section 9).
+//! Warm-up: requests that an instance runs before it takes payloads, so that no client waits for slow first executions
+//! (contract/schedulers.md section 9).
 //!
-//! The requests are like those of clients but for two things: their answers come here and are not looked at unless
-//! they are errors, and nothing of them is counted.
+//! The requests differ from those of clients in two ways: their responses are delivered here and dropped unless they
+//! are errors, and they are not counted.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -21,10 +21,10 @@ use nereid_model_config::warmup::{Sample, SampleInput};
 use nereid_observe::log::verbose;
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Origin, Request, Shape, Sink, Status, Text};
 
-/// How often a missing answer is complained about.
+/// How often a missing response is logged.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs every sample. Returns when all are answered; whoever holds back an answer holds up the load.
+/// Runs every sample. Returns when all are answered; a missing response blocks the load.
 pub(super) fn run(instance: &mut dyn Instance, context: &InstanceContext, samples: &[Sample]) -> Result<(), Status> {
     context.is_warming.store(true, Ordering::Release);
     let outcome = samples.iter().try_for_each(|sample| run_sample(instance, context, sample, PATIENCE));
@@ -39,7 +39,7 @@ fn run_sample(
     patience: Duration,
 ) -> Result<(), Status> {
     let started = Instant::now();
-    // Once for all requests, in memory as requests have it: aligned for whatever reads it.
+    // Made once for all requests, aligned as the inputs of requests are.
     let data: Vec<Slice> = sample.inputs.iter().map(|input| aligned(&input.data)).collect();
     for iteration in 1..=sample.count {
         let (model, name, sample_name) = (&context.model.name, &context.name, &sample.name);
@@ -78,7 +78,7 @@ fn aligned(data: &[u8]) -> Slice {
     block.freeze()
 }
 
-/// A request of the sample, checked as a client's is. What is no input of the model passes the checks by.
+/// A request of the sample, checked like a client's. Inputs that the model does not have skip the checks.
 fn complete(
     mut request: Request,
     context: &InstanceContext,
@@ -118,7 +118,7 @@ fn tensor(request: &Request, input: &SampleInput, data: &Slice) -> Result<InputT
     Ok(tensor)
 }
 
-/// Where the answers of one execution arrive.
+/// The receiver of the responses of one execution.
 struct Answers {
     state: Mutex<State>,
     changed: Condvar,
@@ -126,7 +126,7 @@ struct Answers {
 }
 
 struct State {
-    /// Requests that are not at their end.
+    /// Requests without a final response.
     open: usize,
     /// The first error of each request.
     errors: Vec<Option<String>>,

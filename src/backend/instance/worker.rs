@@ -1,7 +1,7 @@
-//! The thread of an instance: it is confined, creates, warms, works and drops.
+//! The thread of an instance: it confines itself, creates and warms its instances, executes payloads, and drops them.
 //!
-//! A worker asks its scheduler for a payload, runs it, and asks again. It never parses or writes to a socket, and
-//! whatever a backend does, error, panic, silence, every request it was handed is answered once.
+//! A worker takes a payload from its scheduler, runs it, and takes the next. It never parses or writes to a socket.
+//! Whether a backend returns, fails, panics or does not answer, every request of the payload is answered once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,37 +27,37 @@ use nereid_observe::log::verbose;
 use nereid_queue::Spin;
 use nereid_request::Status;
 
-/// What a thread is started for.
+/// The arguments of a worker's thread.
 pub(super) struct Task {
     pub contexts: Vec<InstanceContext>,
     pub model: Arc<dyn Model>,
-    /// The device that all of them work on.
+    /// The device of all its instances.
     pub gpu: Option<Gpu>,
     pub confinement: Confinement,
     pub warmup: Vec<Sample>,
     pub run_to_completion: RunToCompletion,
     pub spin: Spin,
-    /// Has the instances while they work.
+    /// Holds the instances while they serve.
     pub borrowable: Arc<WorkerInstances>,
-    /// Of the model version.
+    /// The readiness checks of the model version.
     pub checks: Arc<Checks>,
 }
 
-/// A thread that makes its instances ready, and then waits to be let in.
+/// A thread that creates and warms its instances, and then waits for its admission.
 pub(super) struct Candidate {
     share: Share,
     gpu: Option<Gpu>,
     borrowable: Arc<WorkerInstances>,
     thread: JoinHandle<()>,
     ready: Receiver<Result<Vec<Arc<dyn Readiness>>, Status>>,
-    /// The outcome, once it is known, and who among the instances has a say in readiness.
+    /// The outcome, once the thread has reported it, with the instances that report readiness.
     outcome: Option<Result<Vec<Arc<dyn Readiness>>, Status>>,
     spin: Spin,
     /// Of its instances.
     state_losses: Vec<StateLoss>,
-    /// Which a loss of state is reported to.
+    /// The source that losses of state are reported to.
     source: Weak<dyn PayloadSource>,
-    /// Takes its number in the payload source and how it waits there. Dropped: the thread ends.
+    /// Sends the thread its number in the payload source and its parker. When it is dropped, the thread ends.
     go: Sender<(usize, Parker)>,
 }
 
@@ -66,14 +66,14 @@ pub(super) struct Worker {
     /// Of its instances.
     pub names: Vec<String>,
     pub key: Key,
-    /// One of a device's instances: not kept over a change.
+    /// Whether it shares the thread of a device: then a change does not keep it.
     pub is_shared: bool,
     role: Role,
     /// See [`WorkerInstances::takes_device_tensors`].
     pub takes_device_tensors: bool,
-    /// Of its instances, those that have a say.
+    /// The instances that report readiness.
     pub readiness: Vec<Arc<dyn Readiness>>,
-    /// The device that they work on.
+    /// The device of its instances.
     pub gpu: Option<Gpu>,
     pub thread: JoinHandle<()>,
 }
@@ -81,7 +81,7 @@ pub(super) struct Worker {
 enum Role {
     /// Its number in the payload source.
     Active(usize),
-    /// Kept and nothing else, until this is dropped.
+    /// A passive instance: kept until this is dropped, never executed.
     Passive { _stay: Sender<(usize, Parker)> },
 }
 
@@ -109,7 +109,7 @@ impl Candidate {
             .map_err(Status::clone)
     }
 
-    /// Its number in `source` and how it waits there; `None` for one that takes no work.
+    /// Joins `source`: returns its number there and its parker; `None` for a passive instance.
     pub fn admit(&self, source: &dyn PayloadSource) -> Result<Option<(usize, Parker)>, Status> {
         if self.share.is_passive {
             return Ok(None);
@@ -129,12 +129,12 @@ impl Candidate {
         Ok(Some((number, parker)))
     }
 
-    /// Shards may borrow its instances, now or later.
+    /// Whether shards may borrow its instances, now or later.
     pub fn is_offered(&self) -> bool {
         self.borrowable.is_offered()
     }
 
-    /// What is to be watched of it while it works.
+    /// The parts of it that the stall watch reads.
     pub fn watched(&self) -> Option<Watched> {
         if self.share.is_passive {
             return None;
@@ -145,7 +145,7 @@ impl Candidate {
         Some(Watched { name: names.join("', '"), pulse: Arc::downgrade(self.borrowable.pulse()), readiness })
     }
 
-    /// Lets it work.
+    /// Starts its service.
     pub fn engage(self, place: Option<(usize, Parker)>) -> Option<Worker> {
         let names = self.share.wishes.iter().map(|wish| wish.name.clone()).collect();
         let key = self.share.wishes.into_iter().next()?.key;
@@ -155,7 +155,7 @@ impl Candidate {
                     let source = self.source.clone();
                     loss.connect(move || source.upgrade().into_iter().for_each(|source| source.lost(number)));
                 }
-                // It waits for exactly this.
+                // The thread blocks on this receive.
                 let _ = self.go.send((number, parker));
                 Role::Active(number)
             }
@@ -167,19 +167,19 @@ impl Candidate {
         Some(Worker { names, key, is_shared, role, takes_device_tensors, readiness, gpu, thread })
     }
 
-    /// Sends it home.
+    /// Ends the thread before its admission.
     pub fn abandon(self) -> JoinHandle<()> {
         self.thread
     }
 }
 
 impl Worker {
-    /// False: it is kept and nothing else.
+    /// False for a passive instance.
     pub fn takes_work(&self) -> bool {
         matches!(self.role, Role::Active(_))
     }
 
-    /// Lets it finish and go.
+    /// Ends it after its present payload.
     pub fn dismiss(self, source: &dyn PayloadSource) -> JoinHandle<()> {
         if let Role::Active(number) = self.role {
             source.dismiss(number);
@@ -188,7 +188,7 @@ impl Worker {
     }
 }
 
-/// The whole life of the thread.
+/// The body of the thread.
 fn live(
     task: Task,
     tell: &Sender<Result<Vec<Arc<dyn Readiness>>, Status>>,
@@ -214,7 +214,7 @@ fn live(
                 payload.inspect(|_| borrowable.pulse().goes_on())
             }
         });
-        // Where others can do the work, a lost device must not take it to fail it.
+        // If other workers can take payloads, a worker with a lost device must not take them only to fail them.
         let is_superseded = || task.gpu.as_ref().is_some_and(|gpu| task.checks.is_superseded(gpu));
         while let Some(payload) = next_payload(&**source, number, &mut parker, is_superseded) {
             let _core = task.spin.work();
@@ -230,7 +230,7 @@ fn live(
     }
 }
 
-/// The next payload some of which somebody waits for and can be had as the instances want it.
+/// The next payload that has requests left after cancelled ones and those with unreadable inputs are removed.
 fn prepared(
     borrowable: &WorkerInstances,
     context: &InstanceContext,
@@ -272,7 +272,7 @@ fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), St
     Ok(())
 }
 
-/// Is there room for one more instance on its device? (contract/schedulers.md section 10, "GPU limit")
+/// Checks that the device has memory for one more instance. (contract/schedulers.md section 10, "GPU limit")
 fn check_device(context: &InstanceContext) -> Result<(), Status> {
     check_alive(context)?;
     let (Some(gpu), name) = (&context.gpu, &context.name) else { return Ok(()) };
@@ -285,7 +285,7 @@ fn check_device(context: &InstanceContext) -> Result<(), Status> {
     }
 }
 
-/// On a device that is broken for good nothing runs any more.
+/// Fails if the device is broken for good.
 pub(super) fn check_alive(context: &InstanceContext) -> Result<(), Status> {
     let Some(gpu) = &context.gpu else { return Ok(()) };
     gpu.failure().map_or(Ok(()), |failure| {
@@ -294,7 +294,8 @@ pub(super) fn check_alive(context: &InstanceContext) -> Result<(), Status> {
     })
 }
 
-/// One execution; a panic is an error like others, and on a device that is broken for good there is none.
+/// Runs one execution. A panic counts as an error; on a device that is broken for good the payload fails without an
+/// execution.
 pub(super) fn execute(
     instance: &mut dyn Instance,
     context: &InstanceContext,

@@ -1,8 +1,8 @@
 //! Batching libraries: finding one for a model, and calling its five functions (contract/c_api.md section 5, "Batch
 //! strategy library").
 //!
-//! What a library gets as a request or a model is the server's own. What it does wrong (an error, an exception) is
-//! logged once a function, and the batcher goes on by its own rules.
+//! The requests and models that a library gets are the server's own. Its failures (an error, an exception) are logged
+//! once for each function, and the batcher continues with its own rules.
 
 use std::ffi::c_void;
 use std::path::{Component, Path, PathBuf};
@@ -21,9 +21,9 @@ use nereid_model_config::ModelSpec;
 use nereid_request::{Request, Status};
 use nereid_wire::inference::model_config::SchedulingChoice;
 
-/// Parameter of a model that names its library.
+/// The parameter of a model that names its library.
 const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";
-/// The name that is searched for without it.
+/// The file name without that parameter.
 const FILE: &str = "batchstrategy.so";
 
 type Begin = unsafe extern "C-unwind" fn(*mut *mut c_void, *mut c_void) -> *mut c_void;
@@ -37,8 +37,8 @@ const INCLUDE_REQUEST: &str = "TRITONBACKEND_ModelBatchIncludeRequest";
 const BATCH_INITIALIZE: &str = "TRITONBACKEND_ModelBatchInitialize";
 const BATCH_FINALIZE: &str = "TRITONBACKEND_ModelBatchFinalize";
 
-/// The library that forms batches for a model, if it has one. `was_sequence`: the model's own file asks for sequence
-/// batching, rather than what its backend made of it. `backend_directory` is that of the model's backend.
+/// The library that forms batches for a model, if it has one. `was_sequence`: the model's own file requests sequence
+/// batching, not only the configuration that its backend completed. `backend_directory` is that of the model's backend.
 pub fn strategy_of(
     spec: &ModelSpec,
     was_sequence: bool,
@@ -66,7 +66,7 @@ pub fn strategy_of(
     let Some(path) = path else { return Ok(None) };
     tracing::info!("Loading custom batching strategy library {} for model {}", path.display(), context.name);
     let handle = model.handle().unwrap_or_else(|| handle_of(context, &spec.config.backend, backend_directory));
-    // Auto-completion is over: this is what the model is.
+    // Auto-completion is over: this configuration is final.
     *handle.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = spec.config.clone();
     let library = BatchLibrary::open(&path, handle)?;
     Ok(library.map(|library| Arc::new(library) as Arc<dyn BatchStrategy>))
@@ -76,7 +76,7 @@ pub fn strategy_of(
 fn named(given: &str, directory: &Path) -> Result<PathBuf, Status> {
     let path = directory.join(given);
     let escapes = || Status::invalid("Batching library path escapes model repository.");
-    // Names first, so that what lies outside is not even looked for; then what links lead to.
+    // The path itself is checked first, so that files outside are not even accessed; then the target of links.
     let mut plain = PathBuf::new();
     for component in path.components() {
         match component {
@@ -100,7 +100,7 @@ fn named(given: &str, directory: &Path) -> Result<PathBuf, Status> {
     }
 }
 
-/// What C sees of a model whose backend is built in.
+/// The C handle of a model with a built-in backend.
 fn handle_of(context: &Arc<ModelContext>, backend: &str, backend_directory: &Path) -> Arc<ModelHandle> {
     let directory = backend_directory.to_string_lossy();
     let memory = (context.pool.clone(), Arc::clone(&context.gpus));
@@ -121,20 +121,20 @@ struct BatchLibrary {
     begin_batch: BeginBatch,
     end_batch: End,
     end: End,
-    /// What the library made for the model.
+    /// The library's pointer for the model.
     batcher: AtomicPtr<c_void>,
-    /// What it made for the batch under construction.
+    /// The library's pointer for the batch under construction.
     batch: AtomicPtr<c_void>,
     is_batch_open: AtomicBool,
     is_open: AtomicBool,
-    /// What went wrong and was told, a bit a function.
+    /// Functions of which a failure was logged.
     told: [AtomicBool; 4],
     /// Never closed: threads and destructors of the library may outlive the model.
     _library: std::mem::ManuallyDrop<Handle>,
 }
 
 impl BatchLibrary {
-    /// `None`: the library has none of the five functions, and batches are formed without it, as in Triton.
+    /// Opens the library. `None`: it has none of the five functions, and batches are formed without it, as in Triton.
     fn open(path: &Path, model: Arc<ModelHandle>) -> Result<Option<BatchLibrary>, Status> {
         let shown = path.display().to_string();
         let cannot = |error: &dyn std::fmt::Display| {
@@ -194,7 +194,7 @@ impl BatchLibrary {
         work_for(&self.path, &self.model, call)
     }
 
-    /// Logs what went wrong in a function, the first time.
+    /// Logs the failure of a function, the first time; returns whether the call succeeded.
     fn note(&self, at: usize, call: &str, result: Result<(), Status>) -> bool {
         let Err(status) = result else { return true };
         if self.told.get(at).is_some_and(|told| !told.swap(true, Ordering::Relaxed)) {
@@ -218,9 +218,9 @@ fn outcome(result: Result<*mut c_void, Thrown>) -> Result<(), Status> {
 impl BatchStrategy for BatchLibrary {
     fn begin(&self) {
         let (batcher, mut batch) = (self.batcher.load(Ordering::Acquire).cast_const(), std::ptr::null_mut());
-        // SAFETY: the batcher is the library's own, and the place for the batch lives through the call.
+        // SAFETY: the batcher came from the library, and the pointer to the batch is valid through the call.
         let result = guarded(&self.work(BATCH_INITIALIZE), || unsafe { (self.begin_batch)(batcher, &raw mut batch) });
-        // What did not begin is not ended, and has no say.
+        // A batch that the library did not begin is not ended by it, nor limited by it.
         let has_begun = self.note(0, BATCH_INITIALIZE, outcome(result));
         self.batch.store(batch, Ordering::Release);
         self.is_batch_open.store(has_begun, Ordering::Release);
@@ -233,7 +233,7 @@ impl BatchStrategy for BatchLibrary {
         let (batch, mut should_include) = (self.batch.load(Ordering::Acquire), true);
         ledger::expose(request);
         let handle = std::ptr::from_ref(request).cast_mut().cast();
-        // SAFETY: the request waits in the batcher until the call is over, and its pointer is for reading.
+        // SAFETY: the request waits in the batcher until the call is over, and the library only reads it.
         let result =
             guarded(&self.work(INCLUDE_REQUEST), || unsafe { (self.include)(handle, batch, &raw mut should_include) });
         ledger::reclaim(request);

@@ -1,14 +1,14 @@
-//! Whether the file of a library is all there.
+//! Checks that the file of a library is complete.
 //!
-//! The loader maps what a file's head says, and touches it: of a file that was cut off, by a copy that is under way or
-//! a full disk, that ends the process with SIGBUS. Everything else that may be wrong it finds itself, and says.
+//! The loader maps and reads the parts that the program headers list. In a file that is cut off, by a copy that is
+//! under way or a full disk, that ends the process with SIGBUS. All other faults the loader detects and reports itself.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The head of a 64-bit file, and what of it is read: where the program headers are, how long one is, and how many.
+/// The header of a 64-bit file, and the fields of it that are read: offset, size and number of the program headers.
 const HEAD: usize = 64;
 const MAGIC: &[u8] = b"\x7fELF";
 const CLASS: usize = 4;
@@ -25,7 +25,8 @@ const LOAD: u32 = 1;
 const OFFSET: usize = 8;
 const FILE_SIZE: usize = 32;
 
-/// An error says what is missing. A file of another kind passes: the loader has words for it.
+/// Checks that the file is complete; the error states what is missing. A file of another kind passes: the loader
+/// reports it.
 pub fn check_whole(path: &Path) -> Result<(), String> {
     let shown = path.display();
     let cut = |what: &str| format!("{shown}: the file is cut off: {what} lies behind its end");
@@ -35,7 +36,7 @@ pub fn check_whole(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     if !metadata.is_file() {
-        // To open a pipe may wait for ever, for the loader as for us.
+        // Opening a pipe may block for ever, here and in the loader.
         return Err(format!("{shown}: this is no file"));
     }
     let file = File::open(path).map_err(cannot)?;
@@ -85,7 +86,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// The library that any process on this host has: its own program.
+    /// Every process has such a file: its own program.
     #[test]
     fn a_file_is_whole_or_is_told_where_it_ends() {
         let whole = fs::read("/proc/self/exe").unwrap();
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(check_whole(Path::new("/proc/self/exe")), Ok(()));
         assert_eq!(check(&whole[..4096]), segment);
         assert_eq!(check(&whole[..HEAD + 10]), table);
-        // Nobody's library, and so the loader's business.
+        // No library, so the loader reports it.
         for bytes in [&whole[..HEAD - 1], b"", &[b'x'; 500][..]] {
             assert_eq!(check(bytes), Ok(()));
         }

@@ -1,4 +1,4 @@
-//! One opened plug-in library: its exports, and every call into it behind the exception guard.
+//! One opened plug-in library: its exports, and every call into it, under the exception guard.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Describe = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;
 type Execute = unsafe extern "C-unwind" fn(*mut c_void, *mut *mut c_void, u32) -> *mut c_void;
 
-/// What the library offers (contract/c_api.md section 5); only execution is required.
+/// The exports of the library (contract/c_api.md section 5); only execution is required.
 pub(super) struct Exports {
     finalize: Option<Call>,
     pub model_initialize: Option<Call>,
@@ -38,9 +38,9 @@ pub(super) struct Exports {
 pub(super) enum Outcome {
     /// The backend owns the requests.
     Done,
-    /// It took none: `released` names those that it released all the same, against the interface's rules.
+    /// The backend took none: `released` lists those that it released all the same, against the interface's rules.
     Failed { status: Status, released: Vec<*mut Request> },
-    /// An exception came out of it, after it had released these requests.
+    /// It threw an exception after it had released these requests.
     Threw { status: Status, released: Vec<*mut Request> },
 }
 
@@ -50,14 +50,14 @@ pub(super) struct Library {
     attributes: Attributes,
     /// Never closed: threads and destructors of a plug-in may outlive its last model.
     _library: std::mem::ManuallyDrop<Handle>,
-    /// Behind the plug-in's end.
+    /// Dropped after the plug-in's end.
     _presence: Presence,
 }
 
-/// What the plug-in released during the execution on this thread.
+/// The requests that the plug-in released during the execution on this thread.
 struct Releases {
     is_executing: bool,
-    /// The model that executes here, or did last.
+    /// The model that executes on this thread, or did last.
     model: String,
     requests: Vec<*mut Request>,
 }
@@ -70,10 +70,10 @@ thread_local! {
     }) };
 }
 
-/// Remembers that a plug-in gave `request` back, in case the same execution fails or throws afterwards. Threads of a
-/// plug-in's own release without end and have no execution that could fail: nothing is kept for them.
+/// Records that a plug-in released `request`, in case the same execution fails or throws afterwards. A plug-in's own
+/// threads release without end and have no execution that could fail: nothing is recorded for them.
 pub(crate) fn note_release(request: *mut Request) {
-    // A thread that is ending has no list any more, and is none that executes.
+    // A thread that is ending has no list any more, and does not execute.
     let _ = RELEASES.try_with(|releases| {
         let mut releases = releases.borrow_mut();
         if releases.is_executing {
@@ -87,7 +87,7 @@ pub(crate) fn executing_model() -> String {
     RELEASES.try_with(|releases| releases.borrow().model.clone()).unwrap_or_default()
 }
 
-/// Begins to remember releases.
+/// Starts to record releases.
 fn start_noting(model: &str) {
     RELEASES.with_borrow_mut(|releases| {
         releases.is_executing = true;
@@ -98,7 +98,7 @@ fn start_noting(model: &str) {
     });
 }
 
-/// Ends it. The list is taken only where it is needed, so that its memory is used again.
+/// Stops recording. The list is taken only if `wanted`, so that its memory is used again.
 fn stop_noting(wanted: bool) -> Vec<*mut Request> {
     RELEASES.with_borrow_mut(|releases| {
         releases.is_executing = false;
@@ -110,18 +110,19 @@ fn threw(thrown: &Thrown) -> Status {
     Status::internal(format!("the backend threw an exception: {thrown}"))
 }
 
-/// Takes over an error that a plug-in returned; NULL is success.
+/// Takes ownership of an error that a plug-in returned; NULL is success.
 pub(super) fn returned(error: *mut c_void) -> Result<(), Status> {
     let error: *mut Error = error.cast();
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: plug-ins make errors with our functions only, and give them up by returning them.
+    // SAFETY: plug-ins make errors with the server's functions only, and give them up by returning them.
     Err(unsafe { Error::returned(error) })
 }
 
 impl Library {
-    /// Opens, looks up, initialises and asks for attributes. `backend` is what the plug-in is told of itself.
+    /// Opens the library, resolves its exports, initialises it and queries its attributes. `backend` is the handle that
+    /// the plug-in gets for itself.
     pub fn open(path: &Path, backend: BackendHandle, presence: Presence) -> Result<Library, Status> {
         let library = open_file(path);
         let library = library.map_err(|text| Status::not_found(format!("unable to load shared library: {text}")))?;
@@ -163,7 +164,7 @@ impl Library {
         let library = &mut self;
         let backend_handle = Arc::as_ptr(&library.handle).cast_mut().cast();
         if let Err(status) = library.call(&library.work("TRITONBACKEND_Initialize"), initialize, backend_handle) {
-            // What did not initialise is not finalised.
+            // A library that failed to initialise is not finalised.
             library.exports.finalize = None;
             return Err(status);
         }
@@ -186,7 +187,7 @@ impl Library {
         Ok(())
     }
 
-    /// What the plug-in said of itself; its execution policy is the last one that it set.
+    /// The attributes that the plug-in set; its execution policy is the last one that it set.
     pub fn attributes(&self) -> Attributes {
         let execution_policy = match self.handle.execution_policy.load(Ordering::Acquire) {
             DEVICE_BLOCKING => ExecutionPolicy::DeviceBlocking,
@@ -195,17 +196,17 @@ impl Library {
         Attributes { execution_policy, ..self.attributes.clone() }
     }
 
-    /// Who is at work while `call` lasts, as far as it is about no model.
+    /// The foreign code of a `call` that concerns no model.
     fn work(&self, call: &'static str) -> Work<'_> {
         Work { kind: "backend", name: self.handle.name.to_str().unwrap_or_default(), call, ..Work::default() }
     }
 
-    /// The same for a model, and for an instance unless that is empty.
+    /// The same for a call on a model, and on an instance unless that is empty.
     pub fn work_on<'a>(&'a self, call: &'static str, model: &'a str, instance: &'a str) -> Work<'a> {
         Work { model, instance, ..self.work(call) }
     }
 
-    /// Calls an export that takes one handle; one that the library lacks succeeds.
+    /// Calls an export that takes one handle; an export that the library lacks counts as a success.
     pub fn call(&self, work: &Work<'_>, function: Option<Call>, handle: *mut c_void) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
         // SAFETY: the handle is of the kind that this export takes and lives through the call.
@@ -218,7 +219,7 @@ impl Library {
         start_noting(work.model);
         let count = requests.len() as u32;
         let list = requests.as_mut_ptr().cast::<*mut c_void>();
-        // SAFETY: the requests came from boxes, the instance handle lives, and exceptions stop at the guard.
+        // SAFETY: the requests came from boxes, the instance handle is live, and the guard catches exceptions.
         let outcome = guarded(work, || unsafe { (self.exports.execute)(instance, list, count) });
         let released = stop_noting(!matches!(outcome, Ok(error) if error.is_null()));
         match outcome.map(returned) {
@@ -247,19 +248,18 @@ impl Drop for Library {
 /// The required export.
 const EXECUTE: &str = "TRITONBACKEND_ModelInstanceExecute";
 
-/// Opens a library of whatever kind, which finds the server's own functions. An error says what is wrong with which
-/// file.
+/// Opens a library of any kind, with its undefined symbols bound to the server's functions. An error names the file and
+/// the reason.
 pub(crate) fn open_file(path: &Path) -> Result<Handle, String> {
     crate::abi::symbols::keep();
     elf::check_whole(path)?;
     soname::provide_for(path).map_err(|error| format!("cannot provide libtritonserver.so: {error}"))?;
-    // SAFETY: running a library's initialisers is what loading it means; the operator chose it, or who owns the
-    // repository.
+    // SAFETY: loading a library runs its initialisers; the operator or the owner of the repository chose it.
     unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| reason_of(&error))
 }
 
-/// What the loader says, without the name of its function before it.
+/// The loader's message, without the name of its function before it.
 pub(crate) fn reason_of(error: &libloading::Error) -> String {
-    // What it displays itself is only which function failed.
+    // Its own text only names the function that failed.
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

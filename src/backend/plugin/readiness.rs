@@ -1,7 +1,7 @@
-//! What a library says to the question whether an instance of it could serve.
+//! Queries of a library whether one of its instances is ready.
 //!
-//! The question comes from other threads than the instance's own, and may come while the instance ends: a gate stands
-//! between the two, so that the library is never asked about an instance that it has finalised.
+//! The query runs on other threads than the instance's own, perhaps while the instance ends. A lock orders the two, so
+//! that the library is never queried about an instance that it has finalised.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::abi::handles::InstanceHandle;
 use crate::scheduler::Readiness;
 use nereid_request::Status;
 
-/// The way to one instance's `TRITONBACKEND_ModelInstanceReady`.
+/// Calls `TRITONBACKEND_ModelInstanceReady` of one instance until it ends.
 pub(super) struct Gate {
     ready: Call,
     /// None once the instance ends.
@@ -22,7 +22,7 @@ impl Gate {
         Gate { ready, behind: Mutex::new(Some((Arc::clone(library), Arc::clone(instance)))) }
     }
 
-    /// Waits for a question that is being answered; there will be no other.
+    /// Waits for a query under way, and prevents further ones.
     pub fn close(&self) {
         *self.behind.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -1,4 +1,4 @@
-//! Where libraries are looked for, and which of them are open.
+//! Locates libraries, and holds those that are open.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -13,7 +13,7 @@ use nereid_gpu::Gpus;
 use nereid_memory::Pool;
 use nereid_request::Status;
 
-/// What all libraries of one server have in common.
+/// The settings for all libraries of one server.
 #[derive(Clone)]
 pub struct PluginSettings {
     /// `--backend-directory`.
@@ -21,20 +21,20 @@ pub struct PluginSettings {
     pub auto_complete: bool,
     /// `--min-supported-compute-capability`.
     pub min_compute_capability: f64,
-    /// Where the memory comes from that libraries allocate through the server.
+    /// The pool of the memory that libraries allocate through the server.
     pub pool: Pool,
     /// The devices whose memory they may use.
     pub gpus: Arc<Gpus>,
 }
 
-/// Where libraries of one server are searched, and those that are open.
+/// Locates the libraries of one server, and holds those that are open.
 pub struct Plugins {
     settings: PluginSettings,
-    /// By the path of the file, without links.
+    /// Keyed by the path of the file, with links resolved.
     open: Mutex<HashMap<PathBuf, Arc<Place>>>,
 }
 
-/// One library of a path: it is there for as long as somebody uses it, and begins again only after its end.
+/// The library of one path: open as long as it is in use, and opened again only after its end.
 #[derive(Default)]
 struct Place {
     library: Mutex<Weak<Library>>,
@@ -47,11 +47,11 @@ struct Life {
     ended: Condvar,
 }
 
-/// Held by an open library, up to the end of its finalisation.
+/// Held by an open library until its finalisation has ended.
 pub(super) struct Presence(Arc<Life>);
 
 impl Presence {
-    /// Waits until the one before is finalised.
+    /// Waits until the library's former use is finalised.
     fn of(life: &Arc<Life>) -> Presence {
         let mut is_open = lock(&life.is_open);
         while *is_open {
@@ -72,7 +72,7 @@ impl Drop for Presence {
 /// The code of a backend, as the search found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Located {
-    /// A library, and the directory in which it was looked for.
+    /// A library, and the directory in which it was searched.
     Library { directory: PathBuf, file: PathBuf },
     /// The directory of a Python-based backend, whose script serves all its models.
     Script { directory: PathBuf },
@@ -124,7 +124,7 @@ impl Plugins {
             return Err(escapes(&own));
         }
         if runtime == SCRIPT {
-            // A model may have a file of that name for other ends.
+            // A model may have a file of that name for other purposes.
             return match own.join(SCRIPT).is_file() {
                 true => Ok(Located::Script { directory: own }),
                 false => Err(absent(&file, model, &[own])),
@@ -135,7 +135,8 @@ impl Plugins {
             if !path.exists() {
                 continue;
             }
-            // What the operator calls by the backend's own name may be a link to anywhere; a model may not choose.
+            // The file of the backend's own name comes from the operator and may be a link to anywhere; one that a
+            // model names must lie in the directory.
             if !runtime.is_empty() && !lies_in(&path, place) {
                 return Err(escapes(place));
             }
@@ -160,14 +161,14 @@ impl Plugins {
         directory: &Path,
         settings: &[(String, String)],
     ) -> Result<Arc<Library>, Status> {
-        // The loader takes two names of one file for one library.
+        // For the loader two names of one file are one library.
         let key = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let place = {
             let mut open = lock(&self.open);
             open.retain(|_, place| Arc::strong_count(place) > 1 || lock(&place.library).strong_count() > 0);
             Arc::clone(open.entry(key).or_default())
         };
-        // Others that want this library wait, and those that want another one do not.
+        // Loads of this library wait; loads of others do not.
         let mut known = lock(&place.library);
         if let Some(library) = known.upgrade() {
             return Ok(library);
@@ -183,7 +184,7 @@ impl Plugins {
     }
 }
 
-/// Leads out of any directory, by its words alone.
+/// Whether the path, read without the disk, leaves its directory.
 fn leaves(file: &Path) -> bool {
     let mut depth = 0usize;
     for component in file.components() {
@@ -197,7 +198,7 @@ fn leaves(file: &Path) -> bool {
     depth == 0
 }
 
-/// Both as they are without links.
+/// Whether `path` lies in `place`, with the links of both resolved.
 fn lies_in(path: &Path, place: &Path) -> bool {
     match (path.canonicalize(), place.canonicalize()) {
         (Ok(path), Ok(place)) => path.starts_with(place),
@@ -211,8 +212,8 @@ fn absent(file: &str, model: &str, places: &[PathBuf]) -> Status {
     Status::invalid(format!("unable to find backend library '{file}' for model '{model}', searched: {searched}"))
 }
 
-/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (contract/c_api.md section 5). All backends are told the
-/// same of the server, and then their own settings, which win, the later ones over the earlier.
+/// `{"cmdline":{…}}`: the message of `TRITONBACKEND_BackendConfig` (contract/c_api.md section 5). All backends get
+/// the same settings of the server, and then their own, which override these; later ones override earlier ones.
 pub fn config_json(
     directory: &Path,
     auto_complete: bool,

@@ -1,9 +1,9 @@
-//! The name of the server's library, as libraries that we load ask for it.
+//! Stubs for the server's library name, which loaded libraries list as needed.
 //!
 //! A plug-in that was linked against `libtritonserver.so` lists that name as needed, and the loader would search the
-//! disk for it; some are packed with a renamed copy (`libtritonserver-717102f0.so`) whose place they name themselves.
-//! Either would bring a second server into this process, or refuse the load. So before a plug-in is opened, an empty
-//! library of each such name is loaded: the loader takes what it already has, and the functions are found in ours.
+//! disk for it; some are packed with a renamed copy (`libtritonserver-717102f0.so`) and its path. Either would bring a
+//! second server into this process, or fail the load. So before a plug-in is opened, an empty library of each such name
+//! is loaded: the loader reuses it, and the functions resolve to those of this process.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,16 +15,16 @@ use std::sync::{Mutex, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW};
 
-/// How the names begin that stand for the server.
+/// The prefix of the names of the server's library.
 const SERVER: &[u8] = b"libtritonserver";
-/// The empty library, and the name in it that is written over.
+/// The empty library, and the name in it that is replaced.
 static STUB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtritonserver_stub.so"));
 const PLACEHOLDER: &[u8] = include_bytes!("soname.txt").trim_ascii_end();
 /// More names for the server would be a mistake.
 const STUBS_MAX: usize = 256;
 
-/// Makes sure that the process has what `library` may need of the server by name. A file that is no library is left to
-/// the loader, which says so.
+/// Loads a stub for each name of the server's library that `library` needs. A file that is no library passes: the
+/// loader reports it.
 pub(crate) fn provide_for(library: &Path) -> io::Result<()> {
     static LOADED: Mutex<BTreeSet<Vec<u8>>> = Mutex::new(BTreeSet::new());
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,8 +40,8 @@ pub(crate) fn provide_for(library: &Path) -> io::Result<()> {
             return Err(io::Error::other("too many names for libtritonserver.so"));
         }
         let text = String::from_utf8(name.clone()).map_err(io::Error::other)?;
-        // A program that links the real one has it already.
-        // SAFETY: RTLD_NOLOAD runs no code, it only asks whether the name is known.
+        // A program that links the real one has it already. SAFETY: RTLD_NOLOAD runs no code, it only checks whether
+        // the name is loaded.
         if unsafe { Handle::open(Some(&text), RTLD_NOW | libc::RTLD_NOLOAD) }.is_err() {
             load_stub(&name, loaded.len())?;
         }
@@ -50,7 +50,7 @@ pub(crate) fn provide_for(library: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Loads an empty library called `name`. `before` counts those that were loaded so far.
+/// Loads an empty library of this name. `before` is the number of those that were loaded so far.
 fn load_stub(name: &[u8], before: usize) -> io::Result<()> {
     let stub = named(name).ok_or_else(|| io::Error::other("the name is too long"))?;
     // SAFETY: a plain system call with a constant name.
@@ -58,10 +58,10 @@ fn load_stub(name: &[u8], before: usize) -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just made and has no other owner.
     let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.write_all(&stub)?;
-    // The loader knows libraries by their paths, and descriptors are used again: no path may come twice.
+    // The loader identifies libraries by their paths, and descriptor numbers are reused: no path may occur twice.
     let path = format!("/proc/self/fd/{}{}", "./".repeat(before), file.as_raw_fd());
     // SAFETY: the library has no code.
     let library = unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }.map_err(io::Error::other)?;
@@ -69,7 +69,7 @@ fn load_stub(name: &[u8], before: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The empty library under another name.
+/// A copy of the empty library with another name.
 fn named(name: &[u8]) -> Option<Vec<u8>> {
     let at = memchr::memmem::find(STUB, PLACEHOLDER)?;
     let mut stub = STUB.to_vec();
@@ -79,7 +79,7 @@ fn named(name: &[u8]) -> Option<Vec<u8>> {
     Some(stub)
 }
 
-/// `Elf64_Ehdr`, `Elf64_Phdr`, `Elf64_Dyn`: where the fields lie that are read here (System V ABI, ELF-64).
+/// `Elf64_Ehdr`, `Elf64_Phdr`, `Elf64_Dyn`: the offsets of the fields that are read here (System V ABI, ELF-64).
 const HEADER_BYTES: usize = 64;
 const SEGMENT_BYTES: usize = 56;
 const ENTRY_BYTES: usize = 16;
@@ -91,16 +91,16 @@ const PT_DYNAMIC: u32 = 2;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
-/// A file name is no longer.
+/// The longest file name.
 const NAME_BYTES_MAX: usize = 255;
 
-/// The names of the libraries that a program or library needs; None for what is neither.
+/// The names of the libraries that a program or library needs; None if the file is neither.
 pub(crate) fn needed_libraries(path: &Path) -> Option<Vec<String>> {
     Some(needed(path)?.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect())
 }
 
-/// The names of the libraries that a 64-bit little-endian ELF file needs; None for what is none. The file is not
-/// trusted: whatever does not fit ends the search.
+/// The names of the libraries that a 64-bit little-endian ELF file needs; None if it is no such file. The file is not
+/// trusted: any inconsistency ends the search.
 fn needed(path: &Path) -> Option<BTreeSet<Vec<u8>>> {
     let file = File::open(path).ok()?;
     let header = read(&file, 0, HEADER_BYTES as u64)?;
@@ -151,14 +151,14 @@ impl Segment {
         Some(Segment { kind, offset: u64_at(header, 8)?, address: u64_at(header, 16)?, bytes: u64_at(header, 32)? })
     }
 
-    /// Where the file holds what is loaded at `address`.
+    /// The offset in the file of the byte that is loaded at `address`.
     fn offset_of(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address).filter(|within| *within < self.bytes)?;
         if self.kind == PT_LOAD { self.offset.checked_add(within) } else { None }
     }
 }
 
-/// So many bytes, or none.
+/// Reads exactly `bytes` bytes, or none.
 fn read(file: &File, offset: u64, bytes: u64) -> Option<Vec<u8>> {
     let mut found = vec![0; usize::try_from(bytes).ok()?];
     file.read_exact_at(&mut found, offset).ok()?;
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(needed(Path::new("/nowhere")), None);
     }
 
-    /// Every byte of the headers and of the dynamic section in turn is something else: no panic, no end beyond the
-    /// bounds, and no name that the file does not have.
+    /// Changes every byte of the headers and of the dynamic section in turn: no panic, no read beyond the bounds, and
+    /// no name that the file does not contain.
     #[test]
     fn a_broken_library_is_left_to_the_loader() {
         let whole = written("whole", STUB);

@@ -67,10 +67,10 @@ fn configurations_are_refused_by_their_texts() {
     assert_eq!(check(&config()), Ok(()));
 }
 
-/// Value and index, or the text of an error; `None`: a bare end. And whether it is the last one.
+/// Value and index, or the text of an error; `None`: a bare end. And whether it is the last delivery.
 type Seen = (Option<Result<(i32, u32), String>>, bool);
 
-/// Keeps what is delivered.
+/// Keeps the deliveries.
 #[derive(Default)]
 struct Answers(Mutex<Vec<Delivery>>);
 
@@ -109,7 +109,7 @@ fn tensor(index: usize, name: &str, datatype: DataType, values: &[u32]) -> Input
     let mut input = InputTensor::new(Text::from(name), datatype, Shape::from_slice(&[values.len() as i64]));
     input.model_shape = input.shape.clone();
     input.index = index;
-    // Scattered, as a plug-in or a client may give it.
+    // In several pieces, as a plug-in or a client may pass it.
     input.data = values.iter().map(|value| Slice::copy_of(&value.to_le_bytes())).collect();
     input
 }

@@ -1,4 +1,4 @@
-//! Who may run an instance, and until when.
+//! Which threads may run an instance, and until when.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -47,7 +47,7 @@ fn what_is_lent_is_for_backend_and_operator_to_say() {
         (&[Bound], RunToCompletion::Measured, (false, false)),
         (&[FreeIfShort], RunToCompletion::Declared, (false, false)),
         (&[FreeIfShort], RunToCompletion::Measured, (true, false)),
-        // All that share the thread.
+        // All instances that share the thread must allow it.
         (&[Free, Bound], RunToCompletion::Declared, (false, false)),
         (&[], RunToCompletion::Declared, (false, false)),
     ];

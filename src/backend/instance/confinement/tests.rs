@@ -1,4 +1,4 @@
-//! Host policies on a pretended host.
+//! Host policies on a simulated host.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::backend::HostPolicies;
 
-/// A directory that goes away with the test.
+/// A directory that is removed after the test.
 struct Sysfs(PathBuf);
 
 impl Sysfs {
@@ -101,7 +101,7 @@ fn without_a_policy_an_instance_is_near_its_device() {
     }
     let small = Confinement::among(&policy(&[]), &[], Some(1), &host.0);
     assert_eq!((small.cpus, small.numa_node), (vec![], None), "workers have no cores of their own");
-    // A node that is not there after all costs a line in the log.
+    // A node that does not exist costs a line in the log.
     let gone = Confinement { policy: "p".into(), cpus: vec![], numa_node: Some(1000), is_asked_for: false };
     assert_eq!(std::thread::spawn(move || gone.apply()).join().unwrap(), Ok(()));
 }
@@ -120,7 +120,7 @@ fn a_thread_is_confined_to_what_was_asked_for() {
     let free = Confinement { policy: String::new(), cpus: vec![], numa_node: None, is_asked_for: false };
     free.apply().unwrap();
     assert_eq!(sched_getaffinity(None).unwrap().count(), ours.count(), "other threads are not touched");
-    // Not ours to have: an error where it was asked for, else a warning.
+    // Cores that the process may not use: an error if they were requested, else a warning.
     let foreign = |is_asked_for| {
         let cpus = vec![CpuSet::MAX_CPU - 1];
         let it = Confinement { policy: "p".into(), cpus, numa_node: None, is_asked_for };

@@ -1,4 +1,4 @@
-//! Which inputs are left on a device, which are moved, which are brought to the host, and who is failed.
+//! Which inputs are left on a device, which are moved, which are brought to the host, and which requests fail.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use nereid_request::{Beside, Completion, Delivery, Shape, Sink, Text};
 struct Home(Mutex<Sender<u64>>);
 
 impl Sink for Home {
-    /// Only failures come here.
+    /// Only failures are delivered here.
     fn deliver(&self, key: u64, delivery: Delivery) {
         let failed = delivery.response.is_some_and(|response| response.error.is_some());
         if failed {
@@ -144,7 +144,7 @@ fn a_broken_device_fails_those_who_have_something_on_it() {
         request.inputs[0].beside = None;
         request.inputs[0].data = smallvec![Slice::copy_of(b"host")];
     }
-    // An event that nobody made is none of a correct program's.
+    // An event that was never created does not occur in a correct program.
     let none = nereid_gpu::driver::EventHandle(u64::MAX);
     assert!(rig.driver.query(1, none).is_err());
     let mut payload = Payload::default();

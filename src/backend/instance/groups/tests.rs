@@ -1,4 +1,4 @@
-//! Which instances are asked for, kept, and on which threads.
+//! Which instances are defined, which are kept, and on which threads.
 
 use super::*;
 use nereid_model_config::parse;

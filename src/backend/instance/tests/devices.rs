@@ -1,4 +1,4 @@
-//! Instances on devices, which are those of the stand-in.
+//! Instances on devices of the simulated driver.
 
 use super::*;
 use crate::backend::ExecutionPolicy;
@@ -63,7 +63,7 @@ fn a_group_has_its_instances_on_each_device() {
     expected.sort();
     assert_eq!(counts, expected);
     assert_eq!((statistics.counters().execution_count, statistics.snapshot().execution_count), (1, 5));
-    // A change of the number alone keeps what is there, on either device.
+    // A change of the number alone keeps the present instances on both devices.
     let more = Plan { context: Arc::clone(&plan.context), ..regrouped(&plan, &[on(&[2, 0], 3), group("c", 1)]) };
     instances.update(&more).unwrap();
     assert_eq!(lock(&seen)[5..], [placed("g_2", 5, 2), placed("g_2", 6, 0)]);
@@ -104,7 +104,7 @@ fn instances_of_a_device_take_turns_on_its_thread() {
 fn a_device_whose_memory_is_in_use_takes_no_more_instances() {
     let limits = Settings { load_limits: [(0, 0.01), (1, 1.0)].into(), ..Settings::default() };
     let gpus = devices(2, &limits);
-    // What an instance takes counts against the next one.
+    // The memory of an instance counts for the check of the next one.
     let kept = Arc::new(Mutex::new(Vec::new()));
     let plan = plan_on(&gpus, &[on(&[1], 1), ModelInstanceGroup { name: "h".into(), ..on(&[0], 2) }], {
         let kept = Arc::clone(&kept);

@@ -1,4 +1,4 @@
-//! Instances that stand still, and a readiness that says so.
+//! Instances that stall, and the readiness that reports it.
 
 use std::time::Duration;
 

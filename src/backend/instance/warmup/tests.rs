@@ -1,4 +1,4 @@
-//! Samples run on a pretended instance.
+//! Samples run on a simulated instance.
 
 use std::sync::mpsc::channel;
 
@@ -11,7 +11,7 @@ use nereid_wire::inference::{DataType as WireType, ModelConfig, ModelInput, Mode
 
 type Run = Box<dyn FnMut(&InstanceContext, &mut Payload) -> Result<(), Status> + Send>;
 
-/// An instance that does what the test says.
+/// An instance with the behaviour that the test defines.
 struct Pretended {
     context: InstanceContext,
     run: Run,
@@ -134,7 +134,7 @@ fn a_late_answer_is_waited_for() {
         for request in requests {
             let responses = request.responses();
             drop(request);
-            // Some responses, and then the news that there are no more.
+            // Some responses, and then the final flag without a response.
             responses.send(Response::default(), false);
             responses.send(Response::default(), false);
             responses.send_end();

@@ -1,5 +1,5 @@
-//! Which file is found, and which is refused, by directories that a test makes; and that a library ends before it
-//! begins again.
+//! Which file is found and which is refused, with directories that a test makes; and that a library ends before it is
+//! opened again.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,12 +113,12 @@ fn what_is_not_there_or_not_allowed_is_told() {
         ("b", "", at("backends/b", "libtriton_b.so")),
         ("snake", "", script("backends/snake")),
         ("snake", "model.py", script("backends/snake")),
-        // No other script is one.
+        // Another script is not found.
         ("b", "other.py", at("backends/b", "other.py")),
         // A library comes before a script, unless the script is named.
         ("both", "", at("backends/both", "libtriton_both.so")),
         ("both", "model.py", script("backends/both")),
-        // The file of a model is no backend's.
+        // A model's own file is not a backend.
         (
             "b",
             "model.py",

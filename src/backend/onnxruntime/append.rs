@@ -1,7 +1,7 @@
 //! Adds the providers of GPUs to the options of a session.
 //!
-//! Options are given to the library as keys and values, so that it is the library that knows them: a newer one has
-//! more, and says itself what it does not understand. The stream is handed over as an address.
+//! Options are passed to the library as keys and values, so that the library defines them: a newer one has more, and
+//! reports unknown ones itself. The stream is passed as an address.
 
 #![allow(unsafe_code)]
 
@@ -21,11 +21,11 @@ use nereid_request::Status;
 #[derive(Debug, Clone, Copy)]
 pub struct OnGpu<'a> {
     pub lanes: &'a Arc<Lanes>,
-    /// By its providers; `None`: a stand-in, on which the library's provider for the host computes.
+    /// The providers that compute; `None`: a simulated device, for which the library's provider for the host computes.
     pub providers: Option<&'a [(Provider, Options)]>,
 }
 
-/// An error if the library that was found cannot compute on a GPU.
+/// Fails if the library that was found cannot compute on a GPU.
 pub fn require(runtime: &Runtime, providers: &[(Provider, Options)], model: &str) -> Result<(), Status> {
     let known = runtime.available_providers()?;
     let missing =
@@ -46,7 +46,7 @@ const STREAM: &CStr = c"user_compute_stream";
 /// Adds the providers in their order.
 ///
 /// # Safety
-/// The options are alive, and the stream stays until the session is gone that is made with them.
+/// The options are alive, and the stream outlives the session that is made with them.
 pub unsafe fn append(
     runtime: &'static Runtime,
     options: NonNull<sys::OrtSessionOptions>,
@@ -56,7 +56,7 @@ pub unsafe fn append(
     for (provider, given) in providers {
         let given = Given::new(given)?;
         match provider {
-            // SAFETY: the caller's promise.
+            // SAFETY: as the caller guarantees.
             Provider::TensorRt => unsafe { append_tensorrt(runtime, options, &given, stream) }?,
             // SAFETY: as above.
             Provider::Cuda => unsafe { append_cuda(runtime, options, &given, stream) }?,
@@ -65,7 +65,7 @@ pub unsafe fn append(
     Ok(())
 }
 
-/// Keys and values as the library reads them.
+/// Keys and values as C strings, for the library to read.
 struct Given {
     texts: Vec<(CString, CString)>,
 }
@@ -104,7 +104,7 @@ unsafe fn append_cuda(
         runtime.check(unsafe { (api.UpdateCUDAProviderOptions)(cuda, keys.as_ptr(), values.as_ptr(), keys.len()) });
     let added = set
         .and_then(|()| {
-            // SAFETY: as above; the stream stays by the caller's promise.
+            // SAFETY: as above; the stream outlives the session, as the caller guarantees.
             runtime.check(unsafe { (api.UpdateCUDAProviderOptionsWithValue)(cuda, STREAM.as_ptr(), stream) })
         })
         .and_then(|()| {
@@ -135,7 +135,7 @@ unsafe fn append_tensorrt(
         .check(unsafe { (api.UpdateTensorRTProviderOptions)(tensorrt, keys.as_ptr(), values.as_ptr(), keys.len()) });
     let added = set
         .and_then(|()| {
-            // SAFETY: as above; the stream stays by the caller's promise.
+            // SAFETY: as above; the stream outlives the session, as the caller guarantees.
             runtime.check(unsafe { (api.UpdateTensorRTProviderOptionsWithValue)(tensorrt, STREAM.as_ptr(), stream) })
         })
         .and_then(|()| {
@@ -182,7 +182,7 @@ mod tests {
             );
         }
         assert_eq!(require(runtime, &[], "m"), Ok(()));
-        // And the library itself refuses, in its own words.
+        // And the library itself refuses, with its own text.
         let gpus = Gpus::with(Arc::new(Simulated::new(Spec::prompt(1, 1))), &Settings::default());
         let lanes = Lanes::new(gpus.get(0).unwrap(), gpus.pinned()).unwrap();
         let settings = SessionSettings::parse(&with_parameters(&[])).unwrap();

@@ -1,5 +1,5 @@
-//! Requests as one batch: what they have in common is checked, joined, and told to the model
-//! (contract/backends.md section 4, "Execution").
+//! Joins requests to one batch: checks that they fit together, joins their inputs, and makes the inputs that describe
+//! the batch (contract/backends.md section 4, "Execution").
 
 use smallvec::SmallVec;
 
@@ -12,11 +12,11 @@ use crate::backend::ModelContext;
 use nereid_memory::Pool;
 use nereid_request::{InputTensor, Request, Shape, Status, element_count, format_shape};
 
-/// Who is to blame when nothing was computed.
+/// Why a batch was not computed, and which requests fail.
 #[derive(Debug)]
 pub enum Failure {
     All(Status),
-    /// The request at this place; the others can be run without it.
+    /// The request at this index is at fault; the others can be run without it.
     One(usize, Status),
 }
 
@@ -32,8 +32,8 @@ impl Plan {
         if self.batching { request.batch_size } else { 1 }
     }
 
-    /// The core has validated the request; a plug-in's or an ensemble's tensor may still be inconsistent, and then
-    /// the library would read what is not there.
+    /// Checks a request for consistency. The core has validated it, but a tensor of a plug-in or an ensemble may still
+    /// be inconsistent, and the library would read beyond its end.
     pub fn check(&self, request: &Request) -> Result<(), Status> {
         for (index, plan) in self.inputs.iter().enumerate() {
             let Some(input) = find(request, index) else {
@@ -70,7 +70,8 @@ impl Plan {
         }
     }
 
-    /// The shape that input number `index` of all requests has as one tensor; `None` if it is optional and absent.
+    /// The shape of the joined tensor of input number `index` of all requests; `None` if the input is optional and
+    /// absent.
     pub fn joined_shape(
         &self,
         index: usize,
@@ -92,7 +93,7 @@ impl Plan {
         let tensors = || requests.iter().filter_map(|request| find(request, index));
         let mut shape = Shape::from_slice(model_shape(first));
         if plan.ragged {
-            // One behind the other, whatever their shapes.
+            // Flat, one behind the other, with any shapes.
             let mut counts = tensors().map(|tensor| element_count(model_shape(tensor)));
             let total = counts.try_fold(0i64, |sum, count| sum.checked_add(count?));
             let too_many = || Status::internal(format!("input '{}' has too many elements", plan.label));
@@ -112,7 +113,7 @@ impl Plan {
         Ok(Some(shape))
     }
 
-    /// The strings that are input number `index` of all requests.
+    /// The strings of input number `index` of all requests.
     pub fn join_strings(
         &self,
         index: usize,
@@ -135,7 +136,7 @@ impl Plan {
         Ok(BoundInput::owned(Value::strings(runtime, shape, &strings.as_c_strs())?))
     }
 
-    /// Tells the model about the batch itself: adds a tensor to `bound` for every target, in the order of the plan.
+    /// Makes the inputs that describe the batch: adds a tensor to `bound` for every target, in the order of the plan.
     pub fn make_batch_inputs(
         &self,
         requests: &[Box<Request>],
@@ -157,7 +158,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The shape and the bytes of output number `index` of a batch, if the model fixes them.
+    /// The shape and the number of bytes of output number `index` of a batch, if the model fixes them.
     pub fn fixed_output(
         &self,
         index: usize,
@@ -184,7 +185,7 @@ pub fn find(request: &Request, index: usize) -> Option<&InputTensor> {
     request.inputs.iter().find(|input| input.index == index)
 }
 
-/// What the server itself adds to requests, nobody has reshaped.
+/// The shape for the model. Inputs that the server adds to requests have no separate one: they were not reshaped.
 pub fn model_shape(input: &InputTensor) -> &[i64] {
     if input.model_shape.is_empty() { &input.shape } else { &input.model_shape }
 }

@@ -1,4 +1,4 @@
-//! Tensors that tell a model what its batch is made of (contract/model_config.md section 7, "batch_input kinds").
+//! Tensors that describe the batch to its model (contract/model_config.md section 7, "batch_input kinds").
 
 use std::ffi::CString;
 
@@ -13,10 +13,10 @@ use nereid_wire::inference::batch_input::Kind;
 #[derive(Debug)]
 pub struct BatchInputPlan {
     pub label: String,
-    /// Inputs of the model that get it.
+    /// The inputs of the model that get the tensor.
     pub names: Vec<CString>,
     pub element: ElementType,
-    /// Position of the input that it tells of.
+    /// Position of the input that it describes.
     pub source: usize,
     kind: Kind,
     is_float: bool,
@@ -27,7 +27,7 @@ impl BatchInputPlan {
         let number = u32::try_from(given.data_type).ok();
         let (datatype, is_float) = match number.and_then(DataType::from_number) {
             Some(DataType::Fp32) => (DataType::Fp32, true),
-            // Validation lets INT32 and FP32 through.
+            // Validation accepts INT32 and FP32 only.
             _ => (DataType::Int32, false),
         };
         Ok(BatchInputPlan {
@@ -69,7 +69,7 @@ impl BatchInputPlan {
         Ok((shape, self.encode(&numbers, pool)?))
     }
 
-    /// Nobody looks at its contents.
+    /// A tensor of unspecified content: only its shape matters.
     fn blank(&self, count: i64, pool: &Pool) -> Result<(Shape, Slice), Status> {
         let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(4));
         let too_large = || Status::internal(format!("batch input '{}' is too large", self.label));
@@ -90,7 +90,7 @@ impl BatchInputPlan {
                 let text = format!("requests of a batch differ in the rank of what '{}' tells of", self.label);
                 return Err(Status::internal(text));
             }
-            // At most the largest batch of the model: bounded.
+            // Bounded by the largest batch of the model.
             (0..rows).for_each(|_| numbers.extend_from_slice(item));
             items += rows;
         }

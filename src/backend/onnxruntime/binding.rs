@@ -1,9 +1,9 @@
 //! Which memory a run reads and writes: the request's own bytes, blocks of the pool, or the library's.
 //!
-//! A batch of one whose bytes lie in one aligned piece is read where it was received; everything else is gathered
-//! once, here, on the worker. Outputs whose size is known before the run are written straight into the block that the
-//! response will send (docs/design.md, decision 6). What the library allocates itself stays its own and goes back to it
-//! by way of [`Returns`], because its allocator takes locks and a shard, which drops the sent bytes, must not.
+//! A batch of one request with its bytes in one aligned piece is read where it was received; all others are gathered
+//! once, here, on the worker. Outputs of a size that is fixed before the run are written directly into the block that
+//! the response will send (docs/design.md, decision 6). Memory that the library allocates is returned to it through
+//! [`Returns`], because its allocator takes locks, which a shard, where the sent bytes are dropped, must not.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ use super::value::Value;
 use nereid_memory::{Exhausted, Pool, Slice, Target};
 use nereid_request::{Shape, Status};
 
-/// The bytes of one tensor as one aligned piece: as they are if they already are that, else gathered into a block.
+/// The bytes of one tensor as one aligned piece: unchanged if they are that already, else gathered into a block.
 pub fn contiguous<'a>(
     pieces: impl Iterator<Item = &'a Slice> + Clone,
     alignment: usize,
@@ -41,7 +41,7 @@ pub fn contiguous<'a>(
     Ok(block.freeze())
 }
 
-/// An input of a run and what keeps its bytes alive.
+/// An input of a run and the owner of its bytes.
 pub struct BoundInput {
     // Declared first, dropped first: it points into the slice.
     value: Value,
@@ -77,7 +77,7 @@ pub struct BoundOutputs {
     // Declared first, dropped first: they point into the blocks.
     values: SmallVec<[Option<Value>; 4]>,
     blocks: SmallVec<[Option<(Target, Shape)>; 4]>,
-    /// Where the blocks lie, also those that were taken already.
+    /// The address ranges of the blocks, also of those that were taken already.
     ranges: SmallVec<[Range<usize>; 4]>,
 }
 
@@ -88,7 +88,7 @@ pub enum Produced {
 }
 
 impl BoundOutputs {
-    /// The next output goes to `block`, which is as large as `shape` says.
+    /// Binds the next output to `block`, which has the size of `shape`.
     pub fn bind(
         &mut self,
         runtime: &'static Runtime,
@@ -97,7 +97,7 @@ impl BoundOutputs {
         element: ElementType,
     ) -> Result<(), RuntimeError> {
         let (data, len) = (block.as_mut_ptr(), block.len());
-        // SAFETY: nobody else has the block, and it is kept here, untouched, until the value is dropped.
+        // SAFETY: this value alone owns the block, and keeps it unread until the value is dropped.
         let value = unsafe { Value::over(runtime, data, len, shape, element) }?;
         self.ranges.push(range(data, len));
         self.values.push(Some(value));
@@ -105,7 +105,7 @@ impl BoundOutputs {
         Ok(())
     }
 
-    /// The library allocates the next output.
+    /// Leaves the allocation of the next output to the library.
     pub fn leave_open(&mut self) {
         self.values.push(None);
         self.blocks.push(None);
@@ -119,8 +119,8 @@ impl BoundOutputs {
         &mut self.values
     }
 
-    /// Takes output number `index` after a successful run. `inputs` are those of the run: an output that is one of
-    /// them under another name is copied, because their bytes go away with the requests.
+    /// Takes output number `index` after a successful run. `inputs` are those of the run: an output that is one of them
+    /// under another name is copied, because their bytes are freed with the requests.
     pub fn take(
         &mut self,
         index: usize,
@@ -132,7 +132,7 @@ impl BoundOutputs {
         let missing = || RuntimeError::here("an output was taken twice");
         let value = self.values.get_mut(index).and_then(Option::take).ok_or_else(missing)?;
         if let Some((block, shape)) = self.blocks.get_mut(index).and_then(Option::take) {
-            // The library has compared the shape with what it computed, and has written here.
+            // The library has checked the shape against the computed one, and has written to the block.
             drop(value);
             return Ok(Produced::Numbers { shape, bytes: block.freeze() });
         }
@@ -154,14 +154,14 @@ impl BoundOutputs {
         let data = value.data()?;
         let bytes = match self.lies_in_ours(data, len, inputs) {
             true => copied(data, len, pool)?,
-            // SAFETY: the tensor's bytes stay where they are, unwritten, until the lease drops the value.
+            // SAFETY: the tensor's bytes stay in place, unwritten, until the lease drops the value.
             false => unsafe { Slice::foreign(data, len, Lease::owner(value, returns)) },
         };
         Ok(Produced::Numbers { shape, bytes })
     }
 
-    /// True if what the library calls an output is an input, or the bound block of another output: one tensor under
-    /// two names. The library does not own such bytes, so they cannot outlive this run in its hands.
+    /// True if an output of the library is an input, or the bound block of another output: one tensor with two names.
+    /// The library does not own such bytes, so its value cannot keep them alive beyond this run.
     fn lies_in_ours(&self, data: *const u8, len: usize, inputs: &[BoundInput]) -> bool {
         let output = range(data, len);
         let input_ranges = inputs.iter().map(|input| range(input.bytes.as_ptr(), input.bytes.len()));
@@ -178,7 +178,7 @@ fn intersect(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 /// # Panics
-/// Never: the block is as long as what is copied.
+/// Never: the block is as long as the copied bytes.
 fn copied(data: *const u8, len: usize, pool: &Pool) -> Result<Slice, Exhausted> {
     let mut block = pool.get(len)?;
     if len > 0 {
@@ -188,10 +188,10 @@ fn copied(data: *const u8, len: usize, pool: &Pool) -> Result<Slice, Exhausted> 
     Ok(block.freeze())
 }
 
-/// Where values of the library come back to, from any thread and without waiting. The instance releases them before
-/// its next run; what comes back after the instance is gone is released with the last of them.
+/// The queue in which values return to the library, from any thread and without waiting. The instance releases them
+/// before its next run; values that return after the instance has ended are released with the last of them.
 ///
-/// Bounded by what the responses of earlier runs still hold: each run empties the queue first.
+/// Bounded by the values that responses of earlier runs still hold: each run empties the queue first.
 pub struct Returns {
     queue: SegQueue<Value>,
     /// Values may use the session's allocator: it outlives them.
@@ -209,9 +209,9 @@ impl Returns {
         self.queue.len()
     }
 
-    /// Releases what has come back; the instance's worker calls it.
+    /// Releases the returned values; the instance's worker calls it.
     pub fn drain(&self) {
-        // Bounded: values that come back meanwhile wait for the next time.
+        // Bounded: values that return meanwhile wait for the next call.
         for _ in 0..self.queue.len() {
             drop(self.queue.pop());
         }
@@ -235,8 +235,8 @@ impl Drop for Lease {
         let (Some(value), Some(returns)) = (self.value.take(), self.returns.take()) else { return };
         returns.queue.push(value);
         let Some(last) = Arc::into_inner(returns) else { return };
-        // The model was unloaded while this response was on its way: session and values end here, and that is too
-        // slow for a shard. Where no thread can be had, the failed call drops them in place after all.
+        // The model was unloaded while this response was in flight: session and values end here, which is too slow for
+        // a shard. If no thread can be started, the failed call drops them in place after all.
         let thread = std::thread::Builder::new().name("ort-release".to_owned());
         if let Err(error) = thread.spawn(move || drop(last)) {
             tracing::warn!("no thread to release an ONNX Runtime session on: {error}");

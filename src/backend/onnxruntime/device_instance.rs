@@ -1,9 +1,9 @@
 //! One session on a GPU and the batches that it runs there, one behind the other.
 //!
 //! A batch is a flight: its inputs are copied in, or used where they lie, the library enqueues its work in the stream
-//! of the instance, outputs are copied out or stay. While one batch computes the next one comes in and the last one
-//! goes out. What the library reads on the host it gets there: strings, and small tensors of numbers that tell of
-//! shapes.
+//! of the instance, outputs are copied out or stay. While one batch computes, the next one is copied in and the one
+//! before it is copied out. Strings and small tensors of numbers, which describe shapes, are passed on the host, where
+//! the library reads them.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ use nereid_request::shared::Wish;
 use nereid_request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape};
 
 pub struct DeviceInstance {
-    /// First, so that it is dropped first: what is under way uses all the rest.
+    /// First, so that it is dropped first: the batches under way use all other fields.
     under_way: VecDeque<Batch<Cargo>>,
     context: InstanceContext,
     plan: Plan,
@@ -44,28 +44,28 @@ pub struct DeviceInstance {
     lanes: Arc<Lanes>,
     strings: Strings,
     content: Content,
-    /// The model gave another shape than it declares: its outputs are not bound any more.
+    /// Whether the model computed another shape than it declares: then its outputs are not bound any more.
     declares_wrongly: bool,
 }
 
-/// How runs are asked for.
+/// The options and buffers of runs.
 pub struct Running {
     pub options: RunOptions,
-    /// Where the configuration asks for graphs.
+    /// The recorded runs, if the configuration enables CUDA graphs.
     pub recordings: Option<Recordings>,
 }
 
 /// The requests of a batch.
 pub struct Cargo {
     outputs: Vec<DeviceOutputs>,
-    /// What the library may still read on the host.
+    /// Inputs on the host that the library may still read.
     _read: Vec<BoundInput>,
 }
 
-/// A batch that is on its way, but for its requests.
+/// A launched batch, without its requests.
 struct Flown {
     flight: Flight,
-    /// Of each request.
+    /// The parts of each request.
     parts: Vec<Vec<Part>>,
     read: Vec<BoundInput>,
     compute_start_ns: u64,
@@ -77,7 +77,7 @@ impl Running {
     }
 }
 
-/// An input on its way to the model.
+/// An input that is passed to the model.
 enum Fed {
     Host(BoundInput),
     Device(Input, Shape),
@@ -118,7 +118,7 @@ impl DeviceInstance {
         self.lanes.gpu()
     }
 
-    /// Inputs that the library reads on the host.
+    /// Copies the inputs that the library reads on the host to the host.
     fn bring_home(&self, request: &mut Request) -> Result<(), Status> {
         for at in 0..request.inputs.len() {
             let Some(input) = request.inputs.get(at) else { continue };
@@ -134,7 +134,7 @@ impl DeviceInstance {
         Ok(())
     }
 
-    /// Enqueues everything: inputs in, the run, outputs out.
+    /// Enqueues the copies of inputs, the run and the copies of outputs.
     fn fly(&mut self, requests: &[Box<Request>], rows: u64) -> Result<Flown, Failure> {
         let mut flight = Flight::new(&self.lanes)?;
         let recording = self.recording(requests, rows)?;
@@ -146,12 +146,12 @@ impl DeviceInstance {
         let mut made: SmallVec<[BoundInput; 4]> = SmallVec::new();
         let pool = &self.context.model.pool;
         self.plan.make_batch_inputs(requests, self.session.runtime(), pool, &mut made)?;
-        // The library may look at what is bound at once, on a stream of its own.
+        // The library may read a bound tensor at once, on a stream of its own.
         flight.await_inputs()?;
         let compute_start_ns = now_ns();
         let computed = match self.run(&mut flight, requests, &fed, &made, (rows, recording)) {
             Err(status) if !self.declares_wrongly && is_shape_conflict(&status.message) => {
-                // The file declares a fixed shape and computes another: once more, into the library's own memory.
+                // The model declares a fixed shape and computes another: it runs again, into the library's own memory.
                 self.declares_wrongly = true;
                 let again = self.run(&mut flight, requests, &fed, &made, (rows, None));
                 self.declares_wrongly = again.is_ok();
@@ -219,8 +219,8 @@ impl DeviceInstance {
         Ok(Some(Fed::Device(input, shape)))
     }
 
-    /// The buffers of batches like this one, if it can be recorded: all of its tensors have to lie on the device, in
-    /// sizes that are known, and none may stay there.
+    /// The number of the recording for batches like this one, if it can be recorded: all of its tensors have to lie on
+    /// the device, with fixed sizes, and no output may stay there.
     fn recording(&mut self, requests: &[Box<Request>], rows: u64) -> Result<Option<usize>, Failure> {
         if self.running.recordings.is_none() || self.declares_wrongly || !self.plan.batch_inputs.is_empty() {
             return Ok(None);
@@ -247,7 +247,7 @@ impl DeviceInstance {
         Ok(recordings.find(form, self.lanes.gpu())?)
     }
 
-    /// Binds everything and begins the run.
+    /// Binds inputs and outputs, and starts the run.
     fn run(
         &mut self,
         flight: &mut Flight,
@@ -264,7 +264,7 @@ impl DeviceInstance {
                 Fed::Host(bound) => binding.input(&plan.name, bound.value())?,
                 Fed::Device(input, shape) => {
                     let place = Place { at: flight.input_address(*input), len: flight.input_len(*input) };
-                    // SAFETY: the flight keeps its inputs until all of its work is complete, and has them unwritten.
+                    // SAFETY: the flight keeps its inputs until all of its work is complete, and they are not written.
                     unsafe { binding.device_input(&plan.name, place, shape, plan.element) }?;
                 }
             }
@@ -290,7 +290,7 @@ impl DeviceInstance {
                 (None, None) => flight.output(len)?,
             };
             let place = Place { at: flight.output_address(output), len };
-            // SAFETY: the flight keeps its outputs until all of its work is complete; they are its alone.
+            // SAFETY: the flight keeps its outputs until all of its work is complete; no other code uses them.
             unsafe { binding.device_output(&plan.name, place, &shape, plan.element) }?;
             bound.push(Some(Computed::Device { output, shape }));
         }
@@ -312,7 +312,7 @@ impl DeviceInstance {
         computed.collect()
     }
 
-    /// The client's own memory on this device, if one request has all rows of an output and wants it there.
+    /// The client's memory on this device, if one request has all rows of an output and wants it there.
     fn target(
         &self,
         requests: &[Box<Request>],
@@ -331,7 +331,7 @@ impl DeviceInstance {
         }
     }
 
-    /// What each request gets of the outputs, and has those copied that leave the device.
+    /// Distributes the outputs to the requests, and enqueues the copies of those that leave the device.
     fn hand_out(
         &self,
         flight: &mut Flight,
@@ -395,7 +395,7 @@ impl DeviceInstance {
                         let bytes = elements.start.saturating_mul(size)..elements.end.saturating_mul(size);
                         let wish = match is_wanted && !has_state {
                             true => request.wish_for(&plan.text, bytes.len())?,
-                            // What is kept for the next request is kept on the host.
+                            // A state for the next request is kept on the host.
                             false => Wish::OnHost,
                         };
                         leaving.push(device_outputs::Leaving {
@@ -417,7 +417,7 @@ impl DeviceInstance {
         Ok(parts)
     }
 
-    /// Remembers an error of the device that the library reports.
+    /// Records an error of the device that the library reports.
     fn note(&self, status: &Status) {
         if let Some(error) = device_error(&status.message) {
             self.gpu().note_failure(&error);
@@ -462,7 +462,7 @@ impl Pipelined for DeviceInstance {
                 Err(status) => self.context.fail(request, status),
             }
         }
-        // Each round but the last takes one request away.
+        // Each round but the last removes one request.
         while !fitting.is_empty() {
             let rows = fitting.iter().map(|request| self.plan.rows(request)).sum();
             match self.fly(&fitting, rows) {
@@ -506,7 +506,8 @@ impl Instance for DeviceInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.gpu().enter()?;
         self.returns.drain();
-        // What a request leaves for the next one of its sequence is there once it is answered.
+        // The states of a request must be stored before it is answered, because the next request of its sequence reads
+        // them.
         let has_states = self.plan.outputs.iter().any(|output| output.is_state);
         self.execute_up_to(if has_states { 1 } else { UNDER_WAY_MAX }, payload);
         self.strings.clear();

@@ -1,4 +1,4 @@
-//! What leaves a device with a batch: the parts of its outputs that each request gets, on the host or where they lie.
+//! The outputs of a batch on a device: the part for each request, copied to the host or left in place.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use nereid_memory::{Pool, Slice};
 use nereid_request::shared::Wish;
 use nereid_request::{OutputTensor, Request, Response, Shape, Status};
 
-/// One request of a batch, with all but the bytes of its answer.
+/// One request of a batch, with its response except for the bytes.
 pub struct DeviceOutputs {
     pub request: Box<Request>,
     pub parts: Vec<Part>,
@@ -18,47 +18,47 @@ pub struct DeviceOutputs {
 /// One request's part of one output.
 pub struct Part {
     output: OutputTensor,
-    /// Of the model.
+    /// The shape in the model.
     shape: Shape,
     source: Source,
     is_wanted: bool,
     has_state: bool,
 }
 
-/// Where the bytes of a part are when the batch has landed.
+/// The source of a part's bytes when the batch has completed.
 enum Source {
-    /// With the output already.
+    /// The output has its bytes already.
     Here,
-    /// Part of what was fetched.
+    /// Part of the bytes that were fetched to the host.
     Host(Fetched, Range<usize>),
     /// Part of an output on the device.
     Device(Output, Range<usize>),
-    /// The client's own memory.
+    /// The client's memory, which has the bytes already.
     Target(DeviceTarget),
 }
 
 impl Part {
-    /// One that was never on the device.
+    /// A part that was never on the device.
     pub fn here(output: OutputTensor, shape: Shape, is_wanted: bool, has_state: bool) -> Part {
         Part { output, shape, source: Source::Here, is_wanted, has_state }
     }
 }
 
-/// A part that is to leave.
+/// A part of an output before its copy is enqueued.
 pub struct Leaving {
-    /// Of the request in its batch.
+    /// The index of the request in its batch.
     pub number: usize,
     pub output: OutputTensor,
     pub shape: Shape,
     pub bytes: Range<usize>,
     pub wish: Wish,
-    /// Its client asked for it.
+    /// Whether the client requested the output.
     pub is_wanted: bool,
-    /// It is kept for the sequence's next request.
+    /// Whether it is a state for the sequence's next request.
     pub has_state: bool,
 }
 
-/// Has an output copied to all who want it: neighbours on the host as one copy.
+/// Enqueues the copies of an output for all requests: adjacent parts for the host are one copy.
 pub fn send_out(
     flight: &mut Flight,
     output: Output,
@@ -101,7 +101,7 @@ pub fn send_out(
     Ok(())
 }
 
-/// What a batch brought back.
+/// The results of a batch.
 pub struct Landed {
     fetched: Vec<(Fetched, Slice)>,
     outputs: Vec<Option<DeviceSlice>>,
@@ -121,7 +121,7 @@ impl Landed {
         Landed { fetched, outputs: flight.take_outputs() }
     }
 
-    /// The answer with its bytes, once what is kept for the sequence's next request is kept.
+    /// Stores the states for the sequence's next request, and returns the response with its bytes.
     pub fn complete(
         &self,
         outputs: DeviceOutputs,
@@ -138,7 +138,7 @@ impl Landed {
                 Err(status) => return Err((request, status)),
             }
         }
-        // As the request names them.
+        // In the order of the request's outputs.
         let place = |index| request.outputs.iter().position(|output| output.index == index);
         response.outputs.sort_by_key(|output| place(output.index));
         Ok((request, response))

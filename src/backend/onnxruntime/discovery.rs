@@ -1,39 +1,39 @@
-//! Where an ONNX Runtime library may lie on this host, best place first.
+//! Locations where an ONNX Runtime library may be on this host, the best first.
 //!
-//! Only the file system is looked at: asking a Python interpreter would start a process, and opening a library runs
-//! its code. Every place is remembered with what it led to, so that an error can name all of them.
+//! Only the file system is read: a query of a Python interpreter would start a process, and opening a library runs its
+//! code. Every location is kept with the libraries found there, so that an error can list all of them.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What a user types to get a library.
+/// The command that installs a library.
 pub const INSTALL_COMMAND: &str = "nereid runtime install onnxruntime";
 
-/// Where `nereid runtime install --system` puts runtimes: below `lib` in it.
+/// The prefix of `nereid runtime install --system`, which puts runtimes below its `lib`.
 pub const SYSTEM_PREFIX: &str = "/usr/local";
 
-/// How folders of installed builds end that compute on GPUs.
+/// The suffix of the folders of installed builds for GPUs.
 pub const GPU_SUFFIX: &str = "-gpu";
-/// What a build that computes on GPUs has beside its library.
+/// The file beside the library in a build for GPUs.
 const CUDA_PROVIDER: &str = "libonnxruntime_providers_cuda.so";
 
 /// A library's name without its version.
 const STEM: &str = "libonnxruntime.so";
-/// Most directories that are opened behind one place: a home full of Pythons must not make a start slow.
+/// The most directories that are opened for one location: a home with many Pythons must not slow a start down.
 const DIRECTORIES_MAX: usize = 64;
 
-/// Who named a place. What a person named is used or refused; what was merely found may be passed over.
+/// The origin of a location. One that a person set is used or refused; one that was merely found may be skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// `--backend-config=onnxruntime,library=<path>`
     Setting,
     Variable(&'static str),
-    /// Where `nereid runtime install` puts it.
+    /// The target of `nereid runtime install`.
     UserFolder,
     /// Below `lib` of the installation that the program belongs to.
     Installation,
-    /// Where `nereid runtime install --system` puts it.
+    /// The target of `nereid runtime install --system`.
     System,
     VirtualEnvironment,
     /// The site-packages of the `python3` on the PATH.
@@ -60,39 +60,39 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One place and the libraries in it, best first.
+/// One location and the libraries in it, the best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub origin: Origin,
-    /// What was looked at, for messages; empty where the place does not exist on this host.
+    /// The path that was searched, for messages; empty if the location does not exist on this host.
     pub looked_at: String,
     pub libraries: Vec<PathBuf>,
 }
 
-/// What the search depends on, apart from the file system.
+/// The inputs of the search, apart from the file system.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     pub library_setting: Option<PathBuf>,
     pub ort_dylib_path: Option<PathBuf>,
     pub nereid_onnxruntime_library: Option<PathBuf>,
     pub data_home: Option<PathBuf>,
-    /// Where `nereid install` has put this program, if it did.
+    /// The prefix to which `nereid install` copied this program, if it did.
     pub installation: Option<PathBuf>,
-    /// [`SYSTEM_PREFIX`], unless a test looks elsewhere.
+    /// [`SYSTEM_PREFIX`], unless a test searches another one.
     pub system: Option<PathBuf>,
     pub virtual_env: Option<PathBuf>,
     pub path: Option<OsString>,
 }
 
 impl Surroundings {
-    /// As this process sees them. `library_setting` comes from the command line.
+    /// Those of this process. `library_setting` comes from the command line.
     pub fn of_process(library_setting: Option<&str>) -> Surroundings {
         let path_of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Surroundings {
             library_setting: library_setting.filter(|path| !path.is_empty()).map(PathBuf::from),
             ort_dylib_path: path_of("ORT_DYLIB_PATH"),
             nereid_onnxruntime_library: path_of("NEREID_ONNXRUNTIME_LIBRARY"),
-            // The XDG base directory specification: a relative XDG_DATA_HOME is to be ignored.
+            // The XDG base directory specification: a relative XDG_DATA_HOME must be ignored.
             data_home: path_of("XDG_DATA_HOME")
                 .filter(|home| home.is_absolute())
                 .or_else(|| path_of("HOME").map(|home| home.join(".local/share"))),
@@ -113,7 +113,7 @@ impl Surroundings {
         self.installation.iter().chain(&self.system).map(|prefix| runtimes_below(prefix)).collect()
     }
 
-    /// Every place in the order in which it is tried.
+    /// All locations, in the order in which they are tried.
     pub fn places(&self) -> Vec<Place> {
         let explicit = [
             (Origin::Setting, &self.library_setting),
@@ -136,8 +136,8 @@ impl Surroundings {
         places
     }
 
-    /// The prefixes of the first `python3` on the PATH: as it lies there, then behind its symbolic links, because a
-    /// virtual environment's interpreter is a link to the one it was made from.
+    /// The prefixes of the first `python3` on the PATH: as on the PATH, then with its symbolic links resolved, because
+    /// a virtual environment's interpreter is a link to the one it was made from.
     fn python_prefixes(&self) -> Vec<PathBuf> {
         let Some(path) = &self.path else { return Vec::new() };
         let found = std::env::split_paths(path).map(|directory| directory.join("python3")).find(|file| file.is_file());
@@ -154,18 +154,18 @@ impl Surroundings {
     }
 }
 
-/// The prefix of an installation, seen from its program.
+/// The prefix of the installation that contains the program.
 fn installation_of(program: &Path) -> Option<PathBuf> {
     let prefix = program.parent()?.parent()?;
     prefix.join("lib/libtritonserver.so").is_file().then(|| prefix.to_path_buf())
 }
 
-/// Where runtimes lie that are installed below a prefix, for all users.
+/// The directory of the runtimes that are installed below a prefix, for all users.
 pub fn runtimes_below(prefix: &Path) -> PathBuf {
     prefix.join("lib/nereid/runtimes")
 }
 
-/// What lies in a folder of installed versions, and `beside` it.
+/// The libraries in a folder of installed versions, and `beside` it.
 fn installed(origin: Origin, folder: Option<PathBuf>, beside: Vec<PathBuf>) -> Place {
     let Some(folder) = folder else {
         return Place { origin, looked_at: String::new(), libraries: Vec::new() };
@@ -173,24 +173,24 @@ fn installed(origin: Origin, folder: Option<PathBuf>, beside: Vec<PathBuf>) -> P
     let mut libraries = libraries_in(&folder);
     libraries.extend(beside);
     for version in directories_in(&folder) {
-        // A dot in front marks what an installation left unfinished.
+        // A leading dot marks an unfinished installation.
         if !version.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
             libraries.extend(libraries_in(&version));
         }
     }
     sort_newest_first(&mut libraries);
-    // A user who installs one wants it, and it computes on the host as well.
+    // Builds for GPUs first: a user who installed one wants it, and it computes on the host as well.
     libraries.sort_by_key(|library| !computes_on_gpus(library));
     Place { origin, looked_at: folder.display().to_string(), libraries }
 }
 
-/// Whether a library was built for GPUs, by what lies beside it; it is not opened.
+/// Whether a library was built for GPUs, judged by the files beside it; it is not opened.
 pub fn computes_on_gpus(library: &Path) -> bool {
     let library = library.canonicalize();
     library.is_ok_and(|library| library.with_file_name(CUDA_PROVIDER).is_file())
 }
 
-/// A place that a person named: a library, or a folder that holds one.
+/// A location that a person set: a library, or a folder that contains one.
 fn named(origin: Origin, path: Option<&Path>) -> Place {
     let Some(path) = path else {
         return Place { origin, looked_at: String::new(), libraries: Vec::new() };
@@ -202,7 +202,7 @@ fn named(origin: Origin, path: Option<&Path>) -> Place {
     Place { origin, looked_at: path.display().to_string(), libraries }
 }
 
-/// `<prefix>/lib/python3.*/{site,dist}-packages/onnxruntime/capi`; Debian's own Python says `dist-packages`.
+/// `<prefix>/lib/python3.*/{site,dist}-packages/onnxruntime/capi`; Debian's Python uses `dist-packages`.
 fn python_place(origin: Origin, prefixes: Vec<PathBuf>) -> Place {
     let mut libraries = Vec::new();
     for prefix in &prefixes {
@@ -252,7 +252,7 @@ fn sort_newest_first(libraries: &mut Vec<PathBuf>) {
     libraries.dedup();
 }
 
-/// The numbers behind `libonnxruntime.so`; none sorts last.
+/// The numbers behind `libonnxruntime.so`; a name without any sorts last.
 fn version_in_name(path: &Path) -> Vec<u64> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let version = name.strip_prefix(STEM).unwrap_or_default();
@@ -290,7 +290,7 @@ mod tests {
         let surroundings = Surroundings {
             library_setting: Some(setting.clone()),
             ort_dylib_path: Some(ort.clone()),
-            // A folder serves as well as the file in it.
+            // A folder is accepted as well as the file in it.
             nereid_onnxruntime_library: Some(scratch.path("nereid")),
             data_home: Some(scratch.path("data")),
             installation: Some(scratch.path("opt")),

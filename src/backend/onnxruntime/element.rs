@@ -4,7 +4,7 @@ use ort::sys::ONNXTensorElementDataType as Number;
 
 use nereid_request::DataType;
 
-/// An element type that both sides know.
+/// An element type that ONNX and the protocol both have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElementType {
     number: Number,
@@ -29,7 +29,7 @@ const TYPES: [(Number, DataType, &str); 14] = [
 ];
 
 impl ElementType {
-    /// From `ONNXTensorElementDataType`; `None` for complex numbers and whatever newer libraries add.
+    /// From `ONNXTensorElementDataType`; `None` for complex numbers and types of newer libraries.
     pub fn from_number(number: i32) -> Option<ElementType> {
         let (number, datatype, _) = TYPES.into_iter().find(|(known, ..)| *known as i32 == number)?;
         Some(ElementType { number, datatype })
@@ -51,7 +51,7 @@ impl ElementType {
 
 impl From<DataType> for ElementType {
     fn from(datatype: DataType) -> ElementType {
-        // Every type of the protocol stands in the table, which the test below holds it to.
+        // Every type of the protocol is in the table, as the test below checks.
         let found = TYPES.into_iter().find(|(_, known, _)| *known == datatype);
         let number = found.map_or(Number::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED, |(number, ..)| number);
         ElementType { number, datatype }

@@ -1,4 +1,4 @@
-//! What the tests of this backend share: models, contexts, requests, a place for answers.
+//! Shared by the tests of this backend: models, contexts, requests, a receiver of responses.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,7 +23,7 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/onnx")
 }
 
-/// The process's own; where they lead to no library, that of the environment which the tests of the whole server use.
+/// Those of the process; if these lead to no library, that of the environment which the tests of the whole server use.
 pub(crate) fn surroundings() -> Surroundings {
     static FOUND: OnceLock<Surroundings> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -36,7 +36,7 @@ pub(crate) fn surroundings() -> Surroundings {
     found.clone()
 }
 
-/// ONNX Runtime, or `None` after saying that the test is skipped.
+/// ONNX Runtime, or `None` after a message that the test is skipped.
 pub(crate) fn runtime() -> Option<&'static Runtime> {
     match library::load(&surroundings(), &RuntimeOptions::default()) {
         Ok(runtime) => Some(runtime),
@@ -47,7 +47,7 @@ pub(crate) fn runtime() -> Option<&'static Runtime> {
     }
 }
 
-/// The context of model `name`, whose file lies in the fixtures as version directory.
+/// The context of model `name`, which has its file in the fixtures as version directory.
 pub(crate) fn context(name: &str, config: ModelConfig) -> ModelContext {
     ModelContext {
         name: name.to_owned(),
@@ -77,11 +77,11 @@ pub(crate) fn with_parameters(parameters: &[(&str, &str)]) -> ModelContext {
     context("m", config)
 }
 
-/// Keeps what is delivered, and has memory of its own for outputs.
+/// Keeps the deliveries, and provides memory for outputs.
 pub(crate) struct Answers {
     deliveries: Mutex<Vec<(u64, Delivery)>>,
     pub(crate) pool: Pool,
-    /// Where outputs are wanted.
+    /// The place that it prefers for outputs.
     pub(crate) wish: Mutex<Wish>,
 }
 
@@ -106,7 +106,7 @@ impl Sink for Answers {
 }
 
 impl Answers {
-    /// Everything that came, in order: key, and response or error.
+    /// All deliveries, in order: key, and response or error.
     pub(crate) fn take(&self) -> Vec<(u64, Result<Response, Status>)> {
         let deliveries = std::mem::take(&mut *self.deliveries.lock().unwrap());
         let split = |(key, delivery): (u64, Delivery)| {

@@ -1,7 +1,7 @@
-//! One session and the payloads it runs (contract/backends.md section 4, "Execution").
+//! One session and the payloads that it runs (contract/backends.md section 4, "Execution").
 //!
-//! A payload is checked request by request, joined on its first dimension, run once, and cut by each request's rows.
-//! Only what is wrong with one request fails that request alone; what happens in the run fails all.
+//! A payload is checked request by request, joined on its first dimension, run once, and split by each request's rows.
+//! An error of one request fails that request alone; an error of the run fails all.
 
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ impl OnnxInstance {
         Ok((self.hand_out(requests, &results)?, execution))
     }
 
-    /// The responses to `requests`; their states are updated once all of them are made.
+    /// Makes the responses to `requests`; their states are updated after all responses are made.
     fn hand_out(&self, requests: &[Box<Request>], results: &[ResultTensor]) -> Result<Vec<Response>, Status> {
         let mut first_row = 0;
         let mut scattered: SmallVec<[usize; 4]> = SmallVec::from_elem(0, results.len());
@@ -157,7 +157,7 @@ impl OnnxInstance {
                     });
                 }
             }
-            // As the request names them.
+            // In the order of the request's outputs.
             let place = |index| request.outputs.iter().position(|output| output.index == index);
             response.outputs.sort_by_key(|output| place(output.index));
             responses.push(response);
@@ -186,7 +186,7 @@ impl OnnxInstance {
         Ok(Some(BoundInput::over(runtime, bytes, &shape, plan.element)?))
     }
 
-    /// Memory for outputs whose size is known: where they end up if one request has all rows and wants them, else a
+    /// Memory for outputs of a fixed size: the client's memory if one request has all rows and wants them there, else a
     /// block that the requests share.
     fn bind_outputs(&self, requests: &[Box<Request>], rows: u64, leave_open: bool) -> Result<BoundOutputs, Status> {
         let mut outputs = BoundOutputs::default();
@@ -209,7 +209,7 @@ impl OnnxInstance {
 }
 
 impl Instance for OnnxInstance {
-    /// A session may be run by any thread; how long it takes is the model's affair.
+    /// Any thread may run a session; how long a run takes depends on the model.
     fn mobility(&self) -> Mobility {
         if self.context.kind == Kind::Cpu { Mobility::FreeIfShort } else { Mobility::Bound }
     }
@@ -225,7 +225,7 @@ impl Instance for OnnxInstance {
             return Ok(());
         }
         let mut requests = self.admit(requests);
-        // Each round but the last takes one request away.
+        // Each round but the last removes one request.
         while !requests.is_empty() {
             let rows = requests.iter().map(|request| self.plan.rows(request)).sum();
             match self.run(&requests, rows) {
@@ -256,7 +256,7 @@ pub(super) fn copy(bytes: &Slice, pool: &Pool) -> Result<Slice, Status> {
     Ok(block.freeze())
 }
 
-/// True for the library's complaint about a given output that does not have the computed shape.
+/// True for the library's error about a passed output that does not have the computed shape.
 pub(super) fn is_shape_conflict(error: &str) -> bool {
     error.contains("shape")
 }

@@ -1,8 +1,8 @@
-//! Runs whose tensors lie on a device: what is bound before, and what is taken afterwards.
+//! Runs with tensors on a device: binding inputs and outputs, and taking the outputs afterwards.
 //!
-//! The library enqueues its work in the stream that it was given and returns; the tensors are kept by whoever asked for
-//! the run until the work is complete. On a stand-in for a device the library computes on the host, at once, and the
-//! memory of the device is that of the host.
+//! The library enqueues its work in the stream that it was given and returns; the caller of the run keeps the tensors
+//! until the work is complete. For a simulated device the library computes on the host, at once, and the memory of the
+//! device is that of the host.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ use nereid_gpu::{DeviceSlice, Gpu};
 use nereid_memory::Slice;
 use nereid_request::{Shape, Status, element_count, format_shape};
 
-/// Where a kind of memory lies, in the library's words.
+/// The library's description of a kind of memory.
 pub struct MemoryInfo {
     runtime: &'static Runtime,
     at: NonNull<sys::OrtMemoryInfo>,
@@ -35,7 +35,7 @@ pub struct MemoryInfo {
 unsafe impl Send for MemoryInfo {}
 
 impl MemoryInfo {
-    /// The memory of a device of CUDA.
+    /// The memory of a CUDA device.
     fn cuda(runtime: &'static Runtime, device: usize) -> Result<MemoryInfo, RuntimeError> {
         let device = i32::try_from(device).map_err(|_| RuntimeError::here("the number of a device is too large"))?;
         let mut info = ptr::null_mut();
@@ -55,7 +55,7 @@ impl MemoryInfo {
 
 impl Drop for MemoryInfo {
     fn drop(&mut self) {
-        // SAFETY: this handle owns it, and nobody uses it afterwards.
+        // SAFETY: this handle owns it, and it is not used afterwards.
         unsafe { (self.runtime.api.ReleaseMemoryInfo)(self.at.as_ptr()) }
     }
 }
@@ -64,7 +64,7 @@ impl Drop for MemoryInfo {
 pub struct Memory {
     gpu: Gpu,
     runtime: &'static Runtime,
-    /// `None`: a stand-in's, which the host reads and writes.
+    /// `None`: that of a simulated device, which the host reads and writes.
     info: Option<MemoryInfo>,
 }
 
@@ -80,7 +80,7 @@ impl Memory {
     /// A tensor on the device.
     ///
     /// # Safety
-    /// As [`Value::over`], until the work is complete that a run with the value begins.
+    /// As [`Value::over`], until the work of a run with the value is complete.
     unsafe fn value(
         &self,
         at: DeviceAddress,
@@ -96,7 +96,7 @@ impl Memory {
                 (view, self.runtime.memory())
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         unsafe { Value::in_memory(self.runtime, info, data, len, shape, element) }
     }
 
@@ -104,25 +104,25 @@ impl Memory {
         self.gpu.driver().host_view(at, len)
     }
 
-    /// Where the library leaves outputs whose size it finds out itself.
+    /// The memory in which the library allocates outputs of unknown size.
     fn info(&self) -> *const sys::OrtMemoryInfo {
         self.info.as_ref().map_or_else(|| self.runtime.memory(), |info| info.at.as_ptr().cast_const())
     }
 }
 
-/// Whether the library knows nothing of the device: then it computes on the host's view of it.
+/// Whether the device is simulated: then the library computes on the host, in the memory that stands for the device's.
 pub fn is_simulated(gpu: &Gpu) -> bool {
     gpu.driver().is_simulated()
 }
 
-/// Memory that an input is read from, or an output is written to: of a flight, which keeps it.
+/// Memory of an input or output, which a flight owns.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     pub at: DeviceAddress,
     pub len: usize,
 }
 
-/// What the library allocated for an output.
+/// An output that the library allocated.
 pub enum Made {
     Device { shape: Shape, slice: DeviceSlice },
     Strings { shape: Shape, value: Value },
@@ -133,9 +133,9 @@ pub struct Binding<'a> {
     session: &'a Session,
     memory: &'a Memory,
     at: NonNull<sys::OrtIoBinding>,
-    /// Bound, and dropped after the binding: the library counts them as well.
+    /// The bound values, dropped after the binding; the library counts references to them too.
     values: Vec<Value>,
-    /// Of each output whether the library allocates it.
+    /// For each output whether the library allocates it.
     open: Vec<bool>,
 }
 
@@ -148,17 +148,17 @@ impl<'a> Binding<'a> {
         Ok(Binding { session, memory, at: filled(binding)?, values: Vec::new(), open: Vec::new() })
     }
 
-    /// An input that lies on the host; the library brings it where it is needed, at once.
+    /// Binds an input on the host; the library copies it at once to where the model needs it.
     pub fn input(&mut self, name: &CStr, value: &Value) -> Result<(), RuntimeError> {
         let runtime = self.session.runtime();
         // SAFETY: all handles are alive; the library counts the value.
         runtime.check(unsafe { (runtime.api.BindInput)(self.at.as_ptr(), name.as_ptr(), value.as_ptr()) })
     }
 
-    /// An input on the device, where it has arrived.
+    /// Binds an input on the device, where its copy has completed.
     ///
     /// # Safety
-    /// Until the work of the run is complete the place stays, and is not written.
+    /// Until the work of the run is complete the memory stays valid, and is not written.
     pub unsafe fn device_input(
         &mut self,
         name: &CStr,
@@ -166,17 +166,17 @@ impl<'a> Binding<'a> {
         shape: &[i64],
         element: ElementType,
     ) -> Result<(), RuntimeError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         let value = unsafe { self.memory.value(place.at, place.len, shape, element) }?;
         self.input(name, &value)?;
         self.values.push(value);
         Ok(())
     }
 
-    /// The next output goes to that place.
+    /// Binds the next output to that memory.
     ///
     /// # Safety
-    /// Until the work of the run is complete the place stays, and is nobody else's.
+    /// Until the work of the run is complete the memory stays valid, and no other code uses it.
     pub unsafe fn device_output(
         &mut self,
         name: &CStr,
@@ -185,7 +185,7 @@ impl<'a> Binding<'a> {
         element: ElementType,
     ) -> Result<(), RuntimeError> {
         let runtime = self.session.runtime();
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         let value = unsafe { self.memory.value(place.at, place.len, shape, element) }?;
         // SAFETY: all handles are alive; the library counts the value.
         runtime.check(unsafe { (runtime.api.BindOutput)(self.at.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
@@ -194,7 +194,7 @@ impl<'a> Binding<'a> {
         Ok(())
     }
 
-    /// The library allocates the next output: strings on the host, numbers on the device.
+    /// Leaves the allocation of the next output to the library: strings on the host, numbers on the device.
     pub fn open_output(&mut self, name: &CStr, element: ElementType) -> Result<(), RuntimeError> {
         let runtime = self.session.runtime();
         let is_string = element.datatype().byte_size() == 0;
@@ -205,15 +205,15 @@ impl<'a> Binding<'a> {
         Ok(())
     }
 
-    /// Begins the run; for the stand-in it is over then. What the library allocated comes back, by the output's number.
+    /// Starts the run; on a simulated device it is complete on return. Returns the outputs that the library allocated,
+    /// by number.
     pub fn run(self, options: &RunOptions, returns: &Arc<Returns>) -> Result<Vec<Option<Made>>, Status> {
         let runtime = self.session.runtime();
-        // The library copies inputs of the host to the device when they are bound, on a stream that the instance's own
-        // is not ordered behind: the copies end before the run begins.
-        // SAFETY: the binding is alive.
+        // The library copies inputs of the host to the device when they are bound, on a stream that is not ordered with
+        // the instance's own: this wait lets the copies end before the run begins. SAFETY: the binding is alive.
         runtime.check(unsafe { (runtime.api.SynchronizeBoundInputs)(self.at.as_ptr()) })?;
-        // SAFETY: all handles are alive, and what is bound stays until the work is complete by the promise of who bound
-        // it.
+        // SAFETY: all handles are alive, and by the contract of the binding functions bound memory stays until the work
+        // is complete.
         let status = unsafe { (runtime.api.RunWithBinding)(self.session.as_ptr(), options.as_ptr(), self.at.as_ptr()) };
         runtime.check(status)?;
         if !self.open.contains(&true) {
@@ -236,7 +236,7 @@ impl<'a> Binding<'a> {
         })?;
         let Some(list) = NonNull::new(list) else { return Ok(Vec::new()) };
         let values = (0..count).filter_map(|at| {
-            // SAFETY: the list has that many values, each ours to release.
+            // SAFETY: the list has that many values, each owned by the caller.
             let value = NonNull::new(unsafe { list.as_ptr().add(at).read() })?;
             // SAFETY: as above.
             Some(unsafe { Value::from_raw(runtime, value) })
@@ -275,7 +275,7 @@ impl<'a> Binding<'a> {
 
 impl Drop for Binding<'_> {
     fn drop(&mut self) {
-        // SAFETY: this handle owns it, and nobody uses it afterwards.
+        // SAFETY: this handle owns it, and it is not used afterwards.
         unsafe { (self.session.runtime().api.ReleaseIoBinding)(self.at.as_ptr()) }
     }
 }

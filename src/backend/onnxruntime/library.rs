@@ -1,7 +1,7 @@
-//! Opens one ONNX Runtime library for the whole process, and never panics over what it finds.
+//! Opens one ONNX Runtime library for the whole process, without a panic for unsuitable files.
 //!
-//! The binding crate asserts and panics where a library is missing, foreign or too old. So a candidate is opened and
-//! asked for its version and its interface first, and only one that answered is handed to the crate.
+//! The binding crate panics if a library is missing, foreign or too old. So a candidate is opened and its version and
+//! interface are queried first, and only a suitable one is passed to the crate.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use super::discovery::{INSTALL_COMMAND, Origin, Surroundings};
 use super::runtime::{Runtime, RuntimeOptions};
 use nereid_request::Status;
 
-/// Why a file does not serve as ONNX Runtime.
+/// Why a file is unusable as ONNX Runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     #[error("cannot be opened: {0}")]
@@ -36,7 +36,7 @@ pub enum LibraryError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("ONNX Runtime is not available ({searched}). Install it with: {INSTALL_COMMAND}")]
 pub struct Missing {
-    /// Each place and what came of it.
+    /// Each location and the result of trying it.
     pub searched: String,
 }
 
@@ -46,16 +46,16 @@ impl From<Missing> for Status {
     }
 }
 
-/// A library that was opened and answered.
+/// A library that was opened and returned its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspected {
     pub path: PathBuf,
-    /// As the library says, e.g. `1.31.1`.
+    /// As the library reports it, e.g. `1.31.1`.
     pub version: String,
 }
 
-/// Opens `path` and asks it for its version. The library stays mapped: its destructors have not been written for a
-/// process that goes on.
+/// Opens `path` and queries its version. The library stays mapped: its destructors are not made for a process that
+/// continues.
 pub fn inspect(path: &Path) -> Result<Inspected, LibraryError> {
     // A path without a slash is looked up by the loader; everything else is made absolute, because the binding crate
     // would take it relative to the executable.
@@ -76,7 +76,7 @@ pub fn inspect(path: &Path) -> Result<Inspected, LibraryError> {
     }
     // SAFETY: not null, and NUL-terminated by the interface's contract.
     let version = unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned();
-    // SAFETY: any number may be asked for; an unknown one gives null.
+    // SAFETY: any number may be passed; an unknown one gives null.
     if unsafe { (base.GetApi)(sys::ORT_API_VERSION) }.is_null() {
         return Err(LibraryError::TooOld { version, needed: sys::ORT_API_VERSION });
     }
@@ -84,7 +84,7 @@ pub fn inspect(path: &Path) -> Result<Inspected, LibraryError> {
     Ok(Inspected { path, version })
 }
 
-/// The text of a loader's error and of what caused it.
+/// The text of a loader's error and of its cause.
 fn reason(error: &libloading::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => source.to_string(),
@@ -108,15 +108,15 @@ pub fn load(surroundings: &Surroundings, options: &RuntimeOptions) -> Result<&'s
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 
-/// The first library that `surroundings` lead to and that can be opened; nothing is started.
+/// The first library of `surroundings` that can be opened; it is not started.
 pub fn locate(surroundings: &Surroundings) -> Result<Inspected, Missing> {
     find(surroundings, inspect)
 }
 
-/// The first library that `surroundings` lead to, by its name alone: it is not opened.
+/// The first library of `surroundings`, by its name alone: it is not opened.
 pub fn candidate(surroundings: &Surroundings) -> Result<PathBuf, Missing> {
     find(surroundings, |path| {
-        // A bare name is looked up by the loader, which is not asked here.
+        // The loader resolves a bare name; it is not called here.
         let is_name = path.components().count() == 1;
         match is_name || path.is_file() {
             true => Ok(path.to_path_buf()),
@@ -144,7 +144,7 @@ fn find<T>(surroundings: &Surroundings, mut open: impl FnMut(&Path) -> Result<T,
                 Err(error) => searched.push(format!("{origin}: {} {error}", library.display())),
             }
         }
-        // What a person asked for is not silently replaced by something else.
+        // A location that a person set is not silently replaced by another.
         if origin.is_explicit() && !place.looked_at.is_empty() {
             break;
         }
@@ -154,7 +154,7 @@ fn find<T>(surroundings: &Surroundings, mut open: impl FnMut(&Path) -> Result<T,
 
 fn open(path: &Path, options: &RuntimeOptions) -> Result<Runtime, LibraryError> {
     let Inspected { path, version } = inspect(path)?;
-    // The crate opens the same file again; both handles share one mapping. Its builder is of no use here.
+    // The crate opens the same file again; both handles share one mapping. Its builder is not used here.
     drop(ort::init_from(&path).map_err(|error| LibraryError::Refused(error.to_string()))?);
     Runtime::start(ort::api(), path, version, options).map_err(|error| LibraryError::Start(error.to_string()))
 }
@@ -231,7 +231,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        // The first that opens wins, whatever stood before it.
+        // The first that opens wins, even after others that do not.
         let found = find(&surroundings, |path| Ok(path.to_path_buf())).unwrap();
         assert!(found.ends_with("1.31.1/libonnxruntime.so.1.31.1"));
     }

@@ -28,7 +28,7 @@ use nereid_wire::inference::{self as wire, ModelConfig};
 
 const DEFAULT_FILE: &str = "model.onnx";
 
-/// A model version and what all its instances have in common.
+/// A model version, with the data that all its instances share.
 pub struct OnnxModel {
     runtime: &'static Runtime,
     context: Arc<ModelContext>,
@@ -36,7 +36,7 @@ pub struct OnnxModel {
     completed: Option<ModelConfig>,
     /// The session that auto-completion read; the first instance takes it over instead of loading the file again.
     trial: Mutex<Option<Session>>,
-    /// Files of which some node runs on the CPU.
+    /// Files with some node that runs on the CPU.
     with_cpu: Mutex<BTreeSet<Option<String>>>,
 }
 
@@ -55,8 +55,8 @@ impl OnnxModel {
         Ok(model)
     }
 
-    /// Fills what the configuration leaves out from the model's file. A configuration with inputs and outputs costs no
-    /// look at the file.
+    /// Completes the configuration from the model's file. With a configuration that has inputs and outputs, the file is
+    /// not read.
     fn complete(&mut self, default_max_batch_size: i32) -> Result<(), Status> {
         let mut config = self.context.config.clone();
         let known = (!config.input.is_empty() || !config.batch_input.is_empty()) && !config.output.is_empty();
@@ -69,7 +69,7 @@ impl OnnxModel {
                     None => self.open_session(None)?,
                 };
                 let learned = learned(&session);
-                // One on a device has streams that are no instance's.
+                // A session on a device has streams that do not belong to an instance.
                 let kept = Some(session).filter(|_| on_gpu.is_none());
                 *self.trial.get_mut().unwrap_or_else(PoisonError::into_inner) = kept;
                 learned
@@ -119,8 +119,8 @@ impl OnnxModel {
         Ok((lanes, session))
     }
 
-    /// The same, and whether its runs may return early. Where a node is on the CPU the library copies what it computes
-    /// to the device out of memory that it uses again for the next run, so that the copy has to be over when a run is.
+    /// The same, and whether its runs may return early. If a node is on the CPU, the library copies its results to the
+    /// device from memory that it reuses in the next run, so the copy has to be complete when a run returns.
     fn open_instance_session(
         &self,
         gpu: &Gpu,
@@ -143,7 +143,7 @@ impl OnnxModel {
         }
     }
 
-    /// Files of which an instance has shown that some node runs on the CPU: the next ones need not try.
+    /// Files for which an instance was found to run some node on the CPU: further instances need not try.
     fn with_cpu(&self) -> MutexGuard<'_, BTreeSet<Option<String>>> {
         self.with_cpu.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,10 +152,10 @@ impl OnnxModel {
         self.with_cpu().contains(&filename.map(str::to_owned))
     }
 
-    /// Holds the final configuration against the file, and makes one instance.
+    /// Checks the final configuration against the file, and makes one instance.
     pub fn instance(&self, context: InstanceContext) -> Result<OnnxInstance, Status> {
         let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The trial's threads and memory are where the model was opened, and not where a policy wants them.
+        // The trial session's threads and memory are where the model was opened, not where a policy places them.
         let filename = context.filename_for_device();
         let session = match trial.filter(|_| filename.is_none() && !context.host_policy.is_placement()) {
             Some(session) => session,
@@ -171,7 +171,7 @@ impl OnnxModel {
         let name = &context.name;
         let gpu = context.gpu.as_ref();
         let gpu = gpu.ok_or_else(|| Status::unavailable(format!("the server has no GPU for instance '{name}'")))?;
-        // What is wrong with that does not matter to instances elsewhere.
+        // Errors in these settings do not concern instances elsewhere.
         GpuProviders::parse(&self.context)?;
         let ((lanes, session), is_early) = self.open_instance_session(gpu, context.filename_for_device())?;
         let plan = self.plan(&context, &session)?;
@@ -208,12 +208,13 @@ impl Model for OnnxModel {
     }
 }
 
-/// `<version>/<default_model_filename>`, or `model.onnx` in the directory of that name. `for_device` takes the place of
-/// the default.
+/// `<version>/<default_model_filename>`, or `model.onnx` in the directory of that name. `for_device` replaces the
+/// default.
 pub(super) fn model_path(context: &ModelContext, for_device: Option<&str>) -> Result<PathBuf, Status> {
     let usual = || ("default_model_filename", context.config.default_model_filename.as_str());
     let (field, given) = for_device.map_or_else(usual, |given| ("cc_model_filenames", given));
-    // A path joined with an absolute one is that absolute one: either would lead out of the version's directory.
+    // Joining with an absolute path yields that path, and `..` leaves the directory: either would be outside the
+    // version's directory.
     if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err(Status::invalid(format!(
             "{field} '{given}' of model '{}' is outside its version directory",
@@ -234,7 +235,7 @@ pub(super) fn model_path(context: &ModelContext, for_device: Option<&str>) -> Re
     }
 }
 
-/// The model's own description, in the words of the configuration.
+/// The model's own description, in the terms of the configuration.
 fn learned(session: &Session) -> Learned {
     let tensors = |infos: &[TensorInfo]| infos.iter().map(learned_tensor).collect();
     Learned {
@@ -247,7 +248,7 @@ fn learned(session: &Session) -> Learned {
 fn learned_tensor(info: &TensorInfo) -> LearnedTensor {
     let data_type = |element: ElementType| wire::DataType::try_from(element.datatype() as i32).ok();
     let kind = match info.is_tensor() {
-        // A type that configurations have no name for is left for the checks to refuse.
+        // The checks refuse a type that configurations have no name for.
         true => LearnedKind::Tensor(info.element.and_then(data_type).unwrap_or(wire::DataType::TypeInvalid)),
         false => LearnedKind::Other(info.onnx_type.to_owned()),
     };

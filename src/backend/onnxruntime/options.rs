@@ -1,4 +1,4 @@
-//! What sessions and runs are told, in the library's own objects.
+//! The options of sessions and runs, as the library's own objects.
 
 #![allow(unsafe_code)]
 
@@ -108,12 +108,12 @@ impl SessionOptions {
 
 impl Drop for SessionOptions {
     fn drop(&mut self) {
-        // SAFETY: this handle owns its options, which nobody uses afterwards.
+        // SAFETY: this handle owns its options, which are not used afterwards.
         unsafe { (self.runtime.api.ReleaseSessionOptions)(self.at.as_ptr()) }
     }
 }
 
-/// Which graph a run is recorded as, and played again from; -1: none.
+/// The number of the graph that a run is recorded as and replayed from; -1: none.
 const GRAPH: &str = "gpu_graph_id";
 
 /// `OrtRunOptions`: made once per instance and used for each of its runs.
@@ -130,26 +130,26 @@ impl RunOptions {
         RunOptions::with(runtime, settings, &[])
     }
 
-    /// Of runs on a device. Early ones return as soon as their work is in the device's stream.
+    /// The options of runs on a device. With early returns a run returns as soon as its work is in the device's stream.
     pub fn on_device(
         runtime: &'static Runtime,
         settings: &SessionSettings,
         is_early: bool,
     ) -> Result<RunOptions, RuntimeError> {
-        // Tensors are elsewhere from run to run, and a recorded run would use those of its first.
+        // Tensors change their addresses from run to run, and a recorded run would use those of its first.
         let unrecorded = settings.gpu.records_graphs().then_some((GRAPH, "-1"));
         let early = is_early.then_some((RETURNS_EARLY, "1"));
         let more: Vec<(&str, &str)> = early.into_iter().chain(unrecorded).collect();
         RunOptions::with(runtime, settings, &more)
     }
 
-    /// Of runs that are recorded under that number, and played again.
+    /// The options of runs that are recorded and replayed under that number.
     pub fn recorded(
         runtime: &'static Runtime,
         settings: &SessionSettings,
         number: usize,
     ) -> Result<RunOptions, RuntimeError> {
-        // 0 is the library's own for who does not say.
+        // 0 is the library's number for runs without one.
         let number = number.saturating_add(1).to_string();
         RunOptions::with(runtime, settings, &[(RETURNS_EARLY, "1"), (GRAPH, &number)])
     }
@@ -180,7 +180,7 @@ impl RunOptions {
 
 impl Drop for RunOptions {
     fn drop(&mut self) {
-        // SAFETY: this handle owns its options, which nobody uses afterwards.
+        // SAFETY: this handle owns its options, which are not used afterwards.
         unsafe { (self.runtime.api.ReleaseRunOptions)(self.at.as_ptr()) }
     }
 }

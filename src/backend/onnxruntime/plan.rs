@@ -1,4 +1,4 @@
-//! What an instance knows of its tensors before any request comes: names as C strings, types, fixed shapes.
+//! The properties of an instance's tensors that do not depend on requests: names as C strings, types, fixed shapes.
 
 use std::ffi::CString;
 
@@ -22,14 +22,14 @@ pub struct ConfiguredTensor {
     pub ragged: bool,
 }
 
-/// How one input is fed.
+/// How one input is passed to the model.
 #[derive(Debug)]
 pub struct InputPlan {
     pub label: String,
     pub name: CString,
     pub element: ElementType,
     pub optional: bool,
-    /// The model wants a scalar where the configuration can only say `[1]`.
+    /// Whether the model has a scalar where the configuration can only have `[1]`.
     pub scalar: bool,
     pub ragged: bool,
     /// Dimensions in the model.
@@ -37,8 +37,9 @@ pub struct InputPlan {
 }
 
 impl InputPlan {
-    /// Shapes, counts and the like are read by the host on its way through a model, and strings by nobody else: on a
-    /// device they would have to be brought back. The library brings what it needs there after all.
+    /// Whether the input is passed on the host. The host reads shapes, counts and the like during a run, and only the
+    /// host reads strings: from a device they would have to be copied back. The library copies to the device what a
+    /// node there needs.
     pub fn stays_on_host(&self) -> bool {
         use DataType::{Bool, Bytes, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64};
         match self.element.datatype() {
@@ -49,7 +50,7 @@ impl InputPlan {
     }
 }
 
-/// How one output is received.
+/// How one output is taken from the model.
 #[derive(Debug)]
 pub struct OutputPlan {
     pub name: CString,
@@ -57,7 +58,7 @@ pub struct OutputPlan {
     pub element: ElementType,
     /// Dimensions without the batch, where the model fixes all of them: the block is then made before the run.
     pub fixed: Option<Shape>,
-    /// It is handed to the sequence's next request.
+    /// Whether it is a state for the sequence's next request.
     pub is_state: bool,
     /// How a flat output is split.
     pub scatter: Option<Scatter>,
@@ -68,13 +69,14 @@ pub struct OutputPlan {
 /// BATCH_SCATTER_WITH_INPUT_SHAPE (contract/model_config.md section 7).
 #[derive(Debug)]
 pub struct Scatter {
-    /// The input whose shape says how much each request gets.
+    /// The input with the shape that determines each request's share.
     pub source: usize,
     batching: bool,
 }
 
 impl Scatter {
-    /// The shape that a request gets whose source has the shape `source`: variable dimensions are those of the source.
+    /// The output's shape for a request whose source input has the shape `source`: variable dimensions are those of the
+    /// source.
     pub fn shape(&self, plan: &OutputPlan, source: &[i64]) -> Result<Shape, Status> {
         let dims = plan.shape.reshape.as_ref().unwrap_or(&plan.shape.dims);
         let full = self.batching.then_some(-1).into_iter().chain(dims.iter().copied());
@@ -85,7 +87,7 @@ impl Scatter {
     }
 }
 
-/// The tensors of one instance, in the order of the configuration; what the server adds comes behind.
+/// The tensors of one instance, in the order of the configuration; inputs that the server adds follow.
 #[derive(Debug)]
 pub struct Plan {
     pub inputs: Vec<InputPlan>,
@@ -164,7 +166,7 @@ impl Plan {
 }
 
 impl OutputPlan {
-    /// The shape that a client sees for `shape` of the model; a scalar has the configuration's dimensions.
+    /// The shape that a client gets for `shape` of the model; a scalar has the configuration's dimensions.
     pub fn client_shape(&self, shape: &[i64], batching: bool) -> Shape {
         match self.scalar {
             true => self.shape.dims.clone(),

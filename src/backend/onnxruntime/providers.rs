@@ -1,5 +1,5 @@
-//! What a model on a GPU is computed by: the library's CUDA and TensorRT providers with their options, in the words of
-//! the library (contract/backends.md section 4, "Optimization" and "Model parameters").
+//! The library's CUDA and TensorRT providers, which compute models on GPUs, with their options in the library's terms
+//! (contract/backends.md section 4, "Optimization" and "Model parameters").
 
 use super::settings::{parse_boolean, parse_integer};
 use crate::backend::ModelContext;
@@ -14,7 +14,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// As the library lists what it was built with.
+    /// The name in the library's list of its providers.
     pub fn name(self) -> &'static str {
         match self {
             Provider::TensorRt => "TensorrtExecutionProvider",
@@ -23,20 +23,20 @@ impl Provider {
     }
 }
 
-/// Keys and values, as the library gets them.
+/// Keys and values, as they are passed to the library.
 pub type Options = Vec<(String, String)>;
 
-/// What the configuration says of the sessions on GPUs. The first provider that can compute a node does.
+/// The configuration of sessions on GPUs. The first provider that supports a node computes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuProviders {
-    /// `None`: TensorRT is not asked for.
+    /// `None`: TensorRT is not enabled.
     pub tensorrt: Option<Options>,
     pub cuda: Options,
 }
 
-/// What the backend sets itself, whatever a configuration says.
+/// Options that the backend sets itself and a configuration must not.
 const OWN_KEYS: [&str; 2] = ["device_id", "user_compute_stream"];
-/// Of the CUDA provider, what must be a boolean.
+/// Options of the CUDA provider that must be booleans.
 const CUDA_BOOLEANS: [&str; 2] = ["do_copy_in_default_stream", "use_ep_level_unified_stream"];
 
 /// Parameters of TensorRT that have another name in the library.
@@ -46,7 +46,7 @@ const TENSORRT_RENAMED: [(&str, &str); 3] = [
     ("int8_use_native_calibration_table", "trt_int8_use_native_calibration_table"),
 ];
 
-/// Those that are called what the library calls them.
+/// Parameters of TensorRT that have the same name in the library.
 const TENSORRT_PLAIN: [&str; 28] = [
     "trt_max_partition_iterations",
     "trt_min_subgraph_size",
@@ -78,7 +78,7 @@ const TENSORRT_PLAIN: [&str; 28] = [
     "trt_ep_context_embed_mode",
 ];
 
-/// Parameters whose values are booleans to the library, which knows fewer spellings of them.
+/// Parameters with boolean values, of which the library accepts fewer spellings.
 const TENSORRT_BOOLEANS: [&str; 15] = [
     "trt_int8_use_native_calibration_table",
     "trt_dla_enable",
@@ -118,7 +118,7 @@ impl GpuProviders {
     }
 
     /// The providers in the order in which they are added, with the options of one device. The stream is not among
-    /// them: it is handed over as an address.
+    /// them: it is passed as an address.
     pub fn on(&self, device: usize) -> Vec<(Provider, Options)> {
         let with_device = |options: &Options| {
             let mut options = options.clone();
@@ -129,7 +129,7 @@ impl GpuProviders {
         tensorrt.into_iter().chain([(Provider::Cuda, with_device(&self.cuda))]).collect()
     }
 
-    /// Runs are to be recorded as CUDA graphs, which asks for tensors that stay where they are from run to run.
+    /// Whether runs are recorded as CUDA graphs, which requires tensors at the same addresses in every run.
     pub fn records_graphs(&self) -> bool {
         let is_on = |options: &Options, key: &str| {
             let value = options.iter().find(|(name, _)| name == key);
@@ -145,7 +145,7 @@ fn set(options: &mut Options, key: &str, value: String) {
     options.push((key.to_owned(), value));
 }
 
-/// Parameters in the order of their names, which a configuration does not keep.
+/// Parameters in the order of their names, because a configuration does not keep their order.
 fn parameters(accelerator: &Accelerator) -> Vec<(&str, &str)> {
     let mut parameters: Vec<(&str, &str)> =
         accelerator.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -185,7 +185,7 @@ fn tensorrt_options(accelerator: &Accelerator) -> Result<Options, Status> {
                 "unknown parameter '{key}' is provided for TensorRT Execution Accelerator"
             )));
         };
-        // What is no boolean to us may be one to the library, which has its own words for what is not.
+        // A value that is no boolean here may be one for the library, which otherwise reports it with its own text.
         let is_set = parse_boolean(value).ok().filter(|_| TENSORRT_BOOLEANS.contains(&name));
         options.push((name.to_owned(), is_set.map_or_else(|| value.to_owned(), number_of)));
     }
@@ -203,7 +203,7 @@ fn precision(mode: &str) -> Result<Option<&'static str>, Status> {
     }
 }
 
-/// What models say of CUDA in their parameters, or would.
+/// The older CUDA options in a model's parameters, with defaults.
 fn older_options(context: &ModelContext) -> Result<[(&'static str, String); 4], Status> {
     let choice = |key: &'static str, names: &[&'static str]| {
         let number = context.parameter(key).map_or(Ok(0), parse_integer)?;
@@ -223,7 +223,7 @@ fn older_options(context: &ModelContext) -> Result<[(&'static str, String); 4], 
     ])
 }
 
-/// A number in front, as [`parse_integer`], that may be larger.
+/// A leading number, as in [`parse_integer`], that may be larger.
 fn parse_bytes(text: &str) -> Result<usize, Status> {
     let digits = text.trim_start();
     let digits = digits.strip_prefix('+').unwrap_or(digits);

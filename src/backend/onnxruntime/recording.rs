@@ -1,7 +1,7 @@
-//! Batches that the library records as CUDA graphs, and plays again from then on.
+//! Batches that the library records as CUDA graphs and replays from then on.
 //!
-//! A graph has the addresses of its first run in it. So each combination of input shapes gets buffers of its own, which
-//! stay where they are, and a number by which the library knows its graph. Other batches are run without.
+//! A graph contains the addresses of its first run. So each combination of input shapes gets buffers of its own, with
+//! fixed addresses, and a number that identifies its graph in the library. Other batches are run without a graph.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use super::settings::SessionSettings;
 use nereid_gpu::{DeviceBuffer, Gpu};
 use nereid_request::{Shape, Status};
 
-/// Combinations of an instance: each has its memory for as long as the instance.
+/// Recordings of an instance: each keeps its memory as long as the instance lives.
 const RECORDINGS_MAX: usize = 16;
 
-/// What a batch needs of its buffers.
+/// The shapes and sizes that determine a batch's buffers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
-    /// Of all inputs, in the order of the plan.
+    /// The shapes of all inputs, in the order of the plan.
     pub shapes: Vec<Shape>,
     pub input_lens: Vec<usize>,
     pub output_lens: Vec<usize>,
 }
 
-/// One combination. Its buffers serve one batch at a time.
+/// The buffers for one combination of shapes, which serve one batch at a time.
 pub struct Recording {
     form: Form,
     pub inputs: Vec<Arc<DeviceBuffer>>,
@@ -37,7 +37,7 @@ impl Recording {
     }
 }
 
-/// Of one instance.
+/// The recordings of one instance.
 pub struct Recordings {
     runtime: &'static Runtime,
     settings: SessionSettings,
@@ -45,14 +45,14 @@ pub struct Recordings {
 }
 
 impl Recordings {
-    /// `None`: the configuration does not ask for graphs.
+    /// `None`: the configuration does not enable graphs.
     pub fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Option<Recordings> {
         let settings = settings.gpu.records_graphs().then(|| settings.clone())?;
         Some(Recordings { runtime, settings, all: Vec::new() })
     }
 
-    /// The number of the recording for batches of that form, made with the first of them. `None`: there are too many,
-    /// or another batch is on its way with it.
+    /// The number of the recording for batches of that form, which the first of them makes. `None`: there are too many,
+    /// or another batch uses it.
     pub fn find(&mut self, form: Form, gpu: &Gpu) -> Result<Option<usize>, Status> {
         if let Some(at) = self.all.iter().position(|one| one.form == form) {
             return Ok(self.all.get(at).filter(|one| one.is_free()).map(|_| at));

@@ -1,5 +1,5 @@
-//! What a run computed, cut into what each request gets (contract/backends.md section 4;
-//! contract/model_config.md section 7).
+//! The outputs of a run, cut into the parts of each request (contract/backends.md section 4; contract/model_config.md
+//! section 7).
 
 use std::ops::Range;
 

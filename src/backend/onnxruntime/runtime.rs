@@ -1,8 +1,8 @@
 //! The started library: its table of functions, its environment, and its errors as Rust values.
 //!
 //! Everything here lives as long as the process. ONNX Runtime's environment owns thread pools and loggers that its
-//! sessions use, and sessions end on whatever thread drops them last, so an environment that never ends is the one
-//! order of destruction that cannot go wrong.
+//! sessions use, and sessions end on whatever thread drops them last, so an environment that never ends is the only
+//! safe order of destruction.
 
 #![allow(unsafe_code)]
 
@@ -18,13 +18,13 @@ use nereid_request::Status;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("onnx runtime error {code}: {text}")]
 pub struct RuntimeError {
-    /// `OrtErrorCode`; newer libraries may know more than the binding does.
+    /// `OrtErrorCode`; newer libraries may have more than the binding does.
     pub code: i32,
     pub text: String,
 }
 
 impl RuntimeError {
-    /// What this side found wrong before or after a call, under the code for a failure without a kind.
+    /// An error that this side detected before or after a call, with the code for a general failure.
     pub fn here(text: impl Into<String>) -> RuntimeError {
         RuntimeError { code: sys::OrtErrorCode::ORT_FAIL as i32, text: text.into() }
     }
@@ -43,7 +43,7 @@ pub struct GlobalThreads {
     pub inter_op: i32,
 }
 
-/// What is decided once for the process.
+/// Options that apply to the whole process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RuntimeOptions {
     /// `enable-global-threadpool`
@@ -54,7 +54,7 @@ pub struct RuntimeOptions {
 pub struct Runtime {
     pub(super) api: &'static sys::OrtApi,
     environment: NonNull<sys::OrtEnv>,
-    /// Describes memory of this process, for tensors over our own buffers.
+    /// Describes memory of this process, for tensors over the server's buffers.
     memory: NonNull<sys::OrtMemoryInfo>,
     /// The library's own allocator for names and string tensors; never released.
     allocator: NonNull<sys::OrtAllocator>,
@@ -78,7 +78,7 @@ impl Runtime {
         &self.path
     }
 
-    /// Sessions share one pool instead of having threads of their own.
+    /// Whether sessions share one pool instead of having threads of their own.
     pub fn has_global_threads(&self) -> bool {
         self.has_global_threads
     }
@@ -114,7 +114,7 @@ impl Runtime {
         })
     }
 
-    /// The same library by another table of its functions.
+    /// The same library with another table of its functions.
     #[cfg(test)]
     pub(super) fn by(&self, api: &'static sys::OrtApi) -> Runtime {
         let Runtime { environment, memory, allocator, has_global_threads, .. } = *self;
@@ -139,7 +139,7 @@ impl Runtime {
         self.allocator.as_ptr()
     }
 
-    /// What the library was built with, in its own order of preference.
+    /// The providers that the library was built with, in its own order of preference.
     pub fn available_providers(&self) -> Result<Vec<String>, RuntimeError> {
         let (mut list, mut count) = (ptr::null_mut(), 0);
         // SAFETY: a list of strings, and its length, are written to the given places.
@@ -156,7 +156,7 @@ impl Runtime {
         Ok(names)
     }
 
-    /// Takes over a string that the library allocated with [`Runtime::allocator`].
+    /// Takes ownership of a string that the library allocated with [`Runtime::allocator`].
     ///
     /// # Safety
     /// `text` is null or such a string, and is not used afterwards.
@@ -164,7 +164,7 @@ impl Runtime {
         let text = filled(text)?;
         // SAFETY: NUL-terminated by contract.
         let copy = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
-        // SAFETY: it came from this allocator and nobody else has it.
+        // SAFETY: it came from this allocator and has no other owner.
         self.check(unsafe { (self.api.AllocatorFree)(self.allocator(), text.as_ptr().cast()) })?;
         Ok(copy)
     }
@@ -176,7 +176,7 @@ impl std::fmt::Debug for Runtime {
     }
 }
 
-/// What a successful call has left in an out-parameter; a library that left nothing is an error, not a crash.
+/// The handle that a successful call left in an out-parameter; a null one is an error, not a crash.
 pub(super) fn filled<T>(pointer: *mut T) -> Result<NonNull<T>, RuntimeError> {
     NonNull::new(pointer).ok_or_else(|| RuntimeError::here("the library returned no object"))
 }
@@ -241,8 +241,8 @@ fn create_environment(
         }
     }
     let environment = filled(environment)?;
-    // A server does not report its use to anybody. Builds without telemetry answer with an error that means nothing.
-    // SAFETY: the environment was just created.
+    // The server reports its use to no one. Builds without telemetry return an error without significance. SAFETY: the
+    // environment was just created.
     let _ = check(api, unsafe { (api.DisableTelemetryEvents)(environment.as_ptr()) });
     Ok(environment)
 }
@@ -262,7 +262,8 @@ type LogFunction =
     unsafe extern "system" fn(*mut c_void, c_int, *const c_char, *const c_char, *const c_char, *const c_char);
 
 fn logger() -> sys::OrtLoggingFunction {
-    // SAFETY: the severity is repr(i32) on the other side; taking it as a number allows values this build has not seen.
+    // SAFETY: the severity is repr(i32) on the other side; as a number it may have values that this build does not
+    // define.
     unsafe { std::mem::transmute::<LogFunction, sys::OrtLoggingFunction>(log) }
 }
 

@@ -43,7 +43,7 @@ impl TensorInfo {
 
 const TENSOR: &str = "ONNX_TYPE_TENSOR";
 
-/// The names of `ONNXType`, which messages show.
+/// The names of `ONNXType`, for messages.
 fn onnx_type_name(number: i32) -> &'static str {
     match number {
         1 => TENSOR,
@@ -68,7 +68,7 @@ pub struct Session {
     _lanes: Option<Arc<Lanes>>,
 }
 
-// SAFETY: a session may be used and released on any thread; `run` takes it exclusively by way of its instance.
+// SAFETY: a session may be used and released on any thread; `run` has it exclusively through its instance.
 unsafe impl Send for Session {}
 // SAFETY: running one session from several threads at once is allowed by the library's interface.
 unsafe impl Sync for Session {}
@@ -159,8 +159,8 @@ impl Session {
             .collect()
     }
 
-    /// Computes the outputs named `output_names` from `inputs`. An output that is given is written to and stays; one
-    /// that is `None` is allocated by the library. After an error the contents of given outputs are unspecified.
+    /// Computes the outputs named `output_names` from `inputs`. An output that is given is written to and kept; the
+    /// library allocates one that is `None`. After an error the contents of given outputs are unspecified.
     pub fn run(
         &self,
         options: &RunOptions,
@@ -178,8 +178,8 @@ impl Session {
         let output_names: Pointers<*const c_char> = output_names.iter().map(|name| name.as_ptr()).collect();
         let mut output_values: Pointers<*mut sys::OrtValue> =
             outputs.iter().map(|value| value.as_ref().map_or(ptr::null_mut(), Value::as_ptr)).collect();
-        // SAFETY: names and values are alive and as many as said; values over memory of ours are valid by the
-        // contract of `Value::over`. A null output is replaced by a new value that is ours to release.
+        // SAFETY: names and values are alive and as many as passed; values over the server's memory are valid by the
+        // contract of `Value::over`. A null output is replaced by a new value that the caller releases.
         let status = unsafe {
             (self.runtime.api.Run)(
                 self.at.as_ptr(),
@@ -197,7 +197,7 @@ impl Session {
             if output.is_none()
                 && let Some(made) = NonNull::new(made)
             {
-                // SAFETY: the library made this value for us.
+                // SAFETY: the library made this value for the caller.
                 *output = Some(unsafe { Value::from_raw(self.runtime, made) });
             }
         }
@@ -211,7 +211,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // SAFETY: this handle owns one session, which nobody uses afterwards.
+        // SAFETY: this handle owns one session, which is not used afterwards.
         unsafe { (self.runtime.api.ReleaseSession)(self.at.as_ptr()) }
     }
 }

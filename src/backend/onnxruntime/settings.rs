@@ -1,5 +1,5 @@
-//! The knobs of `--backend-config=onnxruntime` and of a model's parameters, parsed once
-//! (contract/backends.md section 4).
+//! The settings of `--backend-config=onnxruntime` and of a model's parameters, parsed once (contract/backends.md
+//! section 4).
 
 use ort::sys::GraphOptimizationLevel;
 
@@ -10,9 +10,9 @@ use nereid_request::Status;
 use nereid_wire::inference::ModelInstanceGroup;
 use nereid_wire::inference::model_instance_group::Kind;
 
-/// Upper end of what is taken as a thread count: far above any host, far below what breaks the library.
+/// The highest accepted thread count: far above any host's, far below the library's limits.
 const THREADS_MAX: i32 = 4096;
-/// Below this many CPUs nobody spins: who is waited for may need the core (docs/design.md, Placement).
+/// Below this many CPUs no thread spins: the awaited thread may need the core (docs/design.md, Placement).
 const SPIN_FROM_CPUS: usize = 4;
 const SPINNING: [&str; 2] = ["session.intra_op.allow_spinning", "session.inter_op.allow_spinning"];
 
@@ -30,7 +30,7 @@ impl BackendSettings {
         let default_max_batch_size = integer("default-max-batch-size", 4)?;
         let global = boolean("enable-global-threadpool")?;
         let (intra_op, inter_op) = (integer("intra_op_thread_count", 0)?, integer("inter_op_thread_count", 0)?);
-        // Reports the use of device memory; there is none here, so only its spelling is checked.
+        // In Triton it reports the use of device memory; here it has no effect, and only its spelling is checked.
         boolean("triton-backend-memory-tracker")?;
         let global_threads = global.then(|| GlobalThreads {
             intra_op: intra_op.clamp(0, THREADS_MAX),
@@ -40,7 +40,7 @@ impl BackendSettings {
     }
 }
 
-/// How far graphs are rewritten when they are loaded.
+/// How far graphs are optimised when they are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Optimization {
     None,
@@ -60,7 +60,7 @@ impl From<Optimization> for GraphOptimizationLevel {
     }
 }
 
-/// What a run is told in order to return before its work on a device is complete. A model's parameter, too.
+/// The run option for a return before the work on a device is complete. A model's parameter of the same name sets it.
 pub const RETURNS_EARLY: &str = "disable_synchronize_execution_providers";
 
 /// How the sessions of one model are made and run. `None` leaves the library's default.
@@ -76,9 +76,9 @@ pub struct SessionSettings {
     pub optimization: Optimization,
     pub custom_op_libraries: Vec<String>,
     pub openvino: bool,
-    /// For instances on GPUs.
+    /// Settings of instances on GPUs.
     pub gpu: GpuProviders,
-    /// Runs return before their work on a device is complete; `None`: where no node of the model is on the CPU.
+    /// Whether runs return before their work on a device is complete; `None`: if no node of the model is on the CPU.
     pub returns_early: Option<bool>,
 }
 
@@ -87,7 +87,7 @@ impl SessionSettings {
         SessionSettings::parse_for(context, context.worker_cpu_count, physical_core_count())
     }
 
-    /// `worker_cpus` (0: unknown) are what workers may use; `library_threads` is what the library would take.
+    /// `worker_cpus` (0: unknown) is the number of cores for workers; `library_threads` is the library's default count.
     fn parse_for(
         context: &ModelContext,
         worker_cpus: usize,
@@ -105,7 +105,7 @@ impl SessionSettings {
                 )));
             }
         };
-        // The library's own count knows nothing of the cores that belong to I/O, and pins its threads to them.
+        // The library's default count includes the cores of I/O shards, to which it would pin threads.
         let sized = (worker_cpus > 0 && worker_cpus < library_threads).then(|| thread_count(worker_cpus));
         let threads = |given: i32| match given {
             1.. => Some(given.min(THREADS_MAX).unsigned_abs()),
@@ -151,7 +151,7 @@ impl SessionSettings {
         })
     }
 
-    /// The same, for a session that is not made where a node of the model would be on the CPU.
+    /// The same, for a session that fails if a node of the model would be on the CPU.
     pub fn without_cpu(&self) -> SessionSettings {
         let mut settings = self.clone();
         settings.session_entries.push(("session.disable_cpu_ep_fallback".to_owned(), "1".to_owned()));
@@ -174,17 +174,17 @@ fn optimization(context: &ModelContext) -> Optimization {
     }
 }
 
-/// What says something of GPUs is read only where an instance may run on one.
+/// Reads the settings for GPUs, only if an instance may run on one.
 fn gpu_providers(context: &ModelContext) -> Result<GpuProviders, Status> {
     let is_asked = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Gpu | Kind::Auto);
     match (GpuProviders::parse(context), context.config.instance_group.iter().any(is_asked)) {
         (Err(status), true) => Err(status),
-        // One may come to a GPU later, and is told then.
+        // A later instance may be on a GPU; the error is reported then.
         (parsed, _) => Ok(parsed.unwrap_or_default()),
     }
 }
 
-/// True if OpenVINO is asked for; any other CPU accelerator does not exist.
+/// True if OpenVINO is requested; any other CPU accelerator does not exist.
 fn accelerators(context: &ModelContext) -> Result<bool, Status> {
     let optimization = context.config.optimization.as_ref();
     let Some(given) = optimization.and_then(|optimization| optimization.execution_accelerators.as_ref()) else {
@@ -196,7 +196,7 @@ fn accelerators(context: &ModelContext) -> Result<bool, Status> {
     }
 }
 
-/// Cores without their hyper-threads: what the library counts when it is not told.
+/// Cores without hyper-threads: the library's default count of threads.
 fn physical_core_count() -> usize {
     let cores: std::collections::BTreeSet<String> = std::fs::read_dir("/sys/devices/system/cpu")
         .into_iter()
@@ -218,7 +218,7 @@ pub fn parse_boolean(text: &str) -> Result<bool, Status> {
     }
 }
 
-/// A decimal number in front; what follows it is not looked at, as `stoi` has it.
+/// A leading decimal number; the rest is ignored, as by `stoi`.
 pub fn parse_integer(text: &str) -> Result<i32, Status> {
     let error = || Status::invalid(format!("failed to convert '{text}' to integral number"));
     let trimmed = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');

@@ -1,7 +1,7 @@
 //! BYTES tensors: length-prefixed on the wire, C strings inside the library (contract/backends.md section 4).
 //!
-//! The library's interface takes NUL-terminated strings, so a string with a zero byte inside ends there; what it
-//! gives back has lengths, and nothing is lost on the way out.
+//! The library's interface takes NUL-terminated strings, so a string with a zero byte inside ends there; its outputs
+//! have lengths, so they are complete.
 
 use std::ffi::CStr;
 
@@ -10,7 +10,7 @@ use nereid_memory::{Exhausted, Pool, Slice};
 /// Bytes that a scratch buffer keeps between runs.
 const KEPT: usize = 1 << 20;
 
-/// The elements do not add up to what the shape says.
+/// The elements do not match the shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -72,7 +72,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Hands `len` bytes to `take`, each part with its offset.
+    /// Passes `len` bytes to `take`, each part with its offset.
     fn read(&mut self, len: usize, mut take: impl FnMut(usize, &[u8])) -> Result<(), Malformed> {
         self.left = self.left.checked_sub(len).ok_or(Malformed)?;
         let mut done = 0;
@@ -90,8 +90,8 @@ impl Reader<'_> {
     }
 }
 
-/// What a string tensor holds: all bytes one behind the other, and where each element begins. Scratch memory that is
-/// filled again for each tensor.
+/// The content of a string tensor: all bytes one behind the other, and the offset of each element. Scratch memory that
+/// is filled again for each tensor.
 #[derive(Debug, Default)]
 pub struct Content {
     pub bytes: Vec<u8>,
@@ -102,7 +102,7 @@ pub struct Content {
 #[derive(Debug, Clone)]
 pub struct Encoded {
     data: Slice,
-    /// Where each element's prefix begins, and the end.
+    /// The offset of each element's prefix, and the end.
     offsets: Vec<usize>,
 }
 

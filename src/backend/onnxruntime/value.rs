@@ -1,4 +1,4 @@
-//! Tensors of ONNX Runtime, over our own memory or over its own.
+//! Tensors of ONNX Runtime, over the server's memory or over the library's own.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use super::element::ElementType;
 use super::runtime::{Runtime, RuntimeError, filled};
 use nereid_request::Shape;
 
-/// Dimensions that a tensor may have here; more would be a mistake or an attack, and makes shapes costly.
+/// Dimensions that a tensor may have here; more would be a mistake or an attack, and make shapes costly.
 pub(super) const RANK_MAX: usize = 1024;
 
 /// One `OrtValue`.
@@ -27,11 +27,11 @@ unsafe impl Send for Value {}
 unsafe impl Sync for Value {}
 
 impl Value {
-    /// A tensor over `len` bytes at `data` that stay the caller's.
+    /// A tensor over `len` bytes at `data`, which the caller still owns.
     ///
     /// # Safety
-    /// Until the value is dropped the bytes stay valid, are not written by anybody else while the library reads them,
-    /// and, if the value is an output, are not read or written by anybody else.
+    /// Until the value is dropped the bytes stay valid, are not written while the library reads them, and, if the value
+    /// is an output, only the library reads or writes them.
     pub unsafe fn over(
         runtime: &'static Runtime,
         data: *mut u8,
@@ -39,7 +39,7 @@ impl Value {
         shape: &[i64],
         element: ElementType,
     ) -> Result<Value, RuntimeError> {
-        // SAFETY: the caller's promise, of memory of this process.
+        // SAFETY: as the caller guarantees, for memory of this process.
         unsafe { Value::in_memory(runtime, runtime.memory(), data, len, shape, element) }
     }
 
@@ -56,7 +56,7 @@ impl Value {
         element: ElementType,
     ) -> Result<Value, RuntimeError> {
         let mut value = ptr::null_mut();
-        // SAFETY: the library checks length against shape and keeps only the pointer; the caller vouches for it.
+        // SAFETY: the library checks length against shape and keeps only the pointer, which the caller guarantees.
         let status = unsafe {
             (runtime.api.CreateTensorWithDataAsOrtValue)(
                 memory,
@@ -97,10 +97,10 @@ impl Value {
         Ok(value)
     }
 
-    /// Takes over what [`super::session::Session::run`] left in an empty output.
+    /// Takes ownership of the value that [`super::session::Session::run`] left in an empty output.
     ///
     /// # Safety
-    /// `at` is an `OrtValue` that nobody else releases.
+    /// `at` is an `OrtValue` without another owner.
     pub(super) unsafe fn from_raw(runtime: &'static Runtime, at: NonNull<sys::OrtValue>) -> Value {
         Value { runtime, at }
     }
@@ -151,7 +151,7 @@ impl Value {
         bytes.try_reserve(len).map_err(|_| RuntimeError::here("no memory for a string tensor"))?;
         bytes.resize(len, 0);
         starts.resize(count, 0);
-        // SAFETY: both places are as large as said; the library refuses a count or length that does not fit.
+        // SAFETY: both buffers have the passed lengths; the library refuses a count or length that does not fit.
         self.runtime.check(unsafe {
             (api.GetStringTensorContent)(self.as_ptr(), bytes.as_mut_ptr().cast(), len, starts.as_mut_ptr(), count)
         })?;
@@ -165,7 +165,7 @@ impl Value {
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // SAFETY: this handle owns one value, which nobody uses afterwards.
+        // SAFETY: this handle owns one value, which is not used afterwards.
         unsafe { (self.runtime.api.ReleaseValue)(self.at.as_ptr()) }
     }
 }
@@ -179,7 +179,7 @@ pub(super) unsafe fn read_tensor_type(
     info: *const sys::OrtTensorTypeAndShapeInfo,
 ) -> Result<(i32, Shape), RuntimeError> {
     let api = runtime.api;
-    // Newer libraries know element types that this build's enum does not declare: it is read as a number.
+    // Newer libraries have element types that this build's enum does not declare: it is read as a number.
     let mut element = MaybeUninit::<sys::ONNXTensorElementDataType>::zeroed();
     // SAFETY: `info` is alive by contract; the type is written to the given place.
     runtime.check(unsafe { (api.GetTensorElementType)(info, element.as_mut_ptr()) })?;

@@ -1,4 +1,5 @@
-//! The same models on devices that keep no order by themselves; the library computes on the host in their stead.
+//! The same models on devices that do not order operations by themselves; the library computes on the host in their
+//! place.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -31,7 +32,7 @@ struct Place {
 }
 
 impl Place {
-    /// `None`: there is no library, and that was said.
+    /// `None`: there is no library, which was reported.
     fn new(config: ModelConfig, seed: u64) -> Option<Place> {
         Some(Place::of(runtime()?, config, seed))
     }
@@ -133,7 +134,7 @@ fn batches_follow_each_other_and_every_request_gets_its_own() {
 fn tensors_of_the_device_are_used_where_they_lie() {
     let mut place = place!(add_sub("add_sub", 8, &[4], &[4]), 3);
     let (a, b) = (floats(&[1., 2., 3., 4.]), floats(&[10., 20., 30., 40.]));
-    // One on this device, one on the other.
+    // One input on this device, one on the other.
     let (here, there) = (place.gpu(0).put(&a).unwrap(), place.gpu(1).put(&b).unwrap());
     *place.rig.answers.wish.lock().unwrap() = Wish::OnDevice;
     let draft = place.rig.draft(1).batch(1).on_device(0, DataType::Fp32, &[1, 4], &here);
@@ -145,17 +146,17 @@ fn tensors_of_the_device_are_used_where_they_lie() {
     assert!(response.outputs.iter().all(|output| output.data.is_empty()));
     assert_eq!(place.fetched(slices[0]), [11., 22., 33., 44.]);
     assert_eq!(place.fetched(slices[1]), [-9., -18., -27., -36.]);
-    // What came out goes in again.
+    // The outputs become inputs.
     let draft = place.rig.draft(2).batch(1).on_device(0, DataType::Fp32, &[1, 4], slices[0]);
     let request = draft.on_device(1, DataType::Fp32, &[1, 4], slices[0]).outputs([0]);
     let response = place.run_one(request).unwrap();
     assert_eq!(place.fetched(response.outputs[0].on_device.as_deref().unwrap()), [22., 44., 66., 88.]);
 }
 
-/// Memory that a client has set aside.
+/// Memory of a client.
 fn target(gpu: &Gpu, len: usize) -> (DeviceTarget, DeviceSlice) {
     let slice = gpu.put(&vec![0xee; len]).unwrap();
-    // The tests are not to say `unsafe`: a region would do the same.
+    // Tests must not use `unsafe`: a region would do the same.
     (DeviceTarget::of_slice(&slice), slice)
 }
 
@@ -177,7 +178,7 @@ fn outputs_go_where_their_client_wants_them() {
     }
 }
 
-/// A configuration that asks for graphs.
+/// A configuration that enables graphs.
 fn recorded(mut config: ModelConfig) -> ModelConfig {
     let parameters = [("enable_cuda_graph".to_owned(), "1".to_owned())].into_iter().collect();
     let accelerator = Accelerator { name: "cuda".to_owned(), parameters };
@@ -209,7 +210,7 @@ fn recorded_batches_have_buffers_that_stay() {
     let [one, two, none] = &seen[5];
     assert!(one.is_some() && two.is_some() && none.is_none() && one != two);
     assert!(seen[1..].iter().all(|then| then == &seen[5]));
-    // What stays on the device is no part of a graph, and clients' own memory is copied to.
+    // An output that stays on the device cannot be part of a graph; clients' memory is copied to.
     let (wanted, slice) = target(place.gpu(1), 16);
     for wish in [Wish::OnDevice, Wish::At(wanted)] {
         *place.rig.answers.wish.lock().unwrap() = wish;
@@ -252,7 +253,7 @@ fn what_the_host_reads_stays_there() {
         place.rig.instance.plan.inputs.iter().map(|input| input.stays_on_host()).collect::<Vec<_>>(),
         [false, true]
     );
-    // Even where it lies on a device.
+    // Even if it lies on a device.
     for (index, expected) in [(1i64, Ok(vec![8.])), (9, Err("Gather")), (0, Ok(vec![7.]))] {
         let index = place.gpu(0).put(&index.to_le_bytes()).unwrap();
         let draft = place.rig.draft(1).floats(0, &[2], &[7., 8.]);
@@ -267,8 +268,8 @@ fn what_the_host_reads_stays_there() {
     }
 }
 
-/// The library brings inputs of the host to the device as they are bound, on a stream of its own: a run begins when
-/// they are there.
+/// The library copies inputs of the host to the device when they are bound, on a stream of its own: a run begins after
+/// these copies.
 #[test]
 fn a_run_begins_when_what_was_bound_has_arrived() {
     let Some((runtime, _reading)) = library_that_records() else { return };

@@ -51,7 +51,7 @@ pub struct Rig<I = OnnxInstance> {
 }
 
 impl Rig {
-    /// `None`: there is no library, and that was said.
+    /// `None`: there is no library, which was reported.
     fn new(config: ModelConfig) -> Option<Rig> {
         let runtime = runtime()?;
         let context = Arc::new(context("m", config.clone()));
@@ -109,13 +109,13 @@ fn a_batch_of_one_is_written_into_the_block_that_is_sent() {
     assert_eq!((&difference.shape[..], difference.datatype), (&[2, 4][..], DataType::Fp32));
     assert_eq!(as_floats(&difference.data), [0., 1., 2., 3., 4., 5., 6., 7.]);
     assert_eq!(as_floats(&sum.data), [2., 3., 4., 5., 6., 7., 8., 9.]);
-    // Two blocks of the smallest size are out, from where the answer's home wants them, and nothing else: inputs
-    // were not gathered, and outputs not copied.
+    // Only two blocks of the smallest size are in use, of the receiver's pool: inputs were not gathered, and outputs
+    // not copied.
     assert_eq!((rig.answers.pool.bytes_in_use(), rig.pool.bytes_in_use()), (1024, 0));
     assert!(sum.data[0].is_aligned_to(nereid_memory::ALIGNMENT));
     drop(response);
     assert_eq!(rig.answers.pool.bytes_in_use(), 0);
-    // What nobody asked for does not take the home's memory.
+    // An output that was not requested does not use the receiver's memory.
     let request = rig.draft(1).batch(1).floats(0, &[1, 4], &[1.; 4]).floats(1, &[1, 4], &[1.; 4]).outputs([1]);
     let response = rig.run_one(request).unwrap();
     assert_eq!((rig.answers.pool.bytes_in_use(), rig.pool.bytes_in_use()), (512, 0));
@@ -221,7 +221,7 @@ fn unknown_sizes_stay_in_the_librarys_memory_and_go_back_to_it() {
     let sums: Vec<Vec<f32>> = kept.iter().map(|response| as_floats(&response.outputs[0].data)).collect();
     assert_eq!(sums, [vec![2.; 3], vec![3.; 4], vec![], vec![6.; 20]]);
     let returns = Arc::downgrade(&rig.instance.returns);
-    // Sent after the model is gone: the bytes are still there, and the session ends with the last of them.
+    // Sent after the model was dropped: the bytes are still valid, and the session ends with the last of them.
     let last = kept.pop().unwrap();
     drop(kept);
     assert_eq!(returns.upgrade().unwrap().waiting(), 6, "values wait for the worker");
@@ -342,7 +342,7 @@ fn outputs_that_are_other_tensors_outlive_them() {
         for output in &response.outputs {
             assert!(!output.data[0].same_memory(&data), "an input's bytes go away with its request");
         }
-        // Each one alone survives the others, the instance, and the reuse of what was freed.
+        // Each of them survives the others, the instance, and the reuse of freed memory.
         let all = values(&response);
         while response.outputs.len() > 1 {
             response.outputs.remove(0);
@@ -448,7 +448,7 @@ fn settings_reach_the_library() {
     ] {
         given.parameters.insert(key.to_owned(), ModelParameter { string_value: value.to_owned() });
     }
-    // The library refuses to shrink an arena that is switched off: both settings have arrived.
+    // The library refuses to shrink an arena that is switched off: both settings took effect.
     let mut rig = rig!(given.clone());
     let request =
         |rig: &Rig| rig.draft(1).batch(1).floats(0, &[1, 4], &[1.; 4]).floats(1, &[1, 4], &[1.; 4]).outputs([0]);
@@ -505,7 +505,7 @@ pub fn ragged() -> ModelConfig {
 fn ragged_requests_are_joined_flat_and_split_by_their_shapes() {
     let mut rig = rig!(ragged());
     let first = rig.draft(1).batch(1).floats(0, &[1, 3], &[1., 2., 3.]).outputs([0, 3]);
-    // Asks for nothing that is split: its share is skipped over.
+    // Requests no split output: its share is skipped.
     let second = rig.draft(2).batch(2).floats(0, &[2, 1], &[4., 5.]).outputs([3]);
     let third = rig.draft(3).batch(1).floats(0, &[1, 2], &[6., 7.]).outputs([0]);
     let answers = rig.run([first, second, third]);
@@ -526,7 +526,7 @@ fn the_batch_is_told_of_by_requests_and_an_output_that_is_too_short_fails_all() 
     let response = rig.run_one(request).unwrap();
     assert_eq!(numbers(&response.outputs[0].data), [2]);
     assert_eq!(as_floats(&response.outputs[1].data), [0.]);
-    // Dimensions of one element each: two requests of two rows want four counts, and there are two.
+    // Dimensions of one element each: two requests of two rows need four counts, and there are two.
     let drafts = [1, 2].map(|key| rig.draft(key).batch(2).floats(0, &[2, 1], &[1., 2.]).outputs([1]));
     for (key, answer) in rig.run(drafts) {
         let status = answer.unwrap_err();
@@ -584,7 +584,7 @@ fn controls_and_states_are_fed_and_states_are_read_out() {
             let present = states[at].tensors()[0].data.clone();
             let draft = rig.draft(at as u64).batch(1).floats(0, &[1, 1], &[at as f32 + 1.]);
             let draft = draft.floats(1, &[1, 1], &[keep[at]]).input(2, DataType::Fp32, &[1, 1], &[present]);
-            // The last one fills a slot that nobody needs.
+            // The last one fills a slot that no sequence needs.
             let mut request = draft.outputs(if at == 2 { vec![] } else { vec![0] });
             request.states = Some(Arc::clone(&states[at]));
             if at == 2 {

@@ -1,4 +1,4 @@
-//! The order in which the library is called for a run on a device, by a table of its functions that records them.
+//! The order of the library's calls for a run on a device, observed through a table of functions that records them.
 
 use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,7 +12,7 @@ use crate::backend::onnxruntime::runtime::Runtime;
 use crate::backend::onnxruntime::session::Session;
 use crate::backend::onnxruntime::settings::SessionSettings;
 
-/// The library's own table, and what was called by way of ours.
+/// The library's own table, and the calls through the recording one.
 static ORIGINAL: OnceLock<&'static sys::OrtApi> = OnceLock::new();
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// One test at a time reads them.
@@ -57,7 +57,7 @@ unsafe extern "system" fn add_entry(
     unsafe { (called(&format!("{key_text}={value_text}")).AddRunConfigEntry)(options, key, value) }
 }
 
-/// The library by the table that records, while the guard is held; `None`: there is no library, and that was said.
+/// The library through the recording table, while the guard is held; `None`: there is no library, which was reported.
 pub fn library_that_records() -> Option<(&'static Runtime, MutexGuard<'static, ()>)> {
     let runtime = runtime()?;
     let reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ pub fn library_that_records() -> Option<(&'static Runtime, MutexGuard<'static, (
     Some((Box::leak(Box::new(runtime.by(Box::leak(Box::new(table))))), reading))
 }
 
-/// What was called since the last time.
+/// The calls since the last call of this function.
 pub fn taken() -> Vec<String> {
     std::mem::take(&mut CALLS.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -88,7 +88,7 @@ fn only_early_runs_are_asked_to_return_early() {
     }
 }
 
-/// The library refuses a session of which a node would be on the CPU, where it is asked to: all nodes are here.
+/// The library refuses a session of which a node would be on the CPU, if an option requires that; here all nodes are.
 #[test]
 fn a_session_without_the_cpu_is_refused_where_a_node_is_on_it() {
     let Some(runtime) = runtime() else { return };

@@ -21,7 +21,7 @@ fn output(name: &str, data_type: wire::DataType, dims: &[i64]) -> ModelOutput {
     ModelOutput { name: name.to_owned(), data_type: data_type.into(), dims: dims.to_vec(), ..ModelOutput::default() }
 }
 
-/// Opens a model as the server does; `None` without a library, which was said.
+/// Opens a model as the server does; `None` without a library, which was reported.
 fn open(config: ModelConfig) -> Option<Result<Arc<OnnxModel>, Status>> {
     let context = Arc::new(context("m", config));
     let backend = BackendSettings::parse(&context).unwrap();
@@ -154,7 +154,7 @@ fn a_wrong_library_is_unavailable_and_wrong_settings_come_first() {
     context.settings = vec![("default-max-batch-size".to_owned(), "lots".to_owned())];
     let error = OnnxRuntimeBackend.create_model(Arc::new(context)).err().unwrap();
     assert_eq!(error.message, "failed to convert 'lots' to integral number");
-    // Once a library is loaded it stays, so a process that has one does not look again.
+    // Once a library is loaded it stays, so a process that has one does not search again.
     let surroundings = crate::backend::onnxruntime::Surroundings::of_process(wrong.to_str());
     let error: Status = crate::backend::onnxruntime::locate(&surroundings).unwrap_err().into();
     assert_eq!(error.code, Code::Unavailable);
@@ -178,7 +178,7 @@ fn a_file_name_does_not_lead_out_of_the_version_directory() {
         assert_eq!((error.code, &*error.message), (Code::InvalidArg, &*expected));
     }
     assert_eq!(at("inside.onnx").unwrap(), scratch.path("model/1/inside.onnx"));
-    // One for a compute capability takes the place of the default, and is held to the same.
+    // A file for a compute capability replaces the default, under the same checks.
     let version_directory = scratch.path("model/1");
     let context = ModelContext { version_directory, ..context("m", ModelConfig::default()) };
     assert_eq!(model_path(&context, Some("inside.onnx")), Ok(scratch.path("model/1/inside.onnx")));

@@ -1,4 +1,4 @@
-//! What a worker sends back, on its way to clients.
+//! Turns the responses in a worker's messages into responses to clients.
 
 use super::link::Link;
 use super::marshal::{Malformed, Value};
@@ -24,21 +24,21 @@ impl<'a> Answer<'a> {
         Ok(Answer { outputs: outputs.as_sequence()?, parameters: read_parameters(parameters)?, error })
     }
 
-    /// The response to `request`, which is still there.
+    /// The response to `request`, which is still held.
     pub fn into_response_to(self, link: &Link, request: &Request) -> Result<Response, Malformed> {
         let mut response = Response::new(request.id.clone());
         self.fill(&mut response, |received| received.output(link, &request.outputs, request))?;
         Ok(response)
     }
 
-    /// A response through a sender.
+    /// The response through a sender, for a request that may be gone.
     pub fn into_response_at(self, link: &Link, address: &Address) -> Result<Response, Malformed> {
         let mut response = Response::new(address.id.clone());
         self.fill(&mut response, |received| received.output(link, &address.outputs, address.outbox.factory()))?;
         Ok(response)
     }
 
-    /// Nobody gets it: the memory of its tensors goes back.
+    /// Drops a response without a receiver: the memory of its tensors is released.
     pub fn discard(self, link: &Link) -> Result<(), Malformed> {
         self.outputs.iter().try_for_each(|output| {
             Received::read(output)?.discard(link);
@@ -46,7 +46,7 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// Every tensor is looked at, so that the memory of all of them goes back.
+    /// Reads every tensor, also after an error, so that the memory of all is released.
     fn fill(
         self,
         response: &mut Response,

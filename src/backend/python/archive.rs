@@ -1,10 +1,9 @@
-//! Unpacks an environment that lies in one file: tar, plain or compressed, and zip.
+//! Unpacks an environment from one file: tar, plain or compressed, and zip.
 //!
-//! Whoever packed an archive chooses the names in it. So every name is held to the directory that is unpacked into, and
-//! symbolic links are made when all files are written, so that nothing is ever written through one (`tree`). Links
-//! themselves may lead out, as the interpreter of a virtual environment does. zip is read by the crate of that name,
-//! tar by a reader of our own (docs/design.md, "Libraries"). gzip is built in; for the other compressions the host's
-//! own programs are run.
+//! The names in an archive are not trusted. So every name must lie in the target directory, and symbolic links are made
+//! after all files are written, so that no write follows one (`tree`). The links themselves may lead out, as the
+//! interpreter of a virtual environment does. The crate of that name reads zip, a reader of this server reads tar
+//! (docs/design.md, "Libraries"). gzip is built in; programs of the host decompress the other formats.
 
 mod tar;
 mod tree;
@@ -32,7 +31,7 @@ pub enum ArchiveError {
     Damaged(&'static str),
     #[error("its member '{0}' would lie outside of the directory that it is unpacked into")]
     Outside(String),
-    /// In the words of the library that unpacks archives for Triton, which its tests look for.
+    /// With the texts of the library that unpacks archives for Triton, which Triton's tests search for.
     #[error("archive_write_header() failed with error code = -25 error message is {1} (member '{0}')")]
     Escapes(String, &'static str),
     #[error("its member '{0}' is {1}, which an environment cannot have")]
@@ -46,11 +45,11 @@ pub enum ArchiveError {
 /// The programs that decompress, by the bytes that a file begins with.
 const PROGRAMS: [(&[u8], &str); 3] = [(b"BZh", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")];
 const GZIP: &[u8] = b"\x1f\x8b";
-/// A member, or the end of an archive without any.
+/// The first bytes of a zip file: a member, or the end of an archive without any.
 const ZIP: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
 const HEAD_BYTES: u64 = 8;
 
-/// Unpacks `archive` into the empty directory `into`. What was unpacked before an error stays there.
+/// Unpacks `archive` into the empty directory `into`. After an error the files unpacked so far stay there.
 pub fn unpack(archive: &Path, into: &Path) -> Result<(), ArchiveError> {
     let mut file = File::open(archive)?;
     let mut head = Vec::new();
@@ -79,11 +78,11 @@ fn read_through(program: &'static str, file: File, tree: &mut Tree) -> Result<()
     let read = tar::read(&mut BufReader::new(stdout), tree);
     let mut said = String::new();
     if let Some(stderr) = child.0.stderr.take() {
-        // Its reader above is gone: it ends, whatever it still has.
+        // Its output has no reader any more, so the program ends.
         let _ = stderr.take(4096).read_to_string(&mut said);
     }
     let status = child.0.wait()?;
-    // Its own words are better than what follows from half an archive.
+    // The program's own message is better than the error that a truncated archive causes.
     match read {
         Err(
             error @ (ArchiveError::Write(..)
@@ -98,7 +97,7 @@ fn read_through(program: &'static str, file: File, tree: &mut Tree) -> Result<()
     }
 }
 
-/// A program that does not outlive its reader.
+/// A program that is killed when this value is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {

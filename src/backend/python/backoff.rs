@@ -1,11 +1,11 @@
 //! How long an instance stays without a worker after a death.
 //!
-//! One death may be an accident, so the first is made good at once. A model whose workers keep dying gets its next
-//! one later and later: every start costs an interpreter, its imports and the model's own initialisation.
+//! One death may be an accident, so the first successor starts at once. If workers of a model keep dying, the pauses
+//! grow: every start costs an interpreter, its imports and the model's own initialisation.
 
 use std::time::Duration;
 
-/// A worker that lived for this long has shown that its model can run.
+/// A worker that lived for this long counts as healthy.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -13,12 +13,12 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Backoff {
-    /// Deaths in a row, none after a time of health.
+    /// Deaths in a row; 0 after a healthy worker.
     deaths: u32,
 }
 
 impl Backoff {
-    /// The pause before the next start, after a worker that worked for `lived`; nothing for one that never began to.
+    /// The pause before the next start, after a worker that served for `lived`; 0 for one that never served.
     pub fn pause_after(&mut self, lived: Duration) -> Duration {
         if lived >= HEALTHY_AFTER {
             self.deaths = 0;

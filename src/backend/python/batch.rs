@@ -1,4 +1,4 @@
-//! Requests on their way to a worker: a payload becomes one message.
+//! Writes the requests of a payload into one message to a worker.
 
 use std::collections::VecDeque;
 
@@ -9,16 +9,16 @@ use super::tensors::{self, Content, Room};
 use nereid_memory::Segment;
 use nereid_request::{CorrelationId, InputTensor, Request, Status, Value};
 
-/// Places that one message gives back to the worker.
+/// Addresses of ranges that one message gives back to the worker.
 const FREED_MAX: usize = 16 * 1024;
 
-/// The inputs of a request, as its model sees them.
+/// The inputs of a request, in the model's shapes.
 fn contents(request: &Request) -> impl Iterator<Item = Content<'_>> {
     request.inputs.iter().map(content)
 }
 
 fn content(input: &InputTensor) -> Content<'_> {
-    // Of every request that was accepted; empty for a scalar.
+    // Set in every accepted request; empty for a scalar.
     let shape = &input.model_shape;
     Content { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data, exported: None }
 }
@@ -56,18 +56,19 @@ impl BatchExports {
         Ok(())
     }
 
-    /// The batch is not sent.
+    /// Revokes the exports of a batch that is not sent.
     pub fn revoke(self, link: &Link) {
         link.release(&self.keys);
     }
 }
 
-/// Bytes of shared memory that the inputs of these requests take.
+/// Bytes of shared memory that the inputs of these requests need.
 pub fn shared_len(requests: &[Box<Request>]) -> Result<usize, Status> {
     tensors::shared_len(requests.iter().flat_map(|request| contents(request)))
 }
 
-/// The start of a message to the worker: the places that it may use again, which are given back if it is not sent.
+/// Writes the start of a message to the worker: the addresses of the ranges that it may use again. The caller puts them
+/// back if it does not send the message.
 pub fn write_freed(writer: &mut Writer, link: &Link) -> Vec<u64> {
     let freed = link.outbound.take_freed(FREED_MAX);
     writer.list(freed.len());
@@ -76,7 +77,7 @@ pub fn write_freed(writer: &mut Writer, link: &Link) -> Vec<u64> {
 }
 
 /// Writes one request: (token, id, correlation, flags, timeout, parameters, outputs, trace, inputs). The trace is None
-/// where there is none, and else its context, which may be empty.
+/// without a trace, else its context, which may be empty.
 pub fn write_request(
     writer: &mut Writer,
     request: &Request,
@@ -108,14 +109,14 @@ pub fn write_request(
     })
 }
 
-/// Why a request cannot be sent to a worker.
+/// The error of a request that cannot be sent to a worker.
 pub fn refusal(request: &Request) -> Option<Status> {
     let bytes = request.parameters.iter().find(|parameter| matches!(parameter.value, Value::Bytes(_)))?;
     let name = bytes.name.to_str_lossy();
     Some(Status::internal(format!("Unsupported parameter type for parameter '{name}'.")))
 }
 
-/// The parameters as JSON text, as models see them.
+/// The parameters as JSON text, as models get them.
 fn parameters(request: &Request) -> Result<String, Status> {
     if request.parameters.is_empty() {
         return Ok("{}".to_owned());
@@ -136,7 +137,7 @@ fn parameters(request: &Request) -> Result<String, Status> {
     serde_json::to_string(&object).map_err(|error| Status::internal(format!("parameters are no JSON: {error}")))
 }
 
-/// The room for the larger inputs of a batch.
+/// The shared memory for the larger inputs of a batch.
 pub fn room<'a>(taken: &'a Option<(super::inbound::Range, std::sync::Arc<Segment>)>) -> Option<Room<'a>> {
     taken.as_ref().map(|(range, segment)| Room::new(*range, segment))
 }

@@ -1,10 +1,10 @@
 //! Requests that a model makes to other models while it answers its own (contract/python_backend.md section 4).
 //!
-//! They are ordinary requests, handed in by whoever has the worker's message and answered by whoever brings the answer:
-//! no thread waits for one. What goes back to the worker is written to the slot where the caller waits, a bounded
-//! number of answers ahead of what it has taken; the callee's own bounds hold back the rest.
+//! They are ordinary requests. The thread that handles the worker's message submits one, and the thread that delivers
+//! its response answers it; no thread waits in between. Responses are written to the slot on which the caller waits, a
+//! bounded number ahead of those that it has taken; the callee's own bounds hold back the rest.
 //!
-//! Everything that goes wrong is an answer with an error: the model decides what becomes of it.
+//! Every failure is a response with an error: the calling model decides how to handle it.
 
 mod preference;
 mod question;
@@ -27,34 +27,34 @@ use nereid_request::{
 use preference::Preference;
 use question::Question;
 
-/// Answers of a decoupled call that may wait in its slot; `kinds.py` has the same number.
+/// Responses of a decoupled call that may wait in its slot; `kinds.py` has the same number.
 const WINDOW: usize = 16;
 
-/// The worker that calls, as its calls see it.
+/// The worker that calls, as its calls use it.
 pub trait Caller: Send + Sync {
     fn link(&self) -> &Link;
 
-    /// It has done what no worker does.
+    /// Kills the worker, after a message that a correct worker does not send.
     fn kill(&self, reason: &str);
 
-    /// Who watches a request that it has, by the request's token.
+    /// The observer of a request that the worker has, by the request's token.
     fn observer(&self, token: u64) -> Option<Arc<dyn Observer>>;
 }
 
-/// The calls of one worker that are not over. See the [module](self).
+/// The calls of one worker that have not ended. See the [module](self).
 pub struct Calls {
     host: Host,
     pool: Pool,
     gpus: Arc<Gpus>,
     table: Mutex<Table>,
-    /// Of the execution under way: what its model calls may use what it holds.
+    /// The resource grant of the execution under way, which its calls may use.
     grant: Mutex<Option<Grant>>,
 }
 
 #[derive(Default)]
 struct Table {
     calls: HashMap<u64, Arc<Call>>,
-    /// The worker is gone, and what it said before is all the same.
+    /// Whether the worker has ended; its earlier messages are then ignored.
     has_ended: bool,
 }
 
@@ -67,7 +67,7 @@ impl Calls {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls from now on are made on behalf of this execution; `None`: of none.
+    /// Sets the execution on behalf of which further calls are made; `None`: none.
     pub fn set_grant(&self, grant: Option<Grant>) {
         *self.grant.lock().unwrap_or_else(PoisonError::into_inner) = grant;
     }
@@ -76,7 +76,7 @@ impl Calls {
         self.grant.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes a call. Its answers go to its slot, which is told of everything that fails.
+    /// Makes a call. Its responses and errors are written to its slot.
     pub fn begin(self: &Arc<Self>, caller: &Arc<dyn Caller>, values: &[Value<'_>]) -> Result<(), Malformed> {
         let question = Question::read(values)?;
         let call = Arc::new_cyclic(|this| Call {
@@ -92,7 +92,7 @@ impl Calls {
         });
         {
             let mut table = self.table();
-            // Each has a slot of its own, and numbers count up.
+            // Each call has a slot of its own, and numbers increase.
             if table.calls.len() >= SLOTS_MAX || table.calls.contains_key(&call.number) {
                 return Err(Malformed::Form);
             }
@@ -110,7 +110,7 @@ impl Calls {
     fn hand_in(&self, call: &Arc<Call>, question: Question<'_>) -> Result<(), Status> {
         let model = question.model.clone();
         let failed = |status: Status| question::failed(&model, status);
-        // First of all, because the memory of the inputs goes back with them.
+        // First, because dropping the inputs releases their memory.
         let inputs = question.inputs(call.caller.link(), &self.pool);
         let unavailable = || {
             let text = format!("Failed for execute the inference request. Model '{model}' is not ready.");
@@ -132,10 +132,10 @@ impl Calls {
             return Err(failed(status));
         }
         {
-            // Before it is out: it may be over soon.
+            // Before the submission: the call may end soon.
             let mut state = call.state();
             if state.is_over {
-                // The worker is gone.
+                // The worker has ended.
                 drop(state);
                 request.withdraw();
                 return Ok(());
@@ -169,7 +169,7 @@ impl Calls {
         self.table().calls.get(&number).cloned()
     }
 
-    /// (call): its answers are not waited for. They go on until the last one.
+    /// (call): cancels it. Responses continue until the last one.
     pub fn cancel(&self, values: &[Value<'_>]) -> Result<(), Malformed> {
         let [number] = values else { return Err(Malformed::Form) };
         if let Some(call) = self.find(number.as_int()?) {
@@ -178,7 +178,7 @@ impl Calls {
         Ok(())
     }
 
-    /// (call, count): so many more answers were taken out of its slot.
+    /// (call, count): the worker has taken that many more responses out of its slot.
     pub fn took(&self, values: &[Value<'_>]) -> Result<(), Malformed> {
         let [number, count] = values else { return Err(Malformed::Form) };
         let count: usize = count.as_int()?;
@@ -188,7 +188,7 @@ impl Calls {
         Ok(())
     }
 
-    /// (call): nobody takes its answers any more.
+    /// (call): the worker takes no more responses of it.
     pub fn drop_answers(&self, values: &[Value<'_>]) -> Result<(), Malformed> {
         let [number] = values else { return Err(Malformed::Form) };
         if let Some(call) = self.find(number.as_int()?) {
@@ -197,7 +197,7 @@ impl Calls {
         Ok(())
     }
 
-    /// The worker is gone: its calls are called back, and what comes of them is thrown away.
+    /// The worker has ended: cancels its calls and drops their responses.
     pub fn end(&self) {
         let calls = {
             let mut table = self.table();
@@ -207,43 +207,43 @@ impl Calls {
         calls.into_values().for_each(|call| call.abandon());
     }
 
-    /// Calls that are not over.
+    /// The number of calls that have not ended.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.table().calls.len()
     }
 }
 
-/// One call, to which its callee's answers come.
+/// One call, the receiver of its callee's responses.
 struct Call {
     number: u64,
     slot: u32,
     is_decoupled: bool,
-    /// Where outputs are wanted.
+    /// The preferred place of outputs.
     preference: Preference,
     caller: Arc<dyn Caller>,
     calls: Arc<Calls>,
     state: Mutex<State>,
-    /// Answers that another thread has, which may wait for a device.
+    /// Responses that are deferred to another thread, which may wait for a device.
     put_off: AtomicUsize,
     this: Weak<Call>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Until the last answer is written: the request holds the call, to which its answers come.
+    /// Set until the last response is written. The request in turn holds this value, the receiver of its responses.
     under_way: Option<Arc<dyn nereid_request::Call>>,
-    /// What came and does not fit into the slot yet.
+    /// Responses that do not fit into the slot yet.
     waiting: VecDeque<Delivery>,
-    /// Of what is in the slot and was not taken.
+    /// The credits of the responses in the slot that were not taken.
     ahead: VecDeque<Option<Credit>>,
-    /// Answers are thrown away.
+    /// Whether responses are dropped.
     is_dropped: bool,
-    /// The last answer is written, or never will be.
+    /// Whether the last response was written, or never will be.
     is_over: bool,
 }
 
-/// What a state no longer needs; dropped outside its lock, because others may be told.
+/// Values that a state no longer needs; dropped outside its lock, because the drops may call other code.
 #[derive(Default)]
 struct Spent {
     under_way: Option<Arc<dyn nereid_request::Call>>,
@@ -300,7 +300,7 @@ impl Call {
         drop(spent);
     }
 
-    /// Writes what there is room for.
+    /// Writes the responses that the window has room for.
     fn flush(&self, state: &mut State, spent: &mut Spent) {
         while !state.is_over
             && state.ahead.len() < WINDOW
@@ -312,7 +312,7 @@ impl Call {
         }
     }
 
-    /// Under the lock, which keeps the order.
+    /// Called under the lock, which keeps the order.
     fn write(&self, state: &mut State, spent: &mut Spent, response: Option<Response>, last: bool) {
         if last {
             state.is_over = true;
@@ -363,11 +363,11 @@ impl Call {
 }
 
 impl Sink for Call {
-    /// On a thread that must not wait, what has to do with a device is left to another one, and what comes then goes
-    /// the same way.
+    /// On a thread that must not wait, a response that needs a device is deferred to another thread, and the responses
+    /// after it too.
     fn deliver(&self, _key: u64, delivery: Delivery) {
         let response = delivery.response.as_ref();
-        // Of a decoupled call other threads write as well, under a lock.
+        // For a decoupled call other threads write as well, under a lock.
         let waits = (self.is_decoupled && self.preference.is_of_devices())
             || response.is_some_and(|response| self.preference.waits_for_device(response));
         if !(waits && never_waits()) && self.put_off.load(Ordering::Acquire) == 0 {

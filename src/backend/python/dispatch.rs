@@ -1,4 +1,4 @@
-//! Dispatches what a worker asks for beside its executions, by the kind of its message.
+//! Dispatches the messages of a worker other than results, by their kinds.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::backend::ModelContext;
 use nereid_observe::metrics::Registry;
 use nereid_request::{Grant, Observer, Response};
 
-/// Kinds of messages; `worker/nereid_python/kinds.py` has the same numbers, and what each carries.
+/// Kinds of messages; `worker/nereid_python/kinds.py` has the same numbers, and the payload of each.
 mod kinds {
     pub const LOG: u32 = 32;
     pub const METRIC_FAMILY: u32 = 33;
@@ -64,7 +64,7 @@ impl Caller for Worker {
 }
 
 impl Attendant for Dispatch {
-    /// The first value of a message is the slot where its answer is waited for, or None.
+    /// The first value of a message is the slot on which the worker waits for the answer, or None.
     fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed> {
         let (slot, values) = value.as_sequence()?.split_first().ok_or(Malformed::Form)?;
         let slot: Option<u32> = slot.optional(Value::as_int)?;
@@ -109,7 +109,7 @@ impl Attendant for Dispatch {
     fn ended(&self, worker: &Arc<Worker>) {
         self.calls.end();
         self.metrics.end();
-        // Requests whose execution has not returned are their instance's to answer.
+        // The instance answers the requests whose execution has not returned.
         worker.open.abandon(|address| Response::failed(address.id.clone(), worker.epitaph()));
     }
 

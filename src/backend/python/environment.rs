@@ -1,10 +1,8 @@
-//! EXECUTION_ENV_PATH: the environment that a model brings along, a directory or an archive
-//! (contract/python_backend.md section 5).
+//! EXECUTION_ENV_PATH: the model's own environment, a directory or an archive (contract/python_backend.md section 5).
 //!
 //! An archive is unpacked once per server, into a directory of the server's own under the system's temporary one, and
-//! shared by all models that name it; when the file has changed it is unpacked again for who loads then. What a
-//! process leaves behind that was killed is removed by the next one that unpacks, which a locked file tells apart from
-//! what is in use.
+//! shared by all models that name it; after a change of the file it is unpacked again for later loads. Directories of a
+//! killed process are removed by the next one that unpacks; a locked file marks those that are in use.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -33,31 +31,30 @@ const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
 const VENV: &str = "VIRTUAL_ENV";
 const VENV_PROMPT: &str = "VIRTUAL_ENV_PROMPT";
 const PROGRAMS: &str = "PATH";
-/// It would lead the environment's interpreter to the library of another one.
+/// It would make the environment's interpreter use the library of another one.
 const PYTHON_HOME: &str = "PYTHONHOME";
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
-/// What LD_LIBRARY_PATH was before the environment's libraries came ahead in it. The worker puts it back.
+/// The value of LD_LIBRARY_PATH before the environment's libraries were prepended. The worker restores it.
 pub const ORIGINAL_LIBRARIES: &str = "NEREID_ORIGINAL_LD_LIBRARY_PATH";
 
-/// Where archives are unpacked, in the system's temporary directory.
+/// The prefix of the directories for unpacked archives, in the system's temporary directory.
 const ROOT_START: &str = "python_env_";
 const ROOT_LETTERS: usize = 6;
 /// Held locked by the process that uses the directory.
 const LOCK: &str = "nereid.lock";
-/// Names tried before it is held that something is wrong.
+/// Names that are tried before the creation fails.
 const TRIES_MAX: u32 = 100;
 
-/// For a shell that sources a script, and for conda-unpack, which rewrites all files of an environment.
+/// The time limit of a shell that sources a script, and of conda-unpack, which rewrites all files of an environment.
 const ACTIVATION_TIME: Duration = Duration::from_secs(60);
 const CONDA_UNPACK_TIME: Duration = Duration::from_secs(600);
-/// What a shell has for itself.
+/// Variables that a shell sets for itself.
 const OF_SHELLS: [&str; 5] = ["_", "SHLVL", "PWD", "OLDPWD", "PS1"];
 
 /// A variable to be set, or removed.
 pub type Change = (OsString, Option<OsString>);
 
-/// What `context` says about its environment: EXECUTION_ENV_PATH, else the archive that lies with its Python-based
-/// backend.
+/// The environment of the model: EXECUTION_ENV_PATH, else the archive in the directory of its Python-based backend.
 pub fn path_of(context: &ModelContext, base: Option<&Path>) -> Option<PathBuf> {
     if let Some(given) = context.parameter(PARAMETER).filter(|given| !given.is_empty()) {
         return Some(given.replace(MODEL_DIRECTORY, &context.directory.to_string_lossy()).into());
@@ -71,8 +68,8 @@ fn beside(base: &Path) -> Option<PathBuf> {
     packed.is_file().then_some(packed)
 }
 
-/// Adds to the configuration of a model of the Python-based backend in `base` what it leaves open: which script serves
-/// it, and in which environment. Clients and the model see that too, as with Triton.
+/// Completes the configuration of a model of the Python-based backend in `base` with the script that serves it and the
+/// environment. Clients and the model get these settings too, as with Triton.
 pub fn complete_based(config: &mut ModelConfig, base: &Path) {
     if config.runtime.is_empty() {
         config.runtime = SCRIPT.to_owned();
@@ -85,7 +82,7 @@ pub fn complete_based(config: &mut ModelConfig, base: &Path) {
     }
 }
 
-/// An environment on disk, there for as long as somebody has it.
+/// An environment on disk, kept as long as this value lives.
 #[derive(Debug, Clone)]
 pub struct Environment {
     pub directory: PathBuf,
@@ -105,11 +102,12 @@ impl Environment {
         })
     }
 
-    /// What its activation script does to the variables, with its programs and libraries ahead of others. Runs a shell.
+    /// The changes that its activation script makes to the variables, with its programs and libraries ahead of others.
+    /// Runs a shell.
     pub fn activation(&self) -> Result<Vec<Change>, Status> {
         let script = activate_in(&self.directory);
         let shown = script.display();
-        // conda-pack's script needs bash to know where it lies.
+        // conda-pack's script needs bash to find its own directory.
         let shell = if in_path("bash") { "bash" } else { "sh" };
         let mut command = Command::new(shell);
         command.args(["-c", r#". "$0" 1>&2 && exec env -0"#]).arg(&script);
@@ -125,8 +123,8 @@ impl Environment {
         Ok(self.with_own_places(&after, self.with_libraries(&after, differences(&before, &after))))
     }
 
-    /// The variables that Triton sets itself, whatever the script does: a script names the place where its environment
-    /// was made, which is not where an archive is unpacked, and may be written for another tool.
+    /// Adds the variables that Triton sets itself, independent of the script: a script names the directory where its
+    /// environment was made, not the one where the archive is unpacked, and may be written for another tool.
     fn with_own_places(&self, after: &HashMap<OsString, OsString>, mut changes: Vec<Change>) -> Vec<Change> {
         changes.retain(|(name, _)| ![VENV, VENV_PROMPT, PROGRAMS, PYTHON_HOME].iter().any(|own| name == own));
         let root = self.directory.as_os_str();
@@ -169,7 +167,7 @@ fn in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// As `env -0` prints them. Functions of the shell are none of a process's.
+/// The variables that `env -0` printed, without exported functions of the shell.
 fn variables(printed: &[u8]) -> impl Iterator<Item = (OsString, OsString)> + '_ {
     let pairs = printed.split(|&byte| byte == 0).filter_map(|pair| {
         let equals = pair.iter().position(|&byte| byte == b'=').filter(|&equals| equals > 0)?;
@@ -179,7 +177,7 @@ fn variables(printed: &[u8]) -> impl Iterator<Item = (OsString, OsString)> + '_ 
     pairs.filter(|(name, _)| !name.as_bytes().starts_with(b"BASH_FUNC_") && !OF_SHELLS.iter().any(|own| name == own))
 }
 
-/// In the order of the names.
+/// The differences, in the order of the names.
 fn differences(before: &HashMap<OsString, OsString>, after: &HashMap<OsString, OsString>) -> Vec<Change> {
     let set = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
     let set = set.map(|(name, value)| (name.clone(), Some(value.clone())));
@@ -213,7 +211,7 @@ impl Source {
     }
 }
 
-/// What can be known of the environment at `path` without unpacking it.
+/// Checks the environment at `path` as far as possible without unpacking it.
 pub fn examine(path: &Path) -> Result<(), Status> {
     Source::find(path).map(|_| ())
 }
@@ -232,12 +230,12 @@ fn check_activate(directory: &Path) -> Result<(), Status> {
 /// The environments that were unpacked, for all models of a process.
 #[derive(Debug, Default)]
 pub struct Environments {
-    /// Made with the first archive.
+    /// Made for the first archive.
     root: Mutex<Weak<Root>>,
     archives: Mutex<HashMap<PathBuf, Arc<Mutex<Option<Current>>>>>,
 }
 
-/// What an archive was unpacked to last, and what the file was then.
+/// The last result of unpacking an archive, and the state of the file then.
 #[derive(Debug)]
 struct Current {
     stamp: Stamp,
@@ -258,7 +256,7 @@ impl Stamp {
 }
 
 impl Environments {
-    /// The ones of this process: there for as long as a server with this backend is.
+    /// The environments of this process, kept as long as a server with this backend exists.
     pub fn shared() -> Arc<Environments> {
         static SHARED: Mutex<Weak<Environments>> = Mutex::new(Weak::new());
         let mut shared = lock(&SHARED);
@@ -269,7 +267,7 @@ impl Environments {
         })
     }
 
-    /// The environment at `path`. May take its time, which only who wants the same archive waits for.
+    /// Opens the environment at `path`. May take long; only loads with the same archive wait for it.
     pub fn open(&self, path: &Path) -> Result<Environment, Status> {
         let archive = match Source::find(path)? {
             Source::Directory(directory) => return Ok(Environment { directory, _unpacked: None }),
@@ -299,7 +297,7 @@ impl Environments {
         verbose!(1, "Extracting Python execution env {}", archive.display());
         info!("unpacking the Python environment '{}' into '{}'", archive.display(), directory.display());
         DirBuilder::new().mode(0o755).create(&directory).map_err(|error| failed(archive, error))?;
-        // From here on an error removes what there is.
+        // From here on an error removes the directory.
         let unpacked = Unpacked { directory, _root: root };
         archive::unpack(archive, &unpacked.directory).map_err(|error| failed(archive, error))?;
         check_activate(&unpacked.directory)?;
@@ -321,7 +319,7 @@ impl Environments {
 }
 
 impl Drop for Environments {
-    /// The server ends: what is unpacked goes, whoever may still hold it.
+    /// The server ends: removes the unpacked directories, even if some are still held.
     fn drop(&mut self) {
         if let Some(root) = lock(&self.root).upgrade() {
             remove(&root.path);
@@ -333,7 +331,7 @@ fn failed(archive: &Path, cause: impl std::fmt::Display) -> Status {
     Status::internal(format!("Failed to unpack the Python environment '{}': {cause}", archive.display()))
 }
 
-/// One unpacked archive, removed with its last user.
+/// One unpacked archive, which its last user removes.
 #[derive(Debug)]
 struct Unpacked {
     directory: PathBuf,
@@ -341,8 +339,8 @@ struct Unpacked {
 }
 
 impl Unpacked {
-    /// Rewrites the paths that conda-pack left as they were where it packed. An environment without that script, or
-    /// one whose script fails, mostly works as it is.
+    /// Rewrites the paths that conda-pack left unchanged. An environment without that script, or with one that fails,
+    /// mostly works as it is.
     fn relocate(&self) {
         let script = self.directory.join("bin/conda-unpack");
         let python = self.directory.join("bin/python");
@@ -368,7 +366,7 @@ impl Drop for Unpacked {
 #[derive(Debug)]
 struct Root {
     path: PathBuf,
-    /// Of the directories made in it.
+    /// The number of directories made in it.
     count: AtomicU64,
     _lock: File,
 }
@@ -383,7 +381,7 @@ impl Root {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             }
-            // It gets its name when it is locked, so that nobody takes it for a leftover.
+            // The file gets its name when it is locked, so that no process takes the directory for a leftover.
             let unnamed = path.join(format!("{LOCK}.new"));
             let locked = File::create_new(&unnamed).and_then(|lock| {
                 lock.lock()?;
@@ -408,7 +406,7 @@ impl Drop for Root {
     }
 }
 
-/// Six letters and digits that nobody guesses.
+/// Six random letters and digits.
 fn letters() -> String {
     const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     let mut number = RandomState::new().hash_one(std::process::id());
@@ -420,7 +418,7 @@ fn letters() -> String {
     text
 }
 
-/// Removes what processes left in `place` that were killed. What cannot be judged is left alone.
+/// Removes the directories that killed processes left in `place`. Directories of unknown state are kept.
 fn sweep(place: &Path) {
     let Ok(entries) = fs::read_dir(place) else { return };
     for entry in entries.flatten() {

@@ -1,7 +1,7 @@
-//! Device tensors of the server that a worker may open: each stays until the worker has released it.
+//! Device tensors of the server that a worker may open: each is kept until the worker has released it.
 //!
 //! The worker opens the allocation around a tensor by its handle when its model asks for the tensor's address. A tensor
-//! that cannot be exported, because it is another process's or the driver does not share it, is copied first.
+//! that cannot be exported, because it belongs to another process or the driver does not share it, is copied first.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub const ON_DEVICE: u64 = 1 << 62;
 /// Tensors that a worker may hold at a time.
 const EXPORTED_MAX: usize = 1 << 16;
 
-/// A tensor, as messages name it.
+/// A tensor, as messages describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportedTensor {
     pub key: u64,
@@ -53,14 +53,14 @@ struct State {
 
 struct Export {
     slice: DeviceSlice,
-    /// Where it begins in its allocation.
+    /// The offset in its allocation.
     offset: usize,
 }
 
 impl ExportedTensors {
     /// Exports a tensor. `None`: the caller has to copy it to the host, where every worker can read it. May block.
     pub fn export(&self, slice: &DeviceSlice, datatype: DataType) -> Option<ExportedTensor> {
-        // The host parses the lengths of strings.
+        // Strings are read on the host, which parses their lengths.
         if datatype == DataType::Bytes || slice.is_empty() || self.lock().tensors.len() >= EXPORTED_MAX {
             return None;
         }
@@ -69,7 +69,7 @@ impl ExportedTensors {
                 let (offset, len, device) = (exported.offset, slice.len(), slice.gpu().id());
                 let mut state = self.lock();
                 let key = ON_DEVICE | state.count;
-                // No server exports that many.
+                // The number wraps around; no server exports that many at a time.
                 state.count = (state.count + 1) % ON_DEVICE;
                 state.tensors.insert(key, Export { slice, offset });
                 Some(ExportedTensor { key, allocation: exported, len, device })
@@ -81,9 +81,9 @@ impl ExportedTensors {
         }
     }
 
-    /// The worker has released these.
+    /// Drops the tensors that the worker has released.
     pub fn release(&self, keys: impl Iterator<Item = u64>) {
-        // Dropped outside the lock: the last holder of a tensor may call its owner back.
+        // Dropped outside the lock: the last drop of a tensor may call its owner.
         let released: Vec<Export> = {
             let mut state = self.lock();
             keys.filter_map(|key| state.tensors.remove(&key)).collect()
@@ -91,7 +91,7 @@ impl ExportedTensors {
         drop(released);
     }
 
-    /// An exported tensor, or a part of it, which a message of the worker names by its place in the allocation.
+    /// An exported tensor, or a part of it, which a message of the worker names by its offset in the allocation.
     pub fn find(&self, key: u64, offset: usize, len: usize) -> Option<DeviceSlice> {
         let state = self.lock();
         let Export { slice, offset: begin } = state.tensors.get(&key)?;
@@ -110,7 +110,7 @@ impl ExportedTensors {
     }
 }
 
-/// What another process can open: the tensor itself, or a copy of it.
+/// A tensor that another process can open: the tensor itself, or a copy of it.
 fn export(slice: &DeviceSlice) -> Result<(DeviceSlice, Exported), DriverError> {
     if let Ok(exported) = slice.export() {
         return Ok((slice.clone(), exported));

@@ -1,4 +1,4 @@
-//! A place for one test: directories of models and backends, interpreters that are shell scripts, contexts.
+//! A temporary directory for one test: models and backends, interpreters that are shell scripts, contexts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::backend::ModelContext;
 use nereid_memory::Pool;
 use nereid_wire::inference::{ModelConfig, ModelParameter};
 
-/// Gone with its owner.
+/// A temporary directory, removed on drop.
 pub struct Place(PathBuf);
 
 impl Place {
@@ -34,8 +34,8 @@ impl Place {
         path
     }
 
-    /// A file that can be run. It is copied by another process: a child of ours that has the file open for writing, as
-    /// children of other tests may for a moment, would keep it from being run.
+    /// An executable file. Another process copies it: a child process that has the file open for writing, as children
+    /// of other tests may for a moment, would prevent its execution.
     pub fn program(&self, path: &str, contents: &str) -> PathBuf {
         let path = self.file(path, "");
         fs::remove_file(&path).unwrap();

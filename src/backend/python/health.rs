@@ -1,8 +1,8 @@
-//! Whether an instance could serve: whether its worker lives, and what its model's `is_ready` says
+//! Whether an instance could serve: whether its worker lives, and the result of its model's `is_ready`
 //! (contract/python_backend.md section 2, "is_ready").
 //!
-//! The worker answers on a thread of its own, so also while it executes. At most one question is open at a time; one
-//! that was given up stays open until the worker answers it, and who asks meanwhile waits for that answer.
+//! The worker answers on a thread of its own, so also while it executes. At most one query is open at a time; one that
+//! timed out stays open until the worker answers it, and later callers wait for that answer.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use super::worker_supervisor::WorkerSupervisor;
 use crate::scheduler::Readiness;
 use nereid_request::Status;
 
-/// How long one check waits.
+/// The time limit of one check.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What an instance says of itself.
+/// The health of an instance.
 pub struct Health {
     supervisor: Weak<WorkerSupervisor>,
 }
@@ -42,18 +42,18 @@ impl Readiness for Health {
     }
 }
 
-/// A signal or a debugger has stopped the process (proc_pid_stat(5), field 3).
+/// Whether a signal or a debugger has stopped the process (proc_pid_stat(5), field 3).
 fn is_stopped(process: u32) -> bool {
     let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name before it may hold anything.
+    // The name before the field may contain any bytes.
     let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
     matches!(state, Some(b'T' | b't'))
 }
 
-/// The question to one worker whether its model is ready.
+/// The query to one worker whether its model is ready.
 #[derive(Default)]
 pub struct Question {
-    /// Where the worker waits for it; it does not where its model has no say.
+    /// The slot on which the worker waits for it; unset if its model has no `is_ready`.
     slot: OnceLock<u32>,
     state: Mutex<State>,
     changed: Condvar,
@@ -61,9 +61,9 @@ pub struct Question {
 
 #[derive(Default)]
 struct State {
-    /// Questions that were put.
+    /// The number of the last query sent.
     asked: u64,
-    /// The last one of them, once it is answered.
+    /// The number of the last query answered.
     answered: u64,
     answer: Option<Result<bool, String>>,
 }
@@ -73,7 +73,7 @@ impl Question {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on questions are put to this slot of the worker's.
+    /// Sets the slot of the worker that gets the queries.
     pub fn open(&self, slot: u32) {
         let _ = self.slot.set(slot);
     }
@@ -90,7 +90,7 @@ impl Question {
         }
         let (number, deadline) = (state.asked, Instant::now() + limit);
         loop {
-            // An answer to a later question is as good.
+            // An answer to a later query is accepted too.
             if state.answered >= number {
                 return verdict(&worker.name, state.answer.as_ref());
             }
@@ -107,14 +107,14 @@ impl Question {
         }
     }
 
-    /// (number of the question, bool or None, text or None): the worker's answer.
+    /// (number of the query, bool or None, text or None): the worker's answer.
     pub fn answered(&self, value: &Value<'_>) -> Result<(), Malformed> {
         let [number, is_ready, text] = value.as_tuple()?;
         let number = number.as_int()?;
         let is_ready = is_ready.optional(Value::as_bool)?;
         let text = text.optional(Value::as_text)?;
         let mut state = self.lock();
-        // Only what was asked last can be open.
+        // Only the last query can be open.
         if number != state.asked || state.answered == state.asked {
             return Err(Malformed::Form);
         }
@@ -124,7 +124,7 @@ impl Question {
         Ok(())
     }
 
-    /// The worker has ended; to be called when that can be seen.
+    /// Reports the worker's end to waiting callers; called after the end is visible.
     pub fn end(&self) {
         drop(self.lock());
         self.changed.notify_all();

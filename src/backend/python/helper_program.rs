@@ -1,6 +1,6 @@
 //! Runs a helper program to its end: a shell that sources an activation script, an interpreter that prints what it is,
-//! a program that unpacks. A program that exceeds its time is killed with all that it started, and its output is kept
-//! up to a bound, so that no environment can hang a load or fill the memory.
+//! a program that unpacks. A program that exceeds its time limit is killed with all processes that it started, and its
+//! output is kept up to a bound, so that no environment can hang a load or fill the memory.
 
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,16 +12,16 @@ use std::os::unix::process::CommandExt;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// What is kept of each stream.
+/// The bytes that are kept of each stream.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// How long streams are read that another process still holds open after the program's end.
+/// How long the streams are read after the program's end if another process still holds them open.
 const LINGER: Duration = Duration::from_millis(500);
-/// Between two checks whether it ended, at first and later.
+/// The interval between two checks whether it ended, at first and later.
 const LOOK: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 /// How often a start is tried again while the program's file is open for writing.
 const BUSY_TRIES: u32 = 40;
-/// Of an output, in messages.
+/// The most characters of an output in messages.
 const DETAIL_CHARS_MAX: usize = 1000;
 
 /// A program that ran to its end.
@@ -32,7 +32,7 @@ pub struct Finished {
     pub stderr: Vec<u8>,
 }
 
-/// Why there is no output.
+/// Why a program yields no output.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("it does not start: {0}")]
@@ -59,7 +59,7 @@ impl Finished {
 
 /// Runs `command` without input, for `limit` at most. Blocks: for control threads.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Failure> {
-    // A group of its own, so that what it starts can be ended with it.
+    // A process group of its own, so that its children can be killed with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = start(command).map_err(Failure::Start)?;
     let (out, err) = (Reading::start(child.stdout.take()), Reading::start(child.stderr.take()));
@@ -71,7 +71,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Failure> 
     Ok(Finished { status, stdout: out.finish(until), stderr: err.finish(until) })
 }
 
-/// A program that was just written may still be open in a child that is about to become another program.
+/// A program file that was just written may still be open in a child between fork and exec.
 fn start(command: &mut Command) -> io::Result<Child> {
     for _ in 0..BUSY_TRIES {
         match command.spawn() {
@@ -82,7 +82,7 @@ fn start(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// `None`: its time is over.
+/// `None`: its time limit has passed.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let started = Instant::now();
     let mut pause = LOOK;
@@ -98,7 +98,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Kills the program and what it started.
+/// Kills the program and its process group.
 fn end(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -122,7 +122,7 @@ impl Reading {
         Reading { kept, thread: read.and_then(Result::ok) }
     }
 
-    /// What was read until the stream ended, or until a moment if another process still holds it open.
+    /// The bytes read until the stream ended, or until `until` if another process still holds it open.
     fn finish(self, until: Instant) -> Vec<u8> {
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < until {
             thread::sleep(LOOK);
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(error.to_string(), "it did not end within 2 seconds");
         let started = std::fs::read_to_string(&file).unwrap();
         let _ = std::fs::remove_file(&file);
-        // Killed, perhaps not reaped yet by whoever inherits it.
+        // Killed, perhaps not reaped yet by its new parent.
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", started.trim())).unwrap_or_default();
         while !matches!(state().rsplit(") ").next().and_then(|rest| rest.chars().next()), None | Some('Z' | 'X')) {
             thread::sleep(LOOK);

@@ -1,8 +1,8 @@
 //! The Python program that has loaded the server as a library, if one has: models run with its interpreter, so that
-//! they find what the program was installed with.
+//! they find the packages that the program was installed with.
 //!
-//! The program's own `sys.executable` is what counts: the file behind it says nothing of the virtual environment. It is
-//! read without the interpreter's lock, which whoever called may hold while it waits for a model to load.
+//! The program's `sys.executable` is used: its link target does not identify the virtual environment. It is read
+//! without the interpreter's lock, which the caller may hold while it waits for a model to load.
 
 #![allow(unsafe_code)]
 
@@ -11,10 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-/// Characters of a path: more is none.
+/// The most characters of a path.
 const PATH_MAX: usize = 4096;
 
-/// The interpreter of this process, where it is a file.
+/// The interpreter of this process, if it is a file.
 pub fn interpreter() -> Option<PathBuf> {
     let named = executable().filter(|path| path.is_file());
     named.or_else(|| of_command_line(&std::fs::read_link("/proc/self/exe").ok()?, std::env::args_os().next()?))
@@ -29,15 +29,15 @@ fn executable() -> Option<PathBuf> {
     let is_initialized = unsafe { std::mem::transmute::<Symbol, IsInitialized>(is_initialized) };
     // SAFETY: Python's own function of this name, with the type of its C interface.
     let path = unsafe { std::mem::transmute::<Symbol, ProgramPath>(path) };
-    // SAFETY: both may be called without the interpreter's lock; the first one before there is an interpreter, too. The
-    // text that the second one gives out stays until the interpreter ends, which does not end under its own call.
+    // SAFETY: both may be called without the interpreter's lock; the first also before an interpreter exists. The text
+    // that the second returns stays valid until the interpreter ends, which cannot happen during its own call.
     let text = unsafe { if is_initialized() == 0 { std::ptr::null() } else { path() } };
     if text.is_null() {
         return None;
     }
     let mut found = String::new();
     for at in 0..PATH_MAX {
-        // SAFETY: the text ends with a zero, which nothing behind is read after.
+        // SAFETY: the text ends with a zero, and the loop stops there.
         let character = unsafe { *text.add(at) };
         match u32::try_from(character).ok()? {
             0 => return (!found.is_empty()).then(|| PathBuf::from(found)),
@@ -50,11 +50,11 @@ fn executable() -> Option<PathBuf> {
 type Symbol = NonNull<libc::c_void>;
 
 fn symbol(name: &CStr) -> Option<Symbol> {
-    // SAFETY: a look-up of a name, which ends in a zero, among what the process has loaded for all.
+    // SAFETY: a look-up of a name, which ends in a zero, among the global symbols of the process.
     NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
-/// The same by the first word of the command line, for a Python whose interface has no such function any more.
+/// The same from the first word of the command line, for a Python whose interface has no such function any more.
 fn of_command_line(program: &Path, word: OsString) -> Option<PathBuf> {
     program.file_name().filter(|name| name.as_bytes().starts_with(b"python"))?;
     let is_it = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == program);

@@ -1,4 +1,4 @@
-//! Workers that say anything at all: what they say is refused, and nothing here panics, hangs or grows by it.
+//! Workers that send arbitrary messages: the server refuses them, and does not panic, hang or grow.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// Numbers at which something ends, more often than others.
+    /// A number; boundary values are more frequent than others.
     fn number(&mut self) -> i128 {
         match self.below(8) {
             0 => i128::from(self.next()),
@@ -97,7 +97,7 @@ impl Sink for Nowhere {
 
 const BOUNDS: Bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 1 << 20 };
 
-/// A worker whose process only sleeps: what it says is made up here.
+/// A worker whose process only sleeps: the test writes its messages.
 fn worker(attendant: Arc<dyn Attendant>) -> Arc<Worker> {
     let mut command = Command::new("sleep");
     command.arg("3600");
@@ -166,7 +166,7 @@ fn answers_may_hold_anything_and_name_any_memory() {
         }
         let _ = link.data(&value);
     }
-    // Well-formed but for the numbers: the type, the shape, and where it lies.
+    // Well-formed but for the numbers: the type, the shape, and the address.
     for _ in 0..20_000 {
         let mut writer = Writer::default();
         writer.tuple(3);
@@ -228,7 +228,7 @@ fn a_worker_that_sends_nonsense_is_ended_by_whoever_waits_for_it() {
     sleeper.link.aside_bell.ring();
     sleeper.join();
     assert_eq!((sleeper.ending().as_str(), sleeper.is_fit()), (text, false));
-    // One that says nothing is ended when its time is over.
+    // A worker that sends no message is killed at its time limit.
     let sleeper = worker(Arc::new(Dispatch::new(&place.context("m"))));
     let limit = Duration::from_millis(20);
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Device tensors of a worker that the server opens: outputs of its model, and inputs of its requests to other models.
 //!
 //! The server opens the allocation around a tensor by its handle. The worker keeps the tensor's owner until the server
-//! sends the tensor's number back, which it does after it closed the allocation: memory that its owner frees while
-//! another process has it open is undefined.
+//! sends the tensor's number back, which it does after it closed the allocation: freeing memory that another process
+//! has open is undefined.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,9 +11,9 @@ use super::link::Bell;
 use nereid_gpu::{DeviceSlice, Gpus, Imported};
 use nereid_request::Status;
 
-/// Tensors that a worker may have out at a time; an honest one asks long before which of them it may forget.
+/// Tensors that a worker may have lent at a time; a correct one requests the releases long before.
 const IMPORTED_MAX: usize = 1 << 16;
-/// Allocations that are remembered, before those are looked for that are gone.
+/// Allocations that are recorded before closed ones are removed from the record.
 const OPENED_MIN: usize = 16;
 
 /// An allocation, as a worker names it: the device and the handle.
@@ -29,20 +29,20 @@ pub struct ImportedTensors {
 
 #[derive(Default)]
 struct State {
-    /// Those that are open, or were.
+    /// Allocations that are open, or were.
     opened: HashMap<Name, Weak<Imported>>,
     out: usize,
     /// Numbers that are still to be sent back to the worker.
     freed: Vec<u64>,
 }
 
-/// A tensor of the worker, as a message names it.
+/// A tensor of the worker, as a message describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportedTensor<'a> {
     pub handle: &'a [u8],
     pub offset: usize,
     pub len: usize,
-    /// Of the worker's own.
+    /// The worker's number for it.
     pub number: u64,
     pub device: i32,
 }
@@ -55,7 +55,7 @@ impl ImportedTensors {
     /// Opens the tensor. Its number is sent back to the worker in any case, also after an error. May block.
     pub fn open(self: &Arc<Self>, place: &ImportedTensor<'_>) -> Result<DeviceSlice, Status> {
         self.lock().out += 1;
-        // From here on it is given back.
+        // From here on the number is always given back.
         let held = Held { tensors: Arc::clone(self), number: place.number, imported: None };
         let failed = |text: String| {
             Status::internal(format!("memory of a Python model on GPU {} cannot be used: {text}", place.device))
@@ -75,7 +75,8 @@ impl ImportedTensors {
         if let Some(open) = self.lock().opened.get(&name).and_then(Weak::upgrade) {
             return Ok(open);
         }
-        // Outside the lock, because it is slow. A thread that opens it a second time meanwhile closes it a second time.
+        // Outside the lock, because it is slow. A thread that opens it a second time meanwhile also closes it a second
+        // time.
         let imported = Imported::open(gpu, &name.1)?;
         let mut state = self.lock();
         if state.opened.len() >= OPENED_MIN {
@@ -107,7 +108,7 @@ impl ImportedTensors {
     }
 }
 
-/// A tensor of the worker's that is in use.
+/// A tensor of the worker that is in use.
 struct Held {
     tensors: Arc<ImportedTensors>,
     number: u64,
@@ -149,7 +150,7 @@ mod tests {
     use nereid_gpu::simulated::{Simulated, Spec};
     use nereid_request::DataType;
 
-    /// Memory of a worker, which a file stands for.
+    /// Memory of a worker, simulated by a file.
     fn lent(content: &[u8]) -> (File, [u8; 64]) {
         let memory = rustix::fs::memfd_create(c"lent", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let memory = File::from(memory);
@@ -169,7 +170,7 @@ mod tests {
         Link::new(bounds, 0, gpus).unwrap().0
     }
 
-    /// What the worker would be told of, once that many are there.
+    /// The numbers for the worker, once there are that many.
     fn freed(imported: &ImportedTensors, count: usize) -> Vec<u64> {
         let began = Instant::now();
         let mut freed = Vec::new();
@@ -198,7 +199,7 @@ mod tests {
         let copy = second.clone();
         drop(second);
         assert!(link.imported.take_freed(9).is_empty());
-        // What another process has lent is not handed on: it is copied before.
+        // Memory of another process cannot be exported: it is copied first.
         assert!(copy.export().is_err());
         let exported = ExportedTensors::default();
         let tensor = exported.export(&copy, DataType::Uint8).unwrap();

@@ -1,9 +1,9 @@
 //! Memory that a worker reads: inputs of its executions, and answers to the requests that it makes.
 //!
-//! Ranges are cut from segments, into which arrays of the worker's point: they never move or shrink. A range goes back
-//! when the worker says that none of its arrays refers to it and no slice of ours does. Sizes are rounded up to
-//! classes, four to each power of two, and each class keeps its own free ranges. Only where that leaves no memory for
-//! another class is it joined again: segments of which nobody holds anything are cut anew, or go for a larger one.
+//! Ranges are cut from segments. Arrays of the worker point into these, so they never move or shrink. A range is free
+//! again when the worker has reported that no array refers to it and no slice of the server does. Sizes are rounded up
+//! to classes, four to each power of two, and each class keeps its own free ranges. Only if that leaves no memory for
+//! another class, ranges are joined again: segments without a held range are cut anew, or freed for a larger one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ const ALIGNMENT: usize = 64;
 /// Ranges that a worker may hold at a time.
 const RANGES_MAX: usize = 1 << 20;
 
-/// A piece of a segment, as messages name it.
+/// A piece of a segment, as messages describe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub key: u64,
@@ -35,7 +35,7 @@ fn class_bytes(len: usize) -> usize {
     len.next_multiple_of(step)
 }
 
-/// Tells the worker of a segment that is new, and of those that it may forget.
+/// Announces a new segment to the worker, and those that it may unmap.
 pub trait Announce {
     fn announce(&self, number: u32, segment: &Segment, gone: &[u32]) -> std::io::Result<()>;
 }
@@ -43,7 +43,7 @@ pub trait Announce {
 /// See the [module](self).
 pub struct Inbound {
     state: Mutex<State>,
-    /// Bytes of all segments that there may be.
+    /// The most bytes of all segments.
     limit: usize,
     first: usize,
     growth: usize,
@@ -53,7 +53,7 @@ pub struct Inbound {
 struct State {
     segments: BTreeMap<u32, Piece>,
     bytes: usize,
-    /// By their class: the segment, and where in it.
+    /// Free ranges by class: the segment, and the offset in it.
     free: BTreeMap<usize, Vec<(u32, usize)>>,
     held: HashMap<u64, Held>,
     next_key: u64,
@@ -61,9 +61,9 @@ struct State {
 
 struct Piece {
     memory: Arc<Segment>,
-    /// What lies behind has not been cut.
+    /// The end of the cut part.
     cut: usize,
-    /// Ranges of it that are held.
+    /// The number of its held ranges.
     held: usize,
 }
 
@@ -71,13 +71,13 @@ struct Held {
     segment: u32,
     offset: usize,
     len: usize,
-    /// The worker's arrays refer to it.
+    /// Whether the worker's arrays refer to it.
     by_worker: bool,
-    /// Slices of ours do.
+    /// The number of the server's slices of it.
     slices: usize,
 }
 
-/// Where a range lies, and the class that it is of.
+/// The segment and offset of a range, and its class.
 struct Place {
     segment: u32,
     offset: usize,
@@ -85,7 +85,7 @@ struct Place {
 }
 
 impl State {
-    /// A range of that class from what there is.
+    /// A range of that class from the present segments.
     fn find(&mut self, class: usize) -> Option<Place> {
         if let Some((segment, offset)) = self.free.get_mut(&class).and_then(Vec::pop) {
             return Some(Place { segment, offset, class });
@@ -97,7 +97,7 @@ impl State {
         Some(Place { segment: *segment, offset, class })
     }
 
-    /// Segments of which nobody holds anything are whole again.
+    /// Makes segments without held ranges whole again.
     fn join(&mut self) {
         let whole: Vec<u32> =
             self.segments.iter().filter(|(_, piece)| piece.held == 0).map(|(number, _)| *number).collect();
@@ -112,8 +112,7 @@ impl State {
         Some(Place { segment, offset, class: *class })
     }
 
-    /// Segments of which nobody holds anything, until without them `len` bytes more are within `limit`. `None`: they
-    /// would not be.
+    /// Removes segments without held ranges until `len` more bytes are within `limit`. `None`: they would not be.
     fn give_up(&mut self, len: usize, limit: usize) -> Option<Vec<u32>> {
         let (mut gone, mut bytes) = (Vec::new(), self.bytes);
         for (number, piece) in self.segments.iter().filter(|(_, piece)| piece.held == 0) {
@@ -145,15 +144,15 @@ impl Inbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A range of `len` bytes for the worker, and where to write them. `number` is what a new segment shall be called;
-    /// `None`: the worker holds as much as it may.
+    /// Takes a range of `len` bytes for the worker, and the segment to write them to. `number` is that of a new
+    /// segment, if one is needed. `None`: the worker holds as much as it may.
     pub fn take(
         &self,
         len: usize,
         number: impl FnOnce() -> u32,
         announce: &impl Announce,
     ) -> Result<Option<Taken>, Status> {
-        // Whole pages of what is asked for must be numbers still.
+        // Rounding the length up to pages must not overflow.
         if len > self.limit {
             return Ok(None);
         }
@@ -181,7 +180,7 @@ impl Inbound {
         Ok(Some((Range { key, segment, offset: offset as u64, len: len as u64 }, memory)))
     }
 
-    /// Sees to it that there is a range of that class, if that can be.
+    /// Adds a segment for a range of that class, if the limit allows it.
     fn grow(
         &self,
         state: &mut State,
@@ -189,7 +188,7 @@ impl Inbound {
         number: impl FnOnce() -> u32,
         announce: &impl Announce,
     ) -> Result<(), Status> {
-        // A share of what there is, so that segments stay few; the whole rest where that would be too much.
+        // In proportion to the present bytes, so that segments stay few; the whole rest if that would exceed the limit.
         let least = if state.segments.is_empty() { self.first } else { self.growth };
         let wanted = least.max(state.bytes / 2).min(self.limit.saturating_sub(state.bytes));
         let mut len = wanted.max(class).next_multiple_of(4096);
@@ -215,7 +214,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// The worker refers to these no more. What it never had is passed over.
+    /// Releases ranges that the worker no longer refers to. Keys that it never had are ignored.
     pub fn release(&self, keys: impl Iterator<Item = u64>) {
         let mut state = self.lock();
         for key in keys {
@@ -226,7 +225,7 @@ impl Inbound {
         }
     }
 
-    /// What the worker holds as a tensor's bytes: the range stays as long as a slice of it lives.
+    /// A slice of a range that the worker holds: the range is kept as long as a slice of it lives.
     pub fn slice(self: &Arc<Self>, range: Range) -> Option<Slice> {
         let mut state = self.lock();
         let held = state.held.get_mut(&range.key).filter(|held| held.by_worker)?;
@@ -238,7 +237,7 @@ impl Inbound {
         let memory = Arc::clone(&state.segments.get(&range.segment)?.memory);
         state.held.get_mut(&range.key)?.slices += 1;
         drop(state);
-        // Made after the count: it gives back what was counted.
+        // Made after the increment, which its drop reverses.
         let hold = Hold { inbound: Arc::clone(self), key: range.key };
         memory.slice(offset, len, Arc::new(hold))
     }
@@ -284,7 +283,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of new segments, each with those that go.
+    /// Numbers of new segments, each with those that are removed.
     #[derive(Default)]
     struct Told(RefCell<Vec<(u32, Vec<u32>)>>);
 
@@ -346,7 +345,7 @@ mod tests {
         }
     }
 
-    /// A model that gets one size after the other must not find the memory gone to the sizes before.
+    /// A model that gets one size after the other must not run out of memory because of earlier sizes.
     #[test]
     fn what_other_sizes_took_is_joined_again() {
         const MIB: usize = 1 << 20;

@@ -1,8 +1,8 @@
 //! One instance: its worker, and the executions that it runs there.
 //!
-//! A worker gets its next batches before it has answered the last one, where requests wait and executions are short: it
-//! finds them at once, and both processes sleep once for several batches. The batches are executed and answered in
-//! their order; one that a worker had not begun when it died is executed by the next one.
+//! If requests wait and executions are short, a worker gets its next batches before it has answered the last one: it
+//! reads them at once, and both processes sleep once for several batches. The batches are executed and answered in
+//! their order; the next worker executes those that a dead one had not begun.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -34,17 +34,17 @@ pub struct PythonInstance {
     context: InstanceContext,
     supervisor: Arc<WorkerSupervisor>,
     execute_limit: Option<Duration>,
-    /// For finalize and the end of the process together.
+    /// The time limit for finalize and the end of the process together.
     end_limit: Duration,
-    /// Inputs may stay on a device.
+    /// Whether inputs may stay on a device.
     takes_device_tensors: bool,
     writer: Writer,
     payload: Vec<u8>,
-    /// With waits for the worker.
+    /// The adaptive spin of waits for the worker.
     spin: AdaptiveSpin,
-    /// What an execution takes, on average.
+    /// The average time of an execution.
     execution_ns: u64,
-    /// The model has sequences, of which its worker may know more than their requests say.
+    /// Whether the model has sequences, of which its worker may keep state.
     has_sequences: bool,
     /// The worker that executed last.
     last: Option<Weak<Worker>>,
@@ -52,14 +52,14 @@ pub struct PythonInstance {
 
 type Requests = SmallVec<[Box<Request>; 4]>;
 
-/// Batches that a worker has at a time.
+/// The most batches that a worker has at a time.
 const IN_HAND_MAX: usize = 4;
-/// Executions that take longer on average get no batch ahead: it could wait where another instance is free, and a
-/// wake-up is nothing beside it.
+/// Executions that take longer on average get no batch ahead: it could wait while another instance is free, and the
+/// cost of a wake-up is small in comparison.
 const SHORT_NS: u64 = 500_000;
-/// Of the average, the part that is the last execution: one in so many.
+/// The weight of the last execution in the average: one part in this many.
 const WEIGHT: u64 = 8;
-/// Results that a worker sends while it has more to do come without a ring: this is how long they may lie there.
+/// A worker does not ring for results while it has further batches: this is how long such results may lie unread.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 
 /// Requests that are to be executed together.
@@ -73,14 +73,14 @@ struct Batch {
     tokens: Vec<u64>,
     rows: u64,
     execution: Execution,
-    /// What the model may use on behalf of its first request.
+    /// The resource grant of its first request, which the model's calls may use.
     grant: Option<Grant>,
 }
 
 /// Why a batch was not sent.
 enum Unsent {
     Failed(Status, Requests),
-    /// It has to wait until the worker has nothing in hand.
+    /// It has to wait until the worker has no batch in hand.
     Later(Requests),
 }
 
@@ -97,24 +97,25 @@ impl PythonInstance {
             supervisor,
             writer: Writer::default(),
             payload: Vec::new(),
-            // Whether they are short has to be seen first.
+            // At first executions do not count as short.
             execution_ns: SHORT_NS,
         }
     }
 
-    /// Has `worker` execute what is `left`, and what comes meanwhile. Where it dies, what it had not begun is left.
+    /// Lets `worker` execute the batches in `left`, and further ones meanwhile. If it dies, the batches that it had not
+    /// begun are put back.
     fn run(&mut self, worker: &Arc<Worker>, left: &mut VecDeque<Entry>, payload: &Payload, exec_start_ns: u64) {
         let mut in_hand: VecDeque<Batch> = VecDeque::new();
         let mut began_ns = exec_start_ns;
         loop {
             self.fill(worker, left, &mut in_hand, payload, began_ns);
             let Some(mut batch) = in_hand.pop_front() else {
-                // Either nothing is left, or the worker takes no more.
+                // Either no batch is left, or the worker takes no more.
                 return;
             };
             let is_first = began_ns == exec_start_ns;
-            // What was sent ahead had its inputs before its turn came. Any other batch says when it was sent: by now
-            // the worker may have executed some of it.
+            // A batch that was sent ahead had its inputs before its turn. Any other batch has the time of its send: by
+            // now the worker may have executed some of it.
             began_ns = match batch.execution.compute_start_ns {
                 0 => now_ns(),
                 sent_ns => sent_ns,
@@ -123,8 +124,8 @@ impl PythonInstance {
             batch.execution.compute_start_ns = began_ns;
             let is_answered = self.conclude(worker, &mut batch, !in_hand.is_empty());
             self.learn(now_ns().saturating_sub(began_ns));
-            // A worker that has answered goes on to its next batch at once. Where it is dead by now, it died of that
-            // one, which nobody executes twice.
+            // A worker that has answered begins its next batch at once. If it is dead by now, it died in that batch,
+            // which is not executed again.
             if !is_answered && !worker.is_fit() {
                 for batch in in_hand.into_iter().rev() {
                     left.push_front(take_back(worker, batch));
@@ -134,7 +135,7 @@ impl PythonInstance {
         }
     }
 
-    /// Sends what the worker may have at a time.
+    /// Sends as many batches as the worker may have at a time.
     fn fill(
         &mut self,
         worker: &Arc<Worker>,
@@ -165,18 +166,18 @@ impl PythonInstance {
         }
     }
 
-    /// What waits for this instance, if anything does.
+    /// The next batch that waits for this instance, if any.
     fn more(&self, payload: &Payload) -> Option<Entry> {
         loop {
-            // What is refused at once makes room for the next.
+            // If all requests of a payload are refused, the next one is tried.
             if let Some(entry) = self.presentable(payload.more()?.take()) {
                 return Some(entry);
             }
         }
     }
 
-    /// Waits for what becomes of a batch, and answers all of it that is not to be answered later. False if the worker
-    /// did not tell.
+    /// Waits for the result of a batch, and answers its requests but those that are answered later. False if the worker
+    /// sent no result.
     fn conclude(&mut self, worker: &Arc<Worker>, batch: &mut Batch, has_more: bool) -> bool {
         let lends = batch.grant.is_some();
         if lends {
@@ -208,14 +209,14 @@ impl PythonInstance {
         requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
     }
 
-    /// `Failed to process …`, for failures that are not the model's.
+    /// `Failed to process …`, for failures outside the model's code.
     fn failed(&self, text: impl std::fmt::Display) -> Status {
         let name = &self.context.name;
         Status::internal(format!("Failed to process the request(s) for model instance '{name}', message: {text}"))
     }
 
-    /// The memory that the larger inputs take; the outer `None`: there is none now. A worker that holds all there is
-    /// gets a chance to give some back, once it `is_idle`.
+    /// Reserves the memory for the larger inputs; the outer `None`: there is none now. A worker that holds all of it
+    /// may release some, once it `is_idle`.
     fn reserve(&mut self, worker: &Arc<Worker>, len: usize, is_idle: bool) -> Result<Option<Option<Taken>>, Status> {
         if len == 0 {
             return Ok(Some(None));
@@ -251,7 +252,7 @@ impl PythonInstance {
         }
     }
 
-    /// Hands a batch to the worker, which is still to be woken.
+    /// Passes a batch to the worker; the caller wakes it afterwards.
     fn send(&mut self, worker: &Arc<Worker>, entry: Entry, is_idle: bool) -> Result<Batch, Unsent> {
         let Entry { mut requests, rows } = entry;
         let grant = requests.first().and_then(|request| request.grant.clone());
@@ -322,7 +323,7 @@ impl PythonInstance {
         }
     }
 
-    /// What became of the batch: the worker's message, or its end.
+    /// Receives the result of a batch: the worker's message, or its end.
     fn receive(&mut self, worker: &Arc<Worker>, has_more: bool) -> Result<u32, Status> {
         let awaited = [from_worker::DONE, from_worker::BATCH_FAILED];
         let look_every = has_more.then_some(LOOK_EVERY);
@@ -352,14 +353,13 @@ impl PythonInstance {
         Ok(())
     }
 
-    /// One result for each request: a response, None where its sender answers, or True where it is to be executed once
-    /// more.
+    /// One result for each request: a response, None if its sender answers, or True if it is to be executed once more.
     fn answer(&mut self, worker: &Arc<Worker>, results: &[Value<'_>], batch: &mut Batch) -> Result<(), Malformed> {
         if results.len() != batch.tokens.len() {
             return Err(Malformed::Form);
         }
         let mut answered = Vec::with_capacity(results.len());
-        // What is wrong with one result is wrong with that one.
+        // An error of one result fails that request alone.
         let mut outcome = Ok(());
         for (token, result) in std::mem::take(&mut batch.tokens).into_iter().zip(results) {
             let stays = matches!(result, Value::None);
@@ -399,8 +399,8 @@ impl PythonInstance {
         outcome
     }
 
-    /// The requests at these positions are answered with `text`, all of them are counted as failed. The last responses
-    /// of the others have come, or are on their way from another thread of the worker.
+    /// Answers the requests at these positions with `text` and counts all as failed. The last responses of the others
+    /// have arrived, or are in flight from another thread of the worker.
     fn fail_batch(&self, worker: &Worker, text: &str, failed: &[usize], batch: &mut Batch) {
         // The execution itself is counted (section 6, "statistics").
         let execution = &mut batch.execution;
@@ -423,8 +423,8 @@ impl PythonInstance {
         }
     }
 
-    /// Fails batches with requests that go on with sequences of an earlier worker: they left their queue before its
-    /// death ended those. All of such a batch, because models may know a sequence by its place in the batch.
+    /// Fails batches with requests that continue sequences of an earlier worker: they left their queue before its death
+    /// ended those. It fails such a batch as a whole, because models may identify a sequence by its index in the batch.
     fn refuse_orphans(&mut self, worker: &Arc<Worker>, left: &mut VecDeque<Entry>) {
         let current = Arc::downgrade(worker);
         let last = self.last.replace(current.clone());
@@ -440,7 +440,7 @@ impl PythonInstance {
         }
     }
 
-    /// Fails the requests that cannot be told to a worker; the others, if there are any.
+    /// Fails the requests that cannot be sent to a worker; returns the others, if any.
     fn presentable(&self, requests: Requests) -> Option<Entry> {
         let present = |request: Box<Request>| match batch::refusal(&request) {
             None => Some(request),
@@ -462,7 +462,7 @@ impl PythonInstance {
     }
 }
 
-/// The requests of a batch that is not executed.
+/// Takes back the requests of a batch that was not executed.
 fn take_back(worker: &Worker, batch: Batch) -> Entry {
     let returned = batch.tokens.into_iter().filter_map(|token| worker.open.returned(token, false));
     Entry { requests: returned.map(|returned| returned.request).collect(), rows: batch.rows }
@@ -487,7 +487,7 @@ impl Instance for PythonInstance {
             self.run(&worker, &mut left, payload, exec_start_ns);
             exec_start_ns = now_ns();
             if !worker.is_fit() {
-                // Its memory is not held back.
+                // The dead worker's memory is freed now.
                 drop(worker);
                 if left.is_empty() {
                     self.supervisor.hold_back();
@@ -538,7 +538,7 @@ impl Drop for PythonInstance {
     }
 }
 
-/// What a batch is told whose worker does not say what became of it.
+/// The error of a batch whose worker sent no result.
 fn ended_with(worker: &Worker, ended: &Ended) -> Status {
     debug_assert!(!worker.is_fit(), "{ended:?}");
     worker.epitaph()

@@ -1,7 +1,8 @@
 //! Which Python runs a model's worker, and whether it can.
 //!
-//! Nothing is compiled per version of Python, so any interpreter will do that has numpy. It is asked once what it is
-//! before a worker depends on it, so that a load says which interpreter lacks what, instead of a worker that dies.
+//! Nothing is compiled for each version of Python, so any interpreter with numpy can be used. It is examined once
+//! before a worker depends on it, so that a failing load reports what the interpreter lacks, instead of a worker that
+//! dies.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -20,14 +21,14 @@ use crate::backend::plugin::needed_libraries;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 
-/// What a user types to get an interpreter with numpy.
+/// The command that installs an interpreter with numpy.
 pub const INSTALL_COMMAND: &str = "nereid runtime install python";
-/// Triton's way to another version of Python, in the model's directory.
+/// The stub of another version of Python, which Triton reads from the model's directory.
 const STUB: &str = "triton_python_backend_stub";
-/// In the folder of an installed environment, once it is whole.
+/// The file that marks an installed environment as complete.
 pub const COMPLETE: &str = "complete";
 
-/// Who named an interpreter.
+/// The origin of an interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The environment of EXECUTION_ENV_PATH.
@@ -38,7 +39,7 @@ pub enum Origin {
     Setting,
     /// The Python program that has loaded the server as a library.
     Host,
-    /// What `nereid runtime install python` made.
+    /// The environment that `nereid runtime install python` made.
     Installed,
     Path,
 }
@@ -56,31 +57,31 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An interpreter that was asked and can run models.
+/// An interpreter that was examined and can run models.
 #[derive(Debug, Clone)]
 pub struct Interpreter {
     pub program: PathBuf,
-    /// What is different for it from the server's own variables.
+    /// The changes to the server's variables for its processes.
     pub changes: Vec<Change>,
     pub origin: Origin,
     pub about: About,
-    /// Keeps what was unpacked.
+    /// Keeps the unpacked environment.
     _environment: Option<Environment>,
 }
 
-/// What the choice depends on, beside the model.
+/// The inputs of the choice, apart from the model.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     pub data_home: Option<PathBuf>,
     /// Folders of runtimes for all users, the best first.
     pub shared: Vec<PathBuf>,
     pub path: Option<OsString>,
-    /// The interpreter that this process is, where it is one.
+    /// The interpreter of this process, if it is a Python program.
     pub host: Option<PathBuf>,
 }
 
 impl Surroundings {
-    /// As this process sees them.
+    /// Those of this process.
     pub fn of_process() -> Surroundings {
         let surroundings = crate::backend::onnxruntime::Surroundings::of_process(None);
         let shared = surroundings.shared_runtimes();
@@ -99,7 +100,7 @@ impl Surroundings {
         self.user_folder().into_iter().chain(shared).find_map(|folder| Surroundings::installed_in(&folder))
     }
 
-    /// The interpreter that was installed there last.
+    /// The interpreter that was installed in this folder last.
     pub fn installed_in(folder: &Path) -> Option<PathBuf> {
         let entries = std::fs::read_dir(folder).ok()?;
         let whole = entries.flatten().filter_map(|entry| {
@@ -116,8 +117,8 @@ impl Surroundings {
         directories.map(|directory| directory.join(name)).filter(|file| is_program(file)).collect()
     }
 
-    /// The interpreter of models that say nothing about it: the one of the setting, that of this process, the installed
-    /// one, or that of the PATH. It is not asked whether it can.
+    /// The interpreter of models without one of their own: that of the setting, that of this process, the installed
+    /// one, or that of the PATH. It is not examined.
     pub fn general(&self, setting: Option<&Path>) -> Result<(Origin, PathBuf), Status> {
         if let Some(named) = setting {
             return self.named(named).map(|program| (Origin::Setting, program));
@@ -138,7 +139,7 @@ impl Surroundings {
         }
     }
 
-    /// A path, or a name that is looked for on the PATH.
+    /// A path, or a name that is searched on the PATH.
     fn named(&self, named: &Path) -> Result<PathBuf, Status> {
         let wrong = |what: &str| {
             let named = named.display();
@@ -159,7 +160,7 @@ impl Surroundings {
 
 impl Interpreter {
     /// The interpreter of a model: that of its environment, that of the version its stub was built for, or the general
-    /// one. Unpacks, activates and asks what has to be; blocks.
+    /// one. Unpacks, activates and examines as needed; blocks.
     pub fn find(
         context: &ModelContext,
         settings: &Settings,
@@ -209,7 +210,7 @@ impl Interpreter {
         Ok(Interpreter { program, changes: Vec::new(), origin, about, _environment: None })
     }
 
-    /// What can be known without running or unpacking anything.
+    /// Checks a model's settings without running or unpacking anything.
     pub fn examine(context: &ModelContext, settings: &Settings, base: Option<&Path>) -> Result<(), Status> {
         let stub = stub_version(context)?;
         if let Some(path) = environment::path_of(context, base) {
@@ -221,12 +222,12 @@ impl Interpreter {
         }
     }
 
-    /// It is that of an EXECUTION_ENV_PATH.
+    /// Whether it is that of an EXECUTION_ENV_PATH.
     pub fn has_environment(&self) -> bool {
         self.origin == Origin::Environment
     }
 
-    /// A command that starts it with its variables; the script and what follows are the caller's.
+    /// A command that starts it with its variables; the caller adds the script and its arguments.
     pub fn command(&self) -> Command {
         probe::command(&self.program, &self.changes)
     }
@@ -240,8 +241,8 @@ impl fmt::Display for Interpreter {
     }
 }
 
-/// `3.X` where the model's directory has a stub of Triton's, which is a program for that version only. It is not run:
-/// ours serves any version.
+/// `3.X` if the model's directory has a stub of Triton's, which is a program for that version only. It is not run: the
+/// server's worker runs with any version.
 fn stub_version(context: &ModelContext) -> Result<Option<String>, Status> {
     let stub = context.directory.join(STUB);
     if !stub.is_file() {
@@ -265,8 +266,8 @@ fn stub_version(context: &ModelContext) -> Result<Option<String>, Status> {
 }
 
 impl Surroundings {
-    /// An interpreter for a stub: the first of its version on the PATH that can run models, or the general one where
-    /// that is of this version.
+    /// An interpreter for a stub: the first of its version on the PATH that can run models, or the general one if it is
+    /// of this version.
     fn of_version(
         &self,
         context: &ModelContext,

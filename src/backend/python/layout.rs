@@ -1,23 +1,24 @@
-//! Which file is the model, and where Python looks for what it imports (contract/python_backend.md section 1).
+//! The model's file, and the directories that Python searches for its imports (contract/python_backend.md section 1).
 
 use std::path::{Path, PathBuf};
 
 use crate::backend::ModelContext;
 use nereid_request::Status;
 
-/// The file of a model, and of a Python-based backend, unless something else is said.
+/// The default file of a model, and of a Python-based backend.
 pub const SCRIPT: &str = "model.py";
 const ENDING: &str = ".py";
-/// A directory that has both is a Python backend of its own to Triton.
+/// Triton takes a directory with both files for a Python backend of its own.
 const STUB_FILES: [&str; 2] = ["triton_python_backend_stub", "triton_python_backend_utils.py"];
 
-/// What the worker is told of the model's code.
+/// The location of the model's code, which is sent to the worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     pub file: PathBuf,
-    /// `<name of the file's directory>.<name of the file>`: relative imports find its siblings.
+    /// `<name of the file's directory>.<name of the file>`: relative imports find the files beside it.
     pub module: String,
-    /// What is appended to `sys.path`, in this order: the file's directory, the one above, the Python backend's.
+    /// The directories that are appended to `sys.path`, in this order: the file's directory, the one above, the Python
+    /// backend's.
     pub search: Vec<PathBuf>,
 }
 
@@ -47,13 +48,13 @@ impl Layout {
     }
 }
 
-/// The file of a model that brings its own.
+/// The file of a model that has its own.
 fn own_file(context: &ModelContext) -> PathBuf {
     let name = &context.config.default_model_filename;
     context.version_directory.join(if name.is_empty() { SCRIPT } else { name })
 }
 
-/// Where modules lie that all models may import.
+/// The directory of modules that all models may import.
 fn backend_directory(context: &ModelContext, base: Option<&Path>) -> PathBuf {
     match base {
         Some(base) if STUB_FILES.iter().all(|file| base.join(file).is_file()) => base.to_owned(),
@@ -122,12 +123,12 @@ mod tests {
         place.file("m/1/model.py", "not this one");
         let base = place.path().join("backends/snake");
         let mut context = place.context("m");
-        // What the model opens is its own business there.
+        // There the field is for the model's own use.
         context.config.default_model_filename = "weights.bin".to_owned();
         let found = Layout::find(&context, Some(&base)).unwrap();
         let search = texts(["backends/snake", "backends", "backends/python"]);
         assert_eq!(relative(&place, &found), ("backends/snake/model.py".into(), "snake.model".into(), search));
-        // With Triton's own files beside it, it stands for itself; with one of them not.
+        // With both of Triton's files beside it, it is a backend of its own; with one of them not.
         place.file("backends/snake/triton_python_backend_stub", "");
         assert!(Layout::find(&context, Some(&base)).unwrap().search[2].ends_with("python"));
         place.file("backends/snake/triton_python_backend_utils.py", "");

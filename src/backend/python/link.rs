@@ -1,8 +1,9 @@
 //! The channels between a worker and the server: streams of frames with their doorbells, slots, and shared memory.
 //!
-//! A doorbell is an eventfd that is rung after frames: after each of the worker's, unless it is about to send another
-//! (see [`instance`](super::instance)), and after those that the server has for it at the moment. Python has no fences,
-//! but the system call of its bell is one; so nobody has to say that it sleeps, and no wake-up is lost.
+//! A doorbell is an eventfd that is rung after frames: by the worker after each frame, unless it is about to send
+//! another (see [`instance`](super::instance)), and by the server after the last of the frames that it has at the
+//! moment. Python has no fences, but the system call of its bell is one; so neither side has to announce that it
+//! sleeps, and no wake-up is lost.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -26,12 +27,12 @@ use nereid_memory::{Segment, Slice};
 use nereid_queue::frames::{self, Consumer, Corrupt, Memory, Producer};
 use nereid_request::{RequestEvents, Status};
 
-/// Places that one message over the socket carries.
+/// Freed addresses that one message over the socket contains.
 const FREED_AT_ONCE: usize = 2048;
-/// Tensors on devices of which one message says that nobody needs them.
+/// Released device tensors that one message lists.
 pub const LENT_AT_ONCE: usize = 4096;
 
-/// Bytes that a worker and its server may share, and by how many that grows.
+/// The sizes of the memory that a worker and the server share, and of its growth.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub first_bytes: usize,
@@ -40,7 +41,7 @@ pub struct Bounds {
     pub max_bytes: usize,
 }
 
-/// A stream's place in a segment.
+/// The location of a stream in a segment.
 #[derive(Debug)]
 pub struct Place {
     segment: Arc<Segment>,
@@ -73,7 +74,7 @@ impl Memory for Place {
     }
 }
 
-/// What is rung after a frame.
+/// The eventfd that is rung after a frame.
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
 
@@ -83,16 +84,16 @@ impl Bell {
     }
 
     pub fn ring(&self) {
-        // It fails only where nobody has listened for 2^64 times.
+        // It fails only after 2^64 rings without a read.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Another hold on the same bell.
+    /// Another descriptor of the same bell.
     pub fn another(&self) -> io::Result<Bell> {
         Ok(Bell(self.0.try_clone()?))
     }
 
-    /// Waits until it was rung since the last time.
+    /// Waits until it has been rung since the last wait.
     pub fn wait(&self) {
         while let Err(rustix::io::Errno::INTR) = rustix::io::read(&self.0, &mut [0u8; 8]) {}
     }
@@ -104,7 +105,7 @@ impl AsFd for Bell {
     }
 }
 
-/// A byte for every request that the worker may have.
+/// The cancellation flags: a byte for every request that the worker may have.
 pub struct Cancellations(Arc<Segment>);
 
 impl Cancellations {
@@ -123,7 +124,7 @@ impl RequestEvents for Cancellations {
     }
 }
 
-/// Questions of the worker that wait for their answers.
+/// A bank of slots, on which threads of the worker wait for answers.
 struct Bank {
     streams: Vec<Mutex<Producer<Place>>>,
     bells: Vec<Bell>,
@@ -138,7 +139,7 @@ pub struct Link {
     pub output_bell: Bell,
     aside: Mutex<Consumer<Place>>,
     pub aside_bell: Bell,
-    /// New segments and slots are told here, with their descriptors.
+    /// New segments and slots are announced here, with their descriptors.
     socket: Mutex<OwnedFd>,
     banks: Mutex<Vec<Arc<Bank>>>,
     segments: AtomicU32,
@@ -148,7 +149,7 @@ pub struct Link {
     pub imported: Arc<ImportedTensors>,
 }
 
-/// A frame could not be handed over.
+/// Why a frame could not be passed on.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LinkError {
     #[error(transparent)]
@@ -166,8 +167,8 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// The link, and the worker's end of its socket, on which the first message waits already.
-    /// The worker may spin for `spin_ns` before it sleeps.
+    /// The link, and the worker's end of its socket, on which the first message already waits. The worker may spin for
+    /// `spin_ns` before it sleeps.
     pub fn new(bounds: Bounds, spin_ns: u64, gpus: Arc<Gpus>) -> io::Result<(Link, OwnedFd)> {
         let control = Arc::new(Segment::create(message::CONTROL_BYTES)?);
         let place = |words, number| Place {
@@ -205,7 +206,8 @@ impl Link {
         Ok((link, theirs))
     }
 
-    /// A message over the socket. It never waits: what the worker has not read by then is more than it ever gets.
+    /// Sends a message over the socket. It never waits: the buffer holds more messages than a correct worker leaves
+    /// unread.
     fn tell(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(message::SLOTS_PER_BANK + 1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -217,7 +219,7 @@ impl Link {
         Ok(())
     }
 
-    /// Hands a message to the worker's main thread, which may sleep: see [`ring`](Link::ring).
+    /// Writes a message for the worker's main thread, which may sleep: see [`ring`](Link::ring).
     pub fn push(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
         let is_far = payload.len() > frames::payload_max(message::STREAM_BYTES);
         let far = if is_far { Some(self.far(payload)?) } else { None };
@@ -228,13 +230,13 @@ impl Link {
         Ok(())
     }
 
-    /// Wakes the worker's main thread for what was pushed.
+    /// Wakes the worker's main thread for pushed messages.
     pub fn ring(&self) {
         self.input_bell.ring();
     }
 
-    /// Tells the worker which of the tensors on devices that it has lent nobody needs any more. Where there is no room
-    /// for that it is told the next time.
+    /// Reports to the worker the lent device tensors that are no longer in use. Without room in the stream it reports
+    /// them the next time.
     pub fn tell_freed(&self) {
         let freed = self.imported.take_freed(LENT_AT_ONCE);
         if freed.is_empty() {
@@ -250,7 +252,7 @@ impl Link {
         }
     }
 
-    /// The worker refers no more to what it was given under these keys.
+    /// Releases the ranges and tensors of these keys, which the worker no longer refers to.
     pub fn release(&self, keys: &[u64]) {
         let is_lent = |key: &&u64| **key & ON_DEVICE > 0;
         self.exported.release(keys.iter().filter(is_lent).copied());
@@ -262,7 +264,7 @@ impl Link {
         lock(&self.output).has_next()
     }
 
-    /// Puts a message into memory of its own, and says where.
+    /// Writes a message to a range of its own, and returns the frame that locates it.
     fn far(&self, payload: &[u8]) -> Result<Vec<u8>, LinkError> {
         let (range, memory) = self.reserve(payload.len()).map_err(LinkError::Memory)?.ok_or(LinkError::NoMemory)?;
         if !memory.write(range.offset as usize, payload) {
@@ -290,17 +292,17 @@ impl Link {
         kind.map(|kind| self.fetch(kind, payload)).transpose()
     }
 
-    /// A message of the worker's main thread was handled: other threads of it may wait to be next.
+    /// Counts a handled message of the worker's main thread: other threads of it may wait for their turn.
     pub fn has_handled(&self) {
         self.control.word(message::OUTPUT_HANDLED).fetch_add(1, Ordering::Release);
     }
 
-    /// The same of the other threads' messages.
+    /// The same for messages of the other threads.
     pub fn has_handled_aside(&self) {
         self.control.word(message::ASIDE_HANDLED).fetch_add(1, Ordering::Release);
     }
 
-    /// A message that lies elsewhere is brought.
+    /// Fetches a message from shared memory if the frame only locates it.
     fn fetch(&self, kind: u32, payload: &mut Vec<u8>) -> Result<u32, Corrupt> {
         if kind & FAR == 0 {
             return Ok(kind);
@@ -314,7 +316,7 @@ impl Link {
         }
     }
 
-    /// ("segment", number, length, whether the worker cuts it, segments of ours that it may forget)
+    /// ("segment", number, length, whether the worker cuts it, segments of the server that it may unmap)
     fn introduce(&self, number: u32, segment: &Segment, is_outbound: bool, gone: &[u32]) -> io::Result<()> {
         let mut text = Writer::default();
         text.tuple(5);
@@ -327,8 +329,8 @@ impl Link {
         self.tell(text.bytes(), &[segment.as_fd()])
     }
 
-    /// Gives the worker memory for its outputs: what it may use again where there is such, else more, for which it
-    /// gives up the segments that are `gone`.
+    /// Gives the worker memory for its outputs: freed ranges if there are any, else a new segment, which replaces those
+    /// in `gone`.
     pub fn grow(&self, len: usize, gone: &[u32]) -> Result<(), Status> {
         let freed = self.outbound.take_freed(FREED_AT_ONCE);
         if !freed.is_empty() {
@@ -346,7 +348,7 @@ impl Link {
         told.map_err(|error| Status::internal(format!("cannot share memory with a worker: {error}")))
     }
 
-    /// Says why the worker gets no memory, or no slots.
+    /// Sends the reason why the worker gets no memory, or no slots.
     pub fn refuse(&self, status: &Status) -> io::Result<()> {
         let mut refusal = Writer::default();
         refusal.tuple(2);
@@ -355,7 +357,7 @@ impl Link {
         self.tell(refusal.bytes(), &[])
     }
 
-    /// Gives the worker slots for more questions.
+    /// Gives the worker another bank of slots.
     pub fn add_slots(&self) -> Result<(), Status> {
         let cannot = |error: io::Error| Status::unavailable(format!("cannot make slots for a worker: {error}"));
         let mut banks = lock(&self.banks);
@@ -385,12 +387,13 @@ impl Link {
         Ok(())
     }
 
-    /// Puts an answer into a slot. An error means that there is no such slot, or that it is full.
+    /// Writes an answer to a slot. An error means that there is no such slot, or that it is full.
     pub fn answer(&self, slot: u32, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
         self.answer_within(slot, kind, payload, frames::payload_max(message::SLOT_STREAM_BYTES))
     }
 
-    /// The same, where more than `most` bytes lie elsewhere: several answers may have to fit into the slot.
+    /// The same, but an answer of more than `most` bytes goes to shared memory: several answers may have to fit into
+    /// the slot.
     pub fn answer_within(&self, slot: u32, kind: u32, payload: &[u8], most: usize) -> Result<(), LinkError> {
         let (bank, number) = (slot as usize / message::SLOTS_PER_BANK, slot as usize % message::SLOTS_PER_BANK);
         let bank = lock(&self.banks).get(bank).cloned().ok_or(LinkError::Full)?;
@@ -417,13 +420,13 @@ impl Link {
         Consumer::new(Place { segment: Arc::clone(segment), words: *words, at: *at, capacity: *capacity })
     }
 
-    /// Where the worker sees whether somebody still waits for a request.
+    /// The flags with which the worker checks whether a request is cancelled.
     pub fn cancellations(&self) -> Arc<Cancellations> {
         Arc::new(Cancellations(Arc::clone(&self.control)))
     }
 
-    /// The bytes of a tensor that a message of the worker names: (segment, offset, length) of what it wrote, with a key
-    /// behind them of what it was given. They stay until the slice is dropped.
+    /// The bytes of a tensor that a message of the worker names: (segment, offset, length) of a range that it wrote,
+    /// with a key appended for a range that it was given. They stay until the slice is dropped.
     pub fn data(&self, value: &super::marshal::Value<'_>) -> Option<Slice> {
         match value.as_sequence().ok()? {
             [segment, offset, len] => {
@@ -442,7 +445,7 @@ impl Link {
 
 #[cfg(test)]
 impl Link {
-    /// What a worker can do to the memory of the channels.
+    /// Overwrites memory of the channels, as a hostile worker can.
     pub fn overwrite(&self, at: usize, bytes: &[u8]) {
         let _ = self.control.write(at, bytes);
     }

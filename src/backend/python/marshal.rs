@@ -1,19 +1,19 @@
 //! Python's marshal format, as far as messages need it.
 //!
 //! A message is one value, which the interpreter reads and writes in one call of C code. Version 2 of the format has no
-//! references and no short forms, and every Python 3 reads and writes it; workers check that of their interpreter when
-//! they start. A list of byte strings in it is the wire's form of BYTES with a letter before each length.
+//! references and no short forms, and every Python 3 reads and writes it; a worker checks its interpreter for that at
+//! its start. A list of byte strings in it is the wire's form of BYTES with a letter before each length.
 
 use std::borrow::Cow;
 
-/// Values inside values.
+/// The deepest nesting of values.
 const DEPTH_MAX: u32 = 16;
-/// Values of one message: read, each takes many times the byte that it may take in the message.
+/// The most values of one message: in memory each takes many times the one byte that it may take in the message.
 const VALUES_MAX: usize = 1 << 21;
 /// Bits of one digit of a large integer.
 const DIGIT_BITS: u32 = 15;
 
-/// What a worker sent.
+/// A value that a worker sent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     None,
@@ -21,7 +21,7 @@ pub enum Value<'a> {
     Int(i128),
     Float(f64),
     Bytes(&'a [u8]),
-    /// UTF-8, but lone surrogates may be in it.
+    /// UTF-8, possibly with lone surrogates.
     Str(&'a [u8]),
     Tuple(Vec<Value<'a>>),
     List(Vec<Value<'a>>),
@@ -47,7 +47,7 @@ pub enum Malformed {
 }
 
 impl<'a> Value<'a> {
-    /// Reads the one value that `bytes` are.
+    /// Reads `bytes`, which must be exactly one value.
     pub fn read(bytes: &'a [u8]) -> Result<Value<'a>, Malformed> {
         let mut reader = Reader { bytes, left: VALUES_MAX };
         let value = reader.value(0)?;
@@ -83,7 +83,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Text as we write it: what is no UTF-8 is replaced.
+    /// Text as the server writes it: invalid UTF-8 is replaced.
     pub fn as_text(&self) -> Result<Cow<'a, str>, Malformed> {
         match self {
             Value::Str(text) => Ok(String::from_utf8_lossy(text)),
@@ -104,7 +104,7 @@ impl<'a> Value<'a> {
         self.as_sequence()?.try_into().map_err(|_| Malformed::Form)
     }
 
-    /// `None` for None, else what `read` makes of it.
+    /// `None` for None, else the result of `read`.
     pub fn optional<T>(&self, read: impl FnOnce(&Self) -> Result<T, Malformed>) -> Result<Option<T>, Malformed> {
         match self {
             Value::None => Ok(None),
@@ -115,7 +115,7 @@ impl<'a> Value<'a> {
 
 struct Reader<'a> {
     bytes: &'a [u8],
-    /// Values that may still come.
+    /// The number of further values allowed.
     left: usize,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
         self.array().map(i32::from_le_bytes)
     }
 
-    /// A length; every element takes a byte at least.
+    /// A length; every element takes at least one byte.
     fn len(&mut self) -> Result<usize, Malformed> {
         let len = usize::try_from(self.i32()?).map_err(|_| Malformed::Large)?;
         if len > self.bytes.len() { Err(Malformed::Short) } else { Ok(len) }
@@ -250,18 +250,18 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// The start of a byte string of `len` bytes, which are to follow. Lengths are below 2 GiB: callers place what is
-    /// larger elsewhere.
+    /// Writes the start of a byte string; the caller appends its `len` bytes. Lengths are below 2 GiB: callers put
+    /// larger ones into shared memory.
     pub fn bytes_head(&mut self, len: usize) {
         self.head(b's', len);
     }
 
-    /// Lets `write` append what was announced.
+    /// Lets `write` append the announced bytes.
     pub fn append<E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         write(&mut self.bytes)
     }
 
-    /// Text; what is no UTF-8 is replaced, because the interpreter would refuse the message.
+    /// Writes text; invalid UTF-8 is replaced, because the interpreter would refuse the message.
     pub fn text(&mut self, value: &[u8]) {
         let text = String::from_utf8_lossy(value);
         self.head(b'u', text.len());
@@ -286,7 +286,7 @@ impl Writer {
 mod tests {
     use super::*;
 
-    /// What Python 3.11 wrote with `marshal.dumps(value, 2)`.
+    /// Bytes that Python 3.11 wrote with `marshal.dumps(value, 2)`.
     #[test]
     fn what_python_writes_is_read() {
         let cases: [(&[u8], Value<'_>); 9] = [

@@ -1,4 +1,4 @@
-//! A model whose code is a `model.py`: how it is completed and how its instances start.
+//! A model with its code in a `model.py`: how it is completed and how its instances start.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl PythonModel {
         })
     }
 
-    /// (model file, module, paths), the beginning of what a worker is told first.
+    /// Writes (model file, module, paths), the start of a worker's first message.
     fn write_source(&self, writer: &mut Writer) {
         let Layout { file, module, search } = &self.layout;
         writer.text(file.to_string_lossy().as_bytes());
@@ -90,7 +90,7 @@ impl PythonModel {
         search.iter().for_each(|place| writer.text(place.to_string_lossy().as_bytes()));
     }
 
-    /// Asks a worker that is thrown away afterwards.
+    /// Completes the configuration with a worker that ends afterwards.
     fn complete(&self) -> Result<Option<ModelConfig>, Status> {
         let config = json::write(&self.context.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let mut writer = Writer::default();
@@ -112,7 +112,7 @@ impl PythonModel {
     }
 }
 
-/// Sends a worker its first message and waits for what it makes of it.
+/// Sends a worker its first message and waits for its result.
 fn converse(worker: &Arc<Worker>, kind: u32, writer: &Writer, awaited: u32, name: &str) -> Result<Vec<u8>, Status> {
     let sent = worker.send(kind, writer.bytes());
     sent.map_err(|error| Status::internal(format!("the Python process of '{}': {error}", worker.name)))?;
@@ -146,7 +146,7 @@ impl Model for PythonModel {
     }
 }
 
-/// Workers for one instance.
+/// The factory of the workers of one instance.
 struct Starter {
     model: Arc<PythonModel>,
     context: InstanceContext,

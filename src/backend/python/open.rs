@@ -1,9 +1,9 @@
-//! The requests that a worker has: from the batch that takes them there to their last response.
+//! The requests that a worker has: from the batch that contains them to their last response.
 //!
-//! A request itself is held until its execution has returned; what it leaves behind is the way for its responses. Both
-//! the thread of the instance and the one that keeps the worker look here. Neither waits for a client that reads
-//! slowly: what may not be sent yet lies in the request's outbox until the monitor thread is woken because there is
-//! room.
+//! The request itself is held until its execution has returned; after that only the address for its responses is kept.
+//! The instance's thread and the worker's monitor thread both use this table. Neither waits for a client that reads
+//! slowly: responses that may not be sent yet wait in the request's outbox until there is room, which wakes the monitor
+//! thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,12 @@ use nereid_request::{
     CancelWatch, Observation, Observer, Outbox, Request, RequestEvents, RequestedOutput, Response, Text,
 };
 
-/// What sends of a request need to know.
+/// The address for the responses of a request.
 #[derive(Clone)]
 pub struct Address {
     pub id: Text,
     pub outbox: Arc<Outbox>,
-    /// The outputs that its client wants; others are left out.
+    /// The outputs that its client requested; others are left out.
     pub outputs: Arc<[RequestedOutput]>,
 }
 
@@ -31,41 +31,41 @@ struct Entry {
 }
 
 struct Opened {
-    /// Until its execution has returned.
+    /// The request, until its execution has returned.
     request: Option<Box<Request>>,
     address: Option<Address>,
-    /// Who watches it, also after that.
+    /// Its observer, also after that.
     observer: Option<Arc<dyn Observer>>,
-    /// Has the worker see its cancellation.
+    /// Sets its cancellation flag for the worker.
     watch: Option<CancelWatch>,
-    /// Its last response is out.
+    /// Whether its last response was sent.
     is_closed: bool,
 }
 
-/// What an execution that has returned leaves of a request.
+/// The rest of a request after its execution has returned.
 pub struct Returned {
     pub request: Box<Request>,
-    /// Nothing more is to come through its sender.
+    /// Whether its sender has sent the last response.
     pub is_closed: bool,
-    /// More was to come, but there is no worker any more.
+    /// Whether its sender had not, but the worker has ended.
     pub is_lost: bool,
 }
 
-/// See the [module](self). The lower half of a token is the place, the upper its generation.
+/// See the [module](self). The lower half of a token is the index, the upper its generation.
 pub struct Open {
     table: Mutex<Table>,
     cancellations: Arc<Cancellations>,
     roomy: Arc<Roomy>,
-    /// Outboxes in which something waits, by their requests' tokens, whatever has become of those.
+    /// Outboxes with waiting responses, by their requests' tokens, which may have ended.
     waiting: Mutex<HashMap<u64, Arc<Outbox>>>,
-    /// Nobody flushes any more.
+    /// Whether flushes have ended.
     is_abandoned: AtomicBool,
 }
 
-/// Told by outboxes that there is room for what they hold.
+/// Notified by outboxes when there is room for their responses.
 struct Roomy {
     tokens: Mutex<Vec<u64>>,
-    /// Of the thread that keeps the worker.
+    /// The bell of the worker's monitor thread.
     bell: Bell,
 }
 
@@ -84,11 +84,11 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Table {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// There is no worker any more.
+    /// Whether the worker has ended.
     is_over: bool,
 }
 
-/// The place of a token's request, by which its cancellation byte is found.
+/// The index of a token's request, which is also that of its cancellation byte.
 pub fn index(token: u64) -> usize {
     (token & 0xffff_ffff) as usize
 }
@@ -100,7 +100,7 @@ impl Table {
     }
 
     fn remove(&mut self, token: u64) -> Option<Opened> {
-        // Before the place may be another request's, whose byte must not be set.
+        // Before the index is reused: the byte of another request must not be set.
         self.get(token)?.watch = None;
         let entry = self.entries.get_mut(index(token))?;
         entry.generation = entry.generation.wrapping_add(1);
@@ -126,7 +126,7 @@ impl Open {
         lock(&self.table)
     }
 
-    /// How messages shall call a request that is about to be sent; `None`: the worker has as many as it may.
+    /// Reserves a token for a request that is about to be sent; `None`: the worker has as many as it may.
     pub fn reserve(&self) -> Option<u64> {
         let mut table = self.lock();
         let at = match table.free.pop() {
@@ -142,7 +142,7 @@ impl Open {
         Some((u64::from(entry.generation) << 32) | u64::from(at))
     }
 
-    /// Takes the request itself, before the worker hears of it.
+    /// Stores the request itself, before it is sent to the worker.
     pub fn put(&self, token: u64, request: Box<Request>) {
         let place = index(token);
         self.cancellations.set(place, false);
@@ -154,13 +154,13 @@ impl Open {
         }
     }
 
-    /// The request was not sent after all.
+    /// Removes a request that was not sent.
     pub fn forget(&self, token: u64) {
         self.lock().remove(token);
     }
 
-    /// Where a response of a request goes; with `last` it is the last one. `None`: there is no such request, or its
-    /// last response is out.
+    /// The address for a response of a request; with `last` for its last one. `None`: there is no such request, or its
+    /// last response was sent.
     pub fn address(&self, token: u64, last: bool) -> Option<Address> {
         let mut table = self.lock();
         let opened = table.get(token).filter(|opened| !opened.is_closed)?;
@@ -175,12 +175,13 @@ impl Open {
         address
     }
 
-    /// Who watches a request that has not got its last response.
+    /// The observer of a request without its last response.
     pub fn observer(&self, token: u64) -> Option<Arc<dyn Observer>> {
         self.lock().get(token)?.observer.clone()
     }
 
-    /// The execution of this request has returned. With `stays` its sender may still answer, if it has not yet done so.
+    /// Records that the execution of this request has returned. With `stays` its sender may still answer, unless it has
+    /// sent the last response.
     pub fn returned(&self, token: u64, stays: bool) -> Option<Returned> {
         let mut table = self.lock();
         let is_over = table.is_over;
@@ -196,8 +197,8 @@ impl Open {
         Some(Returned { request, is_closed, is_lost })
     }
 
-    /// Sends a response, or the bare end, behind what waits already. False: it waits too, and a flush will tell of
-    /// `tag` when it is out.
+    /// Sends a response, or the final flag alone, after those that wait already. False: it waits too, and a flush will
+    /// report `tag` when it is sent.
     pub fn send(&self, token: u64, address: &Address, response: Option<Response>, last: bool, tag: u64) -> bool {
         if address.outbox.send(response, last, tag) {
             return true;
@@ -207,12 +208,12 @@ impl Open {
             address.outbox.empty();
             return true;
         }
-        // Room may have come before the outbox could be found.
+        // There may have been room before the outbox was in the map.
         self.roomy.has_room(token);
         false
     }
 
-    /// Sends what there is room for by now, and tells `sent` the tags.
+    /// Sends the responses that there is room for by now, and calls `sent` with their tags.
     pub fn flush(&self, mut sent: impl FnMut(u64)) {
         for token in std::mem::take(&mut *lock(&self.roomy.tokens)) {
             let Some(outbox) = lock(&self.waiting).get(&token).cloned() else { continue };
@@ -224,8 +225,8 @@ impl Open {
         }
     }
 
-    /// There is no worker any more: what waits is sent at once, and whoever still waits for responses through a sender
-    /// gets `last`.
+    /// The worker has ended: sends waiting responses at once, and `last` to each request that still expects responses
+    /// through a sender.
     pub fn abandon(&self, mut last: impl FnMut(&Address) -> Response) {
         self.is_abandoned.store(true, Ordering::SeqCst);
         for outbox in std::mem::take(&mut *lock(&self.waiting)).into_values() {

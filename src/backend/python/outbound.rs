@@ -1,7 +1,7 @@
-//! Memory that a worker writes: its outputs, which go to the network from where they lie.
+//! Memory that a worker writes: its outputs, which are sent to the network without a copy.
 //!
-//! The worker asks for segments and cuts them itself. Each range that a message of its names is ours from then on,
-//! until the last slice of it is gone; the next message to the worker carries the ranges that it may use again.
+//! The worker requests segments and cuts them itself. A range that a message names belongs to the server from then on,
+//! until the last slice of it is dropped; the next message to the worker lists the ranges that it may use again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nereid_memory::{Segment, Slice};
 use nereid_request::Status;
 
-/// A place in messages is one number: the segment above these bits, the offset below.
+/// An address in messages is one number: the segment above these bits, the offset below.
 const OFFSET_BITS: u32 = 40;
-/// No range that a worker cuts is smaller.
+/// The smallest range that a worker cuts.
 const PLACE_BYTES_MIN: usize = 64;
 
 /// See the [module](self).
@@ -24,7 +24,7 @@ pub struct Outbound {
 
 struct Piece {
     memory: Arc<Segment>,
-    /// Slices of it that are ours.
+    /// The number of the server's slices of it.
     held: usize,
 }
 
@@ -32,18 +32,18 @@ struct Piece {
 struct State {
     segments: HashMap<u32, Piece>,
     bytes: usize,
-    /// Places whose ranges the worker may use again.
+    /// Addresses of ranges that the worker may use again.
     freed: Vec<u64>,
 }
 
-/// What a new segment takes.
+/// The sizes for a new segment.
 #[derive(PartialEq, Eq)]
 struct Growth {
     /// Segments that the worker gives up for it.
     gone: Vec<u32>,
-    /// Bytes of those that stay.
+    /// Bytes of the segments that stay.
     bytes: usize,
-    /// Its own bytes.
+    /// Bytes of the new segment.
     len: usize,
 }
 
@@ -55,7 +55,7 @@ impl Growth {
 }
 
 impl State {
-    /// No more places than there are: a worker that names one again and again is not honest.
+    /// Bounded by the number of possible ranges: a hostile worker may name one again and again.
     fn give_back(&mut self, place: u64) {
         if self.freed.len() < self.bytes / PLACE_BYTES_MIN {
             self.freed.push(place);
@@ -73,12 +73,12 @@ impl Outbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A segment for the worker that holds `len` bytes at least. It gives up those that are `gone` for it.
+    /// A segment of at least `len` bytes for the worker, which gives up the segments in `gone`.
     pub fn grow(&self, number: u32, len: usize, gone: &[u32]) -> Result<Arc<Segment>, Status> {
         self.grow_with(number, len, gone, Segment::create)
     }
 
-    /// The same with the system calls that make the segment, which run without the lock: shards take it.
+    /// The same with the function that makes the segment by system calls, which run without the lock: shards take it.
     fn grow_with(
         &self,
         number: u32,
@@ -91,10 +91,10 @@ impl Outbound {
             let segment = Arc::new(create(growth.len).map_err(|error| growth.refused(&error))?);
             let mut state = self.lock();
             if self.growth(&state, len, gone)? != growth {
-                // Another segment came, or one is read again, while this one was made.
+                // Another segment was added, or one is read again, since this one was made.
                 continue;
             }
-            // Not before: where there is no memory, nothing changes.
+            // Not before: without memory the state must not change.
             let replaced: Vec<_> = growth.gone.iter().map(|number| state.segments.remove(number)).collect();
             let is_gone = |place: &u64| growth.gone.iter().any(|number| place >> OFFSET_BITS == u64::from(*number));
             state.freed.retain(|place| !is_gone(place));
@@ -107,9 +107,9 @@ impl Outbound {
         }
     }
 
-    /// How the worker's memory would grow now by a segment of `len` bytes at least.
+    /// How the worker's memory would grow now by a segment of at least `len` bytes.
     fn growth(&self, state: &State, len: usize, gone: &[u32]) -> Result<Growth, Status> {
-        // One that is still read is not the worker's to give up; nor does an honest one.
+        // The worker must not give up a segment that is still read; a correct one does not.
         let held = |number: &&u32| state.segments.get(number).is_some_and(|piece| piece.held == 0);
         let mut gone: Vec<u32> = gone.iter().filter(held).copied().collect();
         gone.sort_unstable();
@@ -117,7 +117,7 @@ impl Outbound {
         let given_up = gone.iter().filter_map(|number| state.segments.get(number)).map(|piece| piece.memory.len());
         let bytes = state.bytes.saturating_sub(given_up.sum());
         let limit = self.limit;
-        // A share of what there is, so that segments stay few; the whole rest where that would be too much.
+        // In proportion to the present bytes, so that segments stay few; the whole rest if that would exceed the limit.
         let least = if state.segments.is_empty() { self.first } else { self.growth };
         let wanted = least.max(bytes / 2).min(limit.saturating_sub(bytes));
         let len = wanted.max(len).checked_next_multiple_of(4096).filter(|len| *len < 1 << OFFSET_BITS);
@@ -129,19 +129,20 @@ impl Outbound {
         }
     }
 
-    /// The bytes of a range that the worker handed over; it gets it back when the last slice is gone.
+    /// The bytes of a range that the worker passed on; it gets the range back after the last slice is dropped.
     pub fn slice(self: &Arc<Self>, number: u32, offset: u64, len: u64) -> Option<Slice> {
         let mut state = self.lock();
         let piece = state.segments.get_mut(&number)?;
         piece.held += 1;
         let memory = Arc::clone(&piece.memory);
         drop(state);
-        // Made after the count: it gives back what was counted.
+        // Made after the increment, which its drop reverses.
         let hold = Arc::new(Hold { outbound: Arc::clone(self), number, place: place(number, offset) });
         memory.slice(usize::try_from(offset).ok()?, usize::try_from(len).ok()?, hold)
     }
 
-    /// Appends a copy of a range that the worker handed over, which it gets back at once. False: there is none such.
+    /// Appends a copy of a range that the worker passed on, and gives the range back at once. False: there is no such
+    /// range.
     pub fn read(&self, number: u32, offset: u64, len: u64, bytes: &mut Vec<u8>) -> bool {
         let memory = self.lock().segments.get(&number).map(|piece| Arc::clone(&piece.memory));
         let (Some(memory), Ok(at), Ok(len)) = (memory, usize::try_from(offset), usize::try_from(len)) else {
@@ -152,14 +153,14 @@ impl Outbound {
         is_there
     }
 
-    /// The places that the worker may use again, for the next message.
+    /// The addresses of ranges that the worker may use again, for the next message.
     pub fn take_freed(&self, most: usize) -> Vec<u64> {
         let mut state = self.lock();
         let kept = state.freed.len().saturating_sub(most);
         state.freed.split_off(kept)
     }
 
-    /// Puts back what was taken for a message that was not sent.
+    /// Puts back the addresses of a message that was not sent.
     pub fn put_back_freed(&self, places: Vec<u64>) {
         self.lock().freed.extend(places);
     }
@@ -175,7 +176,7 @@ fn place(number: u32, offset: u64) -> u64 {
     (u64::from(number) << OFFSET_BITS) | offset
 }
 
-/// One range that is ours.
+/// One range that the server holds.
 struct Hold {
     outbound: Arc<Outbound>,
     number: u32,

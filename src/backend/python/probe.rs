@@ -1,4 +1,4 @@
-//! Asks an interpreter, by running it once, whether it can run models.
+//! Examines an interpreter, by running it once, whether it can run models.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,16 +13,15 @@ use super::helper_program;
 use super::interpreter::{INSTALL_COMMAND, Origin};
 use nereid_request::Status;
 
-/// The oldest that the worker's code runs on.
+/// The oldest version that the worker's code supports.
 const PYTHON_MIN: (u32, u32) = (3, 8);
 const NUMPY_MIN: (u32, u32) = (1, 20);
-/// An import of numpy from a slow disk may take long; a program that is no interpreter may take for ever.
+/// An import of numpy from a slow disk may take long; a program that is no interpreter may never end.
 const TIME: Duration = Duration::from_secs(60);
-/// Interpreters that are remembered.
+/// The most interpreters with cached results.
 const KNOWN_MAX: usize = 256;
 
-/// Written for any Python that there is, the second version included. What else an interpreter prints when it starts
-/// stands on other lines.
+/// Runs with any Python, version 2 included. Other output of an interpreter at its start is on other lines.
 const SCRIPT: &str = r#"
 import sys
 sys.path[:] = [place for place in sys.path if place]
@@ -39,7 +38,7 @@ sys.stdout.flush()
 "#;
 const SEPARATOR: char = '\x1f';
 
-/// What an interpreter said of itself.
+/// The properties that an interpreter reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     pub version: (u32, u32, u32),
@@ -78,7 +77,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// As a load says it: which interpreter, what is wrong with it, what to do.
+    /// The error of a load: which interpreter, the problem, and the remedy.
     pub fn status(&self, program: &Path, origin: Origin) -> Status {
         let program = program.display();
         let other = match origin {
@@ -110,12 +109,13 @@ pub fn command(program: &Path, changes: &[Change]) -> Command {
     command
 }
 
-/// The program, when its file was changed last, and its variables.
+/// The program, the modification time of its file, and its variables.
 type Key = (PathBuf, Option<SystemTime>, Vec<Change>);
-/// What was said; none where that could not run models.
+/// The cached results; None for interpreters that cannot run models.
 type Known = HashMap<Key, Arc<Mutex<Option<About>>>>;
 
-/// Asks `program`, unless it was asked before and could. Somebody may mend one that could not.
+/// Examines `program`, unless it was found able before. An unable one is examined again, because it may be repaired
+/// meanwhile.
 pub fn ask(program: &Path, changes: &[Change]) -> Result<About, Problem> {
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
     let modified = fs::metadata(program).and_then(|metadata| metadata.modified()).ok();
@@ -127,7 +127,7 @@ pub fn ask(program: &Path, changes: &[Change]) -> Result<About, Problem> {
         }
         Arc::clone(known.entry((program.to_owned(), modified, changes.to_vec())).or_default())
     };
-    // Models that load at the same time ask once.
+    // Loads at the same time examine a program only once.
     let mut about = lock(&place);
     if let Some(about) = &*about {
         return Ok(about.clone());
@@ -155,7 +155,7 @@ fn question(program: &Path, changes: &[Change]) -> Result<About, Problem> {
     if (major, minor) < PYTHON_MIN {
         return Err(Problem::Old(version.to_owned()));
     }
-    // Counts of references and the form of marshalled values are those of CPython.
+    // The worker depends on CPython's reference counts and marshal format.
     if kind != "cpython" {
         return Err(Problem::Other(kind.to_owned()));
     }
@@ -168,7 +168,7 @@ fn question(program: &Path, changes: &[Change]) -> Result<About, Problem> {
     Ok(About { version: (major, minor, patch), numpy: numpy.to_owned() })
 }
 
-/// `1.26.4`, `2.0.0rc1`, `2.1`: the numbers in front.
+/// `1.26.4`, `2.0.0rc1`, `2.1`: the leading numbers.
 fn numbers(version: &str) -> Option<[u32; 3]> {
     let mut parts = version.split('.').map(|part| {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,8 +1,7 @@
-//! A worker's process: how it starts, what it inherits, how its end is noticed.
+//! A worker's process: its start, what it inherits, and the detection of its end.
 //!
-//! It gets two descriptors beside the three of every process, and dies with the thread that started it, so that nothing
-//! is left of it whatever happens to the server. It leads a process group of its own: what it has started and left
-//! behind ends with it.
+//! It gets two descriptors beside the three standard ones, and dies with the thread that started it, so that it never
+//! outlives the server. It leads a process group of its own: processes that it has started end with it.
 
 #![allow(unsafe_code)]
 
@@ -17,11 +16,11 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
 };
 
-/// What the interpreter finds as its first two descriptors of its own.
+/// The descriptors of the interpreter beside the standard ones.
 pub const SOCKET: i32 = 3;
 pub const PROGRAM: i32 = 4;
 
-/// A process that runs; dropped, it is killed and waited for.
+/// A running process; its drop kills it and waits for it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -32,12 +31,12 @@ pub struct Process {
 impl Process {
     /// Starts `command` with `socket` and `program` as its descriptors 3 and 4. It dies with the calling thread.
     pub fn start(mut command: Command, socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<Process> {
-        // Above what the child puts in place, so that neither overwrites the other.
+        // Above the numbers in the child, so that neither dup overwrites the other.
         let socket = fcntl_dupfd_cloexec(socket, PROGRAM + 1)?;
         let program = fcntl_dupfd_cloexec(program, PROGRAM + 1)?;
         let parent = rustix::process::getpid();
         let prepare = move || {
-            // SAFETY: plain system calls on numbers; nothing of the parent's memory is touched.
+            // SAFETY: plain system calls on numbers, without access to the parent's memory.
             unsafe {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
                     || libc::setpgid(0, 0) != 0
@@ -46,9 +45,9 @@ impl Process {
                 {
                     return Err(io::Error::last_os_error());
                 }
-                // Whatever a library of ours has forgotten to mark stays here.
+                // Closes descriptors that some library did not mark close-on-exec.
                 libc::syscall(libc::SYS_close_range, PROGRAM + 1, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
-                // The parent may be gone since before it could be noticed.
+                // The parent may have died before the signal was set.
                 if libc::getppid() != parent.as_raw_nonzero().get() {
                     libc::_exit(1);
                 }
@@ -56,7 +55,7 @@ impl Process {
             Ok(())
         };
         command.stdin(Stdio::null());
-        // SAFETY: the closure makes system calls only, which is what is allowed between fork and exec.
+        // SAFETY: the closure makes system calls only, which are allowed between fork and exec.
         let child = unsafe { command.pre_exec(prepare) }.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty());
@@ -88,12 +87,12 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended, ends what it left behind, and says how it ended.
+    /// Waits until it has ended, kills the rest of its process group, and returns its status.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
-        // Until it is waited for for good, nobody else can get its number.
+        // Until it is reaped, its number is not reused.
         let seen = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(rustix::io::Errno::INTR) = waitid(WaitId::PidFd(self.pidfd.as_fd()), seen) {}
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
@@ -112,7 +111,7 @@ impl Drop for Process {
     }
 }
 
-/// Kills whom `pidfd` stands for; one that has ended already stays so.
+/// Kills the process of `pidfd`; no effect if it has ended already.
 pub fn kill(pidfd: &OwnedFd) {
     let _ = pidfd_send_signal(pidfd, Signal::KILL);
 }
@@ -138,7 +137,7 @@ pub fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// Waits until one of `descriptors` can be read, or the time is over; says which.
+/// Waits until one of `descriptors` is readable, or the timeout passes; returns which.
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: Option<u64>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> =
         descriptors.iter().map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN)).collect();
@@ -155,7 +154,7 @@ pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: Option<u64>) ->
     }
 }
 
-/// `python3 <program> <title>`: the title is for who looks at the list of processes.
+/// `python3 <program> <title>`: the title appears in lists of processes.
 pub fn command(mut interpreter: Command, title: &str) -> Command {
     interpreter.arg(format!("/proc/self/fd/{PROGRAM}")).arg(title);
     interpreter

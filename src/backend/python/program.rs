@@ -1,8 +1,8 @@
 //! The worker's program: an archive of Python modules in memory, which an interpreter runs as it runs any zip file.
 //!
-//! To compile the modules takes an interpreter longer than its own start. So each is asked once to compile them, beside
-//! the first worker that it runs, and those after it find the code in their archive. The interpreter itself sees to it
-//! that code of another version is not used: the modules are there too.
+//! Compiling the modules takes an interpreter longer than its own start. So each interpreter compiles them once, in
+//! parallel with its first worker, and later workers find the code in their archive. The interpreter itself ignores
+//! code of another version and compiles the modules, which are in the archive too.
 
 use std::collections::HashMap;
 use std::io::{self, Cursor, Write};
@@ -25,7 +25,7 @@ macro_rules! modules {
     };
 }
 
-/// Paths in the archive, and what is there.
+/// The modules, with their paths in the archive.
 const MODULES: [(&str, &str); 24] = modules![
     "__main__.py",
     "c_python_backend_utils.py",
@@ -54,7 +54,7 @@ const MODULES: [(&str, &str); 24] = modules![
 ];
 
 /// Prints, for each pair of a path and a module, the path and the file that an interpreter makes of a module, in
-/// hexadecimal digits. The file says that nothing has to be compared with its source.
+/// hexadecimal digits. The file is marked as valid without a comparison with its source.
 const COMPILE: &str = r#"
 import importlib.util
 import marshal
@@ -66,19 +66,19 @@ for path, text in zip(words[::2], words[1::2]):
     file = importlib.util.MAGIC_NUMBER + bytes((1, 0, 0, 0)) + bytes(8) + marshal.dumps(code)
     sys.stdout.write("\nnereid\x1f" + path + "c\x1f" + file.hex() + "\n")
 "#;
-/// For an interpreter that compiles.
+/// The time limit of a compilation.
 const COMPILE_TIME: Duration = Duration::from_secs(60);
-/// Interpreters whose archives are kept.
+/// The most interpreters with cached archives.
 const KNOWN_MAX: usize = 64;
 
-/// An interpreter: its file, and when that was changed last.
+/// An interpreter: its file, and the file's modification time.
 type Key = (std::ffi::OsString, Option<SystemTime>);
 
-/// What there is for one interpreter.
+/// The cached archives, by interpreter.
 #[derive(Default)]
 struct Known {
     plain: Option<Arc<OwnedFd>>,
-    /// `None`: nothing came of it, or not yet.
+    /// `None`: the compilation failed, or has not ended.
     compiled: HashMap<Key, Option<Arc<OwnedFd>>>,
 }
 
@@ -88,7 +88,7 @@ fn known() -> MutexGuard<'static, Option<Known>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The archive without code, one for the process.
+/// The archive without compiled code, one for the process.
 pub fn archive() -> io::Result<Arc<OwnedFd>> {
     let mut known = known();
     let plain = &mut known.get_or_insert_default().plain;
@@ -99,8 +99,8 @@ pub fn archive() -> io::Result<Arc<OwnedFd>> {
     Ok(Arc::clone(plain.insert(Arc::new(seal(&packed(&files)?)?))))
 }
 
-/// The archive for an interpreter, which `command` starts: with its code once it has compiled it, for which this gives
-/// the occasion.
+/// The archive for an interpreter, which `command` starts: with compiled code, if that is ready; the first call starts
+/// the compilation.
 pub fn archive_for(command: Command) -> io::Result<Arc<OwnedFd>> {
     let modified = std::fs::metadata(command.get_program()).and_then(|metadata| metadata.modified()).ok();
     let key = (command.get_program().to_owned(), modified);
@@ -124,9 +124,9 @@ pub fn archive_for(command: Command) -> io::Result<Arc<OwnedFd>> {
     archive()
 }
 
-/// Has an interpreter compile the modules, and keeps the archive with what it made.
+/// Lets an interpreter compile the modules, and caches the archive with the code.
 fn compile(mut command: Command, key: Key) {
-    // Without what is installed beside it, which takes time to find and is not needed.
+    // Without site-packages, which are slow to set up and not needed.
     command.args(["-S", "-c", COMPILE, &format!("/proc/self/fd/{PROGRAM}/")]);
     command.args(MODULES.iter().flat_map(|(path, text)| [*path, *text]));
     let outcome = helper_program::run(&mut command, COMPILE_TIME).map_err(|error| error.to_string()).and_then(|done| {
@@ -160,7 +160,7 @@ fn bytes_of(digits: &[u8]) -> Option<Vec<u8>> {
     if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
 }
 
-/// A file in memory that nobody can change.
+/// A sealed file in memory, which cannot be changed.
 fn seal(bytes: &[u8]) -> io::Result<OwnedFd> {
     let object = memfd_create(c"nereid-worker.zip", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = std::fs::File::from(object);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn every_module_is_told_on_a_command_line() {
-        // What the kernel takes in one word, and in all of them.
+        // The kernel's limits for one argument, and for all of them.
         assert!(MODULES.iter().all(|(_, text)| text.len() < 128 * 1024 && text.is_ascii()));
         assert!(MODULES.iter().map(|(path, text)| path.len() + text.len()).sum::<usize>() < 1 << 20);
     }

@@ -10,10 +10,10 @@ use nereid_request::Response;
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`
 const FINAL: u32 = 1;
 
-/// Responses of one request that may wait for a slow client. An honest worker asks long before.
+/// Responses of one request that may wait for a slow client. A correct worker waits for an acknowledgement long before.
 const WAITING_MAX: usize = 4096;
 
-/// (token, response or None, flags); a sender that asked is told when the response is on its way.
+/// (token, response or None, flags); a sender with a slot gets an acknowledgement when the response is sent.
 pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Result<(), Malformed> {
     let [token, response, flags] = values else { return Err(Malformed::Form) };
     let token: u64 = token.as_int()?;
@@ -24,7 +24,7 @@ pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Re
     };
     let mut is_out = true;
     let Some(address) = worker.open.address(token, last) else {
-        // It was ended in another way meanwhile.
+        // The request has ended in another way meanwhile.
         answer.map_or(Ok(()), |answer| answer.discard(&worker.link))?;
         slot.into_iter().for_each(|slot| accept(worker, slot));
         return Ok(());
@@ -43,7 +43,7 @@ pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Re
     Ok(())
 }
 
-/// Sends what clients have made room for.
+/// Sends the responses that clients have made room for.
 pub fn flush(worker: &Arc<Worker>) {
     worker.open.flush(|tag| {
         if let Some(slot) = tag.checked_sub(1).and_then(|slot| u32::try_from(slot).ok()) {

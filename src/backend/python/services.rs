@@ -1,4 +1,4 @@
-//! What a worker asks for beside requests: lines of the log, metrics of its own, models to be loaded and unloaded.
+//! Services for workers beside requests: log lines, custom metrics, loading and unloading of models.
 
 mod log;
 mod metrics;

@@ -1,4 +1,4 @@
-//! What `--backend-config=python` and a model's parameters say, read and checked once per model
+//! The settings of `--backend-config=python` and of a model's parameters, read and checked once per model
 //! (contract/python_backend.md section 5).
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use tracing::warn;
 use crate::backend::ModelContext;
 use nereid_request::Status;
 
-/// Seconds after which a batch is given up; 0: never.
+/// The time limit of a batch in seconds; 0: none.
 pub const EXECUTE_TIMEOUT: &str = "execute-timeout";
 /// Whether a worker that died is started again.
 pub const RESTART: &str = "restart";
@@ -39,37 +39,37 @@ const KNOWN: [&str; 10] = [
     RESTART,
 ];
 
-/// What is said to all backends at once, and to this one means nothing.
+/// Settings of all backends that have no effect on this one.
 const OF_ALL: [&str; 4] =
     ["auto-complete-config", "backend-directory", "default-max-batch-size", "min-compute-capability"];
 
-/// No shorter first piece of memory.
+/// The smallest first segment.
 const DEFAULT_SIZE_MIN: i64 = 1 << 20;
-/// Of a worker, in each direction, where nothing else is said.
+/// The default limit of a worker's memory in each direction.
 const MAX_SIZE_DEFAULT: u64 = 1 << 30;
 /// Some thirty years.
 const END_TIMEOUT_SECS_MAX: u64 = 1_000_000_000;
-/// More is no timeout but a mistake.
+/// A larger timeout is a mistake.
 pub const EXECUTE_TIMEOUT_SECS_MAX: f64 = 1e9;
 
-/// What names must not contain: Triton hands them to a shell (section 6, row "names").
+/// What names must not contain: Triton passes them to a shell (section 6, row "names").
 const FORBIDDEN: &str = ";|&$<>()[]{}\\\"'*?~#!`";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Bytes of the first segment of each direction.
     pub shm_default_byte_size: u64,
-    /// Least bytes of a segment that is added.
+    /// The fewest bytes of an added segment.
     pub shm_growth_byte_size: u64,
-    /// Most bytes of all segments of one worker, in each direction.
+    /// The most bytes of all segments of one worker, in each direction.
     pub shm_max_byte_size: u64,
-    /// For finalize and the end of a process together.
+    /// The time limit for finalize and the end of a process together.
     pub stub_timeout_secs: i64,
-    /// Messages that may wait in a queue.
+    /// The most messages that wait in a queue.
     pub message_queue_size: u64,
-    /// How the names of segments begin.
+    /// The prefix of the names of segments.
     pub region_prefix: String,
-    /// Calls that Triton serves at a time for one instance. Ours hold no thread.
+    /// The number of calls that Triton serves at a time for one instance. Here calls occupy no thread.
     pub thread_pool_size: u64,
     /// A path, or a name on the PATH.
     pub interpreter: Option<PathBuf>,
@@ -98,7 +98,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// All of it for one model. Keys that nobody knows are warned of, each once.
+    /// Reads all settings for one model. Unknown keys are logged, each once.
     pub fn read(context: &ModelContext) -> Result<Settings, Status> {
         check_stub_name(&context.name)?;
         let mut settings = Settings::default();
@@ -109,7 +109,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// As Triton's log has it.
+    /// The sizes in the format of Triton's log.
     pub fn shared_memory(&self) -> impl fmt::Display {
         format!(
             "{DEFAULT_SIZE}={},{GROWTH_SIZE}={},{STUB_TIMEOUT}={}",
@@ -117,9 +117,9 @@ impl Settings {
         )
     }
 
-    /// How long the end of a worker is waited for before it is killed.
+    /// How long to wait for a worker's end before it is killed.
     pub fn end_timeout(&self) -> Duration {
-        // More than any process lives is no limit that a clock could not reach.
+        // Capped, so that the deadline does not overflow the clock.
         Duration::from_secs(self.stub_timeout_secs.unsigned_abs().min(END_TIMEOUT_SECS_MAX))
     }
 
@@ -153,7 +153,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What depends on more than one value, and the model's own parameters.
+    /// Checks that depend on several values, and the model's own parameters.
     fn complete(&mut self, context: &ModelContext) -> Result<(), Status> {
         if self.shm_max_byte_size < self.shm_default_byte_size {
             if context.setting(MAX_SIZE).is_some() {
@@ -165,7 +165,7 @@ impl Settings {
             None | Some("yes") => true,
             Some("no") => false,
             Some(other) => {
-                // With its lone quote, as Triton has it.
+                // With the unpaired quote of Triton's text.
                 let text = format!("Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {other}'");
                 return Err(Status::unsupported(text));
             }
@@ -228,7 +228,7 @@ fn above_zero(key: &str, value: &str) -> Result<i64, Status> {
     Ok(number)
 }
 
-/// A decimal number in front; what follows it is not looked at, as `stol` has it.
+/// A leading decimal number; the rest is ignored, as by `stol`.
 fn integer(key: &str, value: &str) -> Result<i64, Status> {
     let text = value.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     let sign = usize::from(text.starts_with(['+', '-']));
@@ -249,7 +249,7 @@ fn execute_timeout(value: &str) -> Result<Option<Duration>, Status> {
     }
 }
 
-/// true/on/1 and false/off/0 in any case, as flags have it.
+/// true/on/1 and false/off/0 in any case, as for flags.
 fn boolean(key: &str, value: &str) -> Result<bool, Status> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
@@ -258,7 +258,7 @@ fn boolean(key: &str, value: &str) -> Result<bool, Status> {
     }
 }
 
-/// Once per key: what a command line says is told to every model.
+/// Once per key: every model gets the settings of the command line.
 fn warn_unknown(key: &str) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if OF_ALL.contains(&key) {
@@ -293,7 +293,7 @@ mod tests {
              shm-region-prefix-name=triton_python_backend_shm_region_, thread-pool-size=32, execute-timeout=0, \
              restart=true"
         );
-        // What all backends are told, and what nobody knows.
+        // A setting of all backends, and an unknown one.
         assert_eq!(read(&[("default-max-batch-size", "8"), ("colour", "red")]), Ok(settings));
     }
 
@@ -328,7 +328,7 @@ mod tests {
         };
         assert_eq!(settings, expected);
         assert!(settings.to_string().ends_with("execute-timeout=2.5, restart=false, interpreter=/opt/python"));
-        // The bound follows what is asked for at once, unless somebody set it.
+        // The limit grows with the first segment's size, unless it is set.
         let large = read(&[("shm-default-byte-size", "4294967296")]).unwrap();
         assert_eq!(large.shm_max_byte_size, 4 << 30);
         assert_eq!(read(&[("execute-timeout", "0")]).unwrap().execute_timeout, None);

@@ -1,7 +1,7 @@
-//! Tensors on their way between requests and messages.
+//! Converts tensors between requests and messages.
 //!
-//! Small ones travel in the message itself, larger ones lie in shared memory. BYTES become a list of byte strings as
-//! the interpreter reads them: the same lengths and bytes, with a letter before each.
+//! Small ones are inside the message, larger ones in shared memory. BYTES become a list of byte strings as the
+//! interpreter reads them: the same lengths and bytes, with a letter before each.
 
 use super::exported_tensors::{ExportedTensor, ON_DEVICE};
 use super::imported_tensors;
@@ -15,18 +15,18 @@ use nereid_request::{
     DataType, OutputTensor, Request, RequestedOutput, ResponseFactory, Shape, Status, Text, element_count, format_shape,
 };
 
-/// Bytes of a tensor up to which it travels in its message.
+/// The most bytes of a tensor inside its message.
 pub const INLINE_MAX: usize = 4096;
-/// Where tensors begin in shared memory.
+/// The alignment of tensors in shared memory.
 const ALIGNMENT: usize = 64;
 
-/// What a tensor's elements are, wherever they come from.
+/// A tensor that is written to a message.
 pub struct Content<'a> {
     pub name: &'a [u8],
     pub datatype: DataType,
     pub shape: &'a [i64],
     pub pieces: &'a [Slice],
-    /// Where it is lent, if it lies on a device: there are no pieces then.
+    /// The export, if it lies on a device: then there are no pieces.
     pub exported: Option<&'a ExportedTensor>,
 }
 
@@ -35,7 +35,7 @@ impl Content<'_> {
         self.pieces.iter().map(|piece| piece.len()).sum()
     }
 
-    /// Elements of BYTES.
+    /// The number of elements of BYTES.
     fn count(&self) -> Result<usize, Status> {
         let count = element_count(self.shape).and_then(|count| usize::try_from(count).ok());
         count.ok_or_else(|| self.misshapen())
@@ -46,11 +46,11 @@ impl Content<'_> {
         Status::internal(format!("tensor '{name}' has bytes that do not fit its shape {shape}"))
     }
 
-    /// Bytes that it takes in a message or in shared memory.
+    /// The bytes that it takes in a message or in shared memory.
     pub fn packed_len(&self) -> Result<usize, Status> {
         match self.datatype {
             _ if self.exported.is_some() => Ok(0),
-            // Elements that have no room for their lengths are refused when they are packed, whatever the shape says.
+            // A shape with more elements than the data has room for is refused when they are packed.
             DataType::Bytes => {
                 let count = self.count()?.min(self.byte_size() / LENGTH + 1);
                 Ok(count.saturating_add(LIST_HEAD).saturating_add(self.byte_size()))
@@ -59,7 +59,7 @@ impl Content<'_> {
         }
     }
 
-    /// Appends what it is in a message or in shared memory.
+    /// Appends its form in a message or in shared memory.
     fn pack(&self, bytes: &mut Vec<u8>) -> Result<(), Status> {
         match self.datatype {
             DataType::Bytes => self.pack_list(bytes),
@@ -100,7 +100,7 @@ impl Content<'_> {
         if rest.is_empty() { Ok(()) } else { Err(self.misshapen()) }
     }
 
-    /// Writes it to shared memory, without another copy where it is numbers.
+    /// Writes it to shared memory, with a single copy for numbers.
     fn place(&self, segment: &Segment, at: usize) -> Result<(), Status> {
         let mut at = at;
         let mut put = |bytes: &[u8]| {
@@ -119,7 +119,7 @@ impl Content<'_> {
     }
 }
 
-/// Texts of Triton's for BYTES whose elements do not end with their tensor.
+/// Triton's texts for BYTES with elements that do not end at the tensor's end.
 const INCOMPLETE_LENGTH: &str = "Invalid bytes tensor data: incomplete length field";
 const BEYOND_BUFFER: &str = "Invalid bytes tensor data: string extends beyond buffer";
 /// Letter and length of a list.
@@ -201,8 +201,8 @@ impl<'a> Received<'a> {
         Status::internal(format!("tensor '{}' has bytes that do not fit its shape {shape}", self.name))
     }
 
-    /// Its elements as requests and responses carry them. What lies in shared memory stays there, but for BYTES;
-    /// `allocate` gives memory for what has to be copied.
+    /// Its elements as requests and responses hold them. Bytes in shared memory stay there, but for BYTES; `allocate`
+    /// provides memory for copies.
     pub fn elements(
         &self,
         link: &Link,
@@ -218,7 +218,7 @@ impl<'a> Received<'a> {
         let count = element_count(&self.shape).and_then(|count| usize::try_from(count).ok());
         let count = count.ok_or_else(|| self.misshapen())?;
         if self.datatype == DataType::Bytes {
-            // A copy first: its lengths are looked at twice, and the worker may write meanwhile.
+            // A copy first: its lengths are read twice, and the worker may write meanwhile.
             let copied = shared.as_ref().map(|slice| slice.to_vec());
             let list = copied.as_deref().or(inline).unwrap_or_default();
             return unpack_list(list, count, allocate).ok_or_else(|| self.misshapen())?;
@@ -254,7 +254,7 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// What lies in shared memory goes back.
+    /// Releases its shared memory.
     pub fn discard(self, link: &Link) {
         match DevicePlace::read(self.data) {
             Some(DevicePlace::Own(place)) => link.imported.give_back(place.number),
@@ -263,7 +263,7 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// As an output of the model, if it is one that is wanted.
+    /// The tensor as an output of the model, if it is requested.
     pub fn output(
         self,
         link: &Link,
@@ -291,9 +291,9 @@ impl<'a> Received<'a> {
     }
 }
 
-/// Where a tensor lies that is on a device: (handle, offset, length, key, device, lasts).
+/// The location of a tensor on a device: (handle, offset, length, key, device, lasts).
 enum DevicePlace<'a> {
-    /// The worker was lent it, or what is around it.
+    /// The server lent the worker this tensor, or one that contains it.
     Lent {
         key: u64,
         offset: usize,
@@ -323,7 +323,7 @@ impl<'a> DevicePlace<'a> {
     }
 }
 
-/// Who asked for outputs, and says where they go.
+/// The receiver of outputs, which determines where they go.
 pub trait Asker {
     fn allocate(&self, name: &Text, len: usize) -> Result<Target, Status>;
 
@@ -350,7 +350,7 @@ impl Asker for ResponseFactory {
     }
 }
 
-/// Brings an output from where it lies on a device to where it is wanted. May block.
+/// Copies an output from a device to where the receiver wants it. May block.
 fn bring(output: &mut OutputTensor, slice: DeviceSlice, asker: &impl Asker) -> Result<(), Status> {
     match asker.wish(&output.name, slice.len())? {
         Wish::OnHost => {
@@ -372,8 +372,8 @@ fn bring(output: &mut OutputTensor, slice: DeviceSlice, asker: &impl Asker) -> R
     Ok(())
 }
 
-/// A marshalled list of `count` byte strings and texts, as elements with their lengths before them. `None`: it is not
-/// one.
+/// A marshalled list of `count` byte strings and texts, as elements with their lengths before them. `None`: it is no
+/// such list.
 fn unpack_list(
     list: &[u8],
     count: usize,
@@ -408,7 +408,7 @@ fn unpack_list(
 mod tests {
     use super::*;
 
-    /// What BYTES of that shape become, by their pieces, and the room that was asked for it.
+    /// The packed form of BYTES of that shape in these pieces, and the room that was requested for it.
     fn packed(shape: &[i64], pieces: &[&[u8]]) -> (Result<Vec<u8>, String>, usize) {
         let pieces: Vec<Slice> = pieces.iter().map(|piece| Slice::copy_of(piece)).collect();
         let content = Content { name: b"T", datatype: DataType::Bytes, shape, pieces: &pieces, exported: None };
@@ -428,7 +428,7 @@ mod tests {
         let misshapen = |shape: &str| format!("tensor 'T' has bytes that do not fit its shape {shape}");
         assert_eq!(text(&[2], b"\x01\0\0\0a"), misshapen("[2]"));
         assert_eq!(text(&[0], b"\x01\0\0\0a"), misshapen("[0]"));
-        // A shape alone asks for no memory.
+        // A shape alone requests no memory.
         let (refused, len) = packed(&[1 << 31], &[b"\0\0\0\0"]);
         assert_eq!((refused.unwrap_err(), len), (misshapen("[2147483648]"), 5 + 2 + 4));
     }

@@ -2,7 +2,7 @@
 //!
 //! The monitor thread starts the process, which dies with the thread, serves the messages of the worker's other
 //! threads, and waits for the end of the process. Messages of the worker's main thread are served by the thread that
-//! waits for it: the instance while it executes, or the thread that loads or unloads.
+//! waits for it: the instance's while it executes, or the thread that loads or unloads.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -26,27 +26,27 @@ use nereid_gpu::Gpus;
 use nereid_queue::{AdaptiveSpin, Spin, Used};
 use nereid_request::{Grant, Status};
 
-/// What a worker asks for beside its executions, and what becomes of what it leaves behind. Called by the thread that
-/// has the message: it does not wait for the worker.
+/// Handles a worker's messages other than results, and cleans up after the worker's end. The thread that received the
+/// message calls it; it must not wait for the worker.
 pub trait Attendant: Send + Sync {
     fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed>;
 
-    /// What the model asks for from now on is on behalf of the execution that lends this; `None`: of none.
+    /// Sets the grant of the execution on behalf of which the model makes further calls; `None`: none.
     fn lend(&self, grant: Option<Grant>);
 
-    /// Clients may have made room for responses that wait.
+    /// Sends waiting responses: clients may have made room for them.
     fn room_has_come(&self, worker: &Arc<Worker>);
 
-    /// The worker has ended; nothing comes from it any more.
+    /// Cleans up after the worker's end; no further message of it follows.
     fn ended(&self, worker: &Arc<Worker>);
 }
 
 /// The last call of a worker's monitor thread; may take any time.
 pub type OnEnd = Box<dyn FnOnce(Arc<Worker>) + Send>;
 
-/// How to start one.
+/// The arguments of a worker's start.
 pub struct Plan {
-    /// The instance's, or the model's where there is none.
+    /// The name of the instance, or of the model without one.
     pub name: String,
     /// The model's name, for messages.
     pub model: String,
@@ -60,14 +60,14 @@ pub struct Plan {
     pub ended: OnEnd,
 }
 
-/// How a message of a worker is waited for.
+/// How to wait for a message of a worker.
 #[derive(Default)]
 pub struct Wait<'a> {
     /// After this time the worker is killed.
     pub limit: Option<Duration>,
-    /// Messages may come without a ring: it is looked for them so often.
+    /// The polling interval for messages that are sent without a ring.
     pub look_every: Option<Duration>,
-    /// Whether looking pays, where it is allowed.
+    /// The adaptive spin, where spinning is allowed.
     pub spin: Option<&'a mut AdaptiveSpin>,
 }
 
@@ -77,12 +77,12 @@ impl Wait<'_> {
     }
 }
 
-/// Why a worker does not say what was waited for.
+/// Why the awaited message of a worker does not arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// How its process ended.
     Died(String),
-    /// It took longer than it may, and was killed.
+    /// It exceeded the time limit, and was killed.
     Late(Duration),
 }
 
@@ -94,24 +94,24 @@ pub struct Worker {
     pub open: Open,
     pub question: Question,
     attendant: Arc<dyn Attendant>,
-    /// Where its process may spin.
+    /// The core on which its process may spin.
     _core: Option<Used>,
-    /// Of the process, once it runs.
+    /// Number and pidfd of the process, once it runs.
     pidfd: OnceLock<(u32, OwnedFd)>,
     has_ended: AtomicBool,
     is_condemned: AtomicBool,
-    /// How, once it has; or why it was killed.
+    /// How it ended; or why it was killed.
     ending: Mutex<Option<String>>,
     monitor: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Worker {
-    /// Starts the process; what it says first is to be waited for.
+    /// Starts the process; the caller waits for its first message.
     pub fn start(plan: Plan) -> Result<Arc<Worker>, Status> {
         let Plan { name, model, command, archive, bounds, gpus, spin, attendant, ended } = plan;
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
-        // Its process takes it for as long as it lives: what it looks at is not seen here.
+        // The process counts as spinning as long as it lives: its polls are not visible here.
         let core = spin.enter();
         let spin_ns = core.as_ref().map_or(0, |_| spin.budget_ns());
         let (link, socket) = Link::new(bounds, spin_ns, gpus).map_err(cannot)?;
@@ -153,12 +153,12 @@ impl Worker {
         !self.has_ended.load(Ordering::Acquire)
     }
 
-    /// It lives, and nobody has decided that it shall not.
+    /// Whether it lives and was not condemned.
     pub fn is_fit(&self) -> bool {
         self.is_alive() && !self.is_condemned.load(Ordering::Acquire)
     }
 
-    /// What its requests are told that it leaves behind.
+    /// The error for requests that it leaves unanswered.
     pub fn epitaph(&self) -> Status {
         let Worker { name, model, .. } = self;
         Status::internal(format!("{} The process of model '{model}' {}", not_healthy(name), self.ending()))
@@ -170,7 +170,7 @@ impl Worker {
         ending.clone().unwrap_or_else(|| "ended".to_owned())
     }
 
-    /// Ends it for a reason, which is told instead of the signal.
+    /// Kills it for a reason, which is reported instead of the signal.
     pub fn kill(&self, reason: &str) {
         if self.is_alive() {
             self.ending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.to_owned());
@@ -181,7 +181,7 @@ impl Worker {
         }
     }
 
-    /// Waits until the process is gone and nothing of it runs here.
+    /// Waits until the process and its monitor thread have ended.
     pub fn join(&self) {
         if let Some(monitor) = self.take_monitor()
             && monitor.thread().id() != std::thread::current().id()
@@ -190,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// The thread that keeps it, for one who waits for that thread's end without keeping the worker.
+    /// Its monitor thread, for a caller that waits for the thread's end without holding the worker.
     pub fn take_monitor(&self) -> Option<JoinHandle<()>> {
         self.monitor.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -200,7 +200,7 @@ impl Worker {
         self.push(kind, payload).inspect(|()| self.link.ring())
     }
 
-    /// Puts a message behind others that the worker has not read yet; false: there is no room for it now.
+    /// Queues a message after others that the worker has not read yet; false: there is no room for it now.
     pub fn push_behind(&self, kind: u32, payload: &[u8]) -> Result<bool, LinkError> {
         match self.link.push(kind, payload) {
             Err(LinkError::Full | LinkError::NoMemory | LinkError::Memory(_)) => Ok(false),
@@ -212,8 +212,7 @@ impl Worker {
         }
     }
 
-    /// The same without the wake-up, which is still to come. A worker that has made that impossible is of no use any
-    /// more.
+    /// The same without the wake-up, which the caller makes later. A worker that makes the write fail is killed.
     pub fn push(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
         let sent = self.link.push(kind, payload);
         if let Err(error @ (LinkError::Corrupt(_) | LinkError::Full)) = &sent {
@@ -227,13 +226,13 @@ impl Worker {
         self.attendant.lend(grant);
     }
 
-    /// Serves the worker's main thread until it sends one of the `awaited` kinds, whose payload is left in `payload`.
+    /// Serves the worker's main thread until it sends one of the `awaited` kinds, and leaves its payload in `payload`.
     pub fn serve(self: &Arc<Self>, awaited: &[u32], payload: &mut Vec<u8>, wait: Wait<'_>) -> Result<u32, Ended> {
         let Wait { limit, look_every, mut spin } = wait;
         let deadline = limit.map(|limit| (limit, Instant::now() + limit));
         let left = || deadline.map(|(_, deadline)| deadline.saturating_duration_since(Instant::now()));
         loop {
-            // In this order: what it sent before its end is read.
+            // In this order, so that messages sent before its end are read.
             let is_alive = self.is_alive();
             loop {
                 match self.link.receive(payload) {
@@ -251,7 +250,7 @@ impl Worker {
                         break;
                     }
                 }
-                // It may send without end.
+                // It may send messages without end.
                 if left().is_some_and(|left| left.is_zero()) {
                     break;
                 }
@@ -272,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Looks for a message of the main thread for as long as that pays, then sleeps for one.
+    /// Spins for a message of the main thread as long as that pays, then sleeps.
     fn watch(&self, spin: &mut AdaptiveSpin, longest: Option<Duration>) {
         let began_ns = now_ns();
         let is_there = spin.watch(None, now_ns, || self.link.has_output());
@@ -282,7 +281,7 @@ impl Worker {
         spin.learn(now_ns().saturating_sub(began_ns), !is_there);
     }
 
-    /// Sleeps until the main thread rings, or for so long.
+    /// Sleeps until the main thread rings, or for at most `longest`.
     fn await_bell(&self, longest: Option<Duration>) {
         let bell = &self.link.output_bell;
         match longest {
@@ -331,14 +330,14 @@ impl Worker {
         }
     }
 
-    /// The worker's arrays refer to these ranges no more.
+    /// Releases ranges that the worker's arrays no longer refer to.
     pub fn release(&self, keys: &Value<'_>) -> Result<(), Malformed> {
         let keys = keys.as_sequence()?.iter().map(Value::as_int).collect::<Result<Vec<u64>, _>>()?;
         self.link.release(&keys);
         Ok(())
     }
 
-    /// Answers a question of the worker.
+    /// Writes an answer to a slot of the worker.
     pub fn answer(&self, slot: u32, answer: Result<Writer, Status>) {
         let (kind, writer) = match answer {
             Ok(writer) => (ANSWER, writer),
@@ -360,7 +359,7 @@ impl Worker {
         }
     }
 
-    /// The function of the monitor thread.
+    /// The body of the monitor thread.
     fn keep(
         self: Arc<Self>,
         command: Command,
@@ -374,7 +373,7 @@ impl Worker {
             let _ = self.pidfd.set((process.id(), pidfd));
             Ok(process)
         });
-        // The worker's end is its own now: the socket is to close with it.
+        // Only the worker holds its end now, so that the socket closes when it dies.
         drop(socket);
         let mut process = match started {
             Ok(process) => process,
@@ -403,7 +402,7 @@ impl Worker {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(how);
         self.attend_aside(&mut payload);
         self.has_ended.store(true, Ordering::Release);
-        // Its descriptors go before a successor comes.
+        // Closes its descriptors before a successor starts.
         drop(process);
         self.question.end();
         self.attendant.ended(&self);

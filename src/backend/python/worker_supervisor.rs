@@ -2,9 +2,9 @@
 //! (contract/python_backend.md section 6; `--python-restart=false` gives the behaviour of its row "stub dies during
 //! execute").
 //!
-//! The monitor thread of a dead worker starts the next one: it lives as long as anything of the worker does, has
-//! nothing else to do, and is confined as the instance's own thread. So a death is handled before a request needs the
-//! worker, and no further thread runs beside a live worker.
+//! The monitor thread of a dead worker starts the next one: it lives as long as the worker's process, has no other
+//! work, and is confined as the instance's own thread. So a death is handled before a request needs the worker, and no
+//! further thread runs beside a live worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,7 +21,7 @@ use nereid_request::Status;
 
 /// How long a request waits for a worker that is being started.
 const START_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long an instance without a worker leaves requests to the others of its model before it refuses one.
+/// How long an instance without a worker leaves requests to the other instances of its model before it refuses one.
 const HOLD_BACK_MAX: Duration = Duration::from_secs(1);
 
 /// Starts the workers of one instance.
@@ -29,7 +29,7 @@ pub trait WorkerFactory: Send + Sync {
     /// Starts a process. Its monitor thread calls `ended` when the process has ended.
     fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status>;
 
-    /// The serving worker has died, and with it the model's state of earlier requests.
+    /// Reports that the serving worker has died, and with it the model's state of earlier requests.
     fn lost(&self);
 
     /// Initialises the model in the worker; waits until that is done or the worker has ended.
@@ -38,7 +38,7 @@ pub trait WorkerFactory: Send + Sync {
 
 /// Counters that the instances of one model share.
 pub struct WorkerCounts {
-    /// Instances whose worker lives.
+    /// The number of instances with a live worker.
     filled: AtomicUsize,
     restarts: Option<Counter>,
     deaths: Option<Counter>,
@@ -61,15 +61,15 @@ impl WorkerCounts {
 }
 
 enum Phase {
-    /// Since when.
+    /// The serving worker, and since when it serves.
     Filled(Arc<Worker>, Instant),
-    /// A successor is being started or initialised, since then.
+    /// A successor is being started or initialised, since this time.
     Starting(Instant),
-    /// Until the next attempt.
+    /// The pause before the next attempt.
     Pausing,
     /// No further worker is started.
     Abandoned,
-    /// The instance is gone.
+    /// The instance has ended.
     Closed,
 }
 
@@ -86,7 +86,7 @@ struct State {
 
 /// See the [module](self).
 pub struct WorkerSupervisor {
-    /// The instance's.
+    /// The instance's name.
     name: String,
     model: String,
     factory: Box<dyn WorkerFactory>,
@@ -131,18 +131,18 @@ impl WorkerSupervisor {
         }
     }
 
-    /// The instance is gone.
+    /// The instance has ended.
     pub fn is_closed(&self) -> bool {
         matches!(self.lock().phase, Phase::Closed)
     }
 
-    /// The error of a request for a worker that is not there.
+    /// The error of a request without a worker.
     pub fn not_healthy(&self) -> String {
         not_healthy(&self.name)
     }
 
-    /// The worker that executes. It waits, within a bound, for one that is being started; otherwise the error says why
-    /// there is none.
+    /// The serving worker. Waits, within a bound, for one that is being started; else the error states why there is
+    /// none.
     pub fn worker(&self) -> Result<Arc<Worker>, Status> {
         let mut state = self.lock();
         let asked = Instant::now();
@@ -162,8 +162,8 @@ impl WorkerSupervisor {
         }
     }
 
-    /// Leaves work to the other instances of the model while this one has no worker and another has one: an instance
-    /// that refuses is faster than those that execute, and would get all requests.
+    /// Waits while this instance has no worker and another one of the model has one: an instance that refuses is faster
+    /// than those that execute, and would get all requests.
     pub fn hold_back(&self) {
         let mut state = self.lock();
         let asked = Instant::now();
@@ -207,7 +207,7 @@ impl WorkerSupervisor {
         });
         let worker = self.factory.start(ended)?;
         let mut state = self.lock();
-        // Killed before the initialisation waits for it.
+        // Killed here, so that the initialisation does not wait for it.
         if matches!(state.phase, Phase::Closed) {
             worker.kill("is not needed any more");
         }
@@ -216,7 +216,7 @@ impl WorkerSupervisor {
         let outcome = self.factory.initialize(&worker);
         let mut state = self.lock();
         state.candidate = None;
-        // If it dies from here on, its monitor thread finds it serving.
+        // If it dies from here on, its monitor thread handles the death of a serving worker.
         if outcome.is_ok() && worker.is_fit() && !matches!(state.phase, Phase::Closed) {
             state.phase = Phase::Filled(worker, Instant::now());
             state.monitor = None;
@@ -232,7 +232,8 @@ impl WorkerSupervisor {
         })
     }
 
-    /// A worker has ended: if it was serving, that is a death. Called on its monitor thread, which starts another.
+    /// Handles the end of a worker: if it was serving, that is a death. Called on its monitor thread, which starts the
+    /// next one.
     fn worker_ended(self: &Arc<Self>, worker: Arc<Worker>) {
         let serving = |state: &State| match &state.phase {
             Phase::Filled(current, since) if Arc::ptr_eq(current, &worker) => Some(since.elapsed()),
@@ -241,7 +242,7 @@ impl WorkerSupervisor {
         if serving(&self.lock()).is_none() {
             return;
         }
-        // Before a successor can start, and without the lock: this answers requests.
+        // Before a successor can start, and without the lock, because this answers requests.
         self.factory.lost();
         let mut state = self.lock();
         let Some(lived) = serving(&state) else { return };
@@ -257,7 +258,7 @@ impl WorkerSupervisor {
         }
         state.monitor = worker.take_monitor();
         let mut pause = state.backoff.pause_after(lived);
-        // Nothing of its memory is needed any more.
+        // Frees the dead worker's memory.
         drop(worker);
         while let Some(left) = self.pause(state, pause) {
             drop(left);
@@ -280,7 +281,7 @@ impl WorkerSupervisor {
         }
     }
 
-    /// Waits that long; `None`: the instance was closed meanwhile.
+    /// Waits for `pause`; `None`: the instance was closed meanwhile.
     fn pause<'a>(&'a self, mut state: MutexGuard<'a, State>, pause: Duration) -> Option<MutexGuard<'a, State>> {
         state.phase = Phase::Pausing;
         let until = Instant::now() + pause;

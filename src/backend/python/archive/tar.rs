@@ -8,10 +8,10 @@ use super::tree::Tree;
 use super::{ArchiveError, read_whole, shown};
 
 const BLOCK: usize = 512;
-/// Of a name that is kept in blocks of its own, or of pax records.
+/// The longest name in blocks of its own, and the most bytes of pax records.
 const EXTENSION_BYTES_MAX: u64 = 1 << 20;
 
-/// What extensions say about the next member.
+/// The attributes of the next member that extensions contain.
 #[derive(Default)]
 struct Extension {
     name: Option<Vec<u8>>,
@@ -21,7 +21,7 @@ struct Extension {
     is_sparse: bool,
 }
 
-/// Reads all members, and the input to its end, so that who decompresses it checks all of it.
+/// Reads all members, and the input to its end, so that a decompressor checks all of it.
 pub fn read(input: &mut impl Read, tree: &mut Tree) -> Result<(), ArchiveError> {
     let mut block = [0; BLOCK];
     let mut extension = Extension::default();
@@ -48,7 +48,7 @@ pub fn read(input: &mut impl Read, tree: &mut Tree) -> Result<(), ArchiveError> 
         }
         member(header, input, tree, &std::mem::take(&mut extension))?;
     }
-    // Some packers leave the end out, but a file of nothing is no archive.
+    // Some packers omit the end mark, but an empty file is no archive.
     if is_first { Err(ArchiveError::Unknown) } else { Ok(()) }
 }
 
@@ -63,7 +63,7 @@ fn member(header: Header, input: &mut impl Read, tree: &mut Tree, more: &Extensi
     let mut data = input.take(size);
     match header.kind() {
         b'0' | b'\0' | b'7' if more.is_sparse => return Err(ArchiveError::Unfit(shown(&name), "sparse")),
-        // The oldest packers knew no directories.
+        // The oldest packers had no type for directories.
         b'0' | b'\0' if name.ends_with(b"/") => tree.directory(&name, mode)?,
         b'0' | b'\0' | b'7' => {
             let secs = more.modified_secs.or_else(|| header.number(MODIFIED));
@@ -79,10 +79,10 @@ fn member(header: Header, input: &mut impl Read, tree: &mut Tree, more: &Extensi
         b'3' | b'4' => return Err(ArchiveError::Unfit(shown(&name), "a device")),
         b'6' => return Err(ArchiveError::Unfit(shown(&name), "a pipe")),
         b'S' => return Err(ArchiveError::Unfit(shown(&name), "sparse")),
-        // What a packer keeps for itself.
+        // Members of types that this reader ignores.
         _ => {}
     }
-    // Links may carry what they point at.
+    // Links may have the content of their targets.
     io::copy(&mut data, &mut io::sink())?;
     if data.limit() > 0 {
         return Err(ArchiveError::CutOff);
@@ -132,7 +132,7 @@ impl<'a> Header<'a> {
         self.0[KIND]
     }
 
-    /// Octal digits between blanks, or GNU's number of 256 behind a high bit.
+    /// Octal digits between blanks, or GNU's base-256 number, marked by a high bit.
     fn number(self, field: Field) -> Option<u64> {
         let bytes = self.field(field);
         match bytes.split_first() {
@@ -159,14 +159,14 @@ impl<'a> Header<'a> {
 
     fn name(self) -> Vec<u8> {
         let prefix = self.text(PREFIX);
-        // Old headers of GNU have other things where ustar has the prefix.
+        // Old headers of GNU have other fields where ustar has the prefix.
         if self.field(MAGIC) != b"ustar\0" || prefix.is_empty() {
             return self.text(NAME).to_owned();
         }
         [prefix, b"/", self.text(NAME)].concat()
     }
 
-    /// Takes what says more about the next member; false: it is a member itself.
+    /// Reads a header that extends the next member; false: it is a member itself.
     fn extends(self, input: &mut impl Read, extension: &mut Extension) -> Result<bool, ArchiveError> {
         if !matches!(self.kind(), b'L' | b'K' | b'x' | b'g') {
             return Ok(false);
@@ -186,7 +186,7 @@ impl<'a> Header<'a> {
             b'L' => extension.name = Some(text()),
             b'K' => extension.target = Some(text()),
             b'x' => extension.take_records(&data)?,
-            // What holds for all members is said by nobody who packs environments but git, about itself.
+            // Records for all members: of the programs that pack environments only git writes one, a comment.
             _ => {}
         }
         Ok(true)

@@ -1,4 +1,4 @@
-//! Archives as packers make them, and as nobody should.
+//! Archives as packers make them, and malicious ones.
 
 use std::fs;
 use std::io::Write;
@@ -59,7 +59,7 @@ fn command(place: &Place, words: &[&str]) -> bool {
     done.is_ok_and(|output| output.status.success())
 }
 
-/// A directory with all that environments have; names too long for a header's fields among them.
+/// A directory with all kinds of members of environments; some names are too long for a header's fields.
 fn environment(place: &Place) -> String {
     let long = format!("{}/{}", "long".repeat(30), "name".repeat(20));
     place.program("env/bin/python3", "#!/bin/sh\n");
@@ -117,7 +117,7 @@ fn what_tar_packs_comes_out_the_same() {
         let packed = fs::read(place.path().join("packed")).unwrap();
         let into = unpacked(&place, &packed).unwrap_or_else(|error| panic!("{form}: {error}"));
         expect_environment(&into, &long, true);
-        // Wherever it ends too early, that is said.
+        // Every truncation is reported.
         for part in [3, 2] {
             let error = unpacked(&place, &packed[..packed.len() / part]).unwrap_err();
             assert!(!error.is_empty(), "{form}");
@@ -155,7 +155,7 @@ with zipfile.ZipFile("packed", "w", int(sys.argv[1])) as archive:
         let at = memchr::memmem::find(&wrong, b"x = 1").unwrap_or(60);
         wrong[at] ^= 1;
         assert!(unpacked(&place, &wrong).is_err(), "{method}");
-        // Every byte of the list turned once: nothing panics, nothing hangs.
+        // Every byte of the list inverted once: no panic, no hang.
         let list = memchr::memmem::find(&packed, b"PK\x01\x02").unwrap();
         for at in list..packed.len().min(list + 200) {
             let mut wrong = packed.clone();
@@ -188,7 +188,7 @@ fn nothing_leaves_the_directory() {
     }
     assert_eq!(unpacked(&place, &tar_of(&[(b'5', b"../d", b"", b"")])), outside("../d"));
     assert_eq!(unpacked(&place, &tar_of(&[(b'1', b"x", b"../outside/file", b"")])), outside("../outside/file"));
-    // Through a link of its own, whatever the order.
+    // Through a link in the archive itself, in either order.
     let link: Member<'_> = (b'2', b"a", b"../outside", b"");
     let through: Member<'_> = (b'0', b"a/file", b"", b"written");
     let inner: Member<'_> = (b'2', b"a/link", b"x", b"");
@@ -203,7 +203,7 @@ fn nothing_leaves_the_directory() {
     assert_eq!(fs::read_dir(place.path().join("outside")).unwrap().count(), 1);
 }
 
-/// An archive with one stored member, as a packer makes it that takes any name.
+/// An archive with one stored member, as made by a packer that accepts any name.
 fn zip_of(name: &str, mode: u32, contents: &[u8]) -> Vec<u8> {
     let mut packer = ZipWriter::new(io::Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
@@ -246,7 +246,7 @@ fn members_of_zip_archives_are_held_to_the_same() {
         wrong[list + at] = value;
         unpacked(&place, &wrong)
     };
-    // More and fewer bytes than there are, and another sum of them.
+    // More and fewer bytes than the member has, and a wrong checksum.
     let sum = Err("it is damaged: the sum of a member is wrong".to_owned());
     for (at, value) in [(24, 9), (24, 7), (24, 0), (20, 7), (16, !whole[list + 16])] {
         assert_eq!(with(at, value), sum, "{at} {value}");
@@ -291,7 +291,7 @@ fn members_are_what_they_say() {
         let expected = format!("its member 'x' is {what}, which an environment cannot have");
         assert_eq!(unpacked(&place, &tar_of(&[(kind, b"x", b"", b"")])), Err(expected));
     }
-    // Nobody gets the rights of another user.
+    // A member does not get the set-user-id bit.
     let mut tar = tar_of(&[(b'0', b"x", b"", b"")]);
     tar[100..107].copy_from_slice(b"0006755");
     let mut head: [u8; 512] = tar[..512].try_into().unwrap();
@@ -326,7 +326,7 @@ fn what_is_damaged_is_refused() {
         let error = unpacked(&place, &tar_of(&[(b'x', b"pax", b"", record)]));
         assert_eq!(error, Err("it is damaged: a pax record is no record".to_owned()), "{record:?}");
     }
-    // gzip around what ends too early, and a sum that is wrong.
+    // gzip around a truncated archive, and with a wrong checksum.
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(&whole).unwrap();
     let packed = packer.finish().unwrap();

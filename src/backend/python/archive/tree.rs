@@ -1,7 +1,7 @@
-//! The directory that an archive becomes.
+//! The directory that an archive is unpacked into.
 //!
-//! Names lead downwards only. Symbolic links are made last, deepest first, so that while anything is written every
-//! directory on its way is one that we made.
+//! Names lead downwards only. Symbolic links are made last, deepest first, so that while files are written every
+//! directory of their paths is one that this value made.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,22 +14,22 @@ use std::time::SystemTime;
 
 use super::{ArchiveError, shown};
 
-/// Nobody gets rights by an archive.
+/// The mode bits that are kept: no set-user-id or set-group-id.
 const MODE_BITS: u32 = 0o777;
-/// Whoever unpacked a directory can fill and remove it.
+/// The process that unpacks a directory can fill and remove it.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 pub struct Tree {
     root: PathBuf,
-    /// What the link points at, by where it will be.
+    /// The targets of links, by the paths of the links.
     links: BTreeMap<PathBuf, PathBuf>,
-    /// Further names of members that had not come yet.
+    /// Hard links to members that have not been read yet.
     later: Vec<(Vec<u8>, PathBuf, PathBuf)>,
 }
 
 impl Tree {
-    /// `root` is there and empty.
+    /// `root` exists and is empty.
     pub fn new(root: &Path) -> Tree {
         Tree { root: root.to_owned(), links: BTreeMap::new(), later: Vec::new() }
     }
@@ -56,7 +56,7 @@ impl Tree {
         let path = self.free(name)?;
         let wrong = |error| ArchiveError::Write(shown(name), error);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path).map_err(wrong)?;
-        // Errors of the archive are told from those of the disk by who fails.
+        // Separates errors of the archive from those of the disk by the side that failed.
         let mut failed = None;
         let mut source = Watched { inner: contents, failed: &mut failed };
         if let Err(error) = io::copy(&mut source, &mut file) {
@@ -64,7 +64,7 @@ impl Tree {
         }
         file.set_permissions(Permissions::from_mode((mode & MODE_BITS) | FILE_MODE)).map_err(wrong)?;
         if let Some(modified) = modified {
-            // Byte code counts for as long as its source has the time that it remembers.
+            // Python uses byte code only if its source has the modification time that the byte code records.
             file.set_modified(modified).map_err(wrong)?;
         }
         Ok(())
@@ -77,7 +77,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Another name for the member `target`.
+    /// Makes another name for the member `target`.
     pub fn hard_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), ArchiveError> {
         let source = self.place(target)?;
         let path = self.free(name)?;
@@ -97,7 +97,7 @@ impl Tree {
                 return Err(ArchiveError::Unfit(shown(&name), "a second name for what is no file"));
             }
         }
-        // A path sorts behind those above it.
+        // A path sorts after its parents, so the deepest come first in reverse.
         for (path, target) in self.links.iter().rev() {
             let made = std::os::unix::fs::symlink(target, path);
             made.map_err(|error| ArchiveError::Write(path.display().to_string(), error))?;
@@ -105,7 +105,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Where a member goes.
+    /// The path that a member is unpacked to.
     fn place(&self, name: &[u8]) -> Result<PathBuf, ArchiveError> {
         let mut path = self.root.clone();
         for component in Path::new(OsStr::from_bytes(name)).components() {
@@ -121,7 +121,7 @@ impl Tree {
         Ok(path)
     }
 
-    /// The same with everything above it made, and what had the name before removed.
+    /// The same, after making its parent directories and removing a former file of that name.
     fn free(&mut self, name: &[u8]) -> Result<PathBuf, ArchiveError> {
         let path = self.place(name)?;
         if path == self.root {
@@ -144,7 +144,7 @@ impl Tree {
     }
 }
 
-/// Remembers that it was the source that failed.
+/// A reader that records whether the source failed.
 struct Watched<'a, R> {
     inner: &'a mut R,
     failed: &'a mut Option<io::Error>,

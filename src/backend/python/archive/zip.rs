@@ -13,10 +13,10 @@ use zip::{CompressionMethod, ExtraField, System, ZipArchive};
 use super::tree::Tree;
 use super::{ArchiveError, shown};
 
-/// The end of the list of members, which a remark may follow.
+/// The signature of the end of the list of members, which a comment may follow.
 const END: &[u8] = b"PK\x05\x06";
 const END_BYTES_MAX: u64 = 22 + u16::MAX as u64;
-/// Of the list of members; an environment of a million files needs some 150 MB.
+/// The most bytes of the list of members; an environment of a million files needs some 150 MB.
 const LIST_BYTES_MAX: u64 = 1 << 28;
 const TARGET_BYTES_MAX: u64 = 4096;
 
@@ -59,7 +59,8 @@ pub fn read(file: &File, tree: &mut Tree) -> Result<(), ArchiveError> {
 fn write(member: ZipFile<'_, impl Read>, name: &[u8], mode: u32, tree: &mut Tree) -> Result<(), ArchiveError> {
     let bytes = member.size();
     let modified = member.extra_data_fields().find_map(modified);
-    // One more than there are: the library checks the sum at the end, and refuses more than was announced.
+    // One byte more than the member has: the library checks the checksum at the end, and refuses more bytes than
+    // announced.
     let mut contents = member.take(bytes.saturating_add(1));
     match mode & 0o170_000 {
         0o120_000 if bytes > TARGET_BYTES_MAX => return Err(SUM),
@@ -92,12 +93,12 @@ fn of_list(error: ZipError) -> ArchiveError {
     }
 }
 
-/// `InvalidData` is what the library says of a wrong sum, and of more bytes than were announced.
+/// The library returns `InvalidData` for a wrong checksum, and for more bytes than announced.
 fn of_contents(error: io::Error) -> ArchiveError {
     if error.kind() == io::ErrorKind::InvalidData { SUM } else { error.into() }
 }
 
-/// A file that ends after so many bytes, wherever they were read: the library keeps the list of members in memory.
+/// A file of which at most so many bytes can be read, at any position: the library keeps the list of members in memory.
 struct Bounded<'a> {
     inner: BufReader<&'a File>,
     left: &'a Cell<u64>,

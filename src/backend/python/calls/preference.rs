@@ -13,13 +13,14 @@ use nereid_request::{DataType, MemoryType, OutputTensor, Response, Status};
 pub enum Preference {
     #[default]
     Host,
-    /// Where the model that computes them leaves them.
+    /// Wherever the model that computes them puts them.
     Anywhere,
     On(Gpu),
 }
 
 impl Preference {
-    /// What the message says: a type of memory and the number of a device. A device that there is not is the host.
+    /// Reads the message's value: a type of memory and the number of a device. A device that does not exist counts as
+    /// the host.
     pub fn new(said: Option<(u32, i64)>, gpus: &Arc<Gpus>) -> Preference {
         if gpus.iter().next().is_none() {
             return Preference::Host;
@@ -32,7 +33,7 @@ impl Preference {
         }
     }
 
-    /// Where a model that computes on a device leaves its outputs.
+    /// The place for the outputs of a model that computes on a device.
     pub fn wish(&self) -> Wish {
         match self {
             Preference::Host => Wish::OnHost,
@@ -40,17 +41,17 @@ impl Preference {
         }
     }
 
-    /// Answers may lie on devices.
+    /// Whether outputs may lie on devices.
     pub fn is_of_devices(&self) -> bool {
         !matches!(self, Preference::Host)
     }
 
-    /// An answer cannot be written without a device.
+    /// Whether writing the response requires a device.
     pub fn waits_for_device(&self, response: &Response) -> bool {
         matches!(self, Preference::On(_)) || response.outputs.iter().any(|output| output.on_device.is_some())
     }
 
-    /// Brings the outputs where they are wanted. May wait for a device.
+    /// Copies the outputs to the preferred place. May wait for a device.
     pub fn apply(&self, response: &mut Response) -> Result<(), Status> {
         match self {
             Preference::Anywhere => Ok(()),
@@ -60,7 +61,7 @@ impl Preference {
     }
 }
 
-/// Brings an output to the host, if it is not there.
+/// Copies an output to the host, if it is not there.
 pub fn fetch(output: &mut OutputTensor) -> Result<(), Status> {
     let Some(slice) = output.on_device.take() else { return Ok(()) };
     let mut block = BlockMut::try_unpooled(slice.len())?;
@@ -69,7 +70,7 @@ pub fn fetch(output: &mut OutputTensor) -> Result<(), Status> {
     Ok(())
 }
 
-/// Brings an output to a device, if it is not there. Strings stay on the host, where alone they can be told apart.
+/// Copies an output to a device, if it is not there. Strings stay on the host, where their lengths are read.
 fn put(output: &mut OutputTensor, gpu: &Gpu) -> Result<(), Status> {
     let slice = match &output.on_device {
         Some(slice) if slice.gpu().is_same(gpu) => return Ok(()),

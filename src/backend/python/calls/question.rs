@@ -1,4 +1,4 @@
-//! What a worker asks of another model, as it is in a message and as a request.
+//! A worker's call of another model, read from its message and turned into a request.
 
 use std::borrow::Cow;
 
@@ -18,11 +18,11 @@ pub struct Question<'a> {
     pub model: Text,
     pub version: i64,
     pub is_decoupled: bool,
-    /// Of the request whose child the call is.
+    /// The token of the parent request, for the trace.
     pub trace: Option<u64>,
-    /// Where outputs are wanted: a type of memory by its number, and the number of a device.
+    /// The preferred place of outputs: the number of a type of memory, and the number of a device.
     pub preferred: Option<(u32, i64)>,
-    /// What the model chose, and may be out of range.
+    /// Values from the model, which may be out of range.
     id: Cow<'a, str>,
     correlation: &'a Value<'a>,
     flags: &'a Value<'a>,
@@ -74,7 +74,7 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// The inputs. Each is looked at, whatever becomes of the others, so that the memory of all of them goes back.
+    /// The inputs. Each is read, also after an error, so that the memory of all is released.
     pub fn inputs(&self, link: &Link, pool: &Pool) -> Result<Vec<InputTensor>, Status> {
         let input = |value: &'a Value<'a>| {
             let received = Received::read(value).map_err(|malformed| Status::internal(malformed.to_string()))?;
@@ -90,7 +90,7 @@ impl<'a> Question<'a> {
         inputs.into_iter().collect()
     }
 
-    /// Makes `request` what was asked.
+    /// Fills `request` with the call.
     pub fn fill(&self, request: &mut Request, inputs: Result<Vec<InputTensor>, Status>) -> Result<(), Status> {
         let out_of_range = |what: &'static str| move |_| Status::invalid(format!("the {what} is out of range"));
         request.id = Text::from(&*self.id);
@@ -111,7 +111,7 @@ impl<'a> Question<'a> {
         }
         for name in self.outputs {
             let name = Text::from(&*name.as_text().map_err(out_of_range("name of an output"))?);
-            // To a model they are a set.
+            // Models treat them as a set.
             if !request.outputs.iter().any(|output| output.name == name) {
                 add_output(request, name)?;
             }
@@ -120,7 +120,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// How a model sees that its call came to nothing. Which code it had matters where trying again may help.
+/// The error of a failed call, as its model gets it. The code is kept where a retry may help.
 pub fn failed(model: &Text, status: Status) -> Status {
     let text = format!("Model {model} - Error when running inference: {}", status.message);
     match status.code {

@@ -1,4 +1,4 @@
-//! An answer to a call, as it goes into the caller's slot: (response or None, whether it is the last one).
+//! A response to a call, as it is written into the caller's slot: (response or None, whether it is the last one).
 
 use smallvec::SmallVec;
 
@@ -12,24 +12,23 @@ use super::{Caller, WINDOW};
 use nereid_queue::frames;
 use nereid_request::{Response, Status, Value};
 
-/// Bytes of an answer that lies in its slot itself, if there may be as many as the window is wide, the end of the
-/// stream that was too short for one, and an end behind them. Frames are multiples of eight. What is larger lies
-/// elsewhere.
+/// The most bytes of a response inside the slot, so that a full window, the unusable end of the stream and a final flag
+/// fit. Frames are multiples of eight bytes. Larger responses are written to shared memory.
 const WINDOWED_MAX: usize = SLOT_STREAM_BYTES / (WINDOW + 2) / 8 * 8 - frames::HEAD;
 
-/// Bytes of an error's text in an answer that must not need memory.
+/// Bytes of an error's text in a response that must not need shared memory.
 const SHORT_TEXT_MAX: usize = 56;
 
-/// Where a caller waits.
+/// The slot on which a caller waits.
 pub struct Slot<'a> {
     pub caller: &'a dyn Caller,
     pub number: u32,
-    /// Several answers may have to fit into it.
+    /// Whether several responses may have to fit into it.
     pub is_windowed: bool,
 }
 
 impl Slot<'_> {
-    /// Bytes of an answer that lies in the slot itself.
+    /// The most bytes of a response inside the slot.
     fn most(&self) -> usize {
         if self.is_windowed { WINDOWED_MAX } else { frames::payload_max(SLOT_STREAM_BYTES) }
     }
@@ -39,8 +38,8 @@ impl Slot<'_> {
     }
 }
 
-/// Writes an answer. What cannot be written is an error to the model; a slot without room is the worker's fault. May
-/// wait for a device that an output lies on, or shall.
+/// Writes a response. One that cannot be written becomes an error for the model; a slot without room is the worker's
+/// fault. May wait for the device of an output, at its source or target.
 pub fn write(slot: &Slot<'_>, response: Option<Response>, last: bool, preference: &Preference) {
     let outcome = match response.map(|response| with_outputs(slot, response, last, preference)) {
         None => bare_end(slot, last),
@@ -54,7 +53,7 @@ pub fn write(slot: &Slot<'_>, response: Option<Response>, last: bool, preference
 }
 
 enum Failure {
-    /// Something is wrong with the response.
+    /// The response is at fault.
     Response(Status),
     Link(LinkError),
 }
@@ -131,7 +130,7 @@ fn write_outputs(slot: &Slot<'_>, response: &Response, exports: &OutputExports, 
         writer.none();
         writer.bool(last);
         match link.answer_within(slot.number, ANSWER, writer.bytes(), slot.most()) {
-            // The message itself found no place.
+            // There is no memory for the message itself.
             Err(LinkError::Memory(status)) => Err(Failure::Response(status)),
             Err(LinkError::NoMemory) => Err(Failure::Response(full())),
             outcome => outcome.map_err(Failure::Link),
@@ -147,7 +146,7 @@ fn full() -> Status {
     Status::unavailable("no memory for the response ('shm-max-byte-size')")
 }
 
-/// Floats are told as they are; Triton makes an error of them.
+/// Doubles are passed on; Triton returns an error for them.
 fn write_parameters(writer: &mut Writer, response: &Response) -> Result<(), Status> {
     writer.tuple(response.parameters.len());
     for parameter in response.parameters.iter() {
@@ -186,7 +185,7 @@ fn with_error(slot: &Slot<'_>, status: &Status, last: bool) -> Result<(), LinkEr
     }
 }
 
-/// At most `most` bytes of a text, and whole letters.
+/// At most `most` bytes of a text, without splitting a character.
 fn prefix(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.get(..end.unwrap_or(0)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Calls without a worker: a link without a process, and a server that does what the test says.
+//! Calls without a worker: a link without a process, and a server with the behaviour that the test defines.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -38,11 +38,11 @@ impl Caller for Bare {
     }
 }
 
-/// A server with one model, whose requests the test answers.
+/// A server with one model; the test answers its requests.
 #[derive(Default)]
 struct Server {
     spec: OnceLock<Arc<ModelSpec>>,
-    /// Those that were handed in.
+    /// The submitted requests.
     #[expect(clippy::vec_box, reason = "as they came")]
     requests: Mutex<Vec<Box<Request>>>,
     refusal: Mutex<Option<Status>>,
@@ -202,8 +202,8 @@ fn question(slot: u32, is_decoupled: bool) -> Vec<Value<'static>> {
     ]
 }
 
-/// What the worker reads: outputs as their names and first bytes, or code and text of an error; `None`: a bare end. And
-/// whether it is the last.
+/// The responses as the worker reads them: outputs as their names and first bytes, or code and text of an error;
+/// `None`: a bare end. And whether it is the last.
 type Seen = (Content, bool);
 
 impl Rig {
@@ -215,7 +215,7 @@ impl Rig {
         self.server.requests.lock().unwrap().remove(0)
     }
 
-    /// Everything that is in a slot.
+    /// All responses in a slot.
     fn seen(&self, slot: u32) -> Vec<Seen> {
         self.seen_from(&mut self.worker.link.slot(slot))
     }
@@ -430,7 +430,7 @@ fn an_answer_of_the_callee_keeps_its_code_and_an_empty_one_is_an_error() {
     assert_eq!(rig.seen(3), [(error(Code::Internal, text), true)]);
 }
 
-/// What it has not taken is held back, and comes in order.
+/// Responses beyond the window are held back, and arrive in order.
 #[test]
 fn no_more_is_written_ahead_than_the_window_is_wide() {
     let rig = rig(true);
@@ -438,7 +438,7 @@ fn no_more_is_written_ahead_than_the_window_is_wide() {
     let request = rig.taken();
     assert_eq!(request.limit_of_responses(), Some(16));
     let mut slot = rig.worker.link.slot(0);
-    // Sizes of all kinds: in the slot, in a message elsewhere, in memory of their own.
+    // Sizes for every path: in the slot, in a message in shared memory, in ranges of their own.
     let sizes = |at: usize| [4, 40, 400, 40_000][at % 4];
     let answer = move |at: usize| vec![at as u8; sizes(at)];
     let factory = request.responses();
@@ -480,7 +480,7 @@ fn who_must_not_wait_fills_what_waits_and_not_the_slot() {
     assert_eq!(rig.seen_from(&mut slot).len(), 16);
     rig.calls.took(&[int(100), int(10)]).unwrap();
     assert_eq!(rig.seen_from(&mut slot).len(), 10);
-    // More than there was is all there was.
+    // A count beyond the responses in the slot counts as all of them.
     rig.calls.took(&[int(100), int(u32::MAX)]).unwrap();
     let rest = rig.seen_from(&mut slot);
     assert_eq!((rest.len(), rest.last()), (15, Some(&(seen(&[40; 8]), true))));
@@ -502,7 +502,7 @@ fn dropped_answers_drain_and_end() {
         } else {
             (0..10u8).for_each(|at| factory.send(response(&[at; 8]), false));
             drop_answers();
-            // Nobody has to take anything for this to go on.
+            // The callee continues although the worker takes no response.
             (0..100u8).for_each(|at| factory.send(response(&[at; 8]), at == 99));
         }
         let got = rig.seen_from(&mut slot);
@@ -512,13 +512,13 @@ fn dropped_answers_drain_and_end() {
     }
 }
 
-/// As many as fit with the largest that lies in its slot, and an end behind them.
+/// A full window of the largest responses inside the slot, and a final flag.
 #[test]
 fn a_full_window_and_an_end_fit_into_a_slot_wherever_it_begins() {
     for shift in 0..40 {
         let rig = rig(true);
         let mut slot = rig.worker.link.slot(0);
-        // Something else was there before.
+        // Earlier frames shift the position.
         for _ in 0..shift {
             rig.worker.link.answer(0, ANSWER, &[b'N'; 40]).unwrap();
             slot.pop(&mut Vec::new()).unwrap();
@@ -540,14 +540,14 @@ fn a_worker_without_memory_gets_an_error_and_lives() {
     rig.begin(&question(0, false));
     rig.taken().finish(response(&[0; 40_000]));
     assert_eq!(rig.seen(0), [(full, true)]);
-    // A text that finds no place is cut.
+    // A text without shared memory is cut.
     let held: Vec<_> = std::iter::from_fn(|| rig.worker.link.reserve(4096).unwrap()).collect();
     assert!(!held.is_empty());
     rig.begin(&question(1, false));
     rig.taken().fail(Status::internal("é".repeat(2000)));
     assert_eq!(rig.seen(1), [(error(Code::Internal, &"é".repeat(28)), true)]);
     assert!(rig.worker.killed.lock().unwrap().is_empty());
-    // What was taken for an answer that could not be written went back.
+    // The memory for a response that could not be written was released.
     let keys = held.iter().map(|(range, _)| range.key);
     rig.worker.link.inbound.release(keys);
     rig.begin(&question(2, false));
@@ -579,7 +579,7 @@ fn the_end_of_a_worker_calls_everything_back_and_leaves_nothing() {
     assert_eq!((rig.calls.len(), rig.server.cancelled.load(Ordering::SeqCst)), (0, 3));
     requests.iter().for_each(|request| request.finish(response(&[0; 4])));
     assert_eq!(rig.seen(1).len(), 0, "nobody is there to read it");
-    // What it had said before its end and is heard after it.
+    // A message that was sent before the end and is read after it.
     rig.begin(&question(7, true));
     assert!(rig.server.requests.lock().unwrap().is_empty());
     drop(requests);
@@ -601,7 +601,7 @@ fn malformed_calls_are_the_workers_fault() {
     rig.begin(&question(0, false));
     assert!(refused(&question(0, false)), "a number that is in use");
     assert!(rig.calls.cancel(&[]).is_err() && rig.calls.took(&[int(100), int(-1)]).is_err());
-    // A slot that is not there.
+    // A slot that does not exist.
     let mut question = question(0, false);
     (question[0], question[1]) = (int(7), int(4000));
     question[2] = text("other");

@@ -1,4 +1,4 @@
-//! Directories and archives, what a script does to the variables, and what is left when nobody uses it any more.
+//! Directories and archives, the effect of a script on the variables, and the removal after the last use.
 
 use std::thread;
 
@@ -11,7 +11,7 @@ fn text(status: Status) -> String {
     status.message.into_owned()
 }
 
-/// `<place>/<name>.tar` of an environment, written by our own hands: a tar program is not needed.
+/// `<place>/<name>.tar` of an environment, written by the test: a tar program is not needed.
 fn packed(place: &Place, name: &str, script: &str) -> PathBuf {
     let mut bytes = Vec::new();
     for (file, contents) in [("bin/activate", script), ("bin/python3", "#!/bin/sh\n")] {
@@ -40,7 +40,7 @@ fn the_parameter_names_it_and_may_stand_on_the_models_directory() {
     assert_eq!(of("/x/$$TRITON_MODEL_DIRECTORY"), Some(format!("/x/{}", place.path().join("m").display()).into()));
     assert_eq!(of(""), None);
     assert_eq!(path_of(&place.context("m"), None), None);
-    // That of a Python-based backend is the second choice.
+    // The environment of a Python-based backend is the second choice.
     let base = place.path().join("backends/snake");
     assert_eq!(path_of(&place.context("m"), Some(&base)), None);
     let default = place.file("backends/snake/pb_exec_env_model.py.tar.gz", "");
@@ -247,7 +247,7 @@ fn what_an_ended_server_left_is_removed_and_nothing_else() {
     let living = Root::make(place.path()).unwrap();
     place.file("python_env_aaaaaa/nereid.lock", "");
     place.file("python_env_aaaaaa/0/bin/activate", "");
-    // Triton's own, one that is just being made, other names, a file.
+    // One of Triton's, one that is being made, other names, a file.
     place.file("python_env_bbbbbb/0/bin/activate", "");
     place.file("python_env_cccccc/nereid.lock.new", "");
     place.file("python_env_long_name/nereid.lock", "");

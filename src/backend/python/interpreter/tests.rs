@@ -1,4 +1,4 @@
-//! Which interpreter it is, by programs that say of themselves what a test lets them say.
+//! The choice of the interpreter, with programs that report the properties that a test gives them.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use super::*;
 use crate::backend::python::fixtures::Place;
 use nereid_wire::inference::ModelParameter;
 
-/// A program that says it is this version, with this numpy (empty: none).
+/// A program that reports this version, with this numpy (empty: none).
 fn python(place: &Place, path: &str, version: &str, numpy: &str) -> PathBuf {
     let missing = if numpy.is_empty() { "ModuleNotFoundError: x" } else { "" };
     let script = format!("#!/bin/sh\nprintf 'nereid\\037cpython\\037{version}\\037{numpy}\\037{missing}\\n'\n");
@@ -72,7 +72,7 @@ impl Case {
         Interpreter::find_in(&self.surroundings, &self.context, &self.settings, None, &Environments::default())
     }
 
-    /// Program and origin; or the error, with `<place>` for where it all is.
+    /// Program and origin; or the error, with `<place>` for the test's directory.
     fn found(&self) -> Result<(String, Origin), String> {
         let place = self.place.path().display().to_string();
         match self.find() {
@@ -103,7 +103,7 @@ fn the_nearest_word_chooses() {
     case.place.file("one/python3.9/x", "a directory");
     assert_eq!(case.found(), at("two/python3", Origin::Path));
     assert!(case.find().unwrap().to_string().starts_with("Python 3.11.7 with numpy 1.26.4: "));
-    // What was installed, the last one; what is not whole is none.
+    // The last installed one; incomplete ones do not count.
     for (name, age) in [("3.10-1", 30), ("3.9-2", 20), ("3.12-3", 10)] {
         python(&case.place, &format!("data/nereid/runtimes/python/{name}/bin/python3"), "3.12.0", "2.0.0");
         let marker = case.place.file(&format!("data/nereid/runtimes/python/{name}/complete"), "");
@@ -113,7 +113,7 @@ fn the_nearest_word_chooses() {
     python(&case.place, "data/nereid/runtimes/python/3.13-4/bin/python3", "3.13.0", "2.0.0");
     fs::remove_file(case.place.path().join("data/nereid/runtimes/python/3.12-3/complete")).unwrap();
     assert_eq!(case.found(), at("data/nereid/runtimes/python/3.9-2/bin/python3", Origin::Installed));
-    // The Python program that the server is a part of.
+    // The Python program that loaded the server.
     case.surroundings.host = Some(python(&case.place, "host/bin/python", "3.12.1", "2.1.0"));
     assert_eq!(case.found(), at("host/bin/python", Origin::Host));
     // A setting is a path or a name.
@@ -153,7 +153,7 @@ fn what_cannot_be_run_is_told_with_its_reason() {
         error.message.contains("/one/python3' (python3 on the PATH) cannot run models: it has no numpy"),
         "{error}"
     );
-    // The next one on the PATH is not what its user calls python3.
+    // The next one on the PATH is not the user's python3.
     python(&case.place, "two/python3", "3.11.7", "1.26.4");
     assert!(case.find().is_err());
     case.place.file("env/bin/activate", "");
@@ -178,7 +178,7 @@ fn a_stub_stands_for_its_version_of_python() {
                   the usual Python";
     let absent = Err(absent.to_owned());
     assert_eq!(case.found(), absent);
-    // A shim that does nothing, and behind it the real one.
+    // A shim without an effect, and after it the real one.
     case.place.program("one/python3.10", "#!/bin/sh\necho 'no such version' >&2\nexit 127\n");
     let error = case.found().unwrap_err();
     assert!(error.contains("'<place>/one/python3.10' (the version of the model's"), "{error}");
@@ -190,7 +190,7 @@ fn a_stub_stands_for_its_version_of_python() {
     assert_eq!(case.found(), at("one/python3", Origin::Stub));
     stub(&case.place, "m/triton_python_backend_stub", "libpython3.12m.so.1.0");
     assert!(case.found().unwrap_err().contains("built for Python 3.12,"));
-    // Within an environment.
+    // With an environment.
     case.place.file("env/bin/activate", "");
     python(&case.place, "env/bin/python3", "3.12.1", "2.0.0");
     case.environment("env");

@@ -8,12 +8,12 @@ const WARNING: u32 = 1;
 const ERROR: u32 = 2;
 const VERBOSE: u32 = 3;
 
-/// (level, file, line, text), under the place of the Python code that calls for it.
+/// (level, file, line, text), with the position of the calling Python code.
 pub fn log(values: &[Value<'_>]) -> Result<(), Malformed> {
     let [level, file, line, text] = values else { return Err(Malformed::Form) };
     let (file, text) = (file.as_text()?, text.as_text()?);
     let file = file.rsplit('/').next().unwrap_or_default();
-    // A frame without a line has None.
+    // A frame without a line number has None.
     let line = line.optional(Value::as_int)?.unwrap_or(0u32);
     macro_rules! log {
         ($level:ident) => {

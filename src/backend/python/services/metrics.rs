@@ -1,7 +1,8 @@
-//! Metrics that a model keeps (contract/python_backend.md section 3, "MetricFamily").
+//! Metrics that a model defines (contract/python_backend.md section 3, "MetricFamily").
 //!
-//! They are the process's custom ones, like those of libraries, and known to the worker by numbers. A number is never
-//! used twice, so that what is told of something that is gone already means nothing else. With the worker they all go.
+//! They are custom metrics of the process, like those of libraries, and the worker refers to them by numbers. A number
+//! is never reused, so that a late message about a dropped metric has no effect on another. All are dropped when the
+//! worker ends.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use super::super::marshal::{Malformed, Value, Writer};
 use nereid_observe::metrics::{Family, Kind, MAX_SERIES, Metric, MetricError, Registry};
 use nereid_request::Status;
 
-/// Handles that one worker may have: many may stand for one series.
+/// The most handles of one worker: many may refer to one series.
 const HANDLES_MAX: usize = 4 * MAX_SERIES;
 
 /// `TRITONSERVER_MetricKind`
@@ -27,10 +28,10 @@ const FAMILY_IS_GONE: &str = "Invalid metric operation as the corresponding 'Met
                               'MetricFamily' object should be deleted AFTER its corresponding 'Metric' objects have \
                               been deleted.";
 
-/// What a question comes to: the answer, or why there is none.
+/// The outcome of an operation: the answer, or its error.
 type Outcome = Result<Writer, Status>;
 
-/// Those of one worker. See the [module](self).
+/// The metrics of one worker. See the [module](self).
 pub struct Metrics {
     registry: Registry,
     handles: Mutex<Handles>,
@@ -97,7 +98,7 @@ impl Metrics {
         }))
     }
 
-    /// (metric, operation, value). The worker has looked whether the metric's kind can do that.
+    /// (metric, operation, value). The worker has checked that the metric's kind supports it.
     pub fn change(&self, values: &[Value<'_>]) -> Result<(), Malformed> {
         let [metric, operation, value] = values else { return Err(Malformed::Form) };
         let (number, value): (u64, f64) = (metric.as_int()?, value.as_float()?);
@@ -105,7 +106,7 @@ impl Metrics {
         let mut handles = self.handles();
         let Some(held) = handles.metrics.get_mut(&number) else { return Ok(()) };
         held.changes += 1;
-        // What is refused changes nothing.
+        // A refused change has no effect.
         let _ = match operation {
             INCREMENT => held.metric.increment(value),
             SET => held.metric.set(value),
@@ -139,7 +140,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// (family): its metrics go with it.
+    /// (family): its metrics are dropped with it.
     pub fn drop_family(&self, values: &[Value<'_>]) -> Result<(), Malformed> {
         let [family] = values else { return Err(Malformed::Form) };
         let number: u64 = family.as_int()?;
@@ -151,7 +152,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// The worker is gone.
+    /// The worker has ended: drops its metrics.
     pub fn end(&self) {
         let handles = std::mem::take(&mut *self.handles());
         drop(handles);
@@ -193,7 +194,7 @@ mod tests {
         Value::Int(value)
     }
 
-    /// What an answer says.
+    /// The values in an answer.
     fn said(outcome: Result<Outcome, Malformed>) -> Result<Vec<f64>, (Code, String)> {
         match outcome.expect("a message of the right form") {
             Ok(writer) => {
@@ -230,7 +231,7 @@ mod tests {
         };
         change(2, 0, 1.5);
         change(3, 0, 2.0);
-        // What is refused is counted as a change, so that nobody waits for it.
+        // A refused change is counted too, so that the worker does not wait for it.
         change(3, 0, -2.0);
         change(3, 1, 7.0);
         change(99, 0, 1.0);

@@ -1,6 +1,7 @@
-//! Models that are loaded and unloaded by models (contract/python_backend.md section 3, "Model control").
+//! Loads and unloads of models by models (contract/python_backend.md section 3, "Model control").
 //!
-//! All of it may take its time, and who serves the worker's messages must not: each question has a thread of its own.
+//! These operations may take long and must not block the thread that serves the worker's messages: each runs on a
+//! thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +11,13 @@ use super::super::marshal::{Malformed, Value, Writer};
 use crate::backend::Host;
 use nereid_request::{Control, LoadUnderWay, Replacement, Status};
 
-/// Questions of one worker that wait for their answers.
+/// The most operations of one worker at a time.
 const OPEN_MAX: usize = 32;
 
-/// Where an answer goes, on the thread that has it.
+/// Sends the answer, on the thread of the operation.
 pub type Reply = Box<dyn FnOnce(Result<Writer, Status>) + Send>;
 
-/// What is asked of the server, on behalf of a model that may be part of a load.
+/// An operation on the server, on behalf of a model that may be part of a load.
 trait Question: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + 'static {}
 
 impl<F: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + 'static> Question for F {}
@@ -24,7 +25,7 @@ impl<F: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + '
 /// See the [module](self).
 pub struct Models {
     host: Host,
-    /// Of the model that asks.
+    /// The load of the calling model, if one is under way.
     load: LoadUnderWay,
     open: Arc<AtomicUsize>,
 }
@@ -53,7 +54,7 @@ impl Models {
         Ok(())
     }
 
-    /// (name, whether its dependents go too) -> None
+    /// (name, whether its dependents are unloaded too) -> None
     pub fn unload(&self, values: &[Value<'_>], reply: Reply) -> Result<(), Malformed> {
         let [name, with_dependents] = values else { return Err(Malformed::Form) };
         let (name, with_dependents) = (name.as_text()?.into_owned(), with_dependents.as_bool()?);
@@ -83,17 +84,17 @@ impl Models {
             let text = format!("a model's instance may wait for {OPEN_MAX} answers about models at a time");
             return reply(Err(Status::unavailable(text)));
         }
-        // Whoever asked is answered, also where the thread cannot be started or the answer panics.
+        // The worker gets an answer also if the thread cannot be started or the operation panics.
         let pledge = Pledge { reply: Some(reply), _open: open };
         let load = self.load.clone();
         let work = move || {
             let mut pledge = pledge;
             let answer = question(&*control, &load);
-            // Before whoever asked may go on.
+            // Before the answer lets the worker continue.
             drop(control);
             pledge.keep(answer);
         };
-        // A closure that was never run is dropped, and the pledge with it.
+        // If the thread does not start, the closure is dropped, and the pledge in it answers.
         let _ = std::thread::Builder::new().name("model-control".to_owned()).spawn(work);
     }
 }
@@ -104,7 +105,7 @@ fn none() -> Writer {
     writer
 }
 
-/// One question, counted as long as it is open.
+/// Counts one open operation until it is dropped.
 struct Asked(Arc<AtomicUsize>);
 
 impl Asked {
@@ -120,7 +121,7 @@ impl Drop for Asked {
     }
 }
 
-/// The promise of an answer.
+/// Sends an answer exactly once: an error if it is dropped without one.
 struct Pledge {
     reply: Option<Reply>,
     _open: Asked,
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use nereid_request::{Callee, Submit};
 
-    /// Writes down what it is asked for, once the gate is open.
+    /// Records the operations, once the gate is open.
     #[derive(Default)]
     struct Server {
         asked: Mutex<Vec<String>>,
@@ -243,7 +244,7 @@ mod tests {
                 "ready m Some(3)".to_owned(),
             ]
         );
-        // A place where the worker has no memory, and what has another form.
+        // A range outside the worker's memory, and a value of another type.
         let place = Value::Tuple(vec![Value::Int(1), Value::Int(0), Value::Int(9)]);
         let file = Value::Tuple(vec![text("file:x"), place]);
         assert!(models.load(&link, &[text("m"), text(""), Value::Tuple(vec![file])], reply(&tell)).is_err());
@@ -257,7 +258,7 @@ mod tests {
         for _ in 0..OPEN_MAX {
             models.unload(&[text("m"), Value::Bool(false)], reply(&tell)).unwrap();
         }
-        // They all wait; this thread does not.
+        // All of them wait; this thread does not.
         models.unload(&[text("m"), Value::Bool(false)], reply(&tell)).unwrap();
         let refused = told.recv().unwrap().unwrap_err();
         assert_eq!(refused.code, nereid_request::Code::Unavailable);

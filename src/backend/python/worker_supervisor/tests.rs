@@ -1,4 +1,4 @@
-//! Posts with processes that sleep in place of workers.
+//! Supervisors with processes that sleep in place of workers.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -24,14 +24,14 @@ impl Attendant for Nobody {
     fn ended(&self, _worker: &Arc<Worker>) {}
 }
 
-/// Finds processes that sleep; what initialising them comes to is what the test says.
+/// Starts processes that sleep; the test defines the result of their initialisation.
 #[derive(Clone, Default)]
 struct Sleepers {
     outcomes: Arc<Mutex<Vec<Result<(), Status>>>>,
     started: Arc<AtomicUsize>,
     /// Losses of state that were reported.
     losses: Arc<AtomicUsize>,
-    /// Initialising waits until it is free.
+    /// The initialisation waits until it is free.
     gate: Arc<Mutex<()>>,
 }
 
@@ -75,7 +75,7 @@ fn open(sleepers: &Sleepers, restarts: bool, counts: &Arc<WorkerCounts>) -> Arc<
     WorkerSupervisor::open("m_0_0", "m", Box::new(sleepers.clone()), restarts, Arc::clone(counts)).unwrap()
 }
 
-/// Kills whoever works there, as if by accident, and waits until the supervisor knows.
+/// Kills the serving worker, as if by accident, and waits until the supervisor has handled it.
 fn kill(supervisor: &WorkerSupervisor) -> u32 {
     let worker = supervisor.current().unwrap();
     let pid = worker.process_id().unwrap();
@@ -129,7 +129,7 @@ fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
     let text = "Stub process 'm_0_0' is not healthy. The process of model 'm' cannot be started again: no luck; \
                 it will be started again";
     assert_eq!(error, Status::unavailable(text));
-    // Nobody else can do the work, so it is not held back either.
+    // No other instance can execute, so requests are not held back.
     supervisor.hold_back();
     // A pause ends with the instance.
     assert!(supervisor.close().is_none());
@@ -151,7 +151,7 @@ fn an_instance_that_goes_takes_who_is_being_initialised_with_it() {
     };
     let closing = Arc::clone(&supervisor);
     let thread = std::thread::spawn(move || closing.close().is_none());
-    // It is killed although it has not said anything yet.
+    // It is killed although it has not sent a message yet.
     while candidate.is_alive() {
         std::thread::yield_now();
     }
@@ -179,7 +179,7 @@ fn an_instance_without_a_worker_holds_back_while_another_works() {
     let asked = Instant::now();
     here.hold_back();
     assert!(asked.elapsed() >= HOLD_BACK_MAX);
-    // Nor when the other one goes as well.
+    // Nor when the other one ends as well.
     let last = there.close().unwrap();
     here.hold_back();
     last.kill("is done");

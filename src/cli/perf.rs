@@ -112,7 +112,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 fn code(points: &[Measurement]) -> u8 {
-    if points.iter().any(|point| point.failed > 0) {
+    if points.iter().any(|point| point.counts.failed > 0) {
         FAILED
     } else if points.iter().any(|point| !point.stable || point.limits.unsustainable) {
         UNSTABLE

@@ -145,7 +145,7 @@ impl Driver {
         next.began_ns = now_ns;
         let cpu_ns = cpu_ns();
         let mut tally = std::mem::replace(&mut self.tally, next);
-        tally.sequences = self.picker.take_ended();
+        tally.counts.sequences = self.picker.take_ended();
         tally.end(now_ns, cpu_ns.saturating_sub(self.cpu_began_ns));
         self.cpu_began_ns = cpu_ns;
         self.report(Report::Tally(tally));
@@ -266,8 +266,8 @@ impl Driver {
         match connection.begin(flight) {
             Ok(()) => {
                 self.in_flight += 1;
-                self.tally.sent += 1;
-                self.tally.send_lag_ns.saturating_record(now_ns.saturating_sub(due_ns).max(1));
+                self.tally.counts.sent += 1;
+                self.tally.histograms.send_lag_ns.saturating_record(now_ns.saturating_sub(due_ns).max(1));
                 self.touch(key);
             }
             Err(NotBegun::Full(flight)) => {
@@ -292,10 +292,10 @@ impl Driver {
         }
         self.heard.finished = finished;
         for ns in self.heard.first_ns.drain(..) {
-            self.tally.first_response_ns.saturating_record(ns.max(1));
+            self.tally.histograms.first_response_ns.saturating_record(ns.max(1));
         }
         for ns in self.heard.between_ns.drain(..) {
-            self.tally.between_responses_ns.saturating_record(ns.max(1));
+            self.tally.histograms.between_responses_ns.saturating_record(ns.max(1));
         }
         self.in_flight = self.in_flight.saturating_sub(ended);
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -317,15 +317,15 @@ impl Driver {
         tally.last_ns = at_ns;
         match outcome {
             Ok(()) => {
-                tally.completed += 1;
-                tally.responses += flight.responses;
-                tally.latency_ns.saturating_record(at_ns.saturating_sub(flight.due_ns).max(1));
-                tally.service_ns.saturating_record(at_ns.saturating_sub(flight.sent_ns).max(1));
+                tally.counts.completed += 1;
+                tally.counts.responses += flight.responses;
+                tally.histograms.latency_ns.saturating_record(at_ns.saturating_sub(flight.due_ns).max(1));
+                tally.histograms.service_ns.saturating_record(at_ns.saturating_sub(flight.sent_ns).max(1));
                 tally.beat.count(at_ns.saturating_sub(tally.began_ns));
                 counters.completed.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                tally.failed += 1;
+                tally.counts.failed += 1;
                 tally.errors.count(&error);
                 counters.failed.fetch_add(1, Ordering::Relaxed);
             }

@@ -35,8 +35,8 @@ mod tls;
 mod work;
 
 pub use measurement::{
-    ClientLimits, ERROR_TEXTS_MAX, ErrorTexts, LATENCY_MAX_NS, LoadPoint, Measurement, MetricFigures, Phase, Progress,
-    Record, ServerSide, Stage, Step, Timeline, WindowFigures,
+    ClientLimits, ERROR_TEXTS_MAX, ErrorTexts, Histograms, LATENCY_MAX_NS, LoadPoint, Measurement, MetricFigures,
+    Phase, Progress, Record, RequestCounts, ServerSide, Stage, Step, Timeline, WindowFigures,
 };
 pub use model_info::{ModelInfo, TensorFacts};
 pub use plan::{

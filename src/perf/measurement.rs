@@ -7,6 +7,8 @@ use hdrhistogram::Histogram;
 
 /// Latencies beyond ten minutes count as ten minutes.
 pub const LATENCY_MAX_NS: u64 = 600_000_000_000;
+/// Significant digits of histograms: values differ from their bucket by a thousandth at most.
+const DIGITS: u8 = 3;
 /// Texts of errors that are counted apart; those beyond are counted together.
 pub const ERROR_TEXTS_MAX: usize = 64;
 
@@ -21,25 +23,9 @@ pub struct Measurement {
     pub within_threshold: bool,
     /// What the figures suffer from on our own side, or because the server cannot keep up with the schedule.
     pub limits: ClientLimits,
-    /// Completed with a good answer. Open loop: from the time at which the request was due.
-    pub latency_ns: Histogram<u64>,
-    /// Closed and open loop: from the time at which the request was really sent.
-    pub service_ns: Histogram<u64>,
-    /// Open loop: how long after they were due requests left.
-    pub send_lag_ns: Histogram<u64>,
-    /// Decoupled and streamed: until the first response, and between responses of one request.
-    pub first_response_ns: Histogram<u64>,
-    pub between_responses_ns: Histogram<u64>,
-    pub sent: u64,
-    pub completed: u64,
-    pub failed: u64,
-    /// Responses of completed requests; as many as requests unless the model is decoupled.
-    pub responses: u64,
+    pub histograms: Histograms,
+    pub counts: RequestCounts,
     pub errors: ErrorTexts,
-    /// Sequences that ended.
-    pub sequences: u64,
-    pub bytes_sent: u64,
-    pub bytes_received: u64,
     /// Of the windows together.
     pub wall: Duration,
     /// CPU time of the threads that send and receive.
@@ -52,23 +38,99 @@ pub struct Measurement {
     /// Mean and peak of each sample of a gauge by its name with labels; counters tell by how much they grew.
     pub metrics: BTreeMap<String, MetricFigures>,
     pub records: Vec<Record>,
-    /// Requests that there was no room to record.
+    /// Requests beyond the plan's limit of records.
     pub records_dropped: u64,
+}
+
+/// Times of requests, in nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Histograms {
+    /// Completed with a good answer. Open loop: from the time at which the request was due.
+    pub latency_ns: Histogram<u64>,
+    /// Closed and open loop: from the time at which the request was really sent.
+    pub service_ns: Histogram<u64>,
+    /// Open loop: how long after they were due requests left.
+    pub send_lag_ns: Histogram<u64>,
+    /// Decoupled and streamed: until the first response, and between responses of one request.
+    pub first_response_ns: Histogram<u64>,
+    pub between_responses_ns: Histogram<u64>,
+}
+
+impl Default for Histograms {
+    fn default() -> Histograms {
+        // These bounds are allowed, whatever is measured.
+        let histogram = || {
+            Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).unwrap_or_else(|_| unreachable!("constant bounds"))
+        };
+        Histograms {
+            latency_ns: histogram(),
+            service_ns: histogram(),
+            send_lag_ns: histogram(),
+            first_response_ns: histogram(),
+            between_responses_ns: histogram(),
+        }
+    }
+}
+
+impl Histograms {
+    pub(super) fn add(&mut self, other: &Histograms) {
+        for (sum, part) in [
+            (&mut self.latency_ns, &other.latency_ns),
+            (&mut self.service_ns, &other.service_ns),
+            (&mut self.send_lag_ns, &other.send_lag_ns),
+            (&mut self.first_response_ns, &other.first_response_ns),
+            (&mut self.between_responses_ns, &other.between_responses_ns),
+        ] {
+            // Of the same bounds: nothing can fail to fit.
+            let _ = sum.add(part);
+        }
+    }
+}
+
+/// Requests, responses and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RequestCounts {
+    pub sent: u64,
+    pub completed: u64,
+    pub failed: u64,
+    /// Responses of completed requests; as many as requests unless the model is decoupled.
+    pub responses: u64,
+    /// Sequences that ended.
+    pub sequences: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+impl RequestCounts {
+    /// Requests that are over, well or not.
+    pub fn ended(&self) -> u64 {
+        self.completed + self.failed
+    }
+
+    pub(super) fn add(&mut self, other: &RequestCounts) {
+        self.sent += other.sent;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.responses += other.responses;
+        self.sequences += other.sequences;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+    }
 }
 
 impl Measurement {
     /// Completed requests a second.
     pub fn rate(&self) -> f64 {
-        per_second(self.completed, self.wall)
+        per_second(self.counts.completed, self.wall)
     }
 
     pub fn response_rate(&self) -> f64 {
-        per_second(self.responses, self.wall)
+        per_second(self.counts.responses, self.wall)
     }
 
     /// The client's CPU time for each request that ended, well or not.
     pub fn client_cpu_per_request_ns(&self) -> f64 {
-        let ended = self.completed + self.failed;
+        let ended = self.counts.ended();
         if ended == 0 { 0.0 } else { self.client_cpu.as_nanos() as f64 / ended as f64 }
     }
 }

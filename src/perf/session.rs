@@ -157,7 +157,7 @@ impl Session<'_> {
         let is_cut = self.wait_for_window(1, before, Until::Ended(count))?;
         // Sequences end in good order before the statistics are asked, but behind the window.
         let mut tally = self.mark(self.plan.records_max)?;
-        if is_cut && tally.ended() == 0 {
+        if is_cut && tally.counts.ended() == 0 {
             return Err(Left::Stopped);
         }
         if !is_cut && tally.last_ns > tally.began_ns {
@@ -190,7 +190,7 @@ impl Session<'_> {
                 break;
             }
             let tally = self.mark(self.plan.records_max)?;
-            if is_cut && tally.ended() == 0 {
+            if is_cut && tally.counts.ended() == 0 {
                 return Err(Left::Stopped);
             }
             let unsustainable = tally.unsustainable;
@@ -227,15 +227,15 @@ impl Session<'_> {
         });
         let (server, composing) = grown.map_or((None, Vec::new()), |(server, parts)| (Some(server), parts));
         let metrics = self.scraper.as_ref().map(Scraper::take).unwrap_or_default();
-        let mean_ns = tally.latency_ns.mean();
+        let mean_ns = tally.histograms.latency_ns.mean();
         let judged_ns = match self.plan.rules.percentile {
-            Some(percentile) => tally.latency_ns.value_at_percentile(percentile) as f64,
+            Some(percentile) => tally.histograms.latency_ns.value_at_percentile(percentile) as f64,
             None => mean_ns,
         };
         let figures = WindowFigures {
             wall: Duration::from_nanos(tally.wall_ns()),
-            completed: tally.completed,
-            failed: tally.failed,
+            completed: tally.counts.completed,
+            failed: tally.counts.failed,
             mean_ns,
             judged_ns,
             counted: true,
@@ -268,37 +268,27 @@ impl Session<'_> {
             metrics::join(&mut figures, sample.metrics);
         }
         let judged_ns = match rules.percentile {
-            Some(percentile) => sum.latency_ns.value_at_percentile(percentile) as f64,
-            None => sum.latency_ns.mean(),
+            Some(percentile) => sum.histograms.latency_ns.value_at_percentile(percentile) as f64,
+            None => sum.histograms.latency_ns.mean(),
         };
         let stable = match rules.request_count {
-            Some(count) => sum.ended() >= count || sum.unsustainable,
+            Some(count) => sum.counts.ended() >= count || sum.unsustainable,
             None => is_stable(&windows, rules),
         };
-        let within = |threshold: Duration| sum.completed > 0 && judged_ns <= threshold.as_nanos() as f64;
+        let within = |threshold: Duration| sum.counts.completed > 0 && judged_ns <= threshold.as_nanos() as f64;
         Measurement {
             load: point,
             stable: stable && !sum.unsustainable,
             within_threshold: rules.latency_threshold.is_none_or(within),
             limits: ClientLimits {
                 busiest_thread: sum.busiest,
-                behind_schedule: sum.sent > 0 && sum.late as f64 > LATE_PART * sum.sent as f64,
+                behind_schedule: sum.counts.sent > 0 && sum.late as f64 > LATE_PART * sum.counts.sent as f64,
                 unsustainable: sum.unsustainable,
             },
             timeline: sum.timeline(),
-            latency_ns: sum.latency_ns,
-            service_ns: sum.service_ns,
-            send_lag_ns: sum.send_lag_ns,
-            first_response_ns: sum.first_response_ns,
-            between_responses_ns: sum.between_responses_ns,
-            sent: sum.sent,
-            completed: sum.completed,
-            failed: sum.failed,
-            responses: sum.responses,
+            histograms: sum.histograms,
+            counts: sum.counts,
             errors: sum.errors,
-            sequences: sum.sequences,
-            bytes_sent: sum.bytes_sent,
-            bytes_received: sum.bytes_received,
             wall,
             client_cpu: Duration::from_nanos(sum.cpu_ns),
             windows,

@@ -2,30 +2,16 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use super::measurement::{ErrorTexts, Histograms, Record, RequestCounts, Timeline};
 
-use super::measurement::{ErrorTexts, LATENCY_MAX_NS, Record, Timeline};
-
-/// Significant digits of histograms: values differ from their bucket by a thousandth at most.
-const DIGITS: u8 = 3;
 const SLOT_NS: u64 = 100_000_000;
 /// Slots of a timeline; when they are full, two become one.
 const SLOTS_MAX: usize = 4096;
 
 #[derive(Debug, Clone)]
 pub struct Tally {
-    pub latency_ns: Histogram<u64>,
-    pub service_ns: Histogram<u64>,
-    pub send_lag_ns: Histogram<u64>,
-    pub first_response_ns: Histogram<u64>,
-    pub between_responses_ns: Histogram<u64>,
-    pub sent: u64,
-    pub completed: u64,
-    pub failed: u64,
-    pub responses: u64,
-    pub sequences: u64,
-    pub bytes_sent: u64,
-    pub bytes_received: u64,
+    pub histograms: Histograms,
+    pub counts: RequestCounts,
     pub errors: ErrorTexts,
     /// Requests that left late although the server was not to blame.
     pub late: u64,
@@ -132,26 +118,11 @@ impl Beat {
     }
 }
 
-fn histogram() -> Histogram<u64> {
-    // These bounds are allowed, whatever is measured.
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).unwrap_or_else(|_| unreachable!("constant bounds"))
-}
-
 impl Default for Tally {
     fn default() -> Tally {
         Tally {
-            latency_ns: histogram(),
-            service_ns: histogram(),
-            send_lag_ns: histogram(),
-            first_response_ns: histogram(),
-            between_responses_ns: histogram(),
-            sent: 0,
-            completed: 0,
-            failed: 0,
-            responses: 0,
-            sequences: 0,
-            bytes_sent: 0,
-            bytes_received: 0,
+            histograms: Histograms::default(),
+            counts: RequestCounts::default(),
             errors: ErrorTexts::default(),
             late: 0,
             unsustainable: false,
@@ -175,11 +146,6 @@ impl Tally {
         self.busiest = if wall_ns == 0 { 0.0 } else { cpu_ns as f64 / wall_ns as f64 };
     }
 
-    /// Requests that are over, well or not.
-    pub fn ended(&self) -> u64 {
-        self.completed + self.failed
-    }
-
     pub fn wall_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.began_ns)
     }
@@ -201,23 +167,8 @@ impl Tally {
     }
 
     fn add(&mut self, other: &mut Tally, records_max: usize) {
-        for (sum, part) in [
-            (&mut self.latency_ns, &other.latency_ns),
-            (&mut self.service_ns, &other.service_ns),
-            (&mut self.send_lag_ns, &other.send_lag_ns),
-            (&mut self.first_response_ns, &other.first_response_ns),
-            (&mut self.between_responses_ns, &other.between_responses_ns),
-        ] {
-            // Of the same bounds: nothing can fail to fit.
-            let _ = sum.add(part);
-        }
-        self.sent += other.sent;
-        self.completed += other.completed;
-        self.failed += other.failed;
-        self.responses += other.responses;
-        self.sequences += other.sequences;
-        self.bytes_sent += other.bytes_sent;
-        self.bytes_received += other.bytes_received;
+        self.histograms.add(&other.histograms);
+        self.counts.add(&other.counts);
         self.errors.add(&other.errors);
         self.late += other.late;
         self.unsustainable |= other.unsustainable;

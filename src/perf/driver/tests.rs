@@ -137,14 +137,18 @@ fn what_was_due_in_a_pause_counts_from_when_it_was_due() {
             }
         }
         let tally = bench.tally();
-        assert_eq!((tally.completed, tally.failed, tally.sent), (200, 0, 200));
+        assert_eq!((tally.counts.completed, tally.counts.failed, tally.counts.sent), (200, 0, 200));
         // One was on its way and waited, and about a hundred were due behind it on the one connection.
-        let beyond = |ns: u64| tally.latency_ns.count_between(ns, u64::MAX);
-        assert!((95..=105).contains(&tally.latency_ns.max().div_ceil(MS)), "{}", tally.latency_ns.max());
+        let beyond = |ns: u64| tally.histograms.latency_ns.count_between(ns, u64::MAX);
+        assert!(
+            (95..=105).contains(&tally.histograms.latency_ns.max().div_ceil(MS)),
+            "{}",
+            tally.histograms.latency_ns.max()
+        );
         assert!((45..=56).contains(&beyond(50 * MS)), "{}", beyond(50 * MS));
         // Of which the service times alone know nothing.
-        assert!(tally.service_ns.count_between(50 * MS, u64::MAX) <= 2);
-        assert!(tally.send_lag_ns.count_between(50 * MS, u64::MAX) >= 44);
+        assert!(tally.histograms.service_ns.count_between(50 * MS, u64::MAX) <= 2);
+        assert!(tally.histograms.send_lag_ns.count_between(50 * MS, u64::MAX) >= 44);
         assert!(!tally.unsustainable);
     }
 }
@@ -169,7 +173,7 @@ fn an_open_loop_ends_where_too_many_are_outstanding() {
     }
     let tally = bench.tally();
     assert!(tally.unsustainable);
-    assert_eq!((tally.sent, tally.completed), (1, 1), "what waited here was not sent behind the end");
+    assert_eq!((tally.counts.sent, tally.counts.completed), (1, 1), "what waited here was not sent behind the end");
 }
 
 #[test]
@@ -186,7 +190,7 @@ fn a_closed_loop_stays_within_its_bound_and_its_budget() {
     }
     assert_eq!(bench.asked, 0);
     let tally = bench.tally();
-    assert_eq!((tally.sent, tally.completed), (50, 50));
+    assert_eq!((tally.counts.sent, tally.counts.completed), (50, 50));
     bench.mailbox.post(Order::Rest);
     while !matches!(bench.reports.try_recv(), Ok((0, Report::Resting))) {
         bench.shard.turn(false).unwrap();
@@ -218,7 +222,7 @@ fn a_lost_connection_fails_what_was_in_flight_and_is_asked_for_again() {
         bench.answer();
     }
     let tally = bench.tally();
-    assert_eq!((tally.completed, tally.failed), (1, 1));
+    assert_eq!((tally.counts.completed, tally.counts.failed), (1, 1));
     let texts: Vec<_> = tally.errors.counts.keys().map(String::as_str).collect();
     assert_eq!(texts, ["the server closed the connection"]);
     bench.mailbox.post(Order::Connection(Err("nobody".to_owned())));

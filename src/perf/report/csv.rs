@@ -88,9 +88,11 @@ fn row(report: &Report<'_>, point: &Measurement, verbose: bool) -> Vec<String> {
         }
     }
     cells.push("0".into());
-    cells.extend(report.percentiles().iter().map(|percentile| whole(quantile_us(&point.latency_ns, *percentile))));
+    cells.extend(
+        report.percentiles().iter().map(|percentile| whole(quantile_us(&point.histograms.latency_ns, *percentile))),
+    );
     if verbose {
-        let mean = mean_us(&point.latency_ns);
+        let mean = mean_us(&point.histograms.latency_ns);
         if report.plan.rules.percentile.is_none() {
             cells.push(whole(mean));
         }
@@ -171,7 +173,7 @@ mod tests {
     #[test]
     fn lines_are_in_the_order_of_throughput() {
         let mut sample = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Concurrency(2)]);
-        sample.points[0].completed *= 10;
+        sample.points[0].counts.completed *= 10;
         let lines = lines(&sample, false);
         assert_eq!([&lines[1][0], &lines[2][0]], ["2", "1"]);
     }

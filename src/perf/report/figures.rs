@@ -55,8 +55,8 @@ pub struct Breakdown {
 
 impl Breakdown {
     pub fn of(point: &Measurement) -> Breakdown {
-        let client = mean_us(&point.send_lag_ns) + point.client_cpu_per_request_ns() / 1e3;
-        let latency = mean_us(&point.latency_ns);
+        let client = mean_us(&point.histograms.send_lag_ns) + point.client_cpu_per_request_ns() / 1e3;
+        let latency = mean_us(&point.histograms.latency_ns);
         let Some(server) = &point.server else {
             return Breakdown { client, network: (latency - client).max(0.0), ..Breakdown::default() };
         };
@@ -163,8 +163,8 @@ pub fn doubts(point: &Measurement) -> Vec<String> {
         };
         doubts.push(format!("not stable: {reason}"));
     }
-    if point.failed > 0 {
-        doubts.push(format!("{} requests failed", point.failed));
+    if point.counts.failed > 0 {
+        doubts.push(format!("{} requests failed", point.counts.failed));
     }
     doubts
 }
@@ -216,7 +216,7 @@ mod tests {
     fn parts_add_up_to_the_mean_latency() {
         let point = samples::point(LoadPoint::Concurrency(4), 100);
         let sum: f64 = Breakdown::of(&point).parts().iter().map(|(_, us)| us).sum();
-        let mean = mean_us(&point.latency_ns);
+        let mean = mean_us(&point.histograms.latency_ns);
         assert!((sum - mean).abs() < 0.01, "{sum} {mean}");
         let point = Measurement { server: None, ..point };
         let sum: f64 = Breakdown::of(&point).parts().iter().map(|(_, us)| us).sum();
@@ -227,8 +227,11 @@ mod tests {
     fn nothing_measured_is_nothing() {
         let empty = samples::empty(LoadPoint::Rate(5.0));
         assert_eq!(Breakdown::of(&empty), Breakdown::default());
-        assert_eq!((mean_us(&empty.latency_ns), max_us(&empty.latency_ns)), (0.0, 0.0));
-        assert_eq!((deviation_us(&empty.latency_ns), quantile_us(&empty.latency_ns, 99.0)), (0.0, 0.0));
+        assert_eq!((mean_us(&empty.histograms.latency_ns), max_us(&empty.histograms.latency_ns)), (0.0, 0.0));
+        assert_eq!(
+            (deviation_us(&empty.histograms.latency_ns), quantile_us(&empty.histograms.latency_ns, 99.0)),
+            (0.0, 0.0)
+        );
     }
 
     #[test]
@@ -244,7 +247,7 @@ mod tests {
         assert!(doubts(&point)[0].starts_with("not sustainable"));
         point.limits.busiest_thread = 0.97;
         point.limits.behind_schedule = true;
-        point.failed = 3;
+        point.counts.failed = 3;
         let doubts = doubts(&point);
         assert_eq!(doubts.len(), 4, "{doubts:?}");
         assert!(doubts[1].contains("busy 97 %") && doubts[3] == "3 requests failed", "{doubts:?}");

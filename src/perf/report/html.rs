@@ -86,22 +86,22 @@ fn summary(report: &Report<'_>, page: &mut String) {
     cells("th", head, page);
     page.push_str("</thead>\n<tbody>");
     for point in report.points {
-        let quantile = |percentile| whole(&point.latency_ns, |latency| quantile_us(latency, percentile));
+        let quantile = |percentile| whole(&point.histograms.latency_ns, |latency| quantile_us(latency, percentile));
         let server = point.server.as_ref().filter(|server| server.success.count > 0);
         let server = server.map_or(NONE.to_owned(), |server| format!("{:.0}", Phases::of(server).request));
         let row = [
             significant(load(point.load).1),
             significant(report.inferences_per_s(point)),
-            whole(&point.latency_ns, mean_us),
+            whole(&point.histograms.latency_ns, mean_us),
             quantile(50.0),
             quantile(90.0),
             quantile(95.0),
             quantile(99.0),
             quantile(99.9),
-            whole(&point.latency_ns, max_us),
+            whole(&point.histograms.latency_ns, max_us),
             server,
             text::client_cpu(point),
-            point.failed.to_string(),
+            point.counts.failed.to_string(),
         ];
         cells("td", row.iter().map(String::as_str), page);
     }
@@ -120,36 +120,39 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
     let _ = writeln!(page, "<details><summary>{}</summary>", escape(&text::heading(point.load)));
     page.push_str("<div class=\"wide\"><table>\n<tbody>");
     let mut row = |name: &str, value: String| cells("td", [name, value.as_str()], page);
-    row("Requests", format!("{} completed, {} failed, {} sent", point.completed, point.failed, point.sent));
+    row(
+        "Requests",
+        format!("{} completed, {} failed, {} sent", point.counts.completed, point.counts.failed, point.counts.sent),
+    );
     row("Throughput", format!("{} infer/s", significant(report.inferences_per_s(point))));
-    if point.responses != point.completed {
-        row("Responses", format!("{}, {} a second", point.responses, significant(point.response_rate())));
+    if point.counts.responses != point.counts.completed {
+        row("Responses", format!("{}, {} a second", point.counts.responses, significant(point.response_rate())));
     }
     if report.plan.work.sequences.is_some() {
-        row("Sequences", point.sequences.to_string());
+        row("Sequences", point.counts.sequences.to_string());
     }
-    let latency = |text: String| if point.latency_ns.is_empty() { NONE.to_owned() } else { text };
-    let (mean, deviation) = (mean_us(&point.latency_ns), deviation_us(&point.latency_ns));
+    let latency = |text: String| if point.histograms.latency_ns.is_empty() { NONE.to_owned() } else { text };
+    let (mean, deviation) = (mean_us(&point.histograms.latency_ns), deviation_us(&point.histograms.latency_ns));
     row("Latency, mean", latency(format!("{mean:.1} µs ± {deviation:.1}")));
     for percentile in PERCENTILES {
-        let us = quantile_us(&point.latency_ns, percentile);
+        let us = quantile_us(&point.histograms.latency_ns, percentile);
         row(&format!("Latency, p{}", percentile_name(percentile)), latency(format!("{us:.1} µs")));
     }
-    row("Latency, max", latency(format!("{:.1} µs", max_us(&point.latency_ns))));
+    row("Latency, max", latency(format!("{:.1} µs", max_us(&point.histograms.latency_ns))));
     if !matches!(point.load, LoadPoint::Concurrency(_)) {
-        let (mean, p99) = (mean_us(&point.send_lag_ns), quantile_us(&point.send_lag_ns, 99.0));
+        let (mean, p99) = (mean_us(&point.histograms.send_lag_ns), quantile_us(&point.histograms.send_lag_ns, 99.0));
         row("Sent after it was due", format!("{mean:.1} µs, p99 {p99:.1} µs"));
-        row("Latency from sending, p99", format!("{:.1} µs", quantile_us(&point.service_ns, 99.0)));
+        row("Latency from sending, p99", format!("{:.1} µs", quantile_us(&point.histograms.service_ns, 99.0)));
     }
     if report.plan.work.decoupled {
         let pair = |histogram: &Histogram<u64>| match histogram.is_empty() {
             true => NONE.to_owned(),
             false => format!("{:.1} µs, p99 {:.1} µs", mean_us(histogram), quantile_us(histogram, 99.0)),
         };
-        row("First response", pair(&point.first_response_ns));
-        row("Between responses", pair(&point.between_responses_ns));
+        row("First response", pair(&point.histograms.first_response_ns));
+        row("Between responses", pair(&point.histograms.between_responses_ns));
     }
-    row("Bytes", format!("{} sent, {} received", point.bytes_sent, point.bytes_received));
+    row("Bytes", format!("{} sent, {} received", point.counts.bytes_sent, point.counts.bytes_received));
     row("Client CPU", format!("{} µs a request", text::client_cpu(point)));
     row("Busiest client thread", format!("{:.0} %", point.limits.busiest_thread * 100.0));
     row("Stable", if point.stable { "yes" } else { "no" }.to_owned());

@@ -180,23 +180,23 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
         "busiest_thread": point.limits.busiest_thread,
         "doubts": doubts(point),
         "seconds": point.wall.as_secs_f64(),
-        "sent": point.sent,
-        "completed": point.completed,
-        "failed": point.failed,
-        "responses": point.responses,
-        "sequences": point.sequences,
+        "sent": point.counts.sent,
+        "completed": point.counts.completed,
+        "failed": point.counts.failed,
+        "responses": point.counts.responses,
+        "sequences": point.counts.sequences,
         "requests_per_s": point.rate(),
         "responses_per_s": point.response_rate(),
         "inferences_per_s": report.inferences_per_s(point),
-        "bytes_sent": point.bytes_sent,
-        "bytes_received": point.bytes_received,
+        "bytes_sent": point.counts.bytes_sent,
+        "bytes_received": point.counts.bytes_received,
         "client_cpu_us": point.client_cpu.as_secs_f64() * 1e6,
         "client_cpu_us_per_request": point.client_cpu_per_request_ns() / 1e3,
-        "latency": histogram(&point.latency_ns),
-        "service": histogram(&point.service_ns),
-        "send_lag": histogram(&point.send_lag_ns),
-        "first_response": histogram(&point.first_response_ns),
-        "between_responses": histogram(&point.between_responses_ns),
+        "latency": histogram(&point.histograms.latency_ns),
+        "service": histogram(&point.histograms.service_ns),
+        "send_lag": histogram(&point.histograms.send_lag_ns),
+        "first_response": histogram(&point.histograms.first_response_ns),
+        "between_responses": histogram(&point.histograms.between_responses_ns),
         "breakdown_us": breakdown,
         "server": point.server.as_ref().map(server),
         "composing": point.composing.iter().map(server).collect::<Vec<_>>(),
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(point["load"], json!({ "kind": "concurrency", "value": 2 }));
         assert_eq!(point["completed"], json!(1000));
         let latency = &point["latency"];
-        let expected = &sample.points[1].latency_ns;
+        let expected = &sample.points[1].histograms.latency_ns;
         let mut again = Histogram::<u64>::new_with_bounds(1, crate::LATENCY_MAX_NS, 3).expect("a histogram");
         for bucket in latency["buckets_ns"].as_array().expect("buckets") {
             let pair = (bucket[0].as_u64().expect("ns"), bucket[1].as_u64().expect("count"));

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hdrhistogram::Histogram;
-
 use super::{Machine, Report};
 use crate::{
-    Client, ClientLimits, Compression, Endpoint, ErrorTexts, Form, LATENCY_MAX_NS, Load, LoadPoint, Measurement,
-    MetricsSource, ModelInfo, Phase, Plan, Protocol, Rules, ServerSide, SharedMemory, Sweep, Target, Timeline,
-    WindowFigures, Work,
+    Client, ClientLimits, Compression, Endpoint, ErrorTexts, Form, Histograms, Load, LoadPoint, Measurement,
+    MetricsSource, ModelInfo, Phase, Plan, Protocol, RequestCounts, Rules, ServerSide, SharedMemory, Sweep, Target,
+    Timeline, WindowFigures, Work,
 };
 
 /// Owns what a report borrows.
@@ -87,25 +85,14 @@ pub fn metrics_source() -> MetricsSource {
 
 /// Nothing came of it.
 pub fn empty(load: LoadPoint) -> Measurement {
-    let histogram = || Histogram::new_with_max(LATENCY_MAX_NS, 3).expect("a histogram");
     Measurement {
         load,
         stable: true,
         within_threshold: true,
         limits: ClientLimits::default(),
-        latency_ns: histogram(),
-        service_ns: histogram(),
-        send_lag_ns: histogram(),
-        first_response_ns: histogram(),
-        between_responses_ns: histogram(),
-        sent: 0,
-        completed: 0,
-        failed: 0,
-        responses: 0,
+        histograms: Histograms::default(),
+        counts: RequestCounts::default(),
         errors: ErrorTexts::default(),
-        sequences: 0,
-        bytes_sent: 0,
-        bytes_received: 0,
         wall: Duration::ZERO,
         client_cpu: Duration::ZERO,
         windows: Vec::new(),
@@ -124,15 +111,15 @@ pub fn point(load: LoadPoint, base_us: u64) -> Measurement {
     for request in 0..1000u64 {
         let tail = if request % 100 == 99 { 20 } else { 1 };
         let ns = (base_us + request % 50) * 1000 * tail;
-        point.latency_ns.record(ns).expect("within bounds");
-        point.service_ns.record(ns).expect("within bounds");
+        point.histograms.latency_ns.record(ns).expect("within bounds");
+        point.histograms.service_ns.record(ns).expect("within bounds");
     }
     let phase = |us: u64| Phase { count: 1000, ns: us * 1000 * 1000 };
-    point.sent = 1000;
-    point.completed = 1000;
-    point.responses = 1000;
-    point.bytes_sent = 100_000;
-    point.bytes_received = 200_000;
+    point.counts.sent = 1000;
+    point.counts.completed = 1000;
+    point.counts.responses = 1000;
+    point.counts.bytes_sent = 100_000;
+    point.counts.bytes_received = 200_000;
     point.wall = Duration::from_secs(3);
     point.client_cpu = Duration::from_millis(4);
     let window = WindowFigures {

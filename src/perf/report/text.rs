@@ -159,45 +159,47 @@ fn p99(histogram: &Histogram<u64>) -> f64 {
 
 /// CPU time of the client for each request that ended well.
 pub fn client_cpu(point: &Measurement) -> String {
-    match point.completed {
+    match point.counts.completed {
         0 => NONE.to_owned(),
         _ => format!("{:.2}", point.client_cpu_per_request_ns() / 1e3),
     }
 }
 
 fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
-    let _ = writeln!(text, "  Client:\n    Request count: {}", point.completed);
+    let _ = writeln!(text, "  Client:\n    Request count: {}", point.counts.completed);
     if report.plan.work.sequences.is_some() {
-        let _ = writeln!(text, "    Sequence count: {}", point.sequences);
+        let _ = writeln!(text, "    Sequence count: {}", point.counts.sequences);
     }
     let _ = writeln!(text, "    Throughput: {} infer/sec", significant(report.inferences_per_s(point)));
-    if point.responses != point.completed {
+    if point.counts.responses != point.counts.completed {
         let _ = writeln!(text, "    Response throughput: {} responses/sec", significant(point.response_rate()));
     }
-    let (mean, deviation) = (usec(&point.latency_ns, mean_us), usec(&point.latency_ns, deviation_us));
+    let (mean, deviation) =
+        (usec(&point.histograms.latency_ns, mean_us), usec(&point.histograms.latency_ns, deviation_us));
     let _ = writeln!(text, "    Avg latency: {mean} (standard deviation {deviation})");
     let mut percentiles = PERCENTILES.to_vec();
     percentiles.extend(report.percentiles().iter().filter(|percentile| !PERCENTILES.contains(percentile)));
     percentiles.sort_by(f64::total_cmp);
     for percentile in percentiles {
-        let us = usec(&point.latency_ns, |latency| quantile_us(latency, percentile));
+        let us = usec(&point.histograms.latency_ns, |latency| quantile_us(latency, percentile));
         let _ = writeln!(text, "    p{} latency: {us}", percentile_name(percentile));
     }
-    let _ = writeln!(text, "    Max latency: {}", usec(&point.latency_ns, max_us));
+    let _ = writeln!(text, "    Max latency: {}", usec(&point.histograms.latency_ns, max_us));
     if !matches!(point.load, LoadPoint::Concurrency(_)) {
         let _ = writeln!(
             text,
             "    Late by {} on average, p99 {}; latency from the time of sending: avg {}, p99 {}",
-            usec(&point.send_lag_ns, mean_us),
-            usec(&point.send_lag_ns, p99),
-            usec(&point.service_ns, mean_us),
-            usec(&point.service_ns, p99),
+            usec(&point.histograms.send_lag_ns, mean_us),
+            usec(&point.histograms.send_lag_ns, p99),
+            usec(&point.histograms.service_ns, mean_us),
+            usec(&point.histograms.service_ns, p99),
         );
     }
     if report.plan.work.decoupled {
-        for (what, histogram) in
-            [("First response", &point.first_response_ns), ("Between responses", &point.between_responses_ns)]
-        {
+        for (what, histogram) in [
+            ("First response", &point.histograms.first_response_ns),
+            ("Between responses", &point.histograms.between_responses_ns),
+        ] {
             let (mean, p99) = (usec(histogram, mean_us), usec(histogram, p99));
             let p50 = usec(histogram, |histogram| quantile_us(histogram, 50.0));
             let _ = writeln!(text, "    {what}: avg {mean}, p50 {p50}, p99 {p99}");
@@ -205,7 +207,7 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
     }
     let seconds = point.wall.as_secs_f64();
     let megabytes = |bytes: u64| if seconds > 0.0 { bytes as f64 / seconds / 1e6 } else { 0.0 };
-    let (sent, received) = (megabytes(point.bytes_sent), megabytes(point.bytes_received));
+    let (sent, received) = (megabytes(point.counts.bytes_sent), megabytes(point.counts.bytes_received));
     let _ = writeln!(text, "    Sent {} MB/s, received {} MB/s", significant(sent), significant(received));
     let _ = writeln!(
         text,
@@ -272,7 +274,7 @@ pub fn table(report: &Report<'_>) -> String {
         [load(first.load).0, "infer/sec", "avg usec", "p50", "p90", "p99", "p99.9", "max", "client CPU", "notes"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
     for point in report.points {
-        let quantile = |percentile| whole(&point.latency_ns, |latency| quantile_us(latency, percentile));
+        let quantile = |percentile| whole(&point.histograms.latency_ns, |latency| quantile_us(latency, percentile));
         let mut notes = Vec::new();
         let limits = &point.limits;
         let flags = [
@@ -282,18 +284,18 @@ pub fn table(report: &Report<'_>) -> String {
             (!point.within_threshold, "over the threshold"),
         ];
         notes.extend(flags.iter().filter(|(is_so, _)| *is_so).map(|(_, note)| (*note).to_owned()));
-        if point.failed > 0 {
-            notes.push(format!("{} failed", point.failed));
+        if point.counts.failed > 0 {
+            notes.push(format!("{} failed", point.counts.failed));
         }
         rows.push(vec![
             significant(load(point.load).1),
             significant(report.inferences_per_s(point)),
-            whole(&point.latency_ns, mean_us),
+            whole(&point.histograms.latency_ns, mean_us),
             quantile(50.0),
             quantile(90.0),
             quantile(99.0),
             quantile(99.9),
-            whole(&point.latency_ns, max_us),
+            whole(&point.histograms.latency_ns, max_us),
             client_cpu(point),
             notes.join(", "),
         ]);
@@ -330,7 +332,7 @@ pub fn summary(report: &Report<'_>) -> String {
     for point in report.points {
         let judged =
             |latency: &Histogram<u64>| percentile.map_or_else(|| mean_us(latency), |rank| quantile_us(latency, rank));
-        let us = usec(&point.latency_ns, judged);
+        let us = usec(&point.histograms.latency_ns, judged);
         let (name, value) = load(point.load);
         let rate = significant(report.inferences_per_s(point));
         let _ = writeln!(text, "{name}: {}, throughput: {rate} infer/sec, latency {us}", significant(value));
@@ -378,7 +380,7 @@ mod tests {
         let mut sample = Sample::new(&[LoadPoint::Concurrency(4)]);
         sample.batch = 2;
         sample.points[0].errors.count_many("no \x1b[31mway\n", 3);
-        sample.points[0].failed = 3;
+        sample.points[0].counts.failed = 3;
         let text = point(&sample.report(), &sample.points[0], true);
         for part in [
             "Request concurrency: 4\n",
@@ -405,8 +407,8 @@ mod tests {
     fn what_was_not_measured_is_no_zero() {
         let mut sample = Sample::new(&[LoadPoint::Concurrency(1)]);
         let empty = &mut sample.points[0];
-        (empty.completed, empty.failed) = (0, 7);
-        empty.latency_ns.reset();
+        (empty.counts.completed, empty.counts.failed) = (0, 7);
+        empty.histograms.latency_ns.reset();
         let server = empty.server.as_mut().expect("statistics");
         (server.success.count, server.executions) = (0, 0);
         let block = point(&sample.report(), &sample.points[0], false);
@@ -434,7 +436,7 @@ mod tests {
         sample.plan.work.sequences = Some(sequences);
         sample.plan.rules.percentile = Some(85.0);
         sample.plan.rules.latency_threshold = Some(Duration::from_millis(5));
-        sample.points[0].responses = 4000;
+        sample.points[0].counts.responses = 4000;
         sample.points[0]
             .metrics
             .insert("nv_gpu_power_usage{}".into(), MetricFigures { mean: 3.5, ..Default::default() });
@@ -487,7 +489,7 @@ mod tests {
     #[test]
     fn the_summary_has_the_lines_that_scripts_look_for() {
         let mut sample = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Rate(2.5)]);
-        let mean = mean_us(&sample.points[0].latency_ns);
+        let mean = mean_us(&sample.points[0].histograms.latency_ns);
         let text = summary(&sample.report());
         let line = format!("\nConcurrency: 1, throughput: 333.333 infer/sec, latency {mean:.0} usec\n");
         assert!(

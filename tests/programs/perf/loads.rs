@@ -36,8 +36,8 @@ fn closed_loops_send_exactly_what_was_asked_for() {
                 demand_all_good(&measured, count);
                 assert_eq!(measured.load, LoadPoint::Concurrency(5));
                 assert!(measured.stable && measured.within_threshold);
-                assert!(measured.bytes_sent > count * elements as u64 * 4);
-                assert!(measured.bytes_received > count * elements as u64 * 4);
+                assert!(measured.counts.bytes_sent > count * elements as u64 * 4);
+                assert!(measured.counts.bytes_received > count * elements as u64 * 4);
                 assert_eq!((measured.records.len() as u64, measured.records_dropped), (count, 0));
                 let mut few = plan.clone();
                 // Fewer in flight than threads that could have them.
@@ -74,7 +74,10 @@ fn requests_have_every_form() {
             plan.work.compression = compression;
             let measured = measure(&plan);
             demand_all_good(&measured, 30);
-            assert!(measured.bytes_sent < 30 * 120_000, "{protocol:?} {compression:?}: packed requests are shorter");
+            assert!(
+                measured.counts.bytes_sent < 30 * 120_000,
+                "{protocol:?} {compression:?}: packed requests are shorter"
+            );
         }
         let mut unique = plan(&server, protocol, "identity", echoes(2, 16), 40);
         (unique.client.unique_connections, unique.load) = (true, concurrency(6));
@@ -112,7 +115,7 @@ fn open_loops_keep_their_schedule() {
                 _ => assert!((0.3..0.8).contains(&(due[199] as f64 / 1e9)), "{due:?}"),
             }
             assert!(measured.records.iter().all(|record| record.sent_ns >= record.due_ns), "nothing leaves early");
-            assert_eq!(measured.send_lag_ns.len(), 200);
+            assert_eq!(measured.histograms.send_lag_ns.len(), 200);
         }
     }
     server.stop();
@@ -170,8 +173,8 @@ fn windows_are_tried_until_they_agree_and_sweeps_go_on() {
             assert!(point.stable && first == Some(point.windows.len() - 3), "{:?}", point.windows);
             let (before, counted) = point.windows.split_at(point.windows.len() - 3);
             assert!(counted.iter().all(|window| window.counted) && before.iter().all(|window| !window.counted));
-            assert_eq!(counted.iter().map(|window| window.completed).sum::<u64>(), point.completed);
-            assert!(point.completed > 0 && point.rate() > 0.0 && point.client_cpu_per_request_ns() > 0.0);
+            assert_eq!(counted.iter().map(|window| window.completed).sum::<u64>(), point.counts.completed);
+            assert!(point.counts.completed > 0 && point.rate() > 0.0 && point.client_cpu_per_request_ns() > 0.0);
         }
         let most = measured.iter().map(|point| point.windows.len() as u32).max().unwrap_or_default();
         assert!(notes.stages.contains(&Stage::Trial(most)) && !notes.stages.contains(&Stage::Trial(most + 1)));
@@ -304,7 +307,7 @@ fn a_plan_that_was_kept_sends_the_same_again() {
     let sent = [&kept, &first, &kept].map(|plan| {
         let measured = measure(plan);
         demand_all_good(&measured, 60);
-        measured.bytes_sent
+        measured.counts.bytes_sent
     });
     assert_eq!(sent[0], sent[2]);
     // One request of three has 24 numbers more, and a byte of its length.

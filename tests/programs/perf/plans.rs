@@ -88,8 +88,8 @@ pub fn measure(plan: &Plan) -> Measurement {
 /// All requests had good answers, and the server counted as many.
 pub fn demand_all_good(measured: &Measurement, count: u64) {
     assert_eq!(measured.errors.counts, Default::default());
-    assert_eq!((measured.completed, measured.failed), (count, 0));
-    assert_eq!((measured.latency_ns.len(), measured.service_ns.len()), (count, count));
+    assert_eq!((measured.counts.completed, measured.counts.failed), (count, 0));
+    assert_eq!((measured.histograms.latency_ns.len(), measured.histograms.service_ns.len()), (count, count));
     let server = measured.server.as_ref().expect("statistics");
     assert_eq!((server.success.count, server.fail.count), (count, 0));
     assert_eq!(measured.timeline.completed.iter().sum::<u64>(), count);

@@ -65,8 +65,8 @@ fn sequences_are_sent_in_order_and_end() {
                 plan.records_max = 1000;
                 let measured = measure(&plan);
                 assert_eq!(measured.errors.counts, Default::default(), "{protocol:?} {compression:?}");
-                assert_eq!((measured.completed, measured.failed), (300, 0));
-                assert!(measured.sequences > 0);
+                assert_eq!((measured.counts.completed, measured.counts.failed), (300, 0));
+                assert!(measured.counts.sequences > 0);
                 let ids = || measured.records.iter().map(|record| record.sequence_id.expect("an id"));
                 assert!(ids().all(|id| (100..130).contains(&id)));
                 for record in &measured.records {
@@ -120,9 +120,9 @@ fn responses_of_decoupled_models_are_counted_until_the_last_one() {
         wanted.load = load;
         let measured = measure(&wanted);
         assert_eq!(measured.errors.counts, Default::default());
-        assert_eq!((measured.completed, measured.responses), (60, 20 * 11));
-        assert_eq!(measured.first_response_ns.len(), 40, "a request without a response has no first one");
-        assert_eq!(measured.between_responses_ns.len(), 20 * (2 + 7));
+        assert_eq!((measured.counts.completed, measured.counts.responses), (60, 20 * 11));
+        assert_eq!(measured.histograms.first_response_ns.len(), 40, "a request without a response has no first one");
+        assert_eq!(measured.histograms.between_responses_ns.len(), 20 * (2 + 7));
         for record in &measured.records {
             assert_eq!(record.responses_ns.len(), [3, 0, 8][record.template]);
         }

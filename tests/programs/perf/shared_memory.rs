@@ -68,7 +68,7 @@ fn nothing_of_a_run_stays() {
         good.client.threads = 2;
         let measured = measure(&good);
         demand_all_good(&measured, 60);
-        assert!(measured.bytes_sent < 60 * 1024 + 8192, "{protocol:?}: tensors stay in memory");
+        assert!(measured.counts.bytes_sent < 60 * 1024 + 8192, "{protocol:?}: tensors stay in memory");
         assert_eq!((objects().len(), regions(&server).as_str()), (0, "[]"));
         let mut wrong = in_memory(plan(&server, protocol, "identity", echoes(1, 256), 10));
         if let Some(expected) = wrong.work.streams[0][0].expected.as_mut() {
@@ -76,7 +76,7 @@ fn nothing_of_a_run_stays() {
         }
         let measured = measure(&wrong);
         assert_eq!(measured.errors.counts.keys().collect::<Vec<_>>(), ["output 'OUTPUT0' is not what was expected"]);
-        assert_eq!((measured.failed, measured.errors.total()), (10, 10));
+        assert_eq!((measured.counts.failed, measured.errors.total()), (10, 10));
         // A run that is stopped while its memory is in use.
         let mut endless = in_memory(plan(&server, protocol, "identity", echoes(1, 256), 0));
         (endless.rules.request_count, endless.rules.window) = (None, Window::Time(Duration::from_secs(3600)));

@@ -49,9 +49,9 @@ fn an_open_loop_shows_a_pause_of_the_server() {
         let mut pauser = Pauser { pid: server.pid(), paused: None };
         let measured = nereid_perf::run(&open, &mut pauser).expect("a run").remove(0);
         assert!(pauser.paused.is_some());
-        assert_eq!((measured.completed, measured.failed), (2000, 0), "{:?}", measured.errors);
-        let p99 = Duration::from_nanos(measured.latency_ns.value_at_percentile(99.0));
-        let late = measured.latency_ns.count_between(PAUSE.as_nanos() as u64 / 3, u64::MAX);
+        assert_eq!((measured.counts.completed, measured.counts.failed), (2000, 0), "{:?}", measured.errors);
+        let p99 = Duration::from_nanos(measured.histograms.latency_ns.value_at_percentile(99.0));
+        let late = measured.histograms.latency_ns.count_between(PAUSE.as_nanos() as u64 / 3, u64::MAX);
         assert!(p99 >= PAUSE / 2, "{protocol:?}: p99 is {p99:?}");
         assert!(late >= 150, "{protocol:?}: {late} requests saw a pause of 300 at a thousand a second");
     }
@@ -60,7 +60,7 @@ fn an_open_loop_shows_a_pause_of_the_server() {
     let mut pauser = Pauser { pid: server.pid(), paused: None };
     let measured = nereid_perf::run(&closed, &mut pauser).expect("a run").remove(0);
     assert!(pauser.paused.is_some());
-    let late = measured.latency_ns.count_between(PAUSE.as_nanos() as u64 / 3, u64::MAX);
+    let late = measured.histograms.latency_ns.count_between(PAUSE.as_nanos() as u64 / 3, u64::MAX);
     assert!((1..20).contains(&late), "a closed loop with one request in flight saw {late}");
     server.stop();
 }
@@ -83,7 +83,7 @@ fn a_rate_beyond_the_server_is_said_to_be_unsustainable() {
         let measured = nereid_perf::run(&plan, &mut ()).expect("a run");
         assert_eq!(measured.len(), 1, "more of it would be no better");
         assert!(measured[0].limits.unsustainable && !measured[0].stable);
-        assert!(measured[0].sent <= 300, "{}", measured[0].sent);
+        assert!(measured[0].counts.sent <= 300, "{}", measured[0].counts.sent);
     }
     server.stop();
 }
@@ -99,7 +99,7 @@ fn errors_are_counted_by_what_they_say() {
             expected[0].data = nereid_memory::Slice::copy_of(&[0; 64]);
         }
         let measured = measure(&wrong);
-        assert_eq!((measured.completed, measured.failed), (30, 10));
+        assert_eq!((measured.counts.completed, measured.counts.failed), (30, 10));
         let errors: Vec<_> = measured.errors.counts.iter().map(|(text, count)| (text.as_str(), *count)).collect();
         assert_eq!(errors, [("output 'OUTPUT0' is not what was expected", 10)]);
         // What the server refuses is told in its words.
@@ -112,7 +112,7 @@ fn errors_are_counted_by_what_they_say() {
         let inputs = vec![input("INPUT0", 1), input("INPUT1", 2)];
         let template = nereid_perf::Template { inputs, ..Default::default() };
         let measured = measure(&plan(&server, protocol, "batch", vec![template], 20));
-        assert_eq!((measured.completed, measured.failed), (0, 20));
+        assert_eq!((measured.counts.completed, measured.counts.failed), (0, 20));
         let texts: Vec<_> = measured.errors.counts.keys().collect();
         assert!(texts.len() == 1 && texts[0].contains("batch size does not match"), "{texts:?}");
     }
@@ -162,7 +162,7 @@ fn requests_without_an_answer_fail_in_time() {
         plan.server_statistics = false;
         plan.client.request_timeout = Duration::from_millis(500);
         let measured = measure(&plan);
-        assert_eq!((measured.completed, measured.failed), (0, 2), "{protocol:?}");
+        assert_eq!((measured.counts.completed, measured.counts.failed), (0, 2), "{protocol:?}");
         let texts: Vec<_> = measured.errors.counts.keys().map(String::as_str).collect();
         assert_eq!(texts, ["no answer within the request timeout"]);
     }

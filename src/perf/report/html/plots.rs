@@ -78,7 +78,7 @@ fn by_load(report: &Report<'_>, figure: impl Fn(&Measurement) -> f64) -> Vec<(f6
 fn latency_over_load(report: &Report<'_>) -> String {
     let series = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)].map(|(name, percentile)| Series {
         name: name.to_owned(),
-        points: by_load(report, |point| quantile_us(&point.latency_ns, percentile)),
+        points: by_load(report, |point| quantile_us(&point.histograms.latency_ns, percentile)),
     });
     let x = Axis { title: load_title(report), scale: Scale::Linear, marks: None };
     lines("Latency over load", &x, &latency_axis(), &series)
@@ -98,7 +98,7 @@ fn latency_axis() -> Axis<'static> {
 
 fn percentiles(points: &[&Measurement]) -> String {
     let curve = |point: &&Measurement| {
-        let histogram = &point.latency_ns;
+        let histogram = &point.histograms.latency_ns;
         let mut curve = Vec::new();
         // 12 steps for each factor of 10 in how rare a latency is, as far as there were requests to say so.
         for step in 0..=60 {
@@ -117,7 +117,7 @@ fn percentiles(points: &[&Measurement]) -> String {
 
 fn distribution(points: &[&Measurement]) -> String {
     let curve = |point: &&Measurement| {
-        let histogram = &point.latency_ns;
+        let histogram = &point.histograms.latency_ns;
         let mut classes: std::collections::BTreeMap<i32, u64> = std::collections::BTreeMap::new();
         for bucket in histogram.iter_recorded() {
             let us = (bucket.value_iterated_to().max(1) as f64 / 1e3).max(1e-3);

@@ -60,7 +60,7 @@ pub struct Task {
 /// An agent. One value serves all its models.
 pub trait Agent: Send + Sync {
     /// Where its code lies, for the log.
-    fn place(&self) -> String;
+    fn code_location(&self) -> String;
 
     /// Prepares for one model. The agent has not acted yet.
     fn begin(self: Arc<Self>, task: Task) -> Result<Box<dyn AgentModel>, Status>;
@@ -80,11 +80,11 @@ pub type OpenLibrary = Box<dyn Fn(&str, Option<&str>) -> Result<Arc<dyn Agent>, 
 /// The agents of a server. Each is opened by the first model that names it, and kept until the server ends.
 pub struct Agents {
     library: OpenLibrary,
-    open: Mutex<BTreeMap<Named, Arc<dyn Agent>>>,
+    open: Mutex<BTreeMap<AgentKey, Arc<dyn Agent>>>,
 }
 
 /// Key of an agent: its name, and the file of its library where a parameter names one.
-type Named = (String, Option<String>);
+type AgentKey = (String, Option<String>);
 type Parameters = Vec<(String, String)>;
 
 /// The parameter of a built-in agent that names the library to be used in its place.
@@ -106,9 +106,9 @@ impl Agents {
     }
 
     /// The open agents: their names, and where their code lies.
-    pub fn places(&self) -> Vec<(String, String)> {
+    pub fn code_locations(&self) -> Vec<(String, String)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.iter().map(|((name, _), agent)| (name.clone(), agent.place())).collect()
+        open.iter().map(|((name, _), agent)| (name.clone(), agent.code_location())).collect()
     }
 
     /// Drops all agents, because the server ends.

@@ -94,7 +94,7 @@ impl LibraryAgent {
 }
 
 impl Agent for LibraryAgent {
-    fn place(&self) -> String {
+    fn code_location(&self) -> String {
         self.library.path.display().to_string()
     }
 

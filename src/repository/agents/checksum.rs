@@ -22,7 +22,7 @@ pub struct Checksum;
 struct Checked(Task);
 
 impl Agent for Checksum {
-    fn place(&self) -> String {
+    fn code_location(&self) -> String {
         "<built in>".to_owned()
     }
 

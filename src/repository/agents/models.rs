@@ -106,7 +106,7 @@ impl AgentModels {
         let mut chain = self.chain();
         if chain.stage == Stage::Loading {
             chain.stage = Stage::Complete;
-            chain.tell(&self.model, Action::LoadComplete);
+            chain.notify(&self.model, Action::LoadComplete);
         }
     }
 
@@ -121,7 +121,7 @@ impl AgentModels {
         chain.serving = chain.serving.saturating_sub(1);
         if chain.serving == 0 && chain.stage == Stage::Complete {
             chain.stage = Stage::Unloading;
-            chain.tell(&self.model, Action::Unload);
+            chain.notify(&self.model, Action::Unload);
         }
     }
 
@@ -133,17 +133,17 @@ impl AgentModels {
 impl Chain {
     /// Notifies every agent: of a beginning in configuration order, of an end in reverse. Errors are logged and change
     /// nothing else.
-    fn tell(&mut self, model: &str, action: Action) {
-        let tell = |(agent, asked): &mut (String, Box<dyn AgentModel>)| {
-            if let Err(status) = asked.act(action) {
+    fn notify(&mut self, model: &str, action: Action) {
+        let call = |(agent, model_of_agent): &mut (String, Box<dyn AgentModel>)| {
+            if let Err(status) = model_of_agent.act(action) {
                 let action = action.name();
                 error!("the agent '{agent}' of model '{model}' returns error on {action}: {status}");
             }
         };
         match action {
-            Action::Load | Action::Unload => self.models.iter_mut().for_each(tell),
+            Action::Load | Action::Unload => self.models.iter_mut().for_each(call),
             Action::LoadComplete | Action::LoadFail | Action::UnloadComplete => {
-                self.models.iter_mut().rev().for_each(tell);
+                self.models.iter_mut().rev().for_each(call);
             }
         }
     }
@@ -153,12 +153,12 @@ impl Drop for AgentModels {
     fn drop(&mut self) {
         let chain = self.chain.get_mut().unwrap_or_else(PoisonError::into_inner);
         match chain.stage {
-            Stage::Loading => chain.tell(&self.model, Action::LoadFail),
+            Stage::Loading => chain.notify(&self.model, Action::LoadFail),
             Stage::Complete => {
-                chain.tell(&self.model, Action::Unload);
-                chain.tell(&self.model, Action::UnloadComplete);
+                chain.notify(&self.model, Action::Unload);
+                chain.notify(&self.model, Action::UnloadComplete);
             }
-            Stage::Unloading => chain.tell(&self.model, Action::UnloadComplete),
+            Stage::Unloading => chain.notify(&self.model, Action::UnloadComplete),
         }
     }
 }

@@ -23,7 +23,7 @@ fn note(journal: &Journal, text: String) {
 }
 
 impl Agent for Scribe {
-    fn place(&self) -> String {
+    fn code_location(&self) -> String {
         format!("/agents/{}", self.name)
     }
 
@@ -105,7 +105,7 @@ fn load(agents: &Agents, config: &ModelConfig) -> Result<Option<AgentModels>, St
     AgentModels::load(agents, "model", Path::new("/repository/model"), config, read)
 }
 
-fn told(journal: &Journal) -> String {
+fn recorded(journal: &Journal) -> String {
     std::mem::take(&mut *journal.lock().unwrap()).join("; ")
 }
 
@@ -116,7 +116,7 @@ fn agents_are_asked_in_order_and_told_of_the_whole_life() {
         config(&[("a", &[("move", "/elsewhere/moved")]), ("b", &[]), ("a", &[("move", "/x/unread")]), ("b", &[])]);
     let loaded = load(&agents, &config).unwrap().unwrap();
     assert_eq!(
-        told(&journal),
+        recorded(&journal),
         "a opens; a begins at model with first; a LOAD; b opens; b begins at moved with moved; b LOAD; \
          a begins at moved with moved; a LOAD; b begins at unread with ; b LOAD"
     );
@@ -125,17 +125,20 @@ fn agents_are_asked_in_order_and_told_of_the_whole_life() {
     loaded.enter();
     loaded.complete();
     let back = |action: &str| format!("b {action}; a {action}; b {action}; a {action}");
-    assert_eq!(told(&journal), back("LOAD_COMPLETE"));
+    assert_eq!(recorded(&journal), back("LOAD_COMPLETE"));
     loaded.complete();
     loaded.leave();
-    assert_eq!(told(&journal), "", "one version still serves");
+    assert_eq!(recorded(&journal), "", "one version still serves");
     loaded.leave();
-    assert_eq!(told(&journal), "a UNLOAD; b UNLOAD; a UNLOAD; b UNLOAD");
+    assert_eq!(recorded(&journal), "a UNLOAD; b UNLOAD; a UNLOAD; b UNLOAD");
     drop(loaded);
-    assert_eq!(told(&journal), format!("{}; a ends; b ends; a ends; b ends", back("UNLOAD_COMPLETE")));
-    assert_eq!(agents.places(), [("a", "/agents/a"), ("b", "/agents/b")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+    assert_eq!(recorded(&journal), format!("{}; a ends; b ends; a ends; b ends", back("UNLOAD_COMPLETE")));
+    assert_eq!(
+        agents.code_locations(),
+        [("a", "/agents/a"), ("b", "/agents/b")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+    );
     agents.close();
-    assert_eq!(told(&journal), "a closes; b closes");
+    assert_eq!(recorded(&journal), "a closes; b closes");
 }
 
 /// Agents, the error of the load, the recorded calls.
@@ -177,7 +180,7 @@ fn who_was_asked_hears_that_the_load_failed() {
         let (agents, journal) = scribes();
         let error = load(&agents, &config(named)).map(|_| ()).unwrap_err();
         assert_eq!(error.message, text, "{named:?}");
-        assert_eq!(told(&journal), expected, "{named:?}");
+        assert_eq!(recorded(&journal), expected, "{named:?}");
     }
 }
 
@@ -186,14 +189,14 @@ fn a_load_that_goes_no_further_failed_and_errors_later_change_nothing() {
     let (agents, journal) = scribes();
     let failing = config(&[("a", &[("fail", "LOAD_COMPLETE")]), ("b", &[])]);
     drop(load(&agents, &failing).unwrap());
-    assert!(told(&journal).ends_with("b LOAD; b LOAD_FAIL; a LOAD_FAIL; a ends; b ends"));
+    assert!(recorded(&journal).ends_with("b LOAD; b LOAD_FAIL; a LOAD_FAIL; a ends; b ends"));
     let loaded = load(&agents, &failing).unwrap().unwrap();
     loaded.complete();
     // No version has served from it.
     drop(loaded);
     let end =
         "b LOAD_COMPLETE; a LOAD_COMPLETE; a UNLOAD; b UNLOAD; b UNLOAD_COMPLETE; a UNLOAD_COMPLETE; a ends; b ends";
-    assert!(told(&journal).ends_with(end));
+    assert!(recorded(&journal).ends_with(end));
     assert!(load(&agents, &config(&[])).unwrap().is_none());
     assert!(load(&agents, &ModelConfig::default()).unwrap().is_none());
 }
@@ -202,12 +205,12 @@ fn a_load_that_goes_no_further_failed_and_errors_later_change_nothing() {
 fn a_built_in_agent_wins_unless_a_library_is_named() {
     let (agents, journal) = scribes();
     drop(load(&agents, &config(&[("checksum", &[])])).unwrap());
-    assert_eq!(told(&journal), "");
+    assert_eq!(recorded(&journal), "");
     drop(load(&agents, &config(&[("checksum", &[("library", "x.so")])])).unwrap());
-    assert!(told(&journal).starts_with("checksum opensx.so; checksum begins"));
+    assert!(recorded(&journal).starts_with("checksum opensx.so; checksum begins"));
     drop(load(&agents, &config(&[("mine", &[("library", "x.so")])])).unwrap());
-    assert!(told(&journal).starts_with("mine opens; "), "a parameter of its own");
-    let places: Vec<String> = agents.places().into_iter().map(|(_, place)| place).collect();
+    assert!(recorded(&journal).starts_with("mine opens; "), "a parameter of its own");
+    let places: Vec<String> = agents.code_locations().into_iter().map(|(_, place)| place).collect();
     assert_eq!(places, ["<built in>", "/agents/checksum", "/agents/mine"]);
 }
 

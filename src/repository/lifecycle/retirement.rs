@@ -147,7 +147,7 @@ impl Lifecycle {
 
     /// The agents that models have used, and where their code lies.
     pub fn agents(&self) -> Vec<(String, String)> {
-        self.settings.agents.places()
+        self.settings.agents.code_locations()
     }
 
     /// Versions that are being ended.

@@ -8,13 +8,13 @@ use super::*;
 type Journal = Arc<Mutex<Vec<String>>>;
 
 /// An agent that records its calls and does what its parameters name.
-struct Scribe {
+struct RecordingAgent {
     name: String,
     journal: Journal,
 }
 
-struct Scribed {
-    agent: Arc<Scribe>,
+struct RecordedModel {
+    agent: Arc<RecordingAgent>,
     task: Task,
 }
 
@@ -22,7 +22,7 @@ fn note(journal: &Journal, text: String) {
     journal.lock().unwrap().push(text);
 }
 
-impl Agent for Scribe {
+impl Agent for RecordingAgent {
     fn code_location(&self) -> String {
         format!("/agents/{}", self.name)
     }
@@ -35,11 +35,11 @@ impl Agent for Scribe {
         let Location::Directory(place) = location else { panic!("{location:?}") };
         let place = place.file_name().unwrap().to_str().unwrap();
         note(&self.journal, format!("{} begins at {place} with {}", self.name, config.default_model_filename));
-        Ok(Box::new(Scribed { agent: self, task }))
+        Ok(Box::new(RecordedModel { agent: self, task }))
     }
 }
 
-impl AgentModel for Scribed {
+impl AgentModel for RecordedModel {
     fn act(&mut self, action: Action) -> Result<(), Status> {
         let short = action.name().trim_start_matches("TRITONREPOAGENT_ACTION_");
         note(&self.agent.journal, format!("{} {short}", self.agent.name));
@@ -59,13 +59,13 @@ impl AgentModel for Scribed {
     }
 }
 
-impl Drop for Scribed {
+impl Drop for RecordedModel {
     fn drop(&mut self) {
         note(&self.agent.journal, format!("{} ends", self.agent.name));
     }
 }
 
-impl Drop for Scribe {
+impl Drop for RecordingAgent {
     fn drop(&mut self) {
         note(&self.journal, format!("{} closes", self.name));
     }
@@ -79,7 +79,7 @@ fn scribes() -> (Agents, Journal) {
             return Err(Status::invalid("unable to find it"));
         }
         note(&opened, format!("{name} opens{}", file.unwrap_or_default()));
-        Ok(Arc::new(Scribe { name: name.to_owned(), journal: Arc::clone(&opened) }))
+        Ok(Arc::new(RecordingAgent { name: name.to_owned(), journal: Arc::clone(&opened) }))
     }));
     (agents, journal)
 }
@@ -110,7 +110,7 @@ fn recorded(journal: &Journal) -> String {
 }
 
 #[test]
-fn agents_are_asked_in_order_and_told_of_the_whole_life() {
+fn agents_are_called_in_order_through_the_whole_life() {
     let (agents, journal) = scribes();
     let config =
         config(&[("a", &[("move", "/elsewhere/moved")]), ("b", &[]), ("a", &[("move", "/x/unread")]), ("b", &[])]);
@@ -145,7 +145,7 @@ fn agents_are_asked_in_order_and_told_of_the_whole_life() {
 type Case<'a> = (&'a [(&'a str, &'a [(&'a str, &'a str)])], &'a str, &'a str);
 
 #[test]
-fn who_was_asked_hears_that_the_load_failed() {
+fn each_agent_that_was_called_is_notified_of_a_failed_load() {
     let fail: &[(&str, &str)] = &[("fail", "LOAD")];
     let cases: [Case<'_>; 6] = [
         (

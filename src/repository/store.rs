@@ -80,28 +80,28 @@ pub struct TreeStamp {
     /// The newest time of anything in the tree, in ns since the epoch.
     pub newest_ns: i128,
     /// The model's own directory. Its time changes whenever an entry is added or removed.
-    own: Print,
+    own: Fingerprint,
     /// `config.pbtxt` and the files in `configs/`.
-    pub config: Print,
+    pub config: Fingerprint,
     /// Each version directory with everything in it.
-    pub versions: BTreeMap<i64, Print>,
+    pub versions: BTreeMap<i64, Fingerprint>,
     /// All else.
-    pub rest: Print,
+    pub rest: Fingerprint,
 }
 
 /// Fingerprint of a set of files, independent of the order in which they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Print(u64);
+pub struct Fingerprint(u64);
 
-impl Print {
+impl Fingerprint {
     /// Of one file or directory: its path and everything that changes when another replaces it.
-    fn of(looks: impl Hash) -> Print {
+    fn of(looks: impl Hash) -> Fingerprint {
         let mut hasher = DefaultHasher::new();
         looks.hash(&mut hasher);
-        Print(hasher.finish())
+        Fingerprint(hasher.finish())
     }
 
-    fn add(&mut self, other: Print) {
+    fn add(&mut self, other: Fingerprint) {
         self.0 = self.0.wrapping_add(other.0);
     }
 }
@@ -152,21 +152,21 @@ fn check_name(model: &str) -> Result<(), Status> {
 
 /// The part of a model that the first component of a path within it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum TreePart {
     Config,
     Version(i64),
     Rest,
 }
 
-impl Part {
+impl TreePart {
     /// `is_directory`: of the component itself. Version directories follow contract/model_config.md section 4: an
     /// integer without a leading zero.
-    fn of(first_component: &str, is_directory: bool) -> Part {
+    fn of(first_component: &str, is_directory: bool) -> TreePart {
         match first_component {
-            "config.pbtxt" if !is_directory => Part::Config,
-            "configs" if is_directory => Part::Config,
-            name if is_directory => version_of(name).map_or(Part::Rest, Part::Version),
-            _ => Part::Rest,
+            "config.pbtxt" if !is_directory => TreePart::Config,
+            "configs" if is_directory => TreePart::Config,
+            name if is_directory => version_of(name).map_or(TreePart::Rest, TreePart::Version),
+            _ => TreePart::Rest,
         }
     }
 }
@@ -179,15 +179,15 @@ fn version_of(name: &str) -> Option<i64> {
 
 impl TreeStamp {
     /// `part`: none for the model's own directory.
-    fn note(&mut self, part: Option<Part>, time_ns: i128, print: Print) {
+    fn note(&mut self, part: Option<TreePart>, time_ns: i128, fingerprint: Fingerprint) {
         self.newest_ns = self.newest_ns.max(time_ns);
         let slot = match part {
             None => &mut self.own,
-            Some(Part::Config) => &mut self.config,
-            Some(Part::Version(version)) => self.versions.entry(version).or_default(),
-            Some(Part::Rest) => &mut self.rest,
+            Some(TreePart::Config) => &mut self.config,
+            Some(TreePart::Version(version)) => self.versions.entry(version).or_default(),
+            Some(TreePart::Rest) => &mut self.rest,
         };
-        slot.add(print);
+        slot.add(fingerprint);
     }
 }
 

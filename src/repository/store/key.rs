@@ -13,7 +13,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Why a key cannot become a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum UnusableKey {
     #[error("it does not lie in the model's directory")]
     Elsewhere,
     #[error("a part of it is empty, '.' or '..', or holds a control character")]
@@ -25,28 +25,28 @@ pub enum Unusable {
 }
 
 /// The rest of `key` below `directory`; empty for the directory's own marker.
-pub fn below<'a>(directory: &Key, key: &'a Key) -> Result<&'a str, Unusable> {
+pub fn below<'a>(directory: &Key, key: &'a Key) -> Result<&'a str, UnusableKey> {
     let (directory, key) = (directory.as_ref(), key.as_ref());
-    let rest = key.strip_prefix(directory).ok_or(Unusable::Elsewhere)?;
+    let rest = key.strip_prefix(directory).ok_or(UnusableKey::Elsewhere)?;
     if rest.is_empty() {
         return Ok("");
     }
     let rest = match rest.strip_prefix('/') {
         Some(rest) => rest,
         None if directory.is_empty() => rest,
-        None => return Err(Unusable::Elsewhere),
+        None => return Err(UnusableKey::Elsewhere),
     };
     let mut depth = 0;
     for part in rest.split('/') {
         if part.is_empty() || part == "." || part == ".." || part.contains(|c: char| c.is_control()) {
-            return Err(Unusable::Part);
+            return Err(UnusableKey::Part);
         }
         if part.len() > NAME_BYTES_MAX {
-            return Err(Unusable::LongName);
+            return Err(UnusableKey::LongName);
         }
         depth += 1;
     }
-    if depth > tree::BOUNDS.depth_max { Err(Unusable::Deep) } else { Ok(rest) }
+    if depth > tree::BOUNDS.depth_max { Err(UnusableKey::Deep) } else { Ok(rest) }
 }
 
 /// The directories that lead to `path`, outermost first: of `a/b/c`, `a` and `a/b`.
@@ -71,10 +71,10 @@ mod tests {
             ("repo/model", "repo/model/1/model.onnx".to_owned(), Ok("1/model.onnx")),
             ("repo/model", "repo/model".to_owned(), Ok("")),
             ("", "model/1".to_owned(), Ok("model/1")),
-            ("repo/model", "repo/model2/config.pbtxt".to_owned(), Err(Unusable::Elsewhere)),
-            ("repo/model", "other/model/config.pbtxt".to_owned(), Err(Unusable::Elsewhere)),
-            ("repo", format!("repo/{long}"), Err(Unusable::LongName)),
-            ("repo", format!("repo/{deep}"), Err(Unusable::Deep)),
+            ("repo/model", "repo/model2/config.pbtxt".to_owned(), Err(UnusableKey::Elsewhere)),
+            ("repo/model", "other/model/config.pbtxt".to_owned(), Err(UnusableKey::Elsewhere)),
+            ("repo", format!("repo/{long}"), Err(UnusableKey::LongName)),
+            ("repo", format!("repo/{deep}"), Err(UnusableKey::Deep)),
             ("repo", "repo/a b%20ü/c#d".to_owned(), Ok("a b%20ü/c#d")),
         ];
         for (directory, text, expected) in table {

@@ -13,7 +13,7 @@ use object_store::{ObjectMeta, ObjectStore};
 
 use super::failure::Failure;
 use super::key;
-use super::{Part, Print, TreeStamp};
+use super::{Fingerprint, TreePart, TreeStamp};
 
 /// Most objects of one model; each costs memory while it is listed.
 const OBJECTS_MAX: usize = 100_000;
@@ -26,7 +26,7 @@ pub struct Listing {
     pub files: Vec<RemoteFile>,
     /// All directories but the model's own.
     pub directories: BTreeSet<String>,
-    marks: Vec<Mark>,
+    marks: Vec<ListedObject>,
 }
 
 /// An object that is a file.
@@ -40,11 +40,11 @@ pub struct RemoteFile {
 
 /// Fingerprint of an object when it was listed, file or marker.
 #[derive(Debug)]
-struct Mark {
+struct ListedObject {
     path: String,
     is_directory: bool,
     modified_ns: i128,
-    print: Print,
+    fingerprint: Fingerprint,
 }
 
 /// Lists the objects in `directory`; `None` if there are none.
@@ -114,11 +114,11 @@ impl Listing {
         for (path, object) in objects {
             let is_implied = implied.contains(path.as_str());
             let is_directory = path.is_empty() || (object.size == 0 && (is_implied || marked.contains(path)));
-            listing.marks.push(Mark {
+            listing.marks.push(ListedObject {
                 path: path.clone(),
                 is_directory,
                 modified_ns: modified_ns(object),
-                print: print_of(object),
+                fingerprint: fingerprint_of(object),
             });
             if is_directory {
                 listing.directories.extend((!path.is_empty()).then(|| path.clone()));
@@ -141,8 +141,8 @@ impl Listing {
         let mut stamp = TreeStamp::default();
         for mark in &self.marks {
             let (first, below) = mark.path.split_once('/').map_or((mark.path.as_str(), ""), |parts| parts);
-            let part = (!first.is_empty()).then(|| Part::of(first, mark.is_directory || !below.is_empty()));
-            stamp.note(part, mark.modified_ns, mark.print);
+            let part = (!first.is_empty()).then(|| TreePart::of(first, mark.is_directory || !below.is_empty()));
+            stamp.note(part, mark.modified_ns, mark.fingerprint);
         }
         stamp
     }
@@ -153,8 +153,8 @@ fn modified_ns(object: &ObjectMeta) -> i128 {
     i128::from(at.timestamp()) * 1_000_000_000 + i128::from(at.timestamp_subsec_nanos())
 }
 
-fn print_of(object: &ObjectMeta) -> Print {
-    Print::of((object.location.as_ref(), object.size, modified_ns(object), &object.e_tag))
+fn fingerprint_of(object: &ObjectMeta) -> Fingerprint {
+    Fingerprint::of((object.location.as_ref(), object.size, modified_ns(object), &object.e_tag))
 }
 
 #[cfg(test)]

@@ -198,8 +198,8 @@ fn a_change_of_anything_changes_its_part_alone() {
     // A directory named like the configuration is no configuration.
     fs::create_dir_all(folder.path().join("second/config.pbtxt")).expect("a directory");
     let stamp = store.stamp("second").expect("a stamp").expect("a model");
-    assert_eq!(stamp.config, Print::default());
-    assert_ne!(stamp.rest, Print::default());
+    assert_eq!(stamp.config, Fingerprint::default());
+    assert_ne!(stamp.rest, Fingerprint::default());
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn links_are_followed_but_never_in_circles() {
     set_time(&weights, 4_000_000_000);
     let stamp = local(&folder).stamp("model").expect("a stamp").expect("a model");
     assert_eq!(stamp.newest_ns, ns(4_000_000_000));
-    assert_ne!(stamp.rest, Print::default(), "a link in a circle counts itself");
+    assert_ne!(stamp.rest, Fingerprint::default(), "a link in a circle counts itself");
     set_time(&weights, 10);
     let older = local(&folder).stamp("model").expect("a stamp").expect("a model");
     assert_eq!(changed(&stamp, &older), "1");

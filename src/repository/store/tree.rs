@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Part, Print, TreeStamp};
+use super::{Fingerprint, TreePart, TreeStamp};
 use nereid_request::Status;
 
 /// Limits of a walk.
@@ -53,7 +53,7 @@ pub fn stamp(root: &Path, bounds: Bounds) -> Result<Option<TreeStamp>, Status> {
 struct Folder {
     path: PathBuf,
     /// `None` for the model's own directory, where each entry has its own part.
-    part: Option<Part>,
+    part: Option<TreePart>,
     depth: usize,
 }
 
@@ -70,11 +70,11 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Files of one length and one time differ by their inodes: archives that are built reproducibly give all their
     /// files the same time. A directory counts by its entries only; some file systems number directories anew.
-    fn note(&mut self, part: Option<Part>, path: &Path, metadata: &Metadata) {
+    fn note(&mut self, part: Option<TreePart>, path: &Path, metadata: &Metadata) {
         let path = path.strip_prefix(self.root).unwrap_or(path);
         let time_ns = time_ns(metadata);
         let file = (!metadata.is_dir()).then(|| (metadata.len(), self.has_inodes.then(|| metadata.ino())));
-        self.stamp.note(part, time_ns, Print::of((path, time_ns, file)));
+        self.stamp.note(part, time_ns, Fingerprint::of((path, time_ns, file)));
     }
 
     fn folder(&mut self, folder: &Folder, pending: &mut Vec<Folder>) -> Result<(), Status> {
@@ -95,8 +95,8 @@ impl Walk<'_> {
             let Some(metadata) = look(&path)? else { continue };
             let is_directory = metadata.is_dir();
             let part = folder.part.unwrap_or_else(|| match entry.file_name().to_str() {
-                Some(name) => Part::of(name, is_directory),
-                None => Part::Rest,
+                Some(name) => TreePart::of(name, is_directory),
+                None => TreePart::Rest,
             });
             self.note(Some(part), &path, &metadata);
             if is_directory && self.seen.insert((metadata.dev(), metadata.ino())) {

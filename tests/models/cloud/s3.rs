@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use nereid_request::{Code, Status};
-use tritonserver::repository::store::{Print, Store, TreeStamp};
+use tritonserver::repository::store::{Fingerprint, Store, TreeStamp};
 
 use super::stands::{Mount, Stands, open, tree};
 
@@ -120,7 +120,7 @@ fn what_changes_looks_different_and_nothing_else() {
     let versions: Vec<i64> = first.versions.keys().copied().collect();
     assert_eq!(versions, [1, 2]);
     let parts = [first.config, first.rest, first.versions[&1], first.versions[&2]];
-    assert!(parts.iter().all(|part| *part != Print::default()) && first.newest_ns > 0, "{first:?}");
+    assert!(parts.iter().all(|part| *part != Fingerprint::default()) && first.newest_ns > 0, "{first:?}");
     assert_eq!(stamp(&*store, "plain"), first, "asking changes nothing");
     let marked = stamp(&*store, "marked");
     assert_eq!(marked.versions.keys().collect::<Vec<_>>(), [&1], "a marked version is one");

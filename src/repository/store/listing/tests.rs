@@ -92,9 +92,9 @@ fn parts_are_what_their_objects_are() {
         object("labels", 1, 4, "a"),
     ];
     let sum = |objects: &[(String, ObjectMeta)]| {
-        let mut print = Print::default();
-        objects.iter().for_each(|(_, object)| print.add(print_of(object)));
-        print
+        let mut fingerprint = Fingerprint::default();
+        objects.iter().for_each(|(_, object)| fingerprint.add(fingerprint_of(object)));
+        fingerprint
     };
     let seen = stamp(&objects);
     assert_eq!((seen.config, seen.rest), (sum(&objects[..2]), sum(&objects[5..])));

@@ -22,7 +22,7 @@ pub enum Addressing {
 
 /// The form that the requests to one bucket take.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum UrlForm {
     Path,
     /// `endpoint`: with the bucket in its host; `None`: Amazon's.
     Virtual {
@@ -45,15 +45,17 @@ impl Addressing {
     }
 
     /// `endpoint`: the URL of a private service; `None`: Amazon's.
-    pub fn form(self, bucket: &str, endpoint: Option<&str>) -> Result<Form, Failure> {
+    pub fn form(self, bucket: &str, endpoint: Option<&str>) -> Result<UrlForm, Failure> {
         let Some(endpoint) = endpoint else {
             let is_virtual = self == Addressing::Virtual || (self == Addressing::Auto && is_label(bucket));
-            return Ok(if is_virtual { Form::Virtual { endpoint: None } } else { Form::Path });
+            return Ok(if is_virtual { UrlForm::Virtual { endpoint: None } } else { UrlForm::Path });
         };
         let (start, host) = host_of(endpoint);
         match self {
-            Addressing::Path => return Ok(Form::Path),
-            Addressing::Auto if !is_label(bucket) || is_address(host) || !host.contains('.') => return Ok(Form::Path),
+            Addressing::Path => return Ok(UrlForm::Path),
+            Addressing::Auto if !is_label(bucket) || is_address(host) || !host.contains('.') => {
+                return Ok(UrlForm::Path);
+            }
             Addressing::Virtual if is_address(host) => {
                 return Err(Failure::Local(format!(
                     "a bucket cannot be named in front of the address '{host}': give the service's host name, or the \
@@ -63,7 +65,7 @@ impl Addressing {
             Addressing::Virtual | Addressing::Auto => {}
         }
         let (before, after) = endpoint.split_at(start);
-        Ok(Form::Virtual { endpoint: Some(format!("{before}{bucket}.{after}")) })
+        Ok(UrlForm::Virtual { endpoint: Some(format!("{before}{bucket}.{after}")) })
     }
 }
 
@@ -100,8 +102,8 @@ mod tests {
     fn form(style: &str, bucket: &str, endpoint: Option<&str>) -> Option<Option<String>> {
         let style = Addressing::parse("style", Some(style.to_owned())).expect("a style");
         match style.form(bucket, endpoint).expect("a form") {
-            Form::Path => None,
-            Form::Virtual { endpoint } => Some(endpoint),
+            UrlForm::Path => None,
+            UrlForm::Virtual { endpoint } => Some(endpoint),
         }
     }
 

@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::environment::Environment;
 use super::failure::{Failure, Question};
 use super::listing::{self, LIST_TIMEOUT, Listing, RemoteFile};
-use super::location::Place;
+use super::location::BucketLocation;
 use super::scratch::Scratch;
 use super::{LocalModel, Store, TreeStamp, check_name, client, credentials};
 use nereid_request::Status;
@@ -44,7 +44,7 @@ const RESOLVERS_MAX: usize = 2;
 
 pub struct BucketStore {
     location: String,
-    place: Place,
+    place: BucketLocation,
     environment: Environment,
     scratch: Arc<Scratch>,
     /// Made at the first request, and again when credentials are refused: they may have been replaced.
@@ -54,7 +54,7 @@ pub struct BucketStore {
 }
 
 impl BucketStore {
-    pub fn open(location: &str, place: Place, environment: Environment) -> Result<BucketStore, Status> {
+    pub fn open(location: &str, place: BucketLocation, environment: Environment) -> Result<BucketStore, Status> {
         // Reads the credentials file now, so that an error in it is reported at once.
         credentials::find(location, &place, &environment)?;
         let variable = place.provider.mount_variable();

@@ -16,11 +16,11 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use serde_json::Value;
 use tracing::debug;
 
-use super::addressing::Form;
+use super::addressing::UrlForm;
 use super::credentials::{AzureAuthType, AzureCredential, Credential, GoogleCredential, S3Credential, read_small};
 use super::environment::Environment;
 use super::failure::Failure;
-use super::location::{Place, Provider};
+use super::location::{BucketLocation, Provider};
 use super::profile::{self, Keys, WebIdentity};
 use super::transport::BoundedConnector;
 
@@ -36,7 +36,7 @@ const REGION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects; may query several sources of credentials.
 pub async fn connect(
-    place: &Place,
+    place: &BucketLocation,
     credential: &Credential,
     environment: &Environment,
 ) -> Result<Arc<dyn ObjectStore>, Failure> {
@@ -90,8 +90,8 @@ async fn s3(
             (None, None) => region_of(bucket, &options).await,
         });
     let endpoint = match credential.addressing.form(bucket, endpoint.as_deref())? {
-        Form::Path => endpoint,
-        Form::Virtual { endpoint } => {
+        UrlForm::Path => endpoint,
+        UrlForm::Virtual { endpoint } => {
             builder = builder.with_virtual_hosted_style_request(true);
             endpoint
         }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::addressing::Addressing;
 use super::environment::{Environment, Secret};
-use super::location::{Place, Provider};
+use super::location::{BucketLocation, Provider};
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 
@@ -60,7 +60,7 @@ pub enum AzureAuthType {
 }
 
 /// The credential for `location`.
-pub fn find(location: &str, place: &Place, environment: &Environment) -> Result<Credential, Status> {
+pub fn find(location: &str, place: &BucketLocation, environment: &Environment) -> Result<Credential, Status> {
     match environment.path(FILE_VARIABLE) {
         Some(path) => from_file(&path, location, &place.provider),
         None => from_environment(&place.provider, environment),

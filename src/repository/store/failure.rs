@@ -10,7 +10,7 @@ use std::time::Duration;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path;
 
-use super::location::{Place, Provider};
+use super::location::{BucketLocation, Provider};
 use nereid_request::Status;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,7 +83,7 @@ impl Failure {
 
     /// The error of `question` about the repository at `location`, for the caller. It begins with Triton's words, which
     /// scripts search for, and continues with the cause and what to check.
-    pub fn status(&self, question: Question<'_>, location: &str, place: &Place) -> Status {
+    pub fn status(&self, question: Question<'_>, location: &str, place: &BucketLocation) -> Status {
         let provider = &place.provider;
         let advice = match self {
             Failure::Absent { .. } => format!(": check the name of the {}", bucket(provider)),
@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(Failure::of(&empty), Failure::Other { cause: "an answer that is not understood".to_owned() });
     }
 
-    fn place(provider: Provider) -> Place {
-        Place { provider, bucket: "b".to_owned(), prefix: path::Path::default() }
+    fn place(provider: Provider) -> BucketLocation {
+        BucketLocation { provider, bucket: "b".to_owned(), prefix: path::Path::default() }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use nereid_request::Status;
 
 /// A bucket (a container, in Azure's terms) and a prefix in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct BucketLocation {
     pub provider: Provider,
     pub bucket: String,
     /// The prefix of all keys of the repository; empty for the whole bucket.
@@ -48,12 +48,12 @@ impl Provider {
 const AZURE_HOST_SUFFIX: &str = ".blob.core.windows.net";
 
 /// Parses a location; `None` is a directory of this host.
-pub fn parse(location: &str) -> Result<Option<Place>, Status> {
+pub fn parse(location: &str) -> Result<Option<BucketLocation>, Status> {
     let place = if let Some(rest) = location.strip_prefix("s3://") {
         s3(location, rest)?
     } else if let Some(rest) = location.strip_prefix("gs://") {
         let (bucket, prefix) = bucket_and_prefix(location, rest)?;
-        Place { provider: Provider::Google, bucket, prefix }
+        BucketLocation { provider: Provider::Google, bucket, prefix }
     } else if let Some(rest) = location.strip_prefix("as://") {
         azure(location, rest)?
     } else {
@@ -64,7 +64,7 @@ pub fn parse(location: &str) -> Result<Option<Place>, Status> {
 
 /// `bucket/…`, `host:port/bucket/…`, `http://host[:port]/bucket/…` or `https://host[:port]/bucket/…`. Without a
 /// scheme of its own a private service is accessed over HTTP, as Triton does.
-fn s3(location: &str, rest: &str) -> Result<Place, Status> {
+fn s3(location: &str, rest: &str) -> Result<BucketLocation, Status> {
     let (scheme, rest) = match (rest.strip_prefix("https://"), rest.strip_prefix("http://")) {
         (Some(rest), _) => (Some("https"), rest),
         (_, Some(rest)) => (Some("http"), rest),
@@ -79,7 +79,7 @@ fn s3(location: &str, rest: &str) -> Result<Place, Status> {
     let is_host = scheme.is_some() || first.contains(':');
     if !is_host {
         let (bucket, prefix) = bucket_and_prefix(location, rest)?;
-        return Ok(Place { provider: Provider::S3 { endpoint: None }, bucket, prefix });
+        return Ok(BucketLocation { provider: Provider::S3 { endpoint: None }, bucket, prefix });
     }
     // The text before an `@` may be a password: such a location is not repeated.
     if first.contains('@') {
@@ -92,11 +92,11 @@ fn s3(location: &str, rest: &str) -> Result<Place, Status> {
     }
     let endpoint = Some(format!("{}://{first}", scheme.unwrap_or("http")));
     let (bucket, prefix) = bucket_and_prefix(location, after)?;
-    Ok(Place { provider: Provider::S3 { endpoint }, bucket, prefix })
+    Ok(BucketLocation { provider: Provider::S3 { endpoint }, bucket, prefix })
 }
 
 /// `account/container/…`, the account with or without the host name that follows from it.
-fn azure(location: &str, rest: &str) -> Result<Place, Status> {
+fn azure(location: &str, rest: &str) -> Result<BucketLocation, Status> {
     // A query is a token that grants access. It is ignored, as in Triton, and not repeated.
     let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
     let shown = location.split_once('?').map_or(location, |(before, _)| before);
@@ -111,7 +111,7 @@ fn azure(location: &str, rest: &str) -> Result<Place, Status> {
         return wrong("container");
     }
     let (bucket, prefix) = bucket_and_prefix(shown, after)?;
-    Ok(Place { provider: Provider::Azure { account: account.to_owned() }, bucket, prefix })
+    Ok(BucketLocation { provider: Provider::Azure { account: account.to_owned() }, bucket, prefix })
 }
 
 fn bucket_and_prefix(location: &str, rest: &str) -> Result<(String, Key), Status> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::tree::{self, Bounds};
+use super::tree::{self, WalkLimits};
 use super::*;
 use nereid_request::Code;
 
@@ -243,7 +243,7 @@ fn a_tree_beyond_its_bounds_is_an_error_that_names_where() {
         folder.file(&format!("wide/1/{number}"), "");
     }
     folder.file("deep/1/2/3/4/x", "");
-    let bounds = Bounds { entries_max: 11, depth_max: 5 };
+    let bounds = WalkLimits { entries_max: 11, depth_max: 5 };
     let at = |model: &str| tree::stamp(&folder.path().join(model), bounds);
     assert!(at("wide").expect("within bounds").is_some());
     assert!(at("deep").expect("within bounds").is_some());

@@ -15,13 +15,13 @@ use nereid_request::Status;
 
 /// Limits of a walk.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct WalkLimits {
     pub entries_max: usize,
     /// Depth of nested directories, the model's own counted as one.
     pub depth_max: usize,
 }
 
-pub const BOUNDS: Bounds = Bounds { entries_max: 1_000_000, depth_max: 128 };
+pub const BOUNDS: WalkLimits = WalkLimits { entries_max: 1_000_000, depth_max: 128 };
 
 /// The magic number that `statfs` returns for a file system in user space.
 const FUSE_MAGIC: i64 = 0x6573_5546;
@@ -30,7 +30,7 @@ const FUSE_MAGIC: i64 = 0x6573_5546;
 ///
 /// Links are followed, but no directory is walked twice, however it is reached: that ends circles. A broken link counts
 /// with its own time. Entries that vanish during the walk are left out.
-pub fn stamp(root: &Path, bounds: Bounds) -> Result<Option<TreeStamp>, Status> {
+pub fn stamp(root: &Path, bounds: WalkLimits) -> Result<Option<TreeStamp>, Status> {
     let metadata = match fs::metadata(root) {
         Ok(metadata) => metadata,
         Err(error) if is_absent(&error) => return Ok(None),
@@ -40,7 +40,7 @@ pub fn stamp(root: &Path, bounds: Bounds) -> Result<Option<TreeStamp>, Status> {
         return Ok(None);
     }
     let (has_inodes, stamp) = (has_inodes(root), TreeStamp::default());
-    let mut walk = Walk { bounds, root, has_inodes, stamp, seen: HashSet::new(), entries: 0 };
+    let mut walk = TreeWalk { bounds, root, has_inodes, stamp, seen: HashSet::new(), entries: 0 };
     walk.note(None, root, &metadata);
     walk.seen.insert((metadata.dev(), metadata.ino()));
     let mut pending = vec![Folder { path: root.to_owned(), part: None, depth: 1 }];
@@ -57,8 +57,8 @@ struct Folder {
     depth: usize,
 }
 
-struct Walk<'a> {
-    bounds: Bounds,
+struct TreeWalk<'a> {
+    bounds: WalkLimits,
     root: &'a Path,
     /// Files keep their inode numbers.
     has_inodes: bool,
@@ -67,7 +67,7 @@ struct Walk<'a> {
     entries: usize,
 }
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     /// Files of one length and one time differ by their inodes: archives that are built reproducibly give all their
     /// files the same time. A directory counts by its entries only; some file systems number directories anew.
     fn note(&mut self, part: Option<TreePart>, path: &Path, metadata: &Metadata) {
@@ -92,7 +92,7 @@ impl Walk<'_> {
                 return Err(Status::internal(format!("the model's tree holds more than {max} entries, at '{path}'")));
             }
             let path = entry.path();
-            let Some(metadata) = look(&path)? else { continue };
+            let Some(metadata) = metadata_of_target(&path)? else { continue };
             let is_directory = metadata.is_dir();
             let part = folder.part.unwrap_or_else(|| match entry.file_name().to_str() {
                 Some(name) => TreePart::of(name, is_directory),
@@ -118,7 +118,7 @@ fn has_inodes(root: &Path) -> bool {
 }
 
 /// The metadata of a path's target, or of the link itself if it is broken; `None` if the path is gone.
-fn look(path: &Path) -> Result<Option<Metadata>, Status> {
+fn metadata_of_target(path: &Path) -> Result<Option<Metadata>, Status> {
     let followed = match fs::metadata(path) {
         Ok(metadata) => return Ok(Some(metadata)),
         Err(error) => error,

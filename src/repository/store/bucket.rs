@@ -19,7 +19,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::{Builder, Runtime};
 
 use super::environment::Environment;
-use super::failure::{Failure, Question};
+use super::failure::{BucketRequest, Failure};
 use super::listing::{self, LIST_TIMEOUT, Listing, RemoteFile};
 use super::location::BucketLocation;
 use super::scratch::Scratch;
@@ -77,7 +77,7 @@ impl BucketStore {
     }
 
     /// Runs `work` with a client; once more with a new client if the credentials of a used one are refused.
-    fn ask<T, W, F>(&self, question: Question<'_>, work: W) -> Result<T, Status>
+    fn call<T, W, F>(&self, request: BucketRequest<'_>, work: W) -> Result<T, Status>
     where
         W: Fn(Arc<dyn ObjectStore>) -> F,
         F: Future<Output = Result<T, Failure>>,
@@ -99,14 +99,14 @@ impl BucketStore {
             if failure.is_denied() {
                 self.forget_client();
             }
-            failure.status(question, &self.location, &self.place)
+            failure.status(request, &self.location, &self.place)
         })
     }
 
     /// The client, and whether it was made for this request.
     async fn client(&self) -> Result<(Arc<dyn ObjectStore>, bool), Failure> {
-        let known = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(client) = known {
+        let cached = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(client) = cached {
             return Ok((client, false));
         }
         let credential = credentials::find(&self.location, &self.place, &self.environment)
@@ -133,7 +133,7 @@ impl BucketStore {
     fn list(&self, model: &str) -> Result<Option<Listing>, Status> {
         check_name(model)?;
         let Some(directory) = self.directory_of(model) else { return Ok(None) };
-        self.ask(Question::Model(model), |client| {
+        self.call(BucketRequest::Model(model), |client| {
             let directory = directory.clone();
             async move { listing::list(client.as_ref(), &directory).await }
         })
@@ -146,7 +146,7 @@ impl Store for BucketStore {
     }
 
     fn models(&self) -> Result<Vec<String>, Status> {
-        self.ask(Question::Models, |client| {
+        self.call(BucketRequest::Models, |client| {
             let prefix = self.place.prefix.clone();
             async move { models_in(client.as_ref(), &prefix).await }
         })
@@ -161,7 +161,7 @@ impl Store for BucketStore {
             let location = self.location.trim_end_matches('/');
             return Err(Status::internal(format!("directory or file does not exist at {location}/{model}")));
         };
-        let copy = self.ask(Question::Copy(model), |client| async move {
+        let copy = self.call(BucketRequest::Copy(model), |client| async move {
             let copy = self.scratch.copy(model).map_err(|error| no_folder(Path::new(model), &error))?;
             copy_tree(client.as_ref(), listing, copy.path()).await?;
             Ok(copy)

@@ -40,7 +40,7 @@ pub async fn connect(
     credential: &Credential,
     environment: &Environment,
 ) -> Result<Arc<dyn ObjectStore>, Failure> {
-    name_the_crypto_provider();
+    install_crypto_provider();
     match (&place.provider, credential) {
         (Provider::S3 { endpoint }, Credential::S3(credential)) => {
             let endpoint = match endpoint {
@@ -61,7 +61,7 @@ pub async fn connect(
 }
 
 /// rustls is built without a default provider, and takes the one that is installed for the process.
-fn name_the_crypto_provider() {
+fn install_crypto_provider() {
     static NAMED: Once = Once::new();
     NAMED.call_once(|| {
         // An error means that the process has one already.
@@ -228,7 +228,7 @@ async fn google(
     if let Some(path) = path {
         let account = GoogleAccount::read(&path)?;
         let base_url = emulator.or(account.base_url);
-        let builder = builder.with_client_options(client_options(base_url.as_deref(), !account.is_silent));
+        let builder = builder.with_client_options(client_options(base_url.as_deref(), !account.is_oauth_disabled));
         let shown = path.display().to_string();
         let builder = match account.kind {
             GoogleAccountKind::Service => builder.with_service_account_path(shown),
@@ -244,8 +244,8 @@ async fn google(
         }
     }
     debug!("no credentials for Google Cloud Storage are found: requests go without a signature");
-    let nobody = Arc::new(StaticCredentialProvider::new(GcpCredential { bearer: String::new() }));
-    build(builder.with_credentials(nobody).with_skip_signature(true).build())
+    let anonymous = Arc::new(StaticCredentialProvider::new(GcpCredential { bearer: String::new() }));
+    build(builder.with_credentials(anonymous).with_skip_signature(true).build())
 }
 
 /// Contents of a file of Google credentials.
@@ -253,7 +253,7 @@ struct GoogleAccount {
     kind: GoogleAccountKind,
     base_url: Option<String>,
     /// Emulators of the service are accessed without tokens.
-    is_silent: bool,
+    is_oauth_disabled: bool,
 }
 
 enum GoogleAccountKind {
@@ -285,8 +285,8 @@ impl GoogleAccount {
             return Err(wrong(&format!("it has no '{missing}'")));
         }
         let base_url = field("gcs_base_url").map(str::to_owned);
-        let is_silent = value.get("disable_oauth").and_then(Value::as_bool).unwrap_or(false);
-        Ok(GoogleAccount { kind, base_url, is_silent })
+        let is_oauth_disabled = value.get("disable_oauth").and_then(Value::as_bool).unwrap_or(false);
+        Ok(GoogleAccount { kind, base_url, is_oauth_disabled })
     }
 }
 

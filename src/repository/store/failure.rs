@@ -81,9 +81,9 @@ impl Failure {
         matches!(self, Failure::Denied { .. })
     }
 
-    /// The error of `question` about the repository at `location`, for the caller. It begins with Triton's words, which
+    /// The error of `request` about the repository at `location`, for the caller. It begins with Triton's words, which
     /// scripts search for, and continues with the cause and what to check.
-    pub fn status(&self, question: Question<'_>, location: &str, place: &BucketLocation) -> Status {
+    pub fn status(&self, request: BucketRequest<'_>, location: &str, place: &BucketLocation) -> Status {
         let provider = &place.provider;
         let advice = match self {
             Failure::Absent { .. } => format!(": check the name of the {}", bucket(provider)),
@@ -92,8 +92,8 @@ impl Failure {
             Failure::TooSlow(_) => ": check the network".to_owned(),
             _ => String::new(),
         };
-        let cause = format!("failed to {question} '{location}': {self}{advice}");
-        let at = question.place(location);
+        let cause = format!("failed to {request} '{location}': {self}{advice}");
+        let at = request.place(location);
         let bucket = &place.bucket;
         Status::internal(match (self, provider) {
             (Failure::Local(_), _) => cause,
@@ -111,7 +111,7 @@ impl Failure {
             (Failure::Denied { .. } | Failure::Unreachable { .. }, Provider::Azure { .. }) => {
                 format!("Unable to create Azure filesystem client. Check account credentials. {cause}")
             }
-            (_, provider) => question.failed(&at, &cause, provider),
+            (_, provider) => request.failed(&at, &cause, provider),
         })
     }
 }
@@ -124,38 +124,40 @@ fn no_client_of_s3(exception: &str, cause: &str) -> String {
 
 /// A request to a repository.
 #[derive(Debug, Clone, Copy)]
-pub enum Question<'a> {
+pub enum BucketRequest<'a> {
     Models,
     Model(&'a str),
     Copy(&'a str),
 }
 
-impl fmt::Display for Question<'_> {
+impl fmt::Display for BucketRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Question::Models => f.write_str("list the models of"),
-            Question::Model(model) => write!(f, "list the model '{model}' of"),
-            Question::Copy(model) => write!(f, "copy the model '{model}' of"),
+            BucketRequest::Models => f.write_str("list the models of"),
+            BucketRequest::Model(model) => write!(f, "list the model '{model}' of"),
+            BucketRequest::Copy(model) => write!(f, "copy the model '{model}' of"),
         }
     }
 }
 
-impl Question<'_> {
+impl BucketRequest<'_> {
     fn place(&self, location: &str) -> String {
         match self {
-            Question::Models => location.to_owned(),
-            Question::Model(model) | Question::Copy(model) => format!("{}/{model}", location.trim_end_matches('/')),
+            BucketRequest::Models => location.to_owned(),
+            BucketRequest::Model(model) | BucketRequest::Copy(model) => {
+                format!("{}/{model}", location.trim_end_matches('/'))
+            }
         }
     }
 
     /// The message where the bucket exists and this one request failed.
     fn failed(&self, at: &str, cause: &str, provider: &Provider) -> String {
         match (self, provider) {
-            (Question::Copy(_), Provider::S3 { .. }) => {
+            (BucketRequest::Copy(_), Provider::S3 { .. }) => {
                 format!("Failed to get object at {at} due to exception: , error message: {cause}")
             }
-            (Question::Copy(_), Provider::Google) => format!("Failed to get object at {at} : {cause}"),
-            (Question::Copy(_), Provider::Azure { .. }) => format!("Failed to download file at {at}:{cause}"),
+            (BucketRequest::Copy(_), Provider::Google) => format!("Failed to get object at {at} : {cause}"),
+            (BucketRequest::Copy(_), Provider::Azure { .. }) => format!("Failed to download file at {at}:{cause}"),
             (_, Provider::S3 { .. }) => {
                 format!("Could not list contents of directory at {at} due to exception: , error message: {cause}")
             }
@@ -271,12 +273,12 @@ mod tests {
         let absent = || Failure::Absent { code: Some("NoSuchBucket".to_owned()) };
         let unreachable = || Failure::Unreachable { cause: "refused".to_owned() };
         let slow = || Failure::TooSlow(Duration::from_secs(60));
-        let (list, copy) = (Question::Model("m"), Question::Copy("m"));
+        let (list, copy) = (BucketRequest::Model("m"), BucketRequest::Copy("m"));
         let table = [
             (
                 absent(),
                 &s3,
-                Question::Models,
+                BucketRequest::Models,
                 "Unable to create S3 filesystem client. Check account credentials. Exception: 'NoSuchBucket' Message: \
                  'failed to list the models of 'l/': not found (NoSuchBucket): check the name of the bucket'",
             ),
@@ -304,7 +306,7 @@ mod tests {
             (
                 absent(),
                 &azure,
-                Question::Models,
+                BucketRequest::Models,
                 "Failed to get contents of directory l/:failed to list the models of 'l/': not found (NoSuchBucket): \
                  check the name of the container",
             ),
@@ -342,8 +344,8 @@ mod tests {
                 "failed to copy the model 'm' of 'l/': the disk is full",
             ),
         ];
-        for (failure, place, question, text) in table {
-            assert_eq!(failure.status(question, "l/", place), Status::internal(text));
+        for (failure, place, request, text) in table {
+            assert_eq!(failure.status(request, "l/", place), Status::internal(text));
         }
         for (place, variable) in
             [(&s3, "AWS_SECRET_ACCESS_KEY"), (&google, "GOOGLE_APPLICATION"), (&azure, "AZURE_STORAGE_KEY")]

@@ -25,7 +25,7 @@ fn secret(text: &str) -> Option<Secret> {
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    name_the_crypto_provider();
+    install_crypto_provider();
     Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }
 
@@ -131,7 +131,7 @@ fn requests_to_azure_go_to_the_accounts_own_host() {
 
 #[test]
 fn every_way_to_a_token_of_azure_is_taken() {
-    name_the_crypto_provider();
+    install_crypto_provider();
     let application = ("AZURE_CLIENT_ID", "id");
     let tenant = ("AZURE_TENANT_ID", "tenant");
     let host = ("AZURE_AUTHORITY_HOST", "https://login.example.com");

@@ -201,8 +201,8 @@ impl Lifecycle {
 
     /// Runs `job` with the slot of a model; refused where the operation would wait for itself.
     fn with_slot<T>(&self, id: &ModelId, job: impl FnOnce(&mut Slot) -> T) -> Result<T, Status> {
-        let wanted = OnBehalf::load().map(|load| self.waits.want(load, id)).transpose();
-        let _wanted = wanted.inspect_err(|status| error!("{}", status.message))?;
+        let wait = OnBehalf::load().map(|load| self.waits.wait_for(load, id)).transpose();
+        let _wait = wait.inspect_err(|status| error!("{}", status.message))?;
         // A load that holds this slot and waits for a permit no longer needs one.
         self.load_permits.look_again();
         let slot = self.slot(id);

@@ -260,7 +260,7 @@ impl Lifecycle {
         let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
         // A model that is loading and waits for this load has a permit, or waits for a load that has one.
         let is_for_model = OnBehalf::is_here();
-        let is_exempt = || is_for_model || self.waits.is_wanted(id);
+        let is_exempt = || is_for_model || self.waits.is_awaited(id);
         let work = || {
             while let Some(&version) = plan.to_load.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let outcome =

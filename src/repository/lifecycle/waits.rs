@@ -28,7 +28,7 @@ struct Table {
     /// The operation that holds each slot.
     holders: HashMap<ModelId, u64>,
     /// Loads, and the slots that operations on their behalf wait for or hold.
-    wants: Vec<(u64, ModelId)>,
+    waiting: Vec<(u64, ModelId)>,
 }
 
 impl Table {
@@ -41,7 +41,7 @@ impl Table {
                 return Some(slot.clone());
             }
             if seen.insert(holder) {
-                pending.extend(self.wants.iter().filter(|(load, _)| *load == holder).map(|(_, slot)| slot));
+                pending.extend(self.waiting.iter().filter(|(load, _)| *load == holder).map(|(_, slot)| slot));
             }
         }
         None
@@ -49,72 +49,72 @@ impl Table {
 }
 
 impl Waits {
-    /// Records that the slot is wanted on behalf of the load, until the returned value is dropped.
-    pub fn want(&self, load: u64, slot: &ModelId) -> Result<Wanted<'_>, Status> {
+    /// Records a wait for the slot on behalf of the load, until the returned value is dropped.
+    pub fn wait_for(&self, load: u64, slot: &ModelId) -> Result<SlotWait<'_>, Status> {
         let mut table = lock(&self.table);
-        if let Some(asker) = table.circle(load, slot) {
-            return Err(circle(&asker.name, &slot.name));
+        if let Some(model) = table.circle(load, slot) {
+            return Err(circle(&model.name, &slot.name));
         }
-        table.wants.push((load, slot.clone()));
-        Ok(Wanted { waits: self, load, slot: slot.clone() })
+        table.waiting.push((load, slot.clone()));
+        Ok(SlotWait { waits: self, load, slot: slot.clone() })
     }
 
     /// Records that an operation holds the slot, until the returned value is dropped.
-    pub fn hold(&self, slot: &ModelId) -> Held<'_> {
+    pub fn hold(&self, slot: &ModelId) -> SlotHold<'_> {
         let mut table = lock(&self.table);
         table.operations_so_far += 1;
         let operation = table.operations_so_far;
         table.holders.insert(slot.clone(), operation);
-        Held { waits: self, operation, slot: slot.clone() }
+        SlotHold { waits: self, operation, slot: slot.clone() }
     }
 
     /// Whether a load waits for the operation that holds this slot.
-    pub fn is_wanted(&self, slot: &ModelId) -> bool {
-        lock(&self.table).wants.iter().any(|(_, wanted)| wanted == slot)
+    pub fn is_awaited(&self, slot: &ModelId) -> bool {
+        lock(&self.table).waiting.iter().any(|(_, wanted)| wanted == slot)
     }
 }
 
-fn circle(asker: &str, wanted: &str) -> Status {
-    match asker == wanted {
-        true => Status::unavailable(format!("model '{asker}' cannot load or unload itself while it is being loaded")),
+fn circle(model: &str, wanted: &str) -> Status {
+    match model == wanted {
+        true => Status::unavailable(format!("model '{model}' cannot load or unload itself while it is being loaded")),
         false => Status::unavailable(format!(
-            "model '{wanted}' cannot be loaded or unloaded for model '{asker}' while '{asker}' is being loaded, \
-             because the load of '{wanted}' waits for '{asker}'"
+            "model '{wanted}' cannot be loaded or unloaded for model '{model}' while '{model}' is being loaded, \
+             because the load of '{wanted}' waits for '{model}'"
         )),
     }
 }
 
-/// See [`Waits::want`].
-pub struct Wanted<'a> {
+/// See [`Waits::wait_for`].
+pub struct SlotWait<'a> {
     waits: &'a Waits,
     load: u64,
     slot: ModelId,
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for SlotWait<'_> {
     fn drop(&mut self) {
         let mut table = lock(&self.waits.table);
-        // A load may want a slot twice.
-        let at = table.wants.iter().position(|(load, slot)| *load == self.load && *slot == self.slot);
-        at.map(|at| table.wants.swap_remove(at));
+        // A load may wait for a slot twice.
+        let at = table.waiting.iter().position(|(load, slot)| *load == self.load && *slot == self.slot);
+        at.map(|at| table.waiting.swap_remove(at));
     }
 }
 
 /// See [`Waits::hold`].
-pub struct Held<'a> {
+pub struct SlotHold<'a> {
     waits: &'a Waits,
     pub operation: u64,
     slot: ModelId,
 }
 
-impl Drop for Held<'_> {
+impl Drop for SlotHold<'_> {
     fn drop(&mut self) {
         lock(&self.waits.table).holders.remove(&self.slot);
     }
 }
 
 thread_local! {
-    static ASKER: RefCell<Option<LoadUnderWay>> = const { RefCell::new(None) };
+    static ON_BEHALF_OF: RefCell<Option<LoadUnderWay>> = const { RefCell::new(None) };
 }
 
 /// While this lives, its thread acts on behalf of a model.
@@ -123,23 +123,23 @@ pub struct OnBehalf {
 }
 
 impl OnBehalf {
-    pub fn of(asker: &LoadUnderWay) -> OnBehalf {
-        OnBehalf { before: ASKER.replace(Some(asker.clone())) }
+    pub fn of(model: &LoadUnderWay) -> OnBehalf {
+        OnBehalf { before: ON_BEHALF_OF.replace(Some(model.clone())) }
     }
 
     pub fn is_here() -> bool {
-        ASKER.with_borrow(Option::is_some)
+        ON_BEHALF_OF.with_borrow(Option::is_some)
     }
 
     /// The load that waits for the current operation of this thread.
     pub fn load() -> Option<u64> {
-        ASKER.with_borrow(|asker| asker.as_ref()?.operation())
+        ON_BEHALF_OF.with_borrow(|model| model.as_ref()?.operation())
     }
 }
 
 impl Drop for OnBehalf {
     fn drop(&mut self) {
-        ASKER.set(self.before.take());
+        ON_BEHALF_OF.set(self.before.take());
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
         ModelId { name: name.to_owned(), ..ModelId::default() }
     }
 
-    fn refused(outcome: Result<Wanted<'_>, Status>) -> String {
+    fn refused(outcome: Result<SlotWait<'_>, Status>) -> String {
         outcome.err().expect("a refusal").message.into_owned()
     }
 
@@ -160,50 +160,50 @@ mod tests {
         let waits = Waits::default();
         let a = waits.hold(&id("a"));
         let text = "model 'a' cannot load or unload itself while it is being loaded";
-        assert_eq!(refused(waits.want(a.operation, &id("a"))), text);
-        let _a_wants_b = waits.want(a.operation, &id("b")).unwrap();
+        assert_eq!(refused(waits.wait_for(a.operation, &id("a"))), text);
+        let _a_awaits_b = waits.wait_for(a.operation, &id("b")).unwrap();
         let b = waits.hold(&id("b"));
-        let _b_wants_c = waits.want(b.operation, &id("c")).unwrap();
+        let _b_awaits_c = waits.wait_for(b.operation, &id("c")).unwrap();
         let c = waits.hold(&id("c"));
         let text = "model 'a' cannot be loaded or unloaded for model 'c' while 'c' is being loaded, because the load \
                     of 'a' waits for 'c'";
-        assert_eq!(refused(waits.want(c.operation, &id("a"))), text);
-        assert!(waits.want(c.operation, &id("d")).is_ok(), "others may be loaded");
+        assert_eq!(refused(waits.wait_for(c.operation, &id("a"))), text);
+        assert!(waits.wait_for(c.operation, &id("d")).is_ok(), "others may be loaded");
     }
 
     #[test]
-    fn of_two_that_load_each_other_the_second_is_refused_whoever_loads_them() {
+    fn of_two_that_load_each_other_the_second_is_refused() {
         let waits = Waits::default();
         let (a, b) = (waits.hold(&id("a")), waits.hold(&id("b")));
-        let a_wants_b = waits.want(a.operation, &id("b")).unwrap();
-        assert!(waits.want(b.operation, &id("a")).is_err());
-        // A slot that is wanted twice stays wanted until both are dropped.
-        drop(waits.want(a.operation, &id("b")).unwrap());
-        assert!(waits.is_wanted(&id("b")) && waits.want(b.operation, &id("a")).is_err());
-        drop(a_wants_b);
-        assert!(!waits.is_wanted(&id("b")) && waits.want(b.operation, &id("a")).is_ok());
+        let a_awaits_b = waits.wait_for(a.operation, &id("b")).unwrap();
+        assert!(waits.wait_for(b.operation, &id("a")).is_err());
+        // A slot with two waits stays awaited until both are dropped.
+        drop(waits.wait_for(a.operation, &id("b")).unwrap());
+        assert!(waits.is_awaited(&id("b")) && waits.wait_for(b.operation, &id("a")).is_err());
+        drop(a_awaits_b);
+        assert!(!waits.is_awaited(&id("b")) && waits.wait_for(b.operation, &id("a")).is_ok());
     }
 
     #[test]
-    fn a_load_that_is_over_is_waited_for_by_nobody() {
+    fn nothing_waits_for_a_load_that_is_over() {
         let waits = Waits::default();
         let (a, b) = (waits.hold(&id("a")), waits.hold(&id("b")));
-        let _b_wants_a = waits.want(b.operation, &id("a")).unwrap();
+        let _b_awaits_a = waits.wait_for(b.operation, &id("a")).unwrap();
         let number = a.operation;
         drop(a);
         let again = waits.hold(&id("a"));
         assert_ne!(again.operation, number);
-        assert!(waits.want(number, &id("b")).is_ok(), "the first load of it is over");
-        assert!(waits.want(again.operation, &id("b")).is_err());
+        assert!(waits.wait_for(number, &id("b")).is_ok(), "the first load of it is over");
+        assert!(waits.wait_for(again.operation, &id("b")).is_err());
     }
 
     #[test]
     fn a_thread_acts_for_the_load_as_long_as_that_lasts() {
-        let asker = LoadUnderWay::default();
+        let model = LoadUnderWay::default();
         assert!(!OnBehalf::is_here());
-        let on_behalf = OnBehalf::of(&asker);
+        let on_behalf = OnBehalf::of(&model);
         assert_eq!((OnBehalf::is_here(), OnBehalf::load()), (true, None), "it serves");
-        let under_way = asker.begin(7);
+        let under_way = model.begin(7);
         assert_eq!(OnBehalf::load(), Some(7));
         drop(under_way);
         assert_eq!(OnBehalf::load(), None);

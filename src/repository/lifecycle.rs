@@ -4,8 +4,8 @@
 //! to every shard, and is complete when each has acknowledged it. Only then do replaced versions end, and only when
 //! nothing refers to them any more, so that no request fails because its model was reloaded.
 //!
-//! Operations on one model wait for each other behind the lock of its [`Slot`]; those on different models run at the
-//! same time, and versions load on at most `--model-load-thread-count` threads.
+//! Operations on one model wait for each other behind the lock of its [`ModelSlot`]; those on different models run at
+//! the same time, and versions load on at most `--model-load-thread-count` threads.
 //!
 //! The order of locks: one slot, then `visible` or the graph of ensembles, and no lock after either. No thread holds
 //! two slots, so operations that touch several models (see `composition`) cannot deadlock.
@@ -36,7 +36,7 @@ use graph::Graph;
 pub(super) use graph::parts_of;
 use nereid_observe::log::verbose;
 use nereid_request::{LoadUnderWay, Status};
-use operation::{Loaded, Source};
+use operation::{LastLoad, LoadSource};
 pub use retirement::InFlight;
 use waits::{OnBehalf, Waits};
 
@@ -55,12 +55,12 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The running versions of one model, and what they were loaded from.
 #[derive(Default)]
-struct Slot {
+struct ModelSlot {
     running: BTreeMap<i64, RunningVersion>,
     /// The last load that succeeded and was not undone by an unload.
-    loaded: Option<Loaded>,
+    loaded: Option<LastLoad>,
     /// Of an ensemble that serves or is waiting for its parts: what to load when they change.
-    source: Option<Arc<Source>>,
+    source: Option<Arc<LoadSource>>,
     /// The stamp of the last attempt of polling, and how the attempt ended.
     attempt: Option<polling::Attempt>,
     /// The number of the operation that holds the slot, for loading models that may wait for it ([`Waits`]).
@@ -83,7 +83,7 @@ pub struct Lifecycle {
     /// The repositories of the settings, with later registrations and removals.
     stores: RwLock<registration::Stores>,
     loader: Loader,
-    slots: Mutex<HashMap<ModelId, Arc<Mutex<Slot>>>>,
+    slots: Mutex<HashMap<ModelId, Arc<Mutex<ModelSlot>>>>,
     visible: Mutex<Visible>,
     /// The map of models as ensembles read it.
     directory: Arc<Directory>,
@@ -195,12 +195,12 @@ impl Lifecycle {
         }
     }
 
-    fn slot(&self, id: &ModelId) -> Arc<Mutex<Slot>> {
+    fn slot(&self, id: &ModelId) -> Arc<Mutex<ModelSlot>> {
         Arc::clone(lock(&self.slots).entry(id.clone()).or_default())
     }
 
     /// Runs `job` with the slot of a model; refused where the operation would wait for itself.
-    fn with_slot<T>(&self, id: &ModelId, job: impl FnOnce(&mut Slot) -> T) -> Result<T, Status> {
+    fn with_slot<T>(&self, id: &ModelId, job: impl FnOnce(&mut ModelSlot) -> T) -> Result<T, Status> {
         let wait = OnBehalf::load().map(|load| self.waits.wait_for(load, id)).transpose();
         let _wait = wait.inspect_err(|status| error!("{}", status.message))?;
         // A load that holds this slot and waits for a permit no longer needs one.
@@ -215,7 +215,7 @@ impl Lifecycle {
         Ok(job(&mut slot))
     }
 
-    fn slots(&self) -> Vec<(ModelId, Arc<Mutex<Slot>>)> {
+    fn slots(&self) -> Vec<(ModelId, Arc<Mutex<ModelSlot>>)> {
         lock(&self.slots).iter().map(|(id, slot)| (id.clone(), Arc::clone(slot))).collect()
     }
 

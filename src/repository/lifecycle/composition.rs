@@ -17,8 +17,8 @@ use super::super::overrides::Override;
 use super::super::poll::Polled;
 use super::super::store::Store;
 use super::graph::{parts_of, steps_of};
-use super::operation::{Loading, Plan, Source};
-use super::{Lifecycle, Slot, lock};
+use super::operation::{LoadSource, Loading, Plan};
+use super::{Lifecycle, ModelSlot, lock};
 use nereid_model_config::validate::{Part, ensemble_cycle, ensemble_parts};
 use nereid_request::Status;
 use nereid_wire::inference::model_config::SchedulingChoice;
@@ -191,7 +191,7 @@ impl Lifecycle {
         self.with_slot(id, |slot| self.look_again_at(id, slot)).unwrap_or(false)
     }
 
-    fn look_again_at(self: &Arc<Self>, id: &ModelId, slot: &mut Slot) -> bool {
+    fn look_again_at(self: &Arc<Self>, id: &ModelId, slot: &mut ModelSlot) -> bool {
         let Some(source) = slot.source.clone() else { return false };
         if self.is_stopping.load(Ordering::SeqCst) {
             return false;
@@ -212,7 +212,7 @@ impl Lifecycle {
     }
 
     /// Records why an ensemble cannot serve.
-    pub(super) fn misfit(&self, id: &ModelId, slot: &Slot, status: &Status) {
+    pub(super) fn misfit(&self, id: &ModelId, slot: &ModelSlot, status: &Status) {
         error!("failed to load '{}': {status}", id.name);
         if slot.running.is_empty() {
             lock(&self.graph).set_problem(id, Some(status.message.clone().into_owned()));
@@ -237,7 +237,7 @@ impl Lifecycle {
     }
 }
 
-impl Source {
+impl LoadSource {
     /// True if this is an ensemble: the source is then kept for a reload when its parts are back.
     pub(super) fn is_of_an_ensemble(&self) -> bool {
         !parts_of(&self.polled.config).is_empty()

@@ -15,33 +15,33 @@ use super::super::store::{Store, TreeStamp};
 use super::super::version::{Directory, RunningVersion};
 use super::graph::parts_of;
 use super::waits::OnBehalf;
-use super::{Lifecycle, Slot, lock, poll_failed};
+use super::{Lifecycle, ModelSlot, lock, poll_failed};
 use nereid_request::Status;
 use nereid_wire::inference::ModelConfig;
 
 /// A load that succeeded.
-pub struct Loaded {
+pub struct LastLoad {
     /// As it was before the load began, so that a change in between is noticed later. None for a model loaded from
     /// files in the request, which the next plain load replaces.
     pub stamp: Option<TreeStamp>,
     /// Of the repository that had the directory; empty where none did.
     location: String,
     /// The configuration that replaces the file's.
-    given: Option<Given>,
+    given: Option<SentConfig>,
     /// As it passed the poll, before any backend completed it.
     config: ModelConfig,
 }
 
 /// A configuration from a load request, and its time: files older than it do not replace it.
 #[derive(Debug, Clone)]
-struct Given {
+struct SentConfig {
     config: Arc<ModelConfig>,
     at_ns: i128,
 }
 
-impl Loaded {
+impl LastLoad {
     /// The configuration that still replaces the file, given the current state of the files.
-    fn given_beside(&self, now: &TreeStamp) -> Option<Given> {
+    fn given_beside(&self, now: &TreeStamp) -> Option<SentConfig> {
         let (given, seen) = (self.given.as_ref()?, self.stamp.as_ref()?);
         (now.newest_ns <= seen.newest_ns.max(given.at_ns)).then(|| given.clone())
     }
@@ -62,12 +62,12 @@ pub enum Loading {
 }
 
 /// What was read to load a model.
-pub struct Source {
+pub struct LoadSource {
     stamp: Option<TreeStamp>,
     directory: Directory,
     pub polled: Polled,
     location: String,
-    given: Option<Given>,
+    given: Option<SentConfig>,
 }
 
 /// The configuration without the fields that can change in place.
@@ -90,7 +90,7 @@ impl Lifecycle {
     pub(super) fn load_slot(
         self: &Arc<Self>,
         id: &ModelId,
-        slot: &mut Slot,
+        slot: &mut ModelSlot,
         store: Option<&Arc<dyn Store>>,
         given: &Override,
         may_wait: bool,
@@ -151,8 +151,8 @@ impl Lifecycle {
     pub(super) fn bring_up(
         self: &Arc<Self>,
         id: &ModelId,
-        slot: &mut Slot,
-        source: Arc<Source>,
+        slot: &mut ModelSlot,
+        source: Arc<LoadSource>,
         fitted: &Polled,
         plan: &Plan,
     ) -> Result<bool, Status> {
@@ -176,7 +176,7 @@ impl Lifecycle {
         if let Some(agents) = source.directory.agents.as_ref().filter(|_| has_fresh) {
             agents.complete();
         }
-        slot.loaded = Some(Loaded {
+        slot.loaded = Some(LastLoad {
             stamp: source.stamp.clone(),
             location: source.location.clone(),
             given: source.given.clone(),
@@ -188,7 +188,12 @@ impl Lifecycle {
     }
 
     /// Changes the instances of the versions in place. If one fails, those before it get their old instances back.
-    fn change_in_place(&self, slot: &mut Slot, versions: &[i64], config: &ModelConfig) -> Result<(), (i64, Status)> {
+    fn change_in_place(
+        &self,
+        slot: &mut ModelSlot,
+        versions: &[i64],
+        config: &ModelConfig,
+    ) -> Result<(), (i64, Status)> {
         for (at, version) in versions.iter().enumerate() {
             let Some(running) = slot.running.get_mut(version) else { continue };
             let Err(status) = self.loader.change_placement(running, config, slot.operation) else { continue };
@@ -209,23 +214,23 @@ impl Lifecycle {
     fn poll_slot(
         &self,
         id: &ModelId,
-        slot: &Slot,
+        slot: &ModelSlot,
         store: Option<&Arc<dyn Store>>,
         given: &Override,
         called_ns: i128,
-    ) -> Result<Option<Source>, Status> {
+    ) -> Result<Option<LoadSource>, Status> {
         let name = &id.name;
         if let Override::Files { config, files } = given {
             let directory = write_files(name, files)?;
             let (directory, polled) = poll(&self.settings, name, directory, Some(config), false)?;
-            return Ok(Some(Source { stamp: None, directory, polled, location: String::new(), given: None }));
+            return Ok(Some(LoadSource { stamp: None, directory, polled, location: String::new(), given: None }));
         }
         let store = store.ok_or_else(|| Status::not_found("no model repository has a directory of this name"))?;
         let stamp = store.stamp(name)?;
         let stamp = stamp.ok_or_else(|| Status::not_found(format!("'{name}' is gone from '{}'", store.location())))?;
         let loaded = slot.loaded.as_ref().filter(|_| !slot.running.is_empty());
         let given = match given.config() {
-            Some(config) => Some(Given { config: Arc::new(config.clone()), at_ns: called_ns }),
+            Some(config) => Some(SentConfig { config: Arc::new(config.clone()), at_ns: called_ns }),
             None if loaded.is_some_and(|loaded| loaded.stamp.as_ref() == Some(&stamp)) => return Ok(None),
             None => loaded.and_then(|loaded| loaded.given_beside(&stamp)),
         };
@@ -234,7 +239,7 @@ impl Lifecycle {
         let config = given.as_ref().map(|given| &*given.config);
         let (directory, polled) = poll(&self.settings, name, directory, config, store.maps(name))?;
         let location = store.location().to_owned();
-        Ok(Some(Source { stamp: Some(stamp), directory, polled, location, given }))
+        Ok(Some(LoadSource { stamp: Some(stamp), directory, polled, location, given }))
     }
 
     /// Loads the versions of the plan beside the serving ones: all of them, or none.
@@ -320,7 +325,7 @@ impl Lifecycle {
     fn switch(
         self: &Arc<Self>,
         id: &ModelId,
-        slot: &mut Slot,
+        slot: &mut ModelSlot,
         fresh: BTreeMap<i64, RunningVersion>,
         chosen: &[i64],
     ) -> bool {
@@ -348,7 +353,7 @@ impl Lifecycle {
     }
 
     /// Takes all versions out of service and removes the record of their load.
-    pub(super) fn unload_slot(self: &Arc<Self>, id: &ModelId, slot: &mut Slot) {
+    pub(super) fn unload_slot(self: &Arc<Self>, id: &ModelId, slot: &mut ModelSlot) {
         slot.source = None;
         slot.attempt = None;
         lock(&self.graph).forget(id);
@@ -363,7 +368,7 @@ impl Lifecycle {
     }
 
     /// Takes all versions out of service. False if there were none.
-    pub(super) fn take_down(self: &Arc<Self>, id: &ModelId, slot: &mut Slot) -> bool {
+    pub(super) fn take_down(self: &Arc<Self>, id: &ModelId, slot: &mut ModelSlot) -> bool {
         slot.loaded = None;
         let running = std::mem::take(&mut slot.running);
         if running.is_empty() {
@@ -390,7 +395,7 @@ pub(super) struct Plan {
 impl Plan {
     /// A serving version is reloaded only if its own directory, or something that all versions share, changed, or if
     /// the configuration changed in more than instance groups and version policy.
-    fn new(slot: &Slot, stamp: Option<&TreeStamp>, polled: &Polled) -> Plan {
+    fn new(slot: &ModelSlot, stamp: Option<&TreeStamp>, polled: &Polled) -> Plan {
         let before = slot.loaded.as_ref().and_then(|loaded| Some((loaded, loaded.stamp.as_ref()?)));
         let kept = |version: &i64| {
             let ((loaded, before), now) = (before?, stamp?);

@@ -20,7 +20,7 @@ use nereid_request::Status;
 pub type Attempt = Result<TreeStamp, Status>;
 
 /// A model that repositories hold.
-struct Found {
+struct FoundModel {
     id: ModelId,
     stores: Vec<Arc<dyn Store>>,
 }
@@ -69,7 +69,7 @@ impl Lifecycle {
     }
 
     /// Every model of every repository.
-    fn find(&self) -> Result<Vec<Found>, Status> {
+    fn find(&self) -> Result<Vec<FoundModel>, Status> {
         let mut found: BTreeMap<ModelId, Vec<Arc<dyn Store>>> = BTreeMap::new();
         for store in self.stores().iter() {
             let location = store.location();
@@ -80,14 +80,14 @@ impl Lifecycle {
                 found.entry(self.id(&name, &**store)).or_default().push(Arc::clone(store));
             }
         }
-        Ok(found.into_iter().map(|(id, stores)| Found { id, stores }).collect())
+        Ok(found.into_iter().map(|(id, stores)| FoundModel { id, stores }).collect())
     }
 
     /// Loads new models: at first all that stand alone, then the ensembles with parts that were missing, each after the
     /// ensembles that it is made of. Returns the changed models, and those of them that waited for their parts.
     fn load_all(
         self: &Arc<Self>,
-        found: &[Found],
+        found: &[FoundModel],
         count: impl Fn(Result<(), Status>) + Sync,
     ) -> (BTreeSet<ModelId>, BTreeSet<ModelId>) {
         let (changed, waiting) = (Mutex::new(BTreeSet::new()), Mutex::new(BTreeMap::new()));
@@ -121,7 +121,7 @@ impl Lifecycle {
         (changed, fresh)
     }
 
-    fn load_found(self: &Arc<Self>, found: &Found) -> Result<Loading, Status> {
+    fn load_found(self: &Arc<Self>, found: &FoundModel) -> Result<Loading, Status> {
         match found.stores.as_slice() {
             [store] => self.poll_model(&found.id, store),
             _ => {

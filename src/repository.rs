@@ -30,7 +30,7 @@ use store::Store;
 
 pub use index::IndexRow;
 pub use lifecycle::{InFlight, Lifecycle, Publisher};
-pub use models::{Entry, ModelId, ModelMap, VersionState, parse_version};
+pub use models::{ModelEntry, ModelId, ModelMap, VersionState, parse_version};
 pub use overrides::{Parameter, ParameterValue};
 
 /// How models are selected for loading (contract/schedulers.md section 10).

@@ -27,7 +27,7 @@ use std::time::Duration;
 use tracing::{error, warn};
 
 use super::directory::Directory;
-use super::models::{Entry, ModelId, ModelMap};
+use super::models::{ModelEntry, ModelId, ModelMap};
 use super::overrides::{Override, Parameter};
 use super::store::Store;
 use super::version::{Loader, RunningVersion};
@@ -69,7 +69,7 @@ struct ModelSlot {
 
 /// The entries and maps that are visible outside.
 struct Visible {
-    entries: BTreeMap<ModelId, Entry>,
+    entries: BTreeMap<ModelId, ModelEntry>,
     /// Unloads of a version that are under way.
     unloading: HashMap<(ModelId, i64), usize>,
     /// Made from `entries` when it is first read, or at every change once there are shards.
@@ -166,12 +166,12 @@ impl Lifecycle {
         lock(&self.visible).publisher = None;
     }
 
-    fn new_map(&self, entries: &BTreeMap<ModelId, Entry>) -> Arc<ModelMap> {
+    fn new_map(&self, entries: &BTreeMap<ModelId, ModelEntry>) -> Arc<ModelMap> {
         Arc::new(ModelMap::new(entries.clone(), self.settings.namespacing))
     }
 
     /// Changes the entries, and waits until every shard uses them.
-    fn change(&self, edit: impl FnOnce(&mut BTreeMap<ModelId, Entry>)) {
+    fn change(&self, edit: impl FnOnce(&mut BTreeMap<ModelId, ModelEntry>)) {
         let acknowledged = {
             let mut visible = lock(&self.visible);
             edit(&mut visible.entries);

@@ -51,7 +51,7 @@ impl VersionState {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Entry {
+pub struct ModelEntry {
     pub versions: BTreeMap<i64, VersionState>,
     /// The reason why the model has no version at all.
     pub reason: String,
@@ -59,7 +59,7 @@ pub struct Entry {
     pub is_forgotten: bool,
 }
 
-impl Entry {
+impl ModelEntry {
     /// No version serves, loads or unloads.
     pub fn is_over(&self) -> bool {
         self.versions.values().all(|state| matches!(state, VersionState::Unavailable(_)))
@@ -88,14 +88,14 @@ enum Named {
 /// Every registered model of the server.
 #[derive(Debug, Default)]
 pub struct ModelMap {
-    entries: BTreeMap<ModelId, Entry>,
+    entries: BTreeMap<ModelId, ModelEntry>,
     names: HashMap<Box<[u8]>, Named>,
     namespacing: bool,
 }
 
 impl ModelMap {
     /// `namespacing` is `--model-namespacing`.
-    pub fn new(entries: BTreeMap<ModelId, Entry>, namespacing: bool) -> ModelMap {
+    pub fn new(entries: BTreeMap<ModelId, ModelEntry>, namespacing: bool) -> ModelMap {
         let mut names: HashMap<Box<[u8]>, Named> = HashMap::new();
         for (id, entry) in &entries {
             let named = || Named::One { id: id.clone(), latest: entry.ready().next_back().cloned() };
@@ -112,20 +112,20 @@ impl ModelMap {
         ModelMap { entries, names, namespacing }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&ModelId, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ModelId, &ModelEntry)> {
         self.entries.iter()
     }
 
-    pub fn get(&self, id: &ModelId) -> Option<&Entry> {
+    pub fn get(&self, id: &ModelId) -> Option<&ModelEntry> {
         self.entries.get(id)
     }
 
     /// Every version that answers requests, by name, then by version.
     pub fn ready(&self) -> impl Iterator<Item = &Arc<ServedModel>> {
-        self.entries.values().flat_map(Entry::ready)
+        self.entries.values().flat_map(ModelEntry::ready)
     }
 
-    fn named(&self, name: &[u8]) -> Result<(&Entry, Option<&Arc<ServedModel>>), Status> {
+    fn named(&self, name: &[u8]) -> Result<(&ModelEntry, Option<&Arc<ServedModel>>), Status> {
         let shown = || String::from_utf8_lossy(name);
         match self.names.get(name) {
             Some(Named::One { id, latest }) => match self.entries.get(id) {
@@ -250,7 +250,7 @@ impl ModelMap {
             VersionState::Unavailable(reason) => reason == UNLOADED,
             VersionState::Loading | VersionState::Unloading => false,
         };
-        let is_known = |entry: &&Entry| entry.reason != DUPLICATE;
+        let is_known = |entry: &&ModelEntry| entry.reason != DUPLICATE;
         let mut known = self.entries.values().filter(is_known);
         known.all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use tracing::error;
 
 use super::super::index::DUPLICATE;
-use super::super::models::{Entry, ModelId, ModelMap, UNLOADED, VersionState};
+use super::super::models::{ModelEntry, ModelId, ModelMap, UNLOADED, VersionState};
 use super::super::overrides::Override;
 use super::super::poll::Polled;
 use super::super::store::Store;
@@ -25,17 +25,17 @@ use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_ensembling::Step;
 
 /// Why no version of the model serves.
-fn reason_of(entry: &Entry) -> Option<String> {
+fn reason_of(entry: &ModelEntry) -> Option<String> {
     let mut reasons = entry.versions.values().map(VersionState::reason);
     let failed = reasons.find(|reason| !reason.is_empty() && *reason != UNLOADED);
     failed.map(str::to_owned).or_else(|| (!entry.reason.is_empty()).then(|| entry.reason.clone()))
 }
 
 /// The entry of a part, or None if the part is not registered.
-fn known<'a>(map: &'a ModelMap, id: &ModelId) -> Option<&'a Entry> {
+fn known<'a>(map: &'a ModelMap, id: &ModelId) -> Option<&'a ModelEntry> {
     // A part that has only failed its poll is not registered either.
     let is_known =
-        |entry: &&Entry| !entry.versions.is_empty() || (!entry.reason.is_empty() && entry.reason != DUPLICATE);
+        |entry: &&ModelEntry| !entry.versions.is_empty() || (!entry.reason.is_empty() && entry.reason != DUPLICATE);
     map.get(id).filter(is_known)
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::error;
 
-use super::super::models::{Entry, ModelId};
+use super::super::models::{ModelEntry, ModelId};
 use super::super::overrides::Override;
 use super::super::store::{Store, TreeStamp};
 use super::super::{ControlMode, index};
@@ -129,7 +129,7 @@ impl Lifecycle {
                 let slot = self.slot(&found.id);
                 self.unload_slot(&found.id, &mut lock(&slot));
                 self.change(|entries| {
-                    let entry: &mut Entry = entries.entry(found.id.clone()).or_default();
+                    let entry: &mut ModelEntry = entries.entry(found.id.clone()).or_default();
                     entry.reason = index::DUPLICATE.to_owned();
                 });
                 Err(Status::internal(index::DUPLICATE))

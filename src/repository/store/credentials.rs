@@ -164,14 +164,14 @@ fn from_file(path: &Path, location: &str, provider: &Provider) -> Result<Credent
 }
 
 /// One entry of a credential file.
-struct Entry<'a> {
+struct CredentialEntry<'a> {
     path: &'a Path,
     scheme: &'a str,
     name: &'a str,
     value: &'a Value,
 }
 
-impl Entry<'_> {
+impl CredentialEntry<'_> {
     /// A field's text; none if it is empty.
     fn field(&self, field: &str) -> Result<Option<String>, Status> {
         let must_be = |what: &str, wanted: &str| {

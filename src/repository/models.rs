@@ -75,7 +75,7 @@ impl ModelEntry {
 
 /// The models that a bare name refers to.
 #[derive(Debug)]
-enum Named {
+enum ModelsOfName {
     One {
         id: ModelId,
         /// The highest ready version: requests find it in one step.
@@ -89,22 +89,22 @@ enum Named {
 #[derive(Debug, Default)]
 pub struct ModelMap {
     entries: BTreeMap<ModelId, ModelEntry>,
-    names: HashMap<Box<[u8]>, Named>,
+    names: HashMap<Box<[u8]>, ModelsOfName>,
     namespacing: bool,
 }
 
 impl ModelMap {
     /// `namespacing` is `--model-namespacing`.
     pub fn new(entries: BTreeMap<ModelId, ModelEntry>, namespacing: bool) -> ModelMap {
-        let mut names: HashMap<Box<[u8]>, Named> = HashMap::new();
+        let mut names: HashMap<Box<[u8]>, ModelsOfName> = HashMap::new();
         for (id, entry) in &entries {
-            let named = || Named::One { id: id.clone(), latest: entry.ready().next_back().cloned() };
+            let named = || ModelsOfName::One { id: id.clone(), latest: entry.ready().next_back().cloned() };
             names
                 .entry(id.name.as_bytes().into())
                 .and_modify(|named| {
                     *named = match named {
-                        Named::One { .. } => Named::Many(2),
-                        Named::Many(count) => Named::Many(*count + 1),
+                        ModelsOfName::One { .. } => ModelsOfName::Many(2),
+                        ModelsOfName::Many(count) => ModelsOfName::Many(*count + 1),
                     }
                 })
                 .or_insert_with(named);
@@ -128,11 +128,11 @@ impl ModelMap {
     fn named(&self, name: &[u8]) -> Result<(&ModelEntry, Option<&Arc<ServedModel>>), Status> {
         let shown = || String::from_utf8_lossy(name);
         match self.names.get(name) {
-            Some(Named::One { id, latest }) => match self.entries.get(id) {
+            Some(ModelsOfName::One { id, latest }) => match self.entries.get(id) {
                 Some(entry) => Ok((entry, latest.as_ref())),
                 None => Err(Status::internal(format!("model '{}' has no entry", shown()))),
             },
-            Some(Named::Many(count)) => Err(Status::invalid(format!(
+            Some(ModelsOfName::Many(count)) => Err(Status::invalid(format!(
                 "There are {count} identifiers of model '{}' in global map, model namespace must be provided to \
                  resolve ambiguity.",
                 shown()
@@ -148,7 +148,7 @@ impl ModelMap {
     /// lookup").
     pub fn lookup(&self, name: &[u8], version: Option<i64>) -> Result<&Arc<ServedModel>, Status> {
         if version.is_none()
-            && let Some(Named::One { latest: Some(latest), .. }) = self.names.get(name)
+            && let Some(ModelsOfName::One { latest: Some(latest), .. }) = self.names.get(name)
         {
             return Ok(latest);
         }
@@ -178,8 +178,8 @@ impl ModelMap {
     /// The model of that name, if no two repositories have one.
     pub fn only(&self, name: &str) -> Option<&ModelId> {
         match self.names.get(name.as_bytes())? {
-            Named::One { id, .. } => Some(id),
-            Named::Many(_) => None,
+            ModelsOfName::One { id, .. } => Some(id),
+            ModelsOfName::Many(_) => None,
         }
     }
 
@@ -207,7 +207,7 @@ impl ModelMap {
     /// How many references this map holds to a model.
     pub(super) fn references(&self, model: &Arc<ServedModel>) -> usize {
         let latest = match self.names.get(model.name.as_bytes()) {
-            Some(Named::One { latest: Some(latest), .. }) => usize::from(Arc::ptr_eq(latest, model)),
+            Some(ModelsOfName::One { latest: Some(latest), .. }) => usize::from(Arc::ptr_eq(latest, model)),
             _ => 0,
         };
         latest + self.ready().filter(|ready| Arc::ptr_eq(ready, model)).count()
@@ -251,8 +251,8 @@ impl ModelMap {
             VersionState::Loading | VersionState::Unloading => false,
         };
         let is_known = |entry: &&ModelEntry| entry.reason != DUPLICATE;
-        let mut known = self.entries.values().filter(is_known);
-        known.all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
+        let mut check = self.entries.values().filter(is_known);
+        check.all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
     }
 }
 

@@ -24,16 +24,16 @@ pub struct Candidate<'a> {
 
 /// Problems of ensembles that come from their parts, by index in `candidates`.
 pub fn misfits(candidates: &[Candidate<'_>], has_namespaces: bool) -> BTreeMap<usize, String> {
-    let mut known = Known::new(candidates, has_namespaces);
-    known.find_cycles();
+    let mut check = EnsembleCheck::new(candidates, has_namespaces);
+    check.find_cycles();
     // Each after its parts: they decide whether it is decoupled.
-    while let Some(at) = known.next() {
-        known.judge(at);
+    while let Some(at) = check.next() {
+        check.check_ensemble(at);
     }
-    known.misfits
+    check.misfits
 }
 
-struct Known<'a> {
+struct EnsembleCheck<'a> {
     candidates: &'a [Candidate<'a>],
     has_namespaces: bool,
     /// Configurations as they would be served; none while that is undecided, and for models that would not load.
@@ -41,15 +41,15 @@ struct Known<'a> {
     misfits: BTreeMap<usize, String>,
 }
 
-impl<'a> Known<'a> {
-    fn new(candidates: &'a [Candidate<'a>], has_namespaces: bool) -> Known<'a> {
+impl<'a> EnsembleCheck<'a> {
+    fn new(candidates: &'a [Candidate<'a>], has_namespaces: bool) -> EnsembleCheck<'a> {
         let config = |candidate: &Candidate<'_>| {
             let is_plain = candidate.problem.is_none() && candidate.inspection.parts().is_empty();
             let spec = candidate.inspection.spec.as_ref().filter(|_| is_plain);
             spec.map(|spec| spec.config.clone())
         };
         let configs = candidates.iter().map(config).collect();
-        Known { candidates, has_namespaces, configs, misfits: BTreeMap::new() }
+        EnsembleCheck { candidates, has_namespaces, configs, misfits: BTreeMap::new() }
     }
 
     /// The model that an ensemble means by a name: the one in the same repository, else the only one.
@@ -92,7 +92,7 @@ impl<'a> Known<'a> {
         (0..self.candidates.len()).find(is_ready)
     }
 
-    fn judge(&mut self, at: usize) {
+    fn check_ensemble(&mut self, at: usize) {
         let Some(spec) = &self.candidates[at].inspection.spec else { return };
         let mut config = spec.config.clone();
         let part = |name: &str| {

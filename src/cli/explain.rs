@@ -9,7 +9,7 @@ use super::Arguments;
 use super::check::report::{backend, numbers};
 use super::check::{place, print, split, worker_cpu_count};
 use crate::backend::onnxruntime::{Surroundings, locate};
-use crate::repository::inspect::{BackendPlace, Inspection, Inspector};
+use crate::repository::inspect::{BackendLocation, Inspection, Inspector};
 use nereid_gpu::Gpus;
 use nereid_model_config::provenance::{self, Field, Source};
 
@@ -97,7 +97,7 @@ fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
     );
     let mut seen = inspector.inspect(name, directory, given.as_deref());
     inspector.complete(&mut seen);
-    let runtime = (seen.backend == BackendPlace::BuiltIn).then(|| runtime(&seen.stages.resolved.backend, &settings));
+    let runtime = (seen.backend == BackendLocation::BuiltIn).then(|| runtime(&seen.stages.resolved.backend, &settings));
     Ok(Some(Explained { seen, runtime: runtime.flatten() }))
 }
 

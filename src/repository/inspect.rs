@@ -65,7 +65,7 @@ pub struct Inspection {
     pub chosen: Vec<i64>,
     /// Suspicious, but no reason not to load.
     pub warnings: Vec<String>,
-    pub backend: BackendPlace,
+    pub backend: BackendLocation,
     pub labels: Vec<LabelFile>,
     /// None while there is a problem.
     pub spec: Option<Arc<ModelSpec>>,
@@ -75,7 +75,7 @@ pub struct Inspection {
 
 /// Where the code that runs a model is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum BackendPlace {
+pub enum BackendLocation {
     #[default]
     Unknown,
     /// An ensemble needs no backend.
@@ -184,7 +184,7 @@ impl<'a> Inspector<'a> {
         // A library or a script may still complete the tensors.
         let is_python = seen.stages.completed.backend == python::NAME;
         let may_complete = self.auto_complete
-            && (is_python || matches!(seen.backend, BackendPlace::Library(_) | BackendPlace::Script(_)));
+            && (is_python || matches!(seen.backend, BackendLocation::Library(_) | BackendLocation::Script(_)));
         self.resolve(&mut seen, findings, attributes, may_complete);
         if seen.problems.is_empty() {
             self.examine(&mut seen);
@@ -253,7 +253,7 @@ impl<'a> Inspector<'a> {
     fn find_backend(&self, seen: &mut Inspection) -> Attributes {
         let config = &seen.stages.normalized;
         if config.platform == normalize::ENSEMBLE_PLATFORM {
-            seen.backend = BackendPlace::NotNeeded;
+            seen.backend = BackendLocation::NotNeeded;
             return Attributes::default();
         }
         if config.backend.is_empty() {
@@ -261,7 +261,7 @@ impl<'a> Inspector<'a> {
             return Attributes::default();
         }
         if let Some(native) = self.native(config) {
-            seen.backend = BackendPlace::BuiltIn;
+            seen.backend = BackendLocation::BuiltIn;
             if !seen.has_config && !COMPLETING.contains(&config.backend.as_str()) {
                 seen.refuse(&no_configuration(&seen.name));
             }
@@ -273,9 +273,9 @@ impl<'a> Inspector<'a> {
             self.plugins.locate(&config.backend, &config.runtime, &seen.directory, &version_directory, &config.name)
         });
         match found {
-            Ok(Located::Library { file, .. }) => seen.backend = BackendPlace::Library(file),
+            Ok(Located::Library { file, .. }) => seen.backend = BackendLocation::Library(file),
             Ok(Located::Script { directory }) => {
-                seen.backend = BackendPlace::Script(directory.join(python::SCRIPT));
+                seen.backend = BackendLocation::Script(directory.join(python::SCRIPT));
                 return self.backends.python_based(directory).attributes();
             }
             Err(status) => {
@@ -336,7 +336,7 @@ impl<'a> Inspector<'a> {
     /// Adds the backend's own objections to the model.
     fn examine(&self, seen: &mut Inspection) {
         let known = match &seen.backend {
-            BackendPlace::Script(script) => {
+            BackendLocation::Script(script) => {
                 let directory = script.parent().map(Path::to_owned).unwrap_or_default();
                 Some(self.backends.python_based(directory))
             }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::cli::options::{HostPolicySetting, ServeOptions};
-use crate::repository::inspect::{BackendPlace, Inspection};
+use crate::repository::inspect::{BackendLocation, Inspection};
 use nereid_model_config::{Instance, InstanceKind};
 use nereid_shard::placement::{IoCores, Placement};
 
@@ -119,11 +119,11 @@ pub fn numbers(numbers: &[i64]) -> String {
 pub fn backend(inspection: &Inspection) -> String {
     let name = &inspection.stages.resolved.backend;
     match &inspection.backend {
-        BackendPlace::Unknown if name.is_empty() => "unknown".to_owned(),
-        BackendPlace::Unknown => format!("{name}, not found"),
-        BackendPlace::NotNeeded => "none, it is an ensemble".to_owned(),
-        BackendPlace::BuiltIn => format!("{name}, built in"),
-        BackendPlace::Library(code) | BackendPlace::Script(code) => format!("{name}, {}", code.display()),
+        BackendLocation::Unknown if name.is_empty() => "unknown".to_owned(),
+        BackendLocation::Unknown => format!("{name}, not found"),
+        BackendLocation::NotNeeded => "none, it is an ensemble".to_owned(),
+        BackendLocation::BuiltIn => format!("{name}, built in"),
+        BackendLocation::Library(code) | BackendLocation::Script(code) => format!("{name}, {}", code.display()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{BackendPlace, Inspection, Inspector, no_configuration};
+use super::{BackendLocation, Inspection, Inspector, no_configuration};
 use crate::backend::plugin::Located;
 use crate::backend::registry::NATIVE_NAMES;
 use crate::backend::{Attributes, Backend};
@@ -18,7 +18,7 @@ impl Inspector<'_> {
     /// it. Does nothing if there is a problem already.
     pub fn complete(&self, seen: &mut Inspection) {
         let Some(version) = seen.chosen.last().copied().filter(|_| seen.would_load()) else { return };
-        if seen.backend == BackendPlace::NotNeeded {
+        if seen.backend == BackendLocation::NotNeeded {
             return;
         }
         // A panic of the backend is a problem of the model and must not end the program.

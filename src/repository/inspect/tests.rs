@@ -57,7 +57,7 @@ fn a_model_that_would_load() {
     let mut seen = inspector.inspect("m", &model.0, None);
     assert_eq!(problems(&seen), [""; 0]);
     assert_eq!((&seen.versions[..], &seen.chosen[..]), (&[1, 3][..], &[3][..]));
-    assert_eq!(seen.backend, BackendPlace::BuiltIn);
+    assert_eq!(seen.backend, BackendLocation::BuiltIn);
     assert_eq!(seen.labels, [LabelFile { output: "OUTPUT0".into(), file: "l.txt".into(), labels: 2 }]);
     assert_eq!(seen.warnings, ["ignore version directory 'draft' which fails to convert to integral number"]);
     let spec = seen.spec.clone().unwrap();
@@ -138,7 +138,7 @@ fn backends_are_looked_for_and_asked() {
     std::fs::write(&library, "").unwrap();
     let model = model.config("backend: \"nowhere\" input { name: \"I\" }");
     let seen = inspector(true).inspect("m", &model.0, None);
-    assert_eq!((problems(&seen), seen.backend), (vec![], BackendPlace::Library(library)));
+    assert_eq!((problems(&seen), seen.backend), (vec![], BackendLocation::Library(library)));
     assert_eq!(
         problems(&inspector(false).inspect("m", &model.0, None)),
         ["~/config.pbtxt:1:20: model input 'I' must specify 'data_type' for m"]

@@ -204,7 +204,7 @@ impl Lifecycle {
         let wait = OnBehalf::load().map(|load| self.waits.wait_for(load, id)).transpose();
         let _wait = wait.inspect_err(|status| error!("{}", status.message))?;
         // A load that holds this slot and waits for a permit no longer needs one.
-        self.load_permits.look_again();
+        self.load_permits.recheck();
         let slot = self.slot(id);
         if matches!(slot.try_lock(), Err(TryLockError::WouldBlock)) {
             verbose!(2, "Load/Unload conflict '{}'", id.name);
@@ -329,18 +329,18 @@ impl Lifecycle {
             ([], Override::Files { .. }) => {
                 let namespace = self.stores().first().map(|store| self.id(name, &**store).namespace);
                 let id = ModelId { name: name.to_owned(), namespace: namespace.unwrap_or_default() };
-                self.load_asked_for(&id, None, given, changed)
+                self.load_requested(&id, None, given, changed)
             }
             ([], _) => Err(not_found(name)),
             (places, _) => {
                 let load =
-                    |store: &Arc<dyn Store>| self.load_asked_for(&self.id(name, &**store), Some(store), given, changed);
+                    |store: &Arc<dyn Store>| self.load_requested(&self.id(name, &**store), Some(store), given, changed);
                 places.iter().map(load).fold(Ok(()), Result::and)
             }
         }
     }
 
-    fn load_asked_for(
+    fn load_requested(
         self: &Arc<Self>,
         id: &ModelId,
         store: Option<&Arc<dyn Store>>,
@@ -348,7 +348,7 @@ impl Lifecycle {
         changed: &mut BTreeSet<ModelId>,
     ) -> Result<(), Status> {
         self.load_with_parts(id, store, given, changed)?;
-        lock(&self.graph).ask_for(id);
+        lock(&self.graph).mark_requested(id);
         Ok(())
     }
 
@@ -461,7 +461,7 @@ impl Permits {
     }
 
     /// Makes the waiting loads check again whether they still need a permit.
-    fn look_again(&self) {
+    fn recheck(&self) {
         let _free = lock(&self.free);
         self.freed.notify_all();
     }

@@ -250,9 +250,9 @@ impl ModelMap {
             VersionState::Unavailable(reason) => reason == UNLOADED,
             VersionState::Loading | VersionState::Unloading => false,
         };
-        let is_known = |entry: &&ModelEntry| entry.reason != DUPLICATE;
-        let mut check = self.entries.values().filter(is_known);
-        check.all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
+        let is_registered = |entry: &&ModelEntry| entry.reason != DUPLICATE;
+        let mut registered = self.entries.values().filter(is_registered);
+        registered.all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
     }
 }
 

@@ -121,9 +121,9 @@ fn inside(parameter: &str, path: &str) -> Result<PathBuf, Status> {
 }
 
 /// A directory that is removed with its last holder.
-struct Temporary(PathBuf);
+struct TempDirectory(PathBuf);
 
-impl Drop for Temporary {
+impl Drop for TempDirectory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             tracing::warn!("the temporary directory '{}' cannot be removed: {error}", self.0.display());
@@ -142,7 +142,7 @@ pub fn write_files(model: &str, files: &[(PathBuf, Vec<u8>)]) -> Result<Director
     std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700)
         .create(&root)
         .map_err(|error| cannot(&root, error))?;
-    let keep = Arc::new(Temporary(root.clone()));
+    let keep = Arc::new(TempDirectory(root.clone()));
     let path = root.join(model);
     fs::create_dir(&path).map_err(|error| cannot(&path, error))?;
     for (relative, contents) in files {

@@ -32,11 +32,11 @@ fn reason_of(entry: &ModelEntry) -> Option<String> {
 }
 
 /// The entry of a part, or None if the part is not registered.
-fn known<'a>(map: &'a ModelMap, id: &ModelId) -> Option<&'a ModelEntry> {
+fn registered<'a>(map: &'a ModelMap, id: &ModelId) -> Option<&'a ModelEntry> {
     // A part that has only failed its poll is not registered either.
-    let is_known =
+    let is_registered =
         |entry: &&ModelEntry| !entry.versions.is_empty() || (!entry.reason.is_empty() && entry.reason != DUPLICATE);
-    map.get(id).filter(is_known)
+    map.get(id).filter(is_registered)
 }
 
 /// The model that a step of a served ensemble runs.
@@ -87,7 +87,7 @@ impl Lifecycle {
 
     fn part<'a>(&self, map: &'a ModelMap, ensemble: &ModelId, step: &Step) -> Part<'a> {
         let Some(id) = self.part_id(map, &ensemble.namespace, &step.model_name) else { return Part::Unknown };
-        let Some(entry) = known(map, &id) else { return Part::Unknown };
+        let Some(entry) = registered(map, &id) else { return Part::Unknown };
         let ready: Vec<_> = entry.ready().map(|served| (served.version, &served.spec.config)).collect();
         if !ready.is_empty() {
             return Part::Loaded(ready);
@@ -180,18 +180,18 @@ impl Lifecycle {
         let dependents = lock(&self.graph).dependents(&names);
         for id in dependents {
             let is_touched = lock(&self.graph).parts(&id).iter().any(|part| names.contains(part));
-            if is_touched && !fresh.contains(&id) && self.look_again(&id) {
+            if is_touched && !fresh.contains(&id) && self.refit(&id) {
                 names.insert(id.name);
             }
         }
     }
 
     /// Reloads an ensemble because of its parts, or takes it out of service. True if anything changed.
-    fn look_again(self: &Arc<Self>, id: &ModelId) -> bool {
-        self.with_slot(id, |slot| self.look_again_at(id, slot)).unwrap_or(false)
+    fn refit(self: &Arc<Self>, id: &ModelId) -> bool {
+        self.with_slot(id, |slot| self.refit_in_slot(id, slot)).unwrap_or(false)
     }
 
-    fn look_again_at(self: &Arc<Self>, id: &ModelId, slot: &mut ModelSlot) -> bool {
+    fn refit_in_slot(self: &Arc<Self>, id: &ModelId, slot: &mut ModelSlot) -> bool {
         let Some(source) = slot.source.clone() else { return false };
         if self.is_stopping.load(Ordering::SeqCst) {
             return false;
@@ -232,8 +232,8 @@ impl Lifecycle {
             let uses = |config| steps_of(config).iter().any(|step| served_part(step) == *id);
             map.ready().any(|served| uses(&served.spec.config))
         };
-        let known = parts.iter().filter_map(|part| self.part_id(&map, namespace, part));
-        known.filter(|id| map.get(id).is_some() && !lock(&self.graph).is_asked_for(id) && !is_needed(id)).collect()
+        let registered = parts.iter().filter_map(|part| self.part_id(&map, namespace, part));
+        registered.filter(|id| map.get(id).is_some() && !lock(&self.graph).is_requested(id) && !is_needed(id)).collect()
     }
 }
 

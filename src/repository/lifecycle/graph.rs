@@ -83,11 +83,11 @@ impl Graph {
         self.ensembles.get(id)?.problem.clone()
     }
 
-    pub fn ask_for(&mut self, id: &ModelId) {
+    pub fn mark_requested(&mut self, id: &ModelId) {
         self.explicit.insert(id.clone());
     }
 
-    pub fn is_asked_for(&self, id: &ModelId) -> bool {
+    pub fn is_requested(&self, id: &ModelId) -> bool {
         self.explicit.contains(id)
     }
 

@@ -148,12 +148,12 @@ impl Lifecycle {
             Ok(None) => return Ok(Loading::Same),
             Err(status) => Err(status),
         };
-        let is_known = slot.attempt.as_ref() == Some(&attempt);
+        let is_unchanged = slot.attempt.as_ref() == Some(&attempt);
         slot.attempt = Some(attempt.clone());
         match attempt {
-            Ok(_) if is_known => Ok(Loading::Same),
+            Ok(_) if is_unchanged => Ok(Loading::Same),
             Ok(_) => self.load_slot(id, &mut slot, Some(store), &Override::None, true),
-            Err(status) if is_known => Err(status),
+            Err(status) if is_unchanged => Err(status),
             Err(status) => Err(poll_failed(&id.name, &status)),
         }
     }

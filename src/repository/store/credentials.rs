@@ -132,7 +132,7 @@ fn from_file(path: &Path, location: &str, provider: &Provider) -> Result<Credent
         )));
     };
     verbose!(1, "Using credential  {name}  for path  {location}");
-    let entry = Entry { path, scheme, name, value };
+    let entry = CredentialEntry { path, scheme, name, value };
     match provider {
         Provider::S3 { .. } => {
             let field = format!("{FILE_VARIABLE}: '{shown}': addressing_style of '{name}'");

@@ -45,7 +45,7 @@ pub fn read(name: Option<&str>, environment: &Environment) -> Result<Profile, St
     };
     let wanted = name.unwrap_or("default");
     let mut settings = BTreeMap::new();
-    let mut is_known = false;
+    let mut is_found = false;
     let files = [
         (place("AWS_CONFIG_FILE", "config"), format!("profile {wanted}")),
         (place("AWS_SHARED_CREDENTIALS_FILE", "credentials"), wanted.to_owned()),
@@ -56,11 +56,11 @@ pub fn read(name: Option<&str>, environment: &Environment) -> Result<Profile, St
         // In the config file the default profile may also have its bare name.
         let found = sections(&text).filter(|(name, _)| name == section || (wanted == "default" && name == "default"));
         for (_, lines) in found {
-            is_known = true;
+            is_found = true;
             settings.extend(lines);
         }
     }
-    if let Some(name) = name.filter(|_| !is_known) {
+    if let Some(name) = name.filter(|_| !is_found) {
         let paths = files.iter().filter_map(|(path, _)| Some(format!("'{}'", path.as_ref()?.display())));
         let paths = paths.collect::<Vec<_>>().join(" and ");
         return Err(Status::invalid(format!("there is no AWS profile '{name}' in {paths}")));

@@ -128,7 +128,7 @@ fn configurations_that_cannot_be_read() {
 }
 
 #[test]
-fn backends_are_looked_for_and_asked() {
+fn backends_are_located_and_queried() {
     let model = Scratch::new("nowhere").config("backend: \"nowhere\"");
     let expected = "~/config.pbtxt:1:1: unable to find backend library for backend 'nowhere', try specifying runtime \
                     on the model configuration.";

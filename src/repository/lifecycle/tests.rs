@@ -385,7 +385,7 @@ fn unloads_are_seen_and_undone() {
 }
 
 #[test]
-fn requests_in_flight_are_told_from_other_holders() {
+fn requests_in_flight_are_counted_without_other_references() {
     let place = Place::new();
     place.model("m", &[1, 2], ALL);
     let lifecycle = explicit(&place);

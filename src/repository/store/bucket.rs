@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_with_the_file_that_did_not_fit() {
+    fn the_error_of_a_full_disk_names_the_file_that_did_not_fit() {
         let at = Path::new("/mount/model/1/weights");
         for (number, start) in [
             (libc::ENOSPC, "there is no room left on the disk to write the file '/mount/model/1/weights': "),

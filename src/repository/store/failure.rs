@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_code_of_an_answer_is_told() {
+    fn errors_hold_only_the_code_of_a_response() {
         let body = "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>m</Message><AWSAccessKeyId>AKIA\
                     </AWSAccessKeyId></Error>";
         let failure = Failure::of(&answer("503 Service Unavailable", body));

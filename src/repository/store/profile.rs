@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_profile_that_was_asked_for_must_exist() {
+    fn only_a_profile_that_was_named_must_exist() {
         assert_eq!(read_in(None, "", ""), Ok(Profile::default()));
         let error = read_in(Some("me"), CREDENTIALS, CONFIG).expect_err("no such profile");
         assert!(error.message.starts_with("there is no AWS profile 'me' in '/"), "{error}");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_holds_is_swept() {
+    fn only_unlocked_directories_are_swept() {
         let mount = super::super::tests::folder();
         let living = Scratch::make(mount.path(), "a test").expect("a directory");
         fs::create_dir_all(mount.path().join("nereid-models-1-0/0/model/1")).expect("a leftover");

@@ -203,7 +203,7 @@ fn a_change_of_anything_changes_its_part_alone() {
 }
 
 #[test]
-fn the_newest_time_is_told_to_the_nanosecond() {
+fn the_newest_time_is_kept_to_the_nanosecond() {
     let folder = folder();
     let path = folder.file("model/config.pbtxt", "");
     let after = SystemTime::UNIX_EPOCH + Duration::new(4_000_000_000, 1);

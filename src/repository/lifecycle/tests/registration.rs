@@ -40,7 +40,7 @@ fn a_registered_repository_serves_its_models_until_it_is_unregistered() {
 }
 
 #[test]
-fn a_repository_that_goes_takes_along_what_is_known_of_its_idle_models() {
+fn idle_models_are_removed_with_their_repository() {
     let (start, later) = (Place::new(), Place::new());
     later.model("inside", &[1], "");
     later.model("broken", &[1], "instance_group [ { kind: KIND_CPU host_policy: \"far\" } ]");
@@ -90,7 +90,7 @@ fn registrations_that_are_refused() {
 }
 
 #[test]
-fn a_mapping_says_where_a_model_lies_whoever_else_has_the_name() {
+fn a_mapping_decides_where_a_model_lies() {
     let (start, later) = (Place::new(), Place::new());
     start.model("hash", &[1], "");
     later.model("inside", &[1, 2], ALL);

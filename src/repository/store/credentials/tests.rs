@@ -123,7 +123,7 @@ fn the_longest_beginning_of_a_location_counts() {
 }
 
 #[test]
-fn a_file_that_is_wrong_is_told_by_field_and_without_its_secrets() {
+fn the_error_of_a_wrong_file_names_the_field_and_no_secrets() {
     let table = [
         ("{\"s3\": hush", "is not JSON, at line 1 column 8"),
         ("[]", "the value of the whole file must be an object"),

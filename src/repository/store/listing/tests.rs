@@ -58,7 +58,7 @@ fn directories_follow_from_keys() {
 }
 
 #[test]
-fn an_empty_object_is_a_file_unless_it_is_known_for_a_marker() {
+fn an_empty_object_is_a_file_unless_it_is_a_marker() {
     let objects = [
         object("1", 0, 1, "a"),
         object("2", 0, 1, "a"),
@@ -111,7 +111,7 @@ fn parts_are_what_their_objects_are() {
 }
 
 #[test]
-fn looks_change_with_the_objects_and_only_then() {
+fn stamps_change_with_the_objects_and_only_then() {
     let config = object("config.pbtxt", 1, 10, "a");
     let (one, two) = (object("1/model", 1, 20, "a"), object("2/model", 1, 20, "a"));
     let first = stamp(&[config.clone(), one.clone(), two.clone()]);

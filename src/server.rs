@@ -83,7 +83,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     let core = Core::start(options)?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal is then handled; during loading it kills at once.
-    let ends = drain::Ends::install()
+    let ends = drain::EndReceiver::install()
         .map_err(|error| Failure::Start(format!("failed to register signal handler: Internal - {error}")))?;
     // The models are loaded before a port opens, so the ports never report another state, however early a client
     // connects.
@@ -99,7 +99,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
             Arc::new(move || core.render_metrics())
         },
         metrics: Arc::clone(&core.metrics),
-        ends: ends.notify(),
+        ends: ends.sender(),
         probe,
         tls,
         ports,
@@ -120,9 +120,9 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     };
     let _poller = poller.transpose().map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     match ends.wait() {
-        Ok(drain::End::Signal(signal)) => say(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
+        Ok(drain::EndReason::Signal(signal)) => say(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
         // An end with an error is better than connections that get no answers.
-        Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
+        Ok(drain::EndReason::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
     supervisor::notify(supervisor::STOPPING);

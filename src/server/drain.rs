@@ -24,78 +24,78 @@ use nereid_request::Status;
 const POLL: Duration = Duration::from_millis(5);
 /// How long idle connections may stay open after the last answer, to be closed by their clients: a client reads that
 /// answer and then ends its stream.
-const GRACE: Duration = Duration::from_secs(2);
+const IDLE_GRACE: Duration = Duration::from_secs(2);
 /// Time for messages to arrive that were sent before their sender could know of the drain.
 const UNDER_WAY: Duration = Duration::from_millis(200);
 /// Time for clients to read their last messages.
-const GOODBYE: Duration = Duration::from_secs(1);
+const READ_TIME: Duration = Duration::from_secs(1);
 
 /// Why the server ends.
 #[derive(Debug, PartialEq, Eq)]
-pub enum End {
+pub enum EndReason {
     Signal(i32),
     /// A shard's thread ended by itself, so its connections get no answers.
     Shard(usize),
 }
 
 /// Receives signals and the other reasons for the server to end.
-pub struct Ends {
-    sender: Sender<End>,
-    ends: Receiver<End>,
+pub struct EndReceiver {
+    sender: Sender<EndReason>,
+    ends: Receiver<EndReason>,
 }
 
-impl Ends {
-    pub fn install() -> io::Result<Ends> {
+impl EndReceiver {
+    pub fn install() -> io::Result<EndReceiver> {
         let (sender, ends) = channel();
         let (mut signals, noticed) = (SignalStream::new([SIGINT, SIGTERM])?, sender.clone());
         // The thread goes on, and with it the handlers: a later signal does not kill the process, as in Triton.
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                let _ = noticed.send(End::Signal(signal));
+                let _ = noticed.send(EndReason::Signal(signal));
             }
         })?;
-        Ok(Ends { sender, ends })
+        Ok(EndReceiver { sender, ends })
     }
 
     /// The sender for threads that may end the server.
-    pub fn notify(&self) -> Sender<End> {
+    pub fn sender(&self) -> Sender<EndReason> {
         self.sender.clone()
     }
 
     /// Blocks until a reason to end arrives.
-    pub fn wait(&self) -> io::Result<End> {
+    pub fn wait(&self) -> io::Result<EndReason> {
         self.ends.recv().map_err(io::Error::other)
     }
 
     /// The same, for `time` at most.
-    fn wait_at_most(&self, time: Duration) -> Option<End> {
+    fn wait_at_most(&self, time: Duration) -> Option<EndReason> {
         self.ends.recv_timeout(time).ok()
     }
 }
 
 thread_local! {
-    static NOTICE: RefCell<Option<Notice>> = const { RefCell::new(None) };
+    static END_REPORTER: RefCell<Option<EndReporter>> = const { RefCell::new(None) };
 }
 
-struct Notice(Sender<End>, usize);
+struct EndReporter(Sender<EndReason>, usize);
 
-impl Drop for Notice {
+impl Drop for EndReporter {
     fn drop(&mut self) {
         // Fails when the server has stopped receiving.
-        let _ = self.0.send(End::Shard(self.1));
+        let _ = self.0.send(EndReason::Shard(self.1));
     }
 }
 
 /// Registers the calling thread, shard number `shard`, to report its end, be it by an error or a panic.
-pub fn tell_of_end(ends: Sender<End>, shard: usize) {
-    NOTICE.set(Some(Notice(ends, shard)));
+pub fn report_end_of_thread(ends: Sender<EndReason>, shard: usize) {
+    END_REPORTER.set(Some(EndReporter(ends, shard)));
 }
 
-struct Budget(Instant);
+struct TimeBudget(Instant);
 
-impl Budget {
-    fn of(exit_timeout_secs: u32) -> Budget {
-        Budget(Instant::now() + Duration::from_secs(u64::from(exit_timeout_secs)))
+impl TimeBudget {
+    fn of(exit_timeout_secs: u32) -> TimeBudget {
+        TimeBudget(Instant::now() + Duration::from_secs(u64::from(exit_timeout_secs)))
     }
 
     fn left(&self) -> Duration {
@@ -110,12 +110,12 @@ impl Budget {
 /// Continues to serve for `--drain-delay`, then finishes the accepted requests, all within the budget.
 pub fn run(
     options: &Options,
-    ends: &Ends,
+    ends: &EndReceiver,
     facts: &Arc<Facts>,
     mut shards: Shards,
     lifecycle: &Arc<Lifecycle>,
 ) -> Result<ExitCode, Failure> {
-    let budget = Budget::of(options.exit_timeout_secs);
+    let budget = TimeBudget::of(options.exit_timeout_secs);
     let outcome = leave(options.drain_delay.min(budget.left() / 2), ends, facts, &shards);
     facts.set_state(ServerState::Exiting);
     lifecycle.refuse_changes();
@@ -131,7 +131,7 @@ pub fn run(
 }
 
 /// Continues to serve while clients and balancers learn that they should go elsewhere. A second signal ends this phase.
-fn leave(delay: Duration, ends: &Ends, facts: &Facts, shards: &Shards) -> Result<(), Failure> {
+fn leave(delay: Duration, ends: &EndReceiver, facts: &Facts, shards: &Shards) -> Result<(), Failure> {
     if delay.is_zero() {
         return Ok(());
     }
@@ -139,13 +139,13 @@ fn leave(delay: Duration, ends: &Ends, facts: &Facts, shards: &Shards) -> Result
     info!("Serving for {secs} s more (--drain-delay): not ready on the health endpoints, clients are sent elsewhere");
     facts.set_state(ServerState::Leaving);
     shards.leave();
-    if let Some(End::Shard(shard)) = ends.wait_at_most(delay) {
+    if let Some(EndReason::Shard(shard)) = ends.wait_at_most(delay) {
         return Err(Failure::Start(format!("shard {shard} ended by itself")));
     }
     shards.last_call();
     let started = Instant::now();
     // First the time in which handshakes and messages under way arrive, then the time that clients need to read theirs.
-    while started.elapsed() < UNDER_WAY || (shards.unwarned() > 0 && started.elapsed() < GOODBYE) {
+    while started.elapsed() < UNDER_WAY || (shards.unwarned() > 0 && started.elapsed() < READ_TIME) {
         std::thread::sleep(POLL);
     }
     Ok(())
@@ -155,14 +155,14 @@ fn leave(delay: Duration, ends: &Ends, facts: &Facts, shards: &Shards) -> Result
 fn give_up(shards: &Shards) {
     shards.give_up();
     let started = Instant::now();
-    while shards.busy_connections() > 0 && started.elapsed() < GOODBYE {
+    while shards.busy_connections() > 0 && started.elapsed() < READ_TIME {
         std::thread::sleep(POLL);
     }
 }
 
 /// The same for a server without ports.
 pub fn run_without_ports(exit_timeout_secs: u32, facts: &Facts, lifecycle: &Arc<Lifecycle>) -> Result<(), Status> {
-    let budget = Budget::of(exit_timeout_secs);
+    let budget = TimeBudget::of(exit_timeout_secs);
     facts.set_state(ServerState::Exiting);
     lifecycle.refuse_changes();
     if finish(lifecycle, &budget, || ()) { Ok(()) } else { Err(expired()) }
@@ -174,7 +174,7 @@ fn expired() -> Status {
 
 /// Finishes the requests that models have, and ends the models. False: not within the budget, and `give_up` was called
 /// for the rest.
-fn finish(lifecycle: &Arc<Lifecycle>, budget: &Budget, give_up: impl FnOnce()) -> bool {
+fn finish(lifecycle: &Arc<Lifecycle>, budget: &TimeBudget, give_up: impl FnOnce()) -> bool {
     info!("Waiting for in-flight requests to complete.");
     lifecycle.stop_scheduling();
     let answered = wait_for(budget, || lifecycle.in_flight().is_empty(), || log_in_flight(lifecycle, budget));
@@ -187,7 +187,7 @@ fn finish(lifecycle: &Arc<Lifecycle>, budget: &Budget, give_up: impl FnOnce()) -
 }
 
 /// Waits until `is_done`, and calls `report` once a second. False if the budget is spent first.
-fn wait_for(budget: &Budget, is_done: impl Fn() -> bool, report: impl Fn()) -> bool {
+fn wait_for(budget: &TimeBudget, is_done: impl Fn() -> bool, report: impl Fn()) -> bool {
     let mut reported = Instant::now();
     while !is_done() {
         if budget.is_spent() {
@@ -202,7 +202,7 @@ fn wait_for(budget: &Budget, is_done: impl Fn() -> bool, report: impl Fn()) -> b
     true
 }
 
-fn log_in_flight(lifecycle: &Lifecycle, budget: &Budget) {
+fn log_in_flight(lifecycle: &Lifecycle, budget: &TimeBudget) {
     let in_flight = lifecycle.in_flight();
     let (secs, count) = (budget.left().as_secs(), in_flight.len());
     info!("Timeout {secs}: Found {count} model versions that have in-flight inferences");
@@ -211,7 +211,7 @@ fn log_in_flight(lifecycle: &Lifecycle, budget: &Budget) {
     }
 }
 
-fn wait_for_models(lifecycle: &Arc<Lifecycle>, budget: &Budget) -> bool {
+fn wait_for_models(lifecycle: &Arc<Lifecycle>, budget: &TimeBudget) -> bool {
     let is_done = || {
         // Again each time: a load that was under way leaves its model behind.
         lifecycle.unload_all();
@@ -227,7 +227,7 @@ fn wait_for_models(lifecycle: &Arc<Lifecycle>, budget: &Budget) -> bool {
     unloaded
 }
 
-fn wait_for_connections(shards: &Shards, budget: &Budget) {
+fn wait_for_connections(shards: &Shards, budget: &TimeBudget) {
     let mut was_busy = Instant::now();
     let mut reported = was_busy;
     while !budget.is_spent() {
@@ -235,7 +235,7 @@ fn wait_for_connections(shards: &Shards, budget: &Budget) {
         if busy > 0 {
             was_busy = Instant::now();
         }
-        if http + grpc == 0 || was_busy.elapsed() >= GRACE {
+        if http + grpc == 0 || was_busy.elapsed() >= IDLE_GRACE {
             return;
         }
         if reported.elapsed() >= Duration::from_secs(1) {
@@ -255,7 +255,7 @@ fn wait_for_connections(shards: &Shards, budget: &Budget) {
 /// Ends models that will not be served after all. Those that take longer than the exit timeout are left.
 pub fn unload(lifecycle: &Arc<Lifecycle>, exit_timeout_secs: u32) {
     lifecycle.refuse_changes();
-    if !wait_for_models(lifecycle, &Budget::of(exit_timeout_secs)) {
+    if !wait_for_models(lifecycle, &TimeBudget::of(exit_timeout_secs)) {
         error!("{}", expired().message);
     }
 }
@@ -265,16 +265,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_thread_is_told_however_it_ends() {
+    fn the_end_of_a_thread_is_reported_however_it_ends() {
         let (sender, ends) = channel();
         for (shard, panics) in [(3, false), (4, true)] {
             let sender = sender.clone();
             let thread = std::thread::spawn(move || {
-                tell_of_end(sender, shard);
+                report_end_of_thread(sender, shard);
                 assert!(!panics, "this thread shall panic");
             });
             assert_eq!(thread.join().is_err(), panics);
-            assert_eq!(ends.recv().unwrap(), End::Shard(shard));
+            assert_eq!(ends.recv().unwrap(), EndReason::Shard(shard));
         }
     }
 }

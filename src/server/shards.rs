@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 use super::Failure;
 use super::budget;
 use super::control::ControlThread;
-use super::drain::{End, tell_of_end};
+use super::drain::{EndReason, report_end_of_thread};
 use super::listeners;
 use super::options::{IoEngine, Keepalive, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
@@ -45,7 +45,7 @@ pub struct Parts<'a> {
     pub render_metrics: RenderMetrics,
     pub metrics: Arc<Registry>,
     /// Receives a message when a shard ends without having been stopped.
-    pub ends: Sender<End>,
+    pub ends: Sender<EndReason>,
     /// See [`try_engine`].
     pub probe: Option<Probe>,
     pub tls: listeners::Tls,
@@ -173,7 +173,7 @@ impl Shards {
             };
             let ends = parts.ends.clone();
             let begun = nereid_shard::begin(options, inbox, move |core| {
-                tell_of_end(ends, shard);
+                report_end_of_thread(ends, shard);
                 seat.into_net(core)
             });
             let begun = begun.map(|one| starting.push(one));

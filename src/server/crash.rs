@@ -50,7 +50,7 @@ pub fn install() -> io::Result<()> {
             let handler: Handler = on_fatal;
             let new = action.assume_init_mut();
             new.sa_sigaction = handler as usize;
-            new.sa_flags = libc::SA_SIGINFO | if comes_of_an_overflow(signal) { libc::SA_ONSTACK } else { 0 };
+            new.sa_flags = libc::SA_SIGINFO | if may_be_an_overflow(signal) { libc::SA_ONSTACK } else { 0 };
             libc::sigemptyset(&raw mut new.sa_mask);
             if libc::sigaction(signal, action.as_ptr(), before.as_mut_ptr()) != 0 {
                 return Err(io::Error::last_os_error());
@@ -65,21 +65,21 @@ pub fn install() -> io::Result<()> {
 }
 
 /// Whether the signal may mean that the thread's own stack is used up.
-fn comes_of_an_overflow(signal: c_int) -> bool {
+fn may_be_an_overflow(signal: c_int) -> bool {
     matches!(signal, libc::SIGSEGV | libc::SIGBUS)
 }
 
 extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     /// Only one stack is written: neither that of another thread that crashes meanwhile, nor that of a crash in here.
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if !TOLD.swap(true, Ordering::AcqRel) {
-        let known = SIGNALS.iter().position(|(number, _)| *number == signal);
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::AcqRel) {
+        let at = SIGNALS.iter().position(|(number, _)| *number == signal);
         // SAFETY: this branch is entered once in the process, so no other reference to the buffers exists, now or
         // later.
-        let room = unsafe { &mut *ROOM.0.get() };
-        write_report(room, known.and_then(|at| SIGNALS.get(at)).map_or("", |(_, line)| line));
-        if let Some(before) = known.and_then(|at| BEFORE.get(at)).and_then(OnceLock::get) {
-            go_on(before, signal, info, context);
+        let buffers = unsafe { &mut *BUFFERS.0.get() };
+        write_report(buffers, at.and_then(|at| SIGNALS.get(at)).map_or("", |(_, line)| line));
+        if let Some(before) = at.and_then(|at| BEFORE.get(at)).and_then(OnceLock::get) {
+            call_previous_handler(before, signal, info, context);
         }
     }
     // SAFETY: both calls are async-signal-safe. The signal is raised again when the handler returns, and is fatal then.
@@ -89,7 +89,7 @@ extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
 }
 
-fn write_report(Room { text, frames }: &mut Room, line: &str) {
+fn write_report(ReportBuffers { text, frames }: &mut ReportBuffers, line: &str) {
     // The code that ran is reported before the stack is walked, which may fail on a stack that is destroyed.
     text.add(line);
     let is_known = Work::with_current(|work| work.is_some_and(|work| text.add_work(work)));
@@ -108,27 +108,27 @@ fn write_report(Room { text, frames }: &mut Room, line: &str) {
 }
 
 /// Memory of the handler.
-struct Room {
-    text: Text,
+struct ReportBuffers {
+    text: ReportText,
     frames: [*mut c_void; FRAMES_MAX],
 }
 
-struct Shared(UnsafeCell<Room>);
+struct HandlerMemory(UnsafeCell<ReportBuffers>);
 // SAFETY: only [`on_fatal`] takes a reference to the buffers, and it does so once.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for HandlerMemory {}
 
-static ROOM: Shared = Shared(UnsafeCell::new(Room {
-    text: Text { bytes: [0; 1024], len: 0 },
+static BUFFERS: HandlerMemory = HandlerMemory(UnsafeCell::new(ReportBuffers {
+    text: ReportText { bytes: [0; 1024], len: 0 },
     frames: [std::ptr::null_mut(); FRAMES_MAX],
 }));
 
 /// Text of the report, cut at the end of its buffer.
-struct Text {
+struct ReportText {
     bytes: [u8; 1024],
     len: usize,
 }
 
-impl Text {
+impl ReportText {
     fn add_all(&mut self, texts: &[&str]) {
         texts.iter().for_each(|text| self.add(text));
     }
@@ -171,7 +171,7 @@ impl Text {
 }
 
 /// Calls the previous handler, if there was one.
-fn go_on(before: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+fn call_previous_handler(before: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let is_handler = before.sa_flags & libc::SA_SIGINFO != 0
         && before.sa_sigaction != libc::SIG_DFL
         && before.sa_sigaction != libc::SIG_IGN;

@@ -47,7 +47,7 @@ struct State {
 
 thread_local! {
     /// The executor that runs on this thread.
-    static HERE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+    static CURRENT: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
 }
 
 impl InprocExecutor {
@@ -78,7 +78,7 @@ impl InprocExecutor {
 
     /// True on its own thread.
     pub fn is_here(&self) -> bool {
-        std::ptr::eq(HERE.get(), Arc::as_ptr(&self.shared))
+        std::ptr::eq(CURRENT.get(), Arc::as_ptr(&self.shared))
     }
 }
 
@@ -107,7 +107,7 @@ impl Shared {
     fn start(self: &Arc<Self>, state: &mut State) -> bool {
         if state.thread.is_none() {
             let shared = Arc::clone(self);
-            match std::thread::Builder::new().name("home".to_owned()).spawn(move || shared.live()) {
+            match std::thread::Builder::new().name("home".to_owned()).spawn(move || shared.run_jobs()) {
                 Ok(thread) => state.thread = Some(thread),
                 Err(error) => error!("requests from inside the process have no thread of their own: {error}"),
             }
@@ -133,8 +133,8 @@ impl Shared {
         key
     }
 
-    fn live(self: Arc<Self>) {
-        HERE.set(Arc::as_ptr(&self));
+    fn run_jobs(self: Arc<Self>) {
+        CURRENT.set(Arc::as_ptr(&self));
         // Sends of ensembles from here may be limited, and the steps that would lift the limit run here too.
         never_wait_here();
         while let Some(job) = self.next() {
@@ -172,16 +172,16 @@ impl Shared {
     }
 
     fn run(self: &Arc<Self>, job: Box<dyn Job>) {
-        if catch_unwind(AssertUnwindSafe(|| job.run(&mut Here(self)))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| job.run(&mut JobContext(self)))).is_err() {
             error!("a job of a request from inside the process panicked");
         }
     }
 }
 
 /// The context that a job runs in.
-struct Here<'a>(&'a Arc<Shared>);
+struct JobContext<'a>(&'a Arc<Shared>);
 
-impl nereid_request::Home for Here<'_> {
+impl nereid_request::Home for JobContext<'_> {
     fn wake(&mut self, wake_up: WakeUp) {
         wake_up.now();
     }
@@ -204,16 +204,16 @@ mod tests {
     #[test]
     fn jobs_run_in_order_on_one_thread_that_is_not_ours() {
         let executor = Arc::new(InprocExecutor::default());
-        let (tell, told) = channel();
+        let (sender, received) = channel();
         for number in 0..100 {
-            let (tell, executor) = (tell.clone(), Arc::downgrade(&executor));
+            let (sender, executor) = (sender.clone(), Arc::downgrade(&executor));
             executor.upgrade().unwrap().post(job(move |_| {
                 let here = executor.upgrade().is_some_and(|executor| executor.is_here());
-                let _ = tell.send((number, here, nereid_request::never_waits()));
+                let _ = sender.send((number, here, nereid_request::never_waits()));
             }));
         }
-        drop(tell);
-        let all: Vec<_> = told.iter().collect();
+        drop(sender);
+        let all: Vec<_> = received.iter().collect();
         assert_eq!(all, (0..100).map(|number| (number, true, true)).collect::<Vec<_>>());
         assert!(!executor.is_here());
     }
@@ -221,11 +221,11 @@ mod tests {
     #[test]
     fn timers_run_in_the_order_of_their_times_and_can_be_forgotten() {
         let executor = InprocExecutor::default();
-        let (tell, told) = channel();
+        let (sender, received) = channel();
         let now_ns = now_ns();
         let send = |number: u32| {
-            let tell = tell.clone();
-            job(move |_| tell.send(number).unwrap_or_default())
+            let sender = sender.clone();
+            job(move |_| sender.send(number).unwrap_or_default())
         };
         executor.time(now_ns + 20_000_000, send(3));
         executor.time(now_ns + 10_000_000, send(2));
@@ -236,42 +236,42 @@ mod tests {
         // A job that sets a timer itself.
         let again = send(4);
         executor.post(job(move |home| home.run_at(now_ns + 30_000_000, again)));
-        assert_eq!(told.iter().take(4).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(received.iter().take(4).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]
     fn its_end_does_what_was_given_and_forgets_what_is_not_due() {
-        let (tell, told) = channel();
+        let (sender, received) = channel();
         let executor = InprocExecutor::default();
-        let (one, never) = (tell.clone(), tell);
+        let (one, never) = (sender.clone(), sender);
         executor.time(now_ns() + 3_600_000_000_000, job(move |_| never.send("late").unwrap_or_default()));
         executor.post(job(move |_| one.send("done").unwrap_or_default()));
         drop(executor);
-        assert_eq!(told.iter().collect::<Vec<_>>(), ["done"]);
+        assert_eq!(received.iter().collect::<Vec<_>>(), ["done"]);
     }
 
     #[test]
     fn a_job_that_panics_ends_alone() {
         let executor = InprocExecutor::default();
-        let (tell, told) = channel();
+        let (sender, received) = channel();
         executor.post(job(|_| std::panic::resume_unwind(Box::new(()))));
-        executor.post(job(move |_| tell.send(()).unwrap_or_default()));
-        assert_eq!(told.recv(), Ok(()));
+        executor.post(job(move |_| sender.send(()).unwrap_or_default()));
+        assert_eq!(received.recv(), Ok(()));
     }
 
     #[test]
     fn the_last_holder_may_be_a_job() {
         let executor = Arc::new(InprocExecutor::default());
-        let (tell, told) = channel();
+        let (sender, received) = channel();
         let (go, gate) = channel::<()>();
         let held = Arc::clone(&executor);
         executor.post(job(move |_| {
             let _ = gate.recv();
             drop(held);
-            let _ = tell.send(());
+            let _ = sender.send(());
         }));
         drop(executor);
         drop(go);
-        assert_eq!(told.recv(), Ok(()));
+        assert_eq!(received.recv(), Ok(()));
     }
 }

@@ -16,7 +16,7 @@ use nereid_protocol::service::Port;
 use nereid_shard::listener::{self, SocketFile};
 
 /// A listening socket and the service behind it.
-pub struct Open {
+pub struct ListeningSocket {
     pub socket: OwnedFd,
     pub listener: Listener,
     /// Another process may listen at the same port.
@@ -28,12 +28,12 @@ pub struct Open {
 }
 
 /// TLS settings of the ports.
-pub struct Tls {
+pub struct ServerTls {
     http: Option<Arc<ServerConfig>>,
     grpc: Option<Arc<ServerConfig>>,
 }
 
-impl Tls {
+impl ServerTls {
     pub fn is_on(&self) -> bool {
         self.http.is_some() || self.grpc.is_some()
     }
@@ -45,7 +45,7 @@ impl Tls {
 }
 
 /// Reads certificates and keys, of allowed services only.
-pub fn load_tls(options: &Options) -> Result<Tls, Failure> {
+pub fn load_tls(options: &Options) -> Result<ServerTls, Failure> {
     let load = |listen: &Listen, tls: &TlsOptions, service: &'static str, name: &str, protocol: &[u8]| {
         if !listen.allowed {
             return Ok(None);
@@ -57,7 +57,7 @@ pub fn load_tls(options: &Options) -> Result<Tls, Failure> {
         let loaded = tls.credentials.load(service, protocol).map(Some);
         loaded.map_err(|error| Failure::Start(format!("failed to start {name} service: Invalid argument - {error}")))
     };
-    Ok(Tls {
+    Ok(ServerTls {
         grpc: load(&options.grpc, &options.grpc_tls, "grpc", "GRPC", b"h2")?,
         http: load(&options.http, &options.http_tls, "http", "HTTP", b"http/1.1")?,
     })
@@ -95,20 +95,20 @@ fn failed(name: &str, error: &str) -> Failure {
 }
 
 /// A bound port that does not listen yet: connections to it are refused.
-pub struct Reserved {
+pub struct ReservedPort {
     socket: OwnedFd,
     port: u16,
 }
 
 /// Binds the ports of all services, in their order.
-pub fn reserve(options: &Options) -> Result<Vec<Reserved>, Failure> {
+pub fn reserve(options: &Options) -> Result<Vec<ReservedPort>, Failure> {
     services(options).map(|(listen, _, name, _)| bind_to(listen).map_err(|error| failed(name, &error))).collect()
 }
 
 /// Makes the reserved ports listen, and binds the paths.
-pub fn open(options: &Options, reserved: Vec<Reserved>) -> Result<Vec<Open>, Failure> {
+pub fn open(options: &Options, reserved: Vec<ReservedPort>) -> Result<Vec<ListeningSocket>, Failure> {
     let mut opened = Vec::new();
-    for ((listen, port, name, service), Reserved { socket, port: bound }) in services(options).zip(reserved) {
+    for ((listen, port, name, service), ReservedPort { socket, port: bound }) in services(options).zip(reserved) {
         let (tls, path) = match port {
             Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
             Port::Grpc => (options.grpc_tls.is_on(), options.grpc_unix_socket.as_deref()),
@@ -118,7 +118,7 @@ pub fn open(options: &Options, reserved: Vec<Reserved>) -> Result<Vec<Open>, Fai
         // Another process may have bound it at the same moment.
         listener::listen(socket.as_fd()).map_err(|error| failed(name, &bind_error(&shown, &error)))?;
         let started = format!("Started {service} at {shown}");
-        opened.push(Open {
+        opened.push(ListeningSocket {
             socket,
             listener: Listener { port, tls },
             is_shared: listen.reuse_port,
@@ -130,7 +130,13 @@ pub fn open(options: &Options, reserved: Vec<Reserved>) -> Result<Vec<Open>, Fai
             let started = format!("Started {service} at unix:{}", path.display());
             // Only clients on this machine can open the path: no TLS.
             let listener = Listener { port, tls: false };
-            opened.push(Open { socket: socket.into(), listener, is_shared: false, file: Some(file), started });
+            opened.push(ListeningSocket {
+                socket: socket.into(),
+                listener,
+                is_shared: false,
+                file: Some(file),
+                started,
+            });
         }
     }
     Ok(opened)
@@ -143,7 +149,7 @@ fn bind_path(path: &Path) -> Result<listener::Unix, String> {
 
 /// Binds; a second server on the same port fails unless it is configured to share it. Returns the bound port, because
 /// the configured one may be 0, any.
-fn bind_to(listen_at: &Listen) -> Result<Reserved, String> {
+fn bind_to(listen_at: &Listen) -> Result<ReservedPort, String> {
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
     let wrong = |text: String| format!("Invalid argument - {text}");
     let port = u16::try_from(listen_at.port).map_err(|_| wrong(format!("port {} is out of range", listen_at.port)))?;
@@ -153,7 +159,7 @@ fn bind_to(listen_at: &Listen) -> Result<Reserved, String> {
         .next()
         .ok_or_else(|| wrong(format!("'{shown}' has no address")))?;
     let bound = listener::bind(&address, listen_at.reuse_port);
-    let bound = bound.and_then(|socket| Ok(Reserved { port: socket.local_addr()?.port(), socket: socket.into() }));
+    let bound = bound.and_then(|socket| Ok(ReservedPort { port: socket.local_addr()?.port(), socket: socket.into() }));
     bound.map_err(|error| bind_error(&shown, &error))
 }
 

@@ -48,8 +48,8 @@ pub struct Parts<'a> {
     pub ends: Sender<EndReason>,
     /// See [`try_engine`].
     pub probe: Option<Probe>,
-    pub tls: listeners::Tls,
-    pub ports: Vec<listeners::Reserved>,
+    pub tls: listeners::ServerTls,
+    pub ports: Vec<listeners::ReservedPort>,
 }
 
 /// The running shards.
@@ -81,7 +81,7 @@ impl Shards {
         let opened = listeners::open(options, parts.ports)?;
         let endpoints = opened.iter().map(|one| one.started.clone()).collect();
         let (mut listeners, mut shared, mut socket_files) = (Vec::new(), Vec::new(), Vec::new());
-        for listeners::Open { socket, listener, file, is_shared, .. } in opened {
+        for listeners::ListeningSocket { socket, listener, file, is_shared, .. } in opened {
             if is_shared {
                 // Without it connections may be refused at the end.
                 shared.extend(socket.try_clone().inspect_err(|error| warn!("cannot keep a listener: {error}")));

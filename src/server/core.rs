@@ -89,7 +89,7 @@ impl Core {
             placement.spin_ns = 0;
         }
         let gpus = Gpus::discover(&options.gpu_settings());
-        devices::tell_idle(options, &gpus);
+        devices::log_unused_options(options, &gpus);
         let pool = Pool::of_server(budget::bytes(options), gpus.pinned().source());
         let pool =
             pool.map_err(|error| Failure::Creating(Status::internal(format!("cannot start a thread: {error}"))))?;

@@ -11,7 +11,7 @@ use nereid_observe::metrics::{Devices, Field, GpuSource, Sources};
 
 /// Logs, in Triton's words, which memory pools are disabled, and, where there are no GPUs, each option that has no
 /// effect without them.
-pub fn tell_idle(options: &Options, gpus: &Gpus) {
+pub fn log_unused_options(options: &Options, gpus: &Gpus) {
     let has_none = gpus.iter().next().is_none();
     if has_none || options.pinned_memory_pool_byte_size == 0 {
         info!("Pinned memory pool disabled");
@@ -32,16 +32,16 @@ pub fn sources(gpus: &Arc<Gpus>, are_allowed: bool) -> Sources {
         gpus: match (are_allowed, gpus.is_simulated()) {
             (false, _) => GpuSource::None,
             (true, false) => GpuSource::Nvml,
-            (true, true) => GpuSource::These(Box::new(Simulated(Arc::clone(gpus)))),
+            (true, true) => GpuSource::These(Box::new(SimulatedDevices(Arc::clone(gpus)))),
         },
         pinned: gpus.is_supported().then(|| Box::new(move || of_pool.pinned().usage()) as Box<_>),
     }
 }
 
 /// Simulated devices. They have memory, and neither load nor power.
-struct Simulated(Arc<Gpus>);
+struct SimulatedDevices(Arc<Gpus>);
 
-impl Devices for Simulated {
+impl Devices for SimulatedDevices {
     fn uuids(&self) -> Vec<String> {
         self.0.iter().map(|gpu| gpu.description().uuid.clone()).collect()
     }

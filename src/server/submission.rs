@@ -30,38 +30,38 @@ impl Submit for Access {
         let model = Arc::clone(map.lookup(model, version)?);
         let name = CString::new(model.name.as_bytes()).unwrap_or_default();
         let (executor, pool, gpus) = (Arc::clone(self.executor()), self.pool()?.clone(), self.gpus());
-        Ok(Arc::new(Pinned(Arc::new(Choice { name, pin: Pin::of(model), executor, pool, gpus }))))
+        Ok(Arc::new(InprocCallee(Arc::new(ChosenModel { name, pin: ModelPin::of(model), executor, pool, gpus }))))
     }
 }
 
 /// A model version that a caller has looked up.
-struct Pinned(Arc<Choice>);
+struct InprocCallee(Arc<ChosenModel>);
 
-struct Choice {
+struct ChosenModel {
     name: CString,
-    pin: Pin,
+    pin: ModelPin,
     executor: Arc<InprocExecutor>,
     pool: Pool,
     gpus: Arc<Gpus>,
 }
 
 /// Keeps a model without a request to it: the server's end does not wait for a pin.
-struct Pin(Arc<ServedModel>);
+struct ModelPin(Arc<ServedModel>);
 
-impl Pin {
-    fn of(model: Arc<ServedModel>) -> Pin {
+impl ModelPin {
+    fn of(model: Arc<ServedModel>) -> ModelPin {
         model.pins.fetch_add(1, Ordering::SeqCst);
-        Pin(model)
+        ModelPin(model)
     }
 }
 
-impl Drop for Pin {
+impl Drop for ModelPin {
     fn drop(&mut self) {
         self.0.pins.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Callee for Pinned {
+impl Callee for InprocCallee {
     fn name(&self) -> &CStr {
         &self.0.name
     }
@@ -85,11 +85,11 @@ impl Callee for Pinned {
     fn request(&self, answers: Arc<dyn Sink>) -> (Box<Request>, Arc<dyn Call>) {
         let submission = Arc::new_cyclic(|me| Submission {
             me: Weak::clone(me),
-            choice: Arc::clone(&self.0),
+            chosen: Arc::clone(&self.0),
             answers,
             state: Mutex::default(),
             is_cancelled: AtomicBool::new(false),
-            put_off: AtomicUsize::new(0),
+            posted_answers: AtomicUsize::new(0),
         });
         let mut request = Request::new(Completion::new(Arc::clone(&submission) as Arc<dyn Sink>, 0));
         request.stamps.received_ns = now_ns();
@@ -104,16 +104,16 @@ impl Callee for Pinned {
 /// One in-process request: the receiver of its answers, and what its cancellation needs.
 struct Submission {
     me: Weak<Submission>,
-    choice: Arc<Choice>,
+    chosen: Arc<ChosenModel>,
     answers: Arc<dyn Sink>,
-    state: Mutex<State>,
+    state: Mutex<SubmissionState>,
     is_cancelled: AtomicBool,
     /// Answers that are posted to the executor.
-    put_off: AtomicUsize,
+    posted_answers: AtomicUsize,
 }
 
 #[derive(Default)]
-struct State {
+struct SubmissionState {
     /// From its acceptance to its end.
     ticket: Option<Arc<Ticket>>,
     expiry: Option<TimerKey>,
@@ -123,16 +123,16 @@ struct State {
 }
 
 impl Submission {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SubmissionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn model(&self) -> &Arc<ServedModel> {
-        &self.choice.pin.0
+        &self.chosen.pin.0
     }
 
     fn executor(&self) -> &InprocExecutor {
-        &self.choice.executor
+        &self.chosen.executor
     }
 
     fn ticket(&self) -> Option<Arc<Ticket>> {
@@ -159,7 +159,7 @@ impl Submission {
         }
         drop(state);
         if self.is_cancelled() {
-            self.call_back();
+            self.post_cancellation();
         }
     }
 
@@ -178,7 +178,7 @@ impl Submission {
 
     /// On the executor, because the thread that wins answers at once, in user code that may need a lock that the caller
     /// holds now.
-    fn call_back(&self) {
+    fn post_cancellation(&self) {
         let me = Weak::clone(&self.me);
         self.executor().post(Box::new(move |home: &mut dyn nereid_request::Home| {
             if let Some(me) = me.upgrade()
@@ -221,7 +221,7 @@ impl Call for Submission {
 
     fn cancel(&self) {
         if !self.is_cancelled.swap(true, Ordering::SeqCst) {
-            self.call_back();
+            self.post_cancellation();
         }
     }
 
@@ -242,19 +242,19 @@ impl Sink for Submission {
         if delivery.last {
             self.ended();
         }
-        if self.put_off.load(Ordering::Acquire) == 0 && !self.is_on_shard() {
+        if self.posted_answers.load(Ordering::Acquire) == 0 && !self.is_on_shard() {
             return self.answers.deliver(0, delivery);
         }
         let Some(me) = self.me.upgrade() else { return };
-        self.put_off.fetch_add(1, Ordering::AcqRel);
+        self.posted_answers.fetch_add(1, Ordering::AcqRel);
         self.executor().post(Box::new(move |_: &mut dyn nereid_request::Home| {
             me.answers.deliver(0, delivery);
-            me.put_off.fetch_sub(1, Ordering::AcqRel);
+            me.posted_answers.fetch_sub(1, Ordering::AcqRel);
         }));
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
-        self.choice.pool.get(byte_size)
+        self.chosen.pool.get(byte_size)
     }
 
     fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {

@@ -59,7 +59,7 @@ fn report(failure: &Failure, options: &Options) {
         error!("{failure}");
     }
     if !is_record || options.log.file.is_some() {
-        say(std::io::stderr(), &format!("{failure}\n"));
+        print(std::io::stderr(), &format!("{failure}\n"));
     }
 }
 
@@ -113,14 +113,14 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     lifecycle.attach(shards.publisher());
     shards.log_endpoints();
     supervisor::notify(supervisor::READY);
-    say(std::io::stdout(), announcement);
+    print(std::io::stdout(), announcement);
     let poller = match options.model_control {
         ModelControl::Poll { period_secs } if !core.has_failed => Some(RepositoryPoller::start(lifecycle, period_secs)),
         _ => None,
     };
     let _poller = poller.transpose().map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     match ends.wait() {
-        Ok(drain::EndReason::Signal(signal)) => say(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
+        Ok(drain::EndReason::Signal(signal)) => print(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
         // An end with an error is better than connections that get no answers.
         Ok(drain::EndReason::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
@@ -133,7 +133,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
 }
 
 /// Prints; the reader may be gone, in which case `println!` would panic.
-fn say(mut stream: impl Write, text: &str) {
+fn print(mut stream: impl Write, text: &str) {
     let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
 }
 

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_what_is_asked_for_or_a_part_of_what_there_is() {
+    fn a_budget_is_the_configured_size_or_a_part_of_the_memory() {
         let mut options = Options::default();
         let total = field(Path::new("/proc/meminfo"), "MemTotal:").expect("Linux reports its memory");
         let default = bytes(&options) as u64;

@@ -411,8 +411,8 @@ impl Options {
 
     /// The `--backend-config` settings of one backend: global settings first, so that a later one wins.
     pub fn settings_of(&self, backend: &str) -> Vec<(String, String)> {
-        let of = |whose: Option<&str>| {
-            let fitting = self.backend_settings.iter().filter(move |setting| setting.backend.as_deref() == whose);
+        let of = |backend: Option<&str>| {
+            let fitting = self.backend_settings.iter().filter(move |setting| setting.backend.as_deref() == backend);
             fitting.map(|setting| (setting.key.clone(), setting.value.clone())).collect::<Vec<_>>()
         };
         let mut settings = of(None);

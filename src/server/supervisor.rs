@@ -20,7 +20,7 @@ pub const STOPPING: &str = "STOPPING=1";
 pub fn notify(state: &str) {
     let Some(place) = std::env::var_os("NOTIFY_SOCKET").filter(|place| !place.is_empty()) else { return };
     if let Err(error) = send(&place, state) {
-        warn!("cannot tell '{}' of NOTIFY_SOCKET that {state}: {error}", place.display());
+        warn!("cannot report {state} to NOTIFY_SOCKET '{}': {error}", place.display());
     }
 }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_in_the_file_system_or_without_a_file_is_told() {
+    fn the_state_is_sent_to_a_socket_in_the_file_system_or_without_a_file() {
         let directory = std::env::temp_dir().join(format!("nereid-supervisor-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("notify");

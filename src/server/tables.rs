@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(table, expected);
         assert_eq!(rows(&backends(&Options::default(), &ModelMap::default()))[0][2], "{}");
         // A library's document contains more.
-        let told: Value = serde_json::from_str(&config_of(&options, "own")).unwrap();
+        let document: Value = serde_json::from_str(&config_of(&options, "own")).unwrap();
         let expected = json!({ "cmdline": {
             "auto-complete-config": "true",
             "b": "\"2\"",
@@ -299,6 +299,6 @@ mod tests {
             "default-max-batch-size": "4",
             "min-compute-capability": "0.000000",
         }});
-        assert_eq!(told, expected);
+        assert_eq!(document, expected);
     }
 }

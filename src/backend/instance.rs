@@ -10,7 +10,6 @@ mod cancelled;
 mod confinement;
 mod device_inputs;
 mod groups;
-mod park;
 mod stall;
 mod warmup;
 mod worker;
@@ -26,41 +25,19 @@ use self::confinement::Confinement;
 use self::groups::{Share, Wish};
 use self::worker::{Candidate, Task, Worker};
 use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
-use crate::scheduler::{Checks, Next, Payload, PayloadSource, RunToCompletion};
-use nereid_clock::now_ns;
+use crate::scheduler::{Checks, Parker, PayloadSource, RunToCompletion};
 use nereid_model_config::ModelSpec;
 use nereid_model_config::warmup::Sample;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 
 pub use self::confinement::{all_within, confined};
-pub use self::park::Parker;
 pub use self::stall::StallWatch;
 pub use nereid_queue::Spin;
 
 /// How often ending instances are polled: soon at first, because most requests are short.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-
-/// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be no further
-/// payload. The worker joined with the waker of its `parker`, and takes no payload once it is superseded.
-pub fn next_payload(
-    source: &dyn PayloadSource,
-    worker: usize,
-    parker: &mut Parker,
-    is_superseded: impl Fn() -> bool,
-) -> Option<Payload> {
-    loop {
-        if is_superseded() {
-            source.dismiss(worker);
-        }
-        match source.poll(worker, now_ns()) {
-            Next::Execute(payload) => return Some(payload),
-            Next::Leave => return None,
-            Next::Sleep { until_ns } => parker.until(until_ns),
-        }
-    }
-}
 
 /// The inputs from which the instances of one model version are made.
 pub struct Plan {

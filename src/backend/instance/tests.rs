@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::backend::{HostPolicy, Instance};
-use crate::scheduler::WorkerInfo;
+use crate::scheduler::{Next, Payload, WorkerInfo};
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_request::{Completion, Delivery, Request, Response, Sink};

@@ -17,9 +17,10 @@ use super::device_inputs::land;
 use super::groups::{Key, Share};
 use super::stall::Watched;
 use super::warmup;
-use super::{Parker, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, StateLoss};
-use crate::scheduler::{Checks, More, Payload, PayloadSource, Readiness, RunToCompletion, WorkerInfo};
+use crate::scheduler::{
+    Checks, More, Parker, Payload, PayloadSource, Readiness, RunToCompletion, WorkerInfo, next_payload,
+};
 use nereid_clock::now_ns;
 use nereid_gpu::Gpu;
 use nereid_model_config::warmup::Sample;

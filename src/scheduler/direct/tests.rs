@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-#[cfg(test)]
-use crate::backend::instance::{Parker, next_payload};
+use crate::scheduler::{Parker, next_payload};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::ModelSpec;
 use nereid_queue::Spin;

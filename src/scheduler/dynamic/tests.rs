@@ -5,9 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-#[cfg(test)]
-use crate::backend::instance::{Parker, next_payload};
 use crate::scheduler::mutants::{self, Mutant};
+use crate::scheduler::{Parker, next_payload};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::{ModelSpec, from_dynamic, normalize, parse};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::Duration;
 
+use super::{Next, Payload, PayloadSource};
 use nereid_clock::now_ns;
 use nereid_queue::{AdaptiveSpin, Spin, WakeFlag};
 use nereid_request::Waker;
@@ -30,11 +31,31 @@ impl Parker {
     }
 
     /// Waits until it is woken, or until that time.
-    pub(super) fn until(&mut self, until_ns: Option<u64>) {
+    fn until(&mut self, until_ns: Option<u64>) {
         let began_ns = now_ns();
         let has_slept = !self.spin.watch(until_ns, now_ns, || self.flag.is_called());
         self.flag.wait(|| park(until_ns));
         self.spin.learn(now_ns().saturating_sub(began_ns), has_slept);
+    }
+}
+
+/// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be no further
+/// payload. The worker joined with the waker of its `parker`, and takes no payload once it is superseded.
+pub fn next_payload(
+    source: &dyn PayloadSource,
+    worker: usize,
+    parker: &mut Parker,
+    is_superseded: impl Fn() -> bool,
+) -> Option<Payload> {
+    loop {
+        if is_superseded() {
+            source.dismiss(worker);
+        }
+        match source.poll(worker, now_ns()) {
+            Next::Execute(payload) => return Some(payload),
+            Next::Leave => return None,
+            Next::Sleep { until_ns } => parker.until(until_ns),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 
 mod devices;
+mod run_to_completion;
 mod stalls;
 
 pub(super) type Behaviour = dyn Fn(&InstanceContext) -> Result<Box<dyn Instance>, Status> + Send + Sync;

@@ -11,7 +11,7 @@ use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker};
-use tritonserver::scheduler::{Next, Purpose, Scheduling, Services, WorkerInfo, create};
+use nereid_scheduler::{Next, Purpose, Scheduling, Services, WorkerInfo, create};
 
 /// Requests of one measurement, and measurements of a row.
 const REQUESTS: usize = 32_768;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, OutputTensor, Request, Response, Shape, Sink, Text};
-use tritonserver::scheduler::cache::{Entry, Form, Inserted, Key, Local, Secret};
+use nereid_scheduler::cache::{Entry, Form, Inserted, Key, Local, Secret};
 
 /// 16 FP32.
 const BYTES: usize = 64;

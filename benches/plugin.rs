@@ -16,10 +16,10 @@ use nereid_observe::statistics::Execution;
 use nereid_request::{
     Completion, DataType, Delivery, InputTensor, OutputTensor, Request, Response, Shape, Sink, Status, Text,
 };
+use nereid_scheduler::Payload;
 use nereid_wire::inference::ModelConfig;
 use tritonserver::backend::plugin::{PluginSettings, Plugins};
 use tritonserver::backend::{Instance, InstanceContext, ModelContext};
-use tritonserver::scheduler::Payload;
 
 /// Requests of one measurement, and measurements of a row.
 const REQUESTS: usize = 16_384;

@@ -44,7 +44,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use crate::repository::{Lifecycle, ModelMap, parse_version};
-use crate::scheduler::ServedModel;
 use calls::Calls;
 use chunked_reply::ChunkedReplies;
 use classifying::Classifier;
@@ -61,6 +60,7 @@ use nereid_protocol::service::{
 use nereid_protocol::{grpc, http1, http2};
 use nereid_queue::Actor;
 use nereid_request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
+use nereid_scheduler::ServedModel;
 use plan_cache::{PlanCache, grpc_requests};
 use reflection::Reflector;
 use sagemaker::SageMakerPort;

@@ -23,7 +23,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::abi::handles::ModelHandle;
-use crate::scheduler::{Payload, Readiness};
 use nereid_clock::now_ns;
 use nereid_gpu::{Gpu, Gpus};
 use nereid_memory::Pool;
@@ -33,6 +32,7 @@ use nereid_observe::metrics::Registry;
 use nereid_observe::statistics::{Execution, FailureReason, ModelStatistics};
 use nereid_queue::Spin;
 use nereid_request::{Control, LoadUnderWay, Request, Response, Status, Submit, TimeSums};
+use nereid_scheduler::{Payload, Readiness};
 use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 

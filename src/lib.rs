@@ -16,5 +16,4 @@ pub mod api;
 pub mod backend;
 pub mod cli;
 pub mod repository;
-pub mod scheduler;
 pub mod server;

@@ -81,7 +81,7 @@ pub struct Settings {
     /// The latencies of models that are recorded.
     pub metrics_config: MetricsConfig,
     /// What the schedulers of all models share.
-    pub scheduling: crate::scheduler::Services,
+    pub scheduling: nereid_scheduler::Services,
     /// `--stall-timeout`.
     pub stalls: Option<Arc<crate::backend::instance::StallWatch>>,
     /// The server, for backends with models that call others.

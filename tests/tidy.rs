@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// What each module of the server's package may name besides itself: modules, and crates (`nereid_queue` is `queue`).
 /// Data flows down this list; nothing may point up. What a crate may name, its Cargo.toml says.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 7] = [
     ("main", &["cli"]),
     // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
     // models as loading would, and at the cores they would get; installing writes the headers of the C interface.
@@ -36,7 +36,6 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of
     // one border. A worker process and its instance exchange frames through a stream of `queue`.
     ("backend", &["scheduler", "queue", "observe", "abi"]),
-    ("scheduler", &["queue", "observe"]),
     // Beside the path: the backend half names backend, memory and observe, the server half the server; a cache library
     // stands behind a trait of the scheduler, an agent library behind one of the repository.
     ("abi", &["backend", "memory", "observe", "repository", "scheduler", "server"]),

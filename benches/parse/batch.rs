@@ -6,7 +6,7 @@ use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Response, Shape, Sink, Text, Waker};
-use tritonserver::scheduler::{Next, PayloadSource, Purpose, Scheduler, Scheduling, Services, WorkerInfo, create};
+use nereid_scheduler::{Next, PayloadSource, Purpose, Scheduler, Scheduling, Services, WorkerInfo, create};
 
 use super::operation::Operation;
 

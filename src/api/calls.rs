@@ -15,9 +15,9 @@ use super::infer::{AnswerForm, Decode, Progress, http_reply};
 use super::packing::{Answer, pack};
 use super::watch::{grpc_ends, http_leaves, watch_by_parameter};
 use super::{Api, error};
-use crate::scheduler::{Accepted, Refused, ServedModel};
 use nereid_protocol::service::{CallKey, GrpcReply, HttpReply, Replies, Token};
 use nereid_request::{Delivery, Home, Request, Response, Status};
+use nereid_scheduler::{Accepted, Refused, ServedModel};
 pub use under_way::{Calls, Peer, Timed, Waiting, Work};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.

@@ -8,9 +8,9 @@ use super::Api;
 use super::calls::{Peer, Work};
 use super::delays::PutOff;
 use super::preparing::Prepared;
-use crate::scheduler::validate::StringsWalk;
 use nereid_protocol::service::{Replies, Token};
 use nereid_request::{DataType, Request, Status};
+use nereid_scheduler::validate::StringsWalk;
 
 /// Bytes of strings that are checked in one go: at four bytes each they are some hundred thousand.
 const AT_ONCE_BYTES: usize = 512 << 10;

@@ -14,12 +14,12 @@ use super::generate::{load, reply};
 use super::infer::{AnswerForm, Manner, http_reply};
 use super::send_window::SendWindow;
 use super::{error, events};
-use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::Registry;
 use nereid_protocol::http1::ResponseHead;
 use nereid_protocol::service::{CallKey, HttpReply, Replies, Token};
 use nereid_request::{Credit, Delivery, Response, Status, Text, Value};
+use nereid_scheduler::ServedModel;
 
 /// Which responses are the last ones.
 const FINAL: &str = "triton_final_response";

@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use super::calls::{Peer, Work};
 use super::infer::AnswerForm;
 use super::{Api, error};
-use crate::scheduler::ServedModel;
 use nereid_protocol::service::{GrpcReply, Replies, Token};
 use nereid_request::{Delivery, Request};
+use nereid_scheduler::ServedModel;
 
 /// How late things are, in nanoseconds; 0 is not at all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -13,11 +13,11 @@ use super::plan_cache::grpc_requests::RequestKey;
 use super::unpacking::PackedCall;
 use super::watch::Arrival;
 use super::{Api, ServerState, error, reflection};
-use crate::scheduler::ServedModel;
 use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
 use nereid_protocol::http2::Headers;
 use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Token};
 use nereid_request::{Request, Status};
+use nereid_scheduler::ServedModel;
 
 /// What gRPC answers for a method that the service does not have: no text.
 fn unimplemented() -> GrpcStatus {

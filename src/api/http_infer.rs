@@ -16,11 +16,11 @@ use super::routes::{Target, route};
 use super::unpacking::PackedBody;
 use super::watch::{Arrival, Watch};
 use super::{Api, error, events, timing};
-use crate::scheduler::ServedModel;
 use nereid_memory::Slice;
 use nereid_protocol::http1::{self, JsonLength};
 use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
 use nereid_request::Status;
+use nereid_scheduler::ServedModel;
 
 /// An inference request as it came.
 pub(super) struct InferCall<'a> {

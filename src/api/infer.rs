@@ -18,9 +18,9 @@ use super::generate::load::LoadFormat;
 use super::infer::classification::Classifier;
 use super::packing::Packing;
 use super::watch::Watch;
-use crate::scheduler::ServedModel;
 use nereid_memory::{Exhausted, Pool, Slice};
 use nereid_request::{OutputTensor, Request, Response, SharedMemory, Status, Text};
+use nereid_scheduler::ServedModel;
 
 /// A request on its way from its bytes, which is read in bounded steps.
 pub trait Decode {

@@ -18,11 +18,11 @@ use super::plan_cache::grpc_requests::RequestKey;
 use super::send_window::SendWindow;
 use super::watch::{Arrival, Watch};
 use super::{Api, ServerState, error, reflection};
-use crate::scheduler::ServedModel;
 use nereid_memory::Gather;
 use nereid_protocol::grpc::{Code, InferRequest, Message};
 use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
 use nereid_request::{Credit, Delivery, Request, Response, Status, Text};
+use nereid_scheduler::ServedModel;
 use packed::{Inbox, Outbox};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.

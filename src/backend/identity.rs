@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use self::model::{Activities, IdentityModel, TensorPair};
 use super::{Attributes, Backend, Instance, InstanceContext, Mobility, Model, ModelContext};
-use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_memory::Slice;
 use nereid_observe::metrics::Counter;
@@ -20,6 +19,7 @@ use nereid_observe::statistics::Execution;
 use nereid_request::{
     DataType, OutputTensor, Parameter, Parameters, Request, Response, Shape, Status, Text, Value, element_count,
 };
+use nereid_scheduler::Payload;
 
 /// The backend; its models share nothing.
 #[derive(Debug, Default)]

@@ -25,11 +25,11 @@ use self::confinement::Confinement;
 use self::groups::{Share, Wish};
 use self::worker::{Candidate, Task, Worker};
 use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
-use crate::scheduler::{Checks, Parker, PayloadSource, RunToCompletion};
 use nereid_model_config::ModelSpec;
 use nereid_model_config::warmup::Sample;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
+use nereid_scheduler::{Checks, Parker, PayloadSource, RunToCompletion};
 
 pub use self::confinement::{all_within, confined};
 pub use self::stall::StallWatch;

@@ -10,11 +10,11 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::InstanceContext;
-use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_gpu::{DriverError, Flight};
 use nereid_observe::statistics::Execution;
 use nereid_request::{Request, Status};
+use nereid_scheduler::Payload;
 
 /// Batches under way: one comes in, one computes, one goes out.
 pub const UNDER_WAY_MAX: usize = 3;

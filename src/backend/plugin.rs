@@ -18,11 +18,11 @@ use std::sync::{Arc, PoisonError};
 use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, fail};
 use crate::abi::handles::{InstanceHandle, ModelHandle};
 use crate::abi::ledger;
-use crate::scheduler::{Payload, Readiness};
 use library::{Library, Outcome};
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::Holder;
 use nereid_request::{OutputShape, OutputShapes, Request, Shape, Status, Text};
+use nereid_scheduler::{Payload, Readiness};
 use nereid_wire::inference::ModelConfig;
 use readiness::Gate;
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::responders::Responders;
 use super::vectors::{Declared, demand, demand_all, elements, input, single};
 use super::{Backend, Instance, InstanceContext, Model, ModelContext};
-use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_observe::statistics::{ResponseOutcome, ResponseTimes};
 use nereid_request::{DataType, Request, Response, ResponseFactory, Status, Text};
+use nereid_scheduler::Payload;
 use nereid_wire::inference::ModelConfig;
 
 /// The backend; its models share nothing.

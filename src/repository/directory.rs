@@ -4,11 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use super::lifecycle::Lifecycle;
 use super::models::ModelMap;
-use crate::scheduler::ensemble::{Composing, Models, Wanted};
-use crate::scheduler::{Accepted, Refused, ServedModel};
-use nereid_model_config::ModelSpec;
-use nereid_model_config::labels::Labels;
-use nereid_request::{Request, Status, Ticket, WakeUp};
+use nereid_request::Status;
+use nereid_scheduler::ensemble::{Composing, Models, Wanted};
 
 /// The current map. Its lock is held for one lookup or for a swap of the pointer only, so shards may take it.
 pub struct Directory {
@@ -41,31 +38,5 @@ impl Models for Directory {
         let lifecycle = self.lifecycle.upgrade().ok_or_else(|| Status::unavailable("Server not ready"))?;
         let map = lifecycle.map();
         map.composing(wanted).map(|served| Arc::clone(served) as Arc<dyn Composing>)
-    }
-}
-
-impl Composing for ServedModel {
-    fn spec(&self) -> &ModelSpec {
-        &self.spec
-    }
-
-    fn takes_device_tensors(&self) -> bool {
-        self.checks.take_device_tensors()
-    }
-
-    fn labels(&self, output: &str) -> Option<Arc<Labels>> {
-        self.labels.get(output).cloned()
-    }
-
-    fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused> {
-        ServedModel::submit(self, request)
-    }
-
-    fn cancel(&self, ticket: &Ticket) -> WakeUp {
-        self.scheduler.cancel(ticket)
-    }
-
-    fn expire(&self, ticket: &Ticket) -> WakeUp {
-        self.scheduler.expire(ticket)
     }
 }

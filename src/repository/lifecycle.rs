@@ -112,7 +112,7 @@ impl Lifecycle {
         Arc::new_cyclic(|me| {
             let directory = Arc::new(Directory::new(me.clone()));
             let models = Some(Arc::clone(&directory) as Arc<_>);
-            let scheduling = crate::scheduler::Services { models, ..settings.scheduling.clone() };
+            let scheduling = nereid_scheduler::Services { models, ..settings.scheduling.clone() };
             Lifecycle::with(Arc::new(Settings { scheduling, ..settings }), directory)
         })
     }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::index::DUPLICATE;
-use crate::scheduler::ensemble::Wanted;
-use crate::scheduler::{Checks, ServedModel};
 use nereid_request::{Code, Status};
+use nereid_scheduler::ensemble::Wanted;
+use nereid_scheduler::{Checks, ServedModel};
 
 /// Identity of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

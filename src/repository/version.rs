@@ -20,8 +20,6 @@ use crate::backend::instance::{Instances, Plan, confined};
 use crate::backend::plugin::{Located, PluginSettings, Plugins, batching};
 use crate::backend::registry::{NativeBackends, check_version};
 use crate::backend::{Attributes, Backend, ExecutionPolicy, Model, ModelContext, python};
-use crate::scheduler::ensemble::labels_of_steps;
-use crate::scheduler::{self, BatchStrategy, Purpose, Registration, Scheduling, ServedModel};
 use nereid_gpu::Gpus;
 use nereid_model_config::labels::{self, Labels};
 use nereid_model_config::{ModelSpec, layout, normalize, text, to_dynamic, validate, warmup};
@@ -29,6 +27,8 @@ use nereid_observe::log::verbose;
 use nereid_observe::metrics::is_customizable;
 use nereid_observe::statistics::ModelStatistics;
 use nereid_request::{LoadUnderWay, Status};
+use nereid_scheduler::ensemble::labels_of_steps;
+use nereid_scheduler::{BatchStrategy, Purpose, Registration, Scheduling, ServedModel};
 use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_metrics::MetricControl;
@@ -242,7 +242,7 @@ impl Loader {
             pool: self.settings.pool.clone(),
             strategy: strategy.clone(),
         };
-        let Scheduling { scheduler, source } = scheduler::create(&purpose, &self.settings.scheduling)?;
+        let Scheduling { scheduler, source } = nereid_scheduler::create(&purpose, &self.settings.scheduling)?;
         let attributes = backend.attributes();
         if attributes.execution_policy == ExecutionPolicy::DeviceBlocking
             && matches!(spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)))

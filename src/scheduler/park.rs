@@ -23,6 +23,7 @@ impl Parker {
     }
 
     /// Ends a wait, this one or the next.
+    #[inline]
     pub fn waker(&self) -> Waker {
         let flag = Arc::clone(&self.flag);
         Waker::new(move || {
@@ -31,6 +32,7 @@ impl Parker {
     }
 
     /// Waits until it is woken, or until that time.
+    #[inline]
     fn until(&mut self, until_ns: Option<u64>) {
         let began_ns = now_ns();
         let has_slept = !self.spin.watch(until_ns, now_ns, || self.flag.is_called());
@@ -60,6 +62,7 @@ pub fn next_payload(
 }
 
 /// Sleeps, perhaps not for long enough; false if the time is over.
+#[inline]
 fn park(until_ns: Option<u64>) -> bool {
     match until_ns.map(|until_ns| until_ns.saturating_sub(now_ns())) {
         None => std::thread::park(),

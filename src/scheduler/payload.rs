@@ -37,34 +37,41 @@ impl Payload {
 
     /// The next payload of this worker, if it waits already: for instances that can prepare it while this one is
     /// executed. Never while another worker could take it.
+    #[inline]
     pub fn more(&self) -> Option<Payload> {
         let payload = (self.more.as_ref()?.0)()?;
         payload.requests.iter().for_each(|request| request.mark_taken());
         Some(payload)
     }
 
+    #[inline]
     pub fn push(&mut self, request: Box<Request>) {
         self.requests.push(request);
     }
 
+    #[inline]
     pub fn requests(&self) -> &[Box<Request>] {
         &self.requests
     }
 
     /// Takes the only request of a payload of one.
+    #[inline]
     pub fn take_only(&mut self) -> Option<Box<Request>> {
         if self.requests.len() == 1 { self.requests.pop() } else { None }
     }
 
     /// Takes every request; the payload is empty afterwards.
+    #[inline]
     pub fn take(&mut self) -> SmallVec<[Box<Request>; 4]> {
         std::mem::take(&mut self.requests)
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

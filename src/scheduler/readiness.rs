@@ -81,11 +81,13 @@ impl Checks {
     }
 
     /// False: the version is as ready as the server says.
+    #[inline]
     pub fn is_needed(&self) -> bool {
         self.is_needed.load(Ordering::Acquire) || self.objection().is_some()
     }
 
     /// Model and version, for messages.
+    #[inline]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -105,6 +107,7 @@ impl Checks {
     }
 
     /// Inputs may be left on a device: all instances take them there.
+    #[inline]
     pub fn take_device_tensors(&self) -> bool {
         self.is_on_devices.load(Ordering::Acquire)
     }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use super::ensemble::Composing;
 use super::validate::{validate, validate_but_strings};
 use super::{Accepted, Checks, Refused, Scheduler};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
 use nereid_observe::statistics::ModelStatistics;
-use nereid_request::{Request, SeenAt, Status};
+use nereid_request::{Request, SeenAt, Status, Ticket, WakeUp};
 
 /// A version that answers requests.
 pub struct ServedModel {
@@ -33,6 +34,7 @@ pub struct ServedModel {
 impl ServedModel {
     /// Checks a request against this model and hands it to the scheduler: the one way in, for clients as for the steps
     /// of ensembles.
+    #[inline]
     pub fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
         if request.is_checked {
             request.stamps.started_ns = now_ns();
@@ -48,6 +50,7 @@ impl ServedModel {
     }
 
     /// The first half of [`submit`](ServedModel::submit): nobody learns of what does not pass.
+    #[inline]
     pub fn check(&self, request: &mut Request) -> Result<(), Status> {
         request.stamps.started_ns = now_ns();
         request.priority = self.spec.priority(request.priority);
@@ -55,6 +58,7 @@ impl ServedModel {
     }
 
     /// The same but for the strings of its inputs, which are walked over apart.
+    #[inline]
     pub fn check_but_strings(&self, request: &mut Request) -> Result<(), Status> {
         request.stamps.started_ns = now_ns();
         request.priority = self.spec.priority(request.priority);
@@ -62,10 +66,12 @@ impl ServedModel {
     }
 
     /// The second half, for a request that passed.
+    #[inline]
     pub fn accept(&self, request: Box<Request>) -> Result<Accepted, Refused> {
         self.accept_at(request, now_ns())
     }
 
+    #[inline]
     fn accept_at(&self, mut request: Box<Request>, now_ns: u64) -> Result<Accepted, Refused> {
         if let Err(status) = self.borrow(&mut request) {
             return Err(Refused { status, request });
@@ -79,6 +85,7 @@ impl ServedModel {
     }
 
     /// A request made on behalf of another one runs on what that one's execution holds, if there is need.
+    #[inline]
     fn borrow(&self, request: &mut Request) -> Result<(), Status> {
         let Some(grant) = &request.grant else { return Ok(()) };
         let lease = grant.lend(&self.name).map_err(|status| status.prefixed(&request.log_id()))?;
@@ -102,6 +109,32 @@ impl ServedModel {
             load_duration_secs: self.load_duration_secs,
             pins: AtomicUsize::new(0),
         }
+    }
+}
+
+impl Composing for ServedModel {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn takes_device_tensors(&self) -> bool {
+        self.checks.take_device_tensors()
+    }
+
+    fn labels(&self, output: &str) -> Option<Arc<Labels>> {
+        self.labels.get(output).cloned()
+    }
+
+    fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused> {
+        ServedModel::submit(self, request)
+    }
+
+    fn cancel(&self, ticket: &Ticket) -> WakeUp {
+        self.scheduler.cancel(ticket)
+    }
+
+    fn expire(&self, ticket: &Ticket) -> WakeUp {
+        self.scheduler.expire(ticket)
     }
 }
 

@@ -21,7 +21,6 @@ use crate::backend::{Host, HostPolicies};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
-use crate::scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, ServedModel, Services, delayed_until};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
 use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
@@ -31,6 +30,7 @@ use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
 use nereid_observe::trace::{self, Traces};
 use nereid_queue::Spin;
 use nereid_request::Status;
+use nereid_scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, ServedModel, Services, delayed_until};
 use nereid_shard::placement::{Cores, Placement};
 
 /// Time limit at the end of the server for writing or sending traces.

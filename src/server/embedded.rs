@@ -15,9 +15,9 @@ use super::options::{ModelControl, Options};
 use super::{Failure, drain};
 use crate::api::documents;
 use crate::repository::{Lifecycle, ModelMap};
-use crate::scheduler::{Checks, ServedModel, Verdict, wait_for_all};
 use nereid_observe::log::Hold;
 use nereid_request::Status;
+use nereid_scheduler::{Checks, ServedModel, Verdict, wait_for_all};
 
 pub use crate::repository::{Parameter as LoadParameter, ParameterValue as LoadValue};
 

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use crate::api::HeaderPattern;
-pub use crate::scheduler::RunToCompletion;
 pub use nereid_net::{Credentials, Keepalive};
 pub use nereid_protocol::compression::Level;
+pub use nereid_scheduler::RunToCompletion;
 pub use nereid_shard::placement::IoCores;
 
 /// `--stall-timeout`: correct models rarely execute for so long.

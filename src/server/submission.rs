@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::access::Access;
 use super::inproc_executor::{InprocExecutor, TimerKey};
-use crate::scheduler::{Accepted, Refused, ServedModel};
 use nereid_clock::now_ns;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool, Target};
@@ -21,6 +20,7 @@ use nereid_request::{
     Asked, Call, Callee, Completion, Delivery, Job, Place, Request, ResponseFactory, Sink, Status, Submit, Ticket,
     never_waits,
 };
+use nereid_scheduler::{Accepted, Refused, ServedModel};
 
 impl Submit for Access {
     fn find(&self, model: &[u8], version: i64) -> Result<Arc<dyn Callee>, Status> {

@@ -19,9 +19,9 @@ use crate::abi::foreign::{Library, call, locate};
 use crate::abi::guard::Work;
 use crate::abi::places;
 use crate::abi::server::Error;
-use crate::scheduler::cache::{Entry, Inserted, Key, Store};
 use nereid_model_config::ModelSpec;
 use nereid_request::{Code, Status};
+use nereid_scheduler::cache::{Entry, Inserted, Key, Store};
 
 type Initialize = unsafe extern "C-unwind" fn(*mut *mut c_void, *const c_char) -> *mut Error;
 type Finalize = unsafe extern "C-unwind" fn(*mut c_void) -> *mut Error;

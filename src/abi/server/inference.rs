@@ -18,7 +18,6 @@ use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
 use crate::abi::casts::{self, Either, handle_of_application};
 use crate::abi::guard::{Work, guarded};
-use crate::scheduler::validate::{Raw, raw_input};
 use crate::server::access::Access;
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
@@ -28,6 +27,7 @@ use nereid_request::{
     Admission, Apart, Asked, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation,
     OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
 };
+use nereid_scheduler::validate::{Raw, raw_input};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`.
 const RELEASE_ALL: u32 = 1;

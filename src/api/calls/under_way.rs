@@ -16,12 +16,12 @@ use super::super::send_window::SendWindow;
 use super::super::stream::Stream;
 use super::super::unpacking::{PackedBody, PackedCall};
 use super::super::{Mail, Post};
-use crate::scheduler::ServedModel;
 use nereid_clock::now_ns;
 use nereid_memory::{Key, Slab};
 use nereid_observe::log::verbose;
 use nereid_protocol::service::{CallKey, Token};
 use nereid_request::{Home, Job, Request, Response, Sink, Status, Text, Ticket, WakeUp};
+use nereid_scheduler::ServedModel;
 
 /// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
 const TIMED_AT_ONCE: usize = 256;

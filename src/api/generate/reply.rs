@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::api::infer::contiguous;
 use crate::api::infer::http_reply::{array_of, misfit};
-use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::json::{ArrayWriter, GatherSink, Writer};
 use nereid_request::{Response, Status, Value, element_count};
+use nereid_scheduler::ServedModel;
 
 /// Elements that one step writes.
 const STEP: usize = 4096;

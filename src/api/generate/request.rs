@@ -10,13 +10,13 @@ use smallvec::smallvec;
 use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::infer::http_request::{TEXT_BYTES_MAX, custom_parameter, data_error, element_of, parse_error};
 use crate::api::infer::{AnswerForm, Decode, Progress};
-use crate::scheduler::ServedModel;
-use crate::scheduler::validate::add_input;
 use nereid_memory::{BlockMut, Pool, Slice};
 use nereid_protocol::json::{
     Builder, Document, DocumentError, Element, Kind, NumbersReader, Place, StringsReader, TensorError, Value,
 };
 use nereid_request::{DataType, InputTensor, Request, Shape, SharedMemory, Status, Text};
+use nereid_scheduler::ServedModel;
+use nereid_scheduler::validate::add_input;
 
 /// Members that one step maps.
 const MEMBERS_AT_ONCE: usize = 256;

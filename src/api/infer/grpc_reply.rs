@@ -6,10 +6,10 @@ use super::{AnswerForm, contiguous};
 use crate::api::error::too_large;
 use crate::api::plan_cache::grpc_answers::GrpcAnswers;
 use crate::api::watch::Watch;
-use crate::scheduler::ServedModel;
 use nereid_memory::{Exhausted, Gather, Pool, Slice};
 use nereid_protocol::grpc::{Encoder, FINAL, InferResponse, OutputTensor, Value};
 use nereid_request::{Response, Status, Text, Value as Parameter};
+use nereid_scheduler::ServedModel;
 
 /// A response with its texts checked: protobuf strings are UTF-8.
 struct Parts<'a> {

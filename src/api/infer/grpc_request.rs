@@ -5,8 +5,6 @@ use super::regions::{Lent, Place};
 use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
-use crate::scheduler::ServedModel;
-use crate::scheduler::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::grpc::{INT_BYTES, InferRequest, InputRef, List, Parameters, Value};
 use nereid_protocol::service::Kept;
@@ -14,6 +12,8 @@ use nereid_request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };
 use nereid_request::{Parameters as RequestParameters, Value as Parameter};
+use nereid_scheduler::ServedModel;
+use nereid_scheduler::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
 
 /// Fills `request` from `message`, in the specification's order, and from the metadata of its call; says how it is to
 /// be answered.

@@ -15,11 +15,11 @@ use crate::api::packing::Packing;
 use crate::api::plan_cache::http_answers::{HttpAnswers, is_all_binary};
 use crate::api::plan_cache::texts::Texts;
 use crate::api::watch::Watch;
-use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::http1;
 use nereid_protocol::json::{ArrayWriter, Element, GatherSink, Sink, Writer};
 use nereid_request::{DataType, OutputTensor, Response, Status, Text, Value, element_count, format_shape};
+use nereid_scheduler::ServedModel;
 
 /// Elements that one step writes.
 const STEP: usize = 4096;

@@ -13,10 +13,6 @@ use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::dialect::Dialect;
 use crate::api::forwarding::Forwarded;
 use crate::api::timing::PARAMETER;
-use crate::scheduler::ServedModel;
-use crate::scheduler::validate::{
-    self, Named, Raw, add_named_input, add_named_output, check_input_count, check_output_count, check_parameter_count,
-};
 use nereid_memory::{ALIGNMENT, BlockMut, Pool, Slice};
 use nereid_protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, Paused, StringsReader, TensorError,
@@ -26,6 +22,10 @@ use nereid_request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };
 use nereid_request::{Value as Parameter, format_shape};
+use nereid_scheduler::ServedModel;
+use nereid_scheduler::validate::{
+    self, Named, Raw, add_named_input, add_named_output, check_input_count, check_output_count, check_parameter_count,
+};
 
 /// Bytes of text beyond which a step is a long one although it came to its end.
 const LONG_BYTES: usize = 8 * 1024;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::super::{EXTENSIONS, SERVER_VERSION};
 use crate::repository::ModelMap;
-use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::json::{GatherSink, Writer};
 use nereid_request::{Shape, Status};
+use nereid_scheduler::ServedModel;
 use nereid_wire::inference::model_metadata_response::TensorMetadata;
 use nereid_wire::inference::{ModelMetadataResponse, ServerMetadataResponse};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::scheduler::ServedModel;
 use nereid_memory::{Gather, Pool};
 use nereid_observe::statistics::{MemoryUse, ResponseTally, Snapshot, Tally};
 use nereid_protocol::json::{GatherSink, Writer};
+use nereid_scheduler::ServedModel;
 use nereid_wire::inference as wire;
 
 type Json<'a> = Writer<GatherSink<'a>>;

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::scheduler::ServedModel;
 use nereid_request::{DataType, Parameters, Response, Shape, Text};
+use nereid_scheduler::ServedModel;
 
 /// See the [module](self).
 #[derive(Debug, Default)]

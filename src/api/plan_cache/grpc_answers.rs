@@ -6,9 +6,9 @@
 
 use super::answer_key::AnswerKey;
 use super::bounds::{GRPC_ANSWER_BYTES_MAX, GRPC_ANSWER_OUTPUTS_MAX, GRPC_ANSWER_PARAMETERS_MAX, GRPC_ANSWERS_MAX};
-use crate::scheduler::ServedModel;
 use nereid_protocol::grpc::ResponseHead;
 use nereid_request::Response;
+use nereid_scheduler::ServedModel;
 
 /// Unknown heads in a row after which only every so many of them is kept: models whose every answer is new.
 const NOVELTIES_MAX: u32 = 32;

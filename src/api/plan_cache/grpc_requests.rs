@@ -11,10 +11,10 @@ use std::sync::{Arc, Weak};
 use super::PlanCache;
 use super::bounds::{GRPC_REQUEST_BYTES_MAX, GRPC_REQUEST_INPUTS_MAX, GRPC_REQUESTS_MAX};
 use crate::api::infer::AnswerForm;
-use crate::scheduler::ServedModel;
 use nereid_memory::{Exhausted, Pool, Portions};
 use nereid_protocol::grpc::Outline;
 use nereid_request::{CorrelationId, DataType, InputTensor, Parameters, Request, RequestedOutput, Shape, Text};
+use nereid_scheduler::ServedModel;
 
 /// The heads of one shard.
 #[derive(Default)]

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use super::answer_key::AnswerKey;
 use super::bounds::{HTTP_ANSWER_BYTES_MAX, HTTP_ANSWERS_MAX};
 use crate::api::infer::AnswerForm;
-use crate::scheduler::ServedModel;
 use nereid_request::{OutputTensor, Response};
+use nereid_scheduler::ServedModel;
 
 /// The last texts, by model.
 #[derive(Debug, Default)]

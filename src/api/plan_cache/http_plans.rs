@@ -17,10 +17,10 @@ use super::bounds::{HTTP_HEAD_BYTES_MAX, HTTP_PLANS_MAX, JSON_TEXT_BYTES_MAX, JS
 use super::json_request::{Bounds, JsonRequest};
 use crate::api::infer::AnswerForm;
 use crate::api::packing::Packing;
-use crate::scheduler::ServedModel;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::http1;
 use nereid_request::{Request, SharedMemory};
+use nereid_scheduler::ServedModel;
 
 /// What a head means.
 pub struct HttpPlan {

@@ -14,13 +14,13 @@ use crate::api::infer::http_request::{element_of, json_byte_size};
 use crate::api::infer::regions::Place;
 use crate::api::infer::{AnswerForm, OutputForm};
 use crate::api::timing::PARAMETER;
-use crate::scheduler::validate::{add_input, add_output};
 use nereid_memory::{ALIGNMENT, Pool, Portions, Slice};
 use nereid_protocol::json::Cursor;
 use nereid_request::{
     CorrelationId, DataType, InputTensor, Parameters, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Text,
     Value,
 };
+use nereid_scheduler::validate::{add_input, add_output};
 
 /// Longest text that is read in one go: what a turn has time for.
 const TEXT_MAX: usize = 32 * 1024;

@@ -7,7 +7,6 @@ use super::buckets::Buckets;
 use super::model::{AffineModel, output_of, pairs};
 use crate::backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::backend::{Instance, InstanceContext};
-use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_gpu::flight::{Fetched, Output};
 use nereid_gpu::kernels::AFFINE;
@@ -15,6 +14,7 @@ use nereid_gpu::{DeviceSlice, DeviceTarget, DriverError, Flight, Gpu, Kernel, La
 use nereid_memory::Slice;
 use nereid_request::shared::Wish;
 use nereid_request::{InputTensor, OutputTensor, Request, Response, Status};
+use nereid_scheduler::Payload;
 
 pub struct DeviceInstance {
     /// Declared before the lanes, which the batches under way use.

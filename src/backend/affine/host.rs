@@ -2,10 +2,10 @@
 
 use super::model::{AffineModel, output_of, pairs};
 use crate::backend::{Instance, InstanceContext, Mobility};
-use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_observe::statistics::Execution;
 use nereid_request::{InputTensor, Request, Response, Status};
+use nereid_scheduler::Payload;
 
 pub struct HostInstance {
     context: InstanceContext,

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::backend::onnxruntime::fixtures::{Answers, Draft, as_floats, context, floats};
-use crate::scheduler::{More, Payload};
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{Gpus, Settings};
 use nereid_model_config::ModelSpec;
 use nereid_request::{Code, DataType, Request};
+use nereid_scheduler::{More, Payload};
 use nereid_wire::inference::model_optimization_policy::Cuda;
 use nereid_wire::inference::model_optimization_policy::cuda::{GraphSpec, graph_spec};
 use nereid_wire::inference::{ModelConfig, ModelInput, ModelOptimizationPolicy, ModelOutput, ModelParameter};

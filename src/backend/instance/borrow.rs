@@ -14,9 +14,9 @@ use super::device_inputs::land;
 use super::stall::Pulse;
 use super::worker::{check_alive, execute};
 use crate::backend::{Instance, InstanceContext, Mobility, fail};
-use crate::scheduler::{Borrowable, Payload, RunToCompletion};
 use nereid_clock::now_ns;
 use nereid_request::{Request, Status, Ticket};
+use nereid_scheduler::{Borrowable, Payload, RunToCompletion};
 
 /// A longer run revokes the permission that short runs earned.
 const LONGEST_RUN_NS: u64 = 50_000;

@@ -5,10 +5,10 @@
 //! before it was submitted.
 
 use crate::backend::InstanceContext;
-use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_observe::statistics::FailureReason;
 use nereid_request::{Request, Status};
+use nereid_scheduler::Payload;
 use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// Answers and counts the cancelled requests of `payload`, and leaves the others in it; true if there were any. Not

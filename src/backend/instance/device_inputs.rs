@@ -7,11 +7,11 @@
 use smallvec::smallvec;
 
 use crate::backend::InstanceContext;
-use crate::scheduler::Payload;
-use crate::scheduler::validate::check_contents;
 use nereid_gpu::{DeviceSlice, DriverError, PinnedPool};
 use nereid_memory::Slice;
 use nereid_request::{DataType, InputTensor, Request, Status};
+use nereid_scheduler::Payload;
+use nereid_scheduler::validate::check_contents;
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_sequence_batching::StrategyChoice;
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 use crate::backend::ModelContext;
-use crate::scheduler::{Checks, Readiness};
 use nereid_observe::metrics::Counter;
+use nereid_scheduler::{Checks, Readiness};
 
 /// The bounds of the interval between comparisons, which is a quarter of the limit.
 const TICK_MIN: Duration = Duration::from_millis(10);

@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::backend::{HostPolicy, Instance};
-use crate::scheduler::{Next, Payload, WorkerInfo};
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_request::{Completion, Delivery, Request, Response, Sink};
+use nereid_scheduler::{Next, Payload, WorkerInfo};
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};

@@ -12,14 +12,14 @@ use tracing::{debug, warn};
 
 use super::worker::execute;
 use crate::backend::{Instance, InstanceContext, fail};
-use crate::scheduler::Payload;
-use crate::scheduler::validate::{add_input, validate};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
 use nereid_model_config::datatype;
 use nereid_model_config::warmup::{Sample, SampleInput};
 use nereid_observe::log::verbose;
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Origin, Request, Shape, Sink, Status, Text};
+use nereid_scheduler::Payload;
+use nereid_scheduler::validate::{add_input, validate};
 
 /// How often a missing response is logged.
 const PATIENCE: Duration = Duration::from_secs(10);

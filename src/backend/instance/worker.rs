@@ -18,15 +18,15 @@ use super::groups::{Key, Share};
 use super::stall::Watched;
 use super::warmup;
 use crate::backend::{Instance, InstanceContext, Model, StateLoss};
-use crate::scheduler::{
-    Checks, More, Parker, Payload, PayloadSource, Readiness, RunToCompletion, WorkerInfo, next_payload,
-};
 use nereid_clock::now_ns;
 use nereid_gpu::Gpu;
 use nereid_model_config::warmup::Sample;
 use nereid_observe::log::verbose;
 use nereid_queue::Spin;
 use nereid_request::Status;
+use nereid_scheduler::{
+    Checks, More, Parker, Payload, PayloadSource, Readiness, RunToCompletion, WorkerInfo, next_payload,
+};
 
 /// The arguments of a worker's thread.
 pub(super) struct Task {

@@ -25,12 +25,12 @@ use super::session::Session;
 use super::strings::{Content, Strings};
 use crate::backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::backend::{Instance, InstanceContext};
-use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_gpu::flight::{Input, Output};
 use nereid_gpu::{DriverError, Flight, Gpu, Lanes, Piece};
 use nereid_request::shared::Wish;
 use nereid_request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape};
+use nereid_scheduler::Payload;
 
 pub struct DeviceInstance {
     /// First, so that it is dropped first: the batches under way use all other fields.

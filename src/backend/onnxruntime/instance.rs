@@ -15,11 +15,11 @@ use super::result::ResultTensor;
 use super::session::Session;
 use super::strings::{Content, Strings};
 use crate::backend::{Instance, InstanceContext, Mobility};
-use crate::scheduler::Payload;
 use nereid_clock::now_ns;
 use nereid_memory::{Pool, Slice};
 use nereid_observe::statistics::Execution;
 use nereid_request::{OutputTensor, Request, Response, Status, element_count};
+use nereid_scheduler::Payload;
 use nereid_wire::inference::model_instance_group::Kind;
 
 type Requests = SmallVec<[Box<Request>; 4]>;

@@ -16,9 +16,9 @@ use crate::abi::guard::{Thrown, Work, guarded};
 use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::{ledger, places};
 use crate::backend::{Model, ModelContext};
-use crate::scheduler::BatchStrategy;
 use nereid_model_config::ModelSpec;
 use nereid_request::{Request, Status};
+use nereid_scheduler::BatchStrategy;
 use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// The parameter of a model that names its library.

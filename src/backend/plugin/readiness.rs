@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::library::{Call, Library};
 use crate::abi::handles::InstanceHandle;
-use crate::scheduler::Readiness;
 use nereid_request::Status;
+use nereid_scheduler::Readiness;
 
 /// Calls `TRITONBACKEND_ModelInstanceReady` of one instance until it ends.
 pub(super) struct Gate {

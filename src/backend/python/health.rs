@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use super::marshal::{Malformed, Value, Writer};
 use super::worker::Worker;
 use super::worker_supervisor::WorkerSupervisor;
-use crate::scheduler::Readiness;
 use nereid_request::Status;
+use nereid_scheduler::Readiness;
 
 /// The time limit of one check.
 const LIMIT: Duration = Duration::from_secs(5);

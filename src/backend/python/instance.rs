@@ -22,11 +22,11 @@ use super::settings::Settings;
 use super::worker::{Ended, Wait, Worker};
 use super::worker_supervisor::WorkerSupervisor;
 use crate::backend::{Instance, InstanceContext};
-use crate::scheduler::{Payload, Readiness};
 use nereid_clock::now_ns;
 use nereid_observe::statistics::Execution;
 use nereid_queue::AdaptiveSpin;
 use nereid_request::{Grant, Origin, Request, SEQUENCE_START, Status};
+use nereid_scheduler::{Payload, Readiness};
 use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// See the [module](self).

@@ -9,8 +9,8 @@ use super::*;
 use crate::backend::HostPolicies;
 use crate::repository::store;
 use crate::repository::{IndexRow, ParameterValue};
-use crate::scheduler::ServedModel;
 use nereid_memory::Pool;
+use nereid_scheduler::ServedModel;
 
 mod namespaces;
 mod registration;

@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::scheduler::{Direct, Gate, PayloadSource, Registration, Scheduler};
+use crate::{Direct, Gate, PayloadSource, Registration, Scheduler};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::ModelSpec;
 use nereid_request::{Completion, Delivery, Response, Sink};

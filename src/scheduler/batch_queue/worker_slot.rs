@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::scheduler::gate::Gate;
-use crate::scheduler::{Borrowable, Payload};
+use crate::gate::Gate;
+use crate::{Borrowable, Payload};
 use nereid_request::Waker;
 
 /// What a worker was told last. Only the worker itself looks at it.

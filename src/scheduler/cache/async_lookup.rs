@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::cache_pool::Room;
 use super::{CachedModel, InFlightGuard, Lookup};
-use crate::scheduler::{Accepted, Refused};
+use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
 use nereid_request::{Home, Request, Ticket, WakeUp};
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-use crate::scheduler::{Parker, next_payload};
+use crate::{Parker, next_payload};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::ModelSpec;
 use nereid_queue::Spin;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::scheduler::BatchStrategy;
+use crate::BatchStrategy;
 use nereid_request::Request;
 
 pub(super) struct Consultation {

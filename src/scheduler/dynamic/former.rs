@@ -7,7 +7,7 @@ use super::equality::Equality;
 use super::levels::Levels;
 use super::policy::Policies;
 use super::queues::{Entry, Position, Queues};
-use crate::scheduler::{
+use crate::{
     BatchStrategy, Payload,
     batch_queue::{Arrivals, Former, Look},
     mutants::{self, Mutant},

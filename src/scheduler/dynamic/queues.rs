@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::scheduler::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 use nereid_request::Request;
 
 /// A request that waits, and what the batcher wants to know of it without looking into it.

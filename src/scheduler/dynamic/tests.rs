@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::scheduler::mutants::{self, Mutant};
-use crate::scheduler::{Parker, next_payload};
+use crate::mutants::{self, Mutant};
+use crate::{Parker, next_payload};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::{ModelSpec, from_dynamic, normalize, parse};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::plan::{Plan, Route};
-use crate::scheduler::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 use nereid_gpu::DeviceSlice;
 use nereid_memory::Slice;
 use nereid_request::{CorrelationId, Credit, DataType, Shape};

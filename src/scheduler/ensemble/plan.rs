@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::scheduler::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 use nereid_model_config::ModelSpec;
 use nereid_request::{OutputShape, Request, Shape, Status, Text};
 use nereid_wire::inference::model_config::SchedulingChoice;

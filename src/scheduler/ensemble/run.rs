@@ -17,7 +17,7 @@ use super::driver::Advance;
 use super::flow::{Credits, Due, Flow, Sequence, Value};
 use super::plan::Route;
 use super::{Composing, Shared};
-use crate::scheduler::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::shared::Wish;
 use nereid_request::{Asked, Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
-use crate::scheduler::validate::validate;
+use crate::validate::validate;
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_model_config::{from_dynamic, parse};

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::scheduler::{STOPPING, answer_cancelled, mutants};
+use crate::{STOPPING, answer_cancelled, mutants};
 use nereid_request::{Response, Status};
 
 /// Keeps what it is given until a test answers it.

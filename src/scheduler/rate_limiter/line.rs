@@ -6,7 +6,7 @@ use super::super::mutants::{self, Mutant};
 use super::PASSED_MAX;
 use super::leases::Outstanding;
 use super::pools::{Demand, Pools};
-use crate::scheduler::WorkerInfo;
+use crate::WorkerInfo;
 use nereid_model_config::validate::{ResourceLimit, rate_limits};
 use nereid_observe::log::verbose;
 use nereid_request::{Status, Waker};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::scheduler::WorkerInfo;
+use crate::WorkerInfo;
 use nereid_model_config::validate::{ResourceLimit, limit};
 
 /// What an instance needs of one resource to execute.

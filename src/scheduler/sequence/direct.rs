@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::line::Line;
 use super::{Decision, SequenceBatcher, Taken};
-use crate::scheduler::{
+use crate::{
     Payload,
     mutants::{self, Mutant},
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::line::{Line, Slot};
 use super::tables::{Effects, Queued, Tables, Why};
-use crate::scheduler::{Gate, WorkerInfo};
+use crate::{Gate, WorkerInfo};
 use nereid_memory::Key;
 use nereid_request::{SEQUENCE_START, Status};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::tables::{Effects, Queued, Tables};
 use super::{SequenceBatcher, Shared};
-use crate::scheduler::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 use nereid_memory::Key;
 use nereid_request::{CorrelationId, ReleaseReport, Request, RequestEvents, Status};
 

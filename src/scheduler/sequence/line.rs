@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::order::Order;
-use crate::scheduler::Gate;
+use crate::Gate;
 use nereid_memory::Key;
 use nereid_request::Waker;
 

@@ -7,7 +7,7 @@
 use super::line::Line;
 use super::tables::Tables;
 use super::{Decision, SequenceBatcher, Taken};
-use crate::scheduler::Payload;
+use crate::Payload;
 use nereid_wire::inference::model_sequence_batching::StrategyOldest;
 
 /// When a batch goes, and how large it is.

@@ -1,7 +1,7 @@
 //! The workers' side: what an instance executes next, or until when it may sleep.
 
 use super::{Batching, Decision, SequenceBatcher};
-use crate::scheduler::{Next, Payload, PayloadSource, WorkerInfo};
+use crate::{Next, Payload, PayloadSource, WorkerInfo};
 use nereid_request::Status;
 
 /// Idle sequences that are ended in one go.

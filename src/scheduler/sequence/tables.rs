@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::line::{Head, Line, Posture, Slot};
 use super::{Rules, Strategy};
-use crate::scheduler::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 use nereid_memory::{Key, Slab};
 use nereid_request::{CorrelationId, Request, SEQUENCE_END, States, Status, WakeUp, Waker};
 

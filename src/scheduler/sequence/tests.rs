@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::fixture::{Answers, model, request_to};
 use super::*;
-use crate::scheduler::{Gate, Next, Payload, PayloadSource, Registration, WorkerInfo};
+use crate::{Gate, Next, Payload, PayloadSource, Registration, WorkerInfo};
 use nereid_memory::{Pool, Slice};
 use nereid_request::{DataType, InputTensor, Origin, Response, SEQUENCE_END, Shape, Text, Waker};
 use nereid_wire::inference::ModelInstanceGroup;

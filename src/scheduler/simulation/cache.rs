@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::scheduler::cache::{Cache, Form, Local, Secret};
-use crate::scheduler::{Purpose, Services, create};
+use crate::cache::{Cache, Form, Local, Secret};
+use crate::{Purpose, Services, create};
 use nereid_memory::Slice;
 use nereid_request::{DataType, InputTensor, Shape};
 

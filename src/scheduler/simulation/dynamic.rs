@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::*;
-use crate::scheduler::{Purpose, Services, create};
+use crate::{Purpose, Services, create};
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{DataType, InputTensor, Shape};
 

@@ -2,8 +2,8 @@
 //! to real workers. What more steps do with their tensors is played beside the ensemble itself, without workers.
 
 use super::*;
-use crate::scheduler::ensemble::{Composing, Ensemble, Models, Wanted};
-use crate::scheduler::{Direct, Purpose, Scheduler, Services};
+use crate::ensemble::{Composing, Ensemble, Models, Wanted};
+use crate::{Direct, Purpose, Scheduler, Services};
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::ModelStatistics;
 use nereid_request::{DataType, InputTensor, RequestedOutput, Shape};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::scheduler::{Limiter, PayloadSource, Purpose, RateLimiter, Services, create};
+use crate::{Limiter, PayloadSource, Purpose, RateLimiter, Services, create};
 use nereid_model_config::validate::ResourceLimit;
 use nereid_request::Status;
 use nereid_wire::inference::ModelRateLimiter;

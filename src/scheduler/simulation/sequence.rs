@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::*;
-use crate::scheduler::sequence::{Hold, SequenceBatcher, fixture};
-use crate::scheduler::{Purpose, Services};
+use crate::sequence::{Hold, SequenceBatcher, fixture};
+use crate::{Purpose, Services};
 use nereid_memory::{Pool, Slice};
 use nereid_model_config::ModelSpec;
 use nereid_request::{CorrelationId, DataType, SEQUENCE_END, SEQUENCE_START, Shape};

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::scheduler::Scheduler;
 use nereid_model_config::normalize;
 use nereid_request::{DataType, InputTensor, NeverWaits, Response, Shape, Text, WakeUp};
+use nereid_scheduler::Scheduler;
 
 /// A scheduler that keeps its requests.
 #[derive(Default)]
@@ -103,7 +103,7 @@ fn rig(scheduler: ScriptedScheduler) -> InprocCall {
         scheduler: Arc::clone(&scheduler) as Arc<_>,
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
-        checks: crate::scheduler::Checks::new("m", 3),
+        checks: nereid_scheduler::Checks::new("m", 3),
         pins: AtomicUsize::new(0),
     });
     let executor: Arc<InprocExecutor> = Arc::default();

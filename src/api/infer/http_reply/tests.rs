@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicUsize;
 
 use super::super::OutputForm;
 use super::*;
-use crate::scheduler::{Accepted, Refused, Scheduler};
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Request, Shape, Ticket, WakeUp};
+use nereid_scheduler::{Accepted, Refused, Scheduler};
 
 struct Nobody;
 
@@ -42,7 +42,7 @@ fn model(name: &str, version: i64) -> Arc<ServedModel> {
         scheduler: Arc::new(Nobody),
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
-        checks: crate::scheduler::Checks::new("m", 1),
+        checks: nereid_scheduler::Checks::new("m", 1),
         pins: AtomicUsize::new(0),
     })
 }

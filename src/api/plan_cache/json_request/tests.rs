@@ -8,11 +8,11 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::api::infer::http_request::Decoder;
 use crate::api::infer::{Decode, Progress};
-use crate::scheduler::{Accepted, Refused, Scheduler, ServedModel};
 use nereid_memory::BlockMut;
 use nereid_memory::Exhausted;
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Completion, Delivery, SharedMemory, Sink, Status, Ticket, WakeUp};
+use nereid_scheduler::{Accepted, Refused, Scheduler, ServedModel};
 
 struct Nobody;
 
@@ -63,7 +63,7 @@ fn rig() -> Rig {
         scheduler: Arc::new(Nobody),
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
-        checks: crate::scheduler::Checks::new("m", 1),
+        checks: nereid_scheduler::Checks::new("m", 1),
         pins: AtomicUsize::new(0),
     };
     Rig { model: Arc::new(model), pool: Pool::new(1 << 24), regions: SharedMemory::default() }

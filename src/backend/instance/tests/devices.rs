@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::backend::ExecutionPolicy;
-use crate::scheduler::{Verdict, wait_for_all};
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{DriverError, Settings};
 use nereid_observe::statistics::Execution;
+use nereid_scheduler::{Verdict, wait_for_all};
 
 fn devices(count: usize, settings: &Settings) -> Arc<Gpus> {
     Gpus::with(Arc::new(Simulated::new(Spec::prompt(count, 1))), settings)

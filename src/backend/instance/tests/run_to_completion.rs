@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::backend::{Backend, identity::IdentityBackend};
-use crate::scheduler::validate::{add_output, validate};
-use crate::scheduler::{Purpose, Scheduler, Services};
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_model_config::{from_dynamic, normalize, parse};
 use nereid_observe::statistics::ModelStatistics;
 use nereid_request::{Completion, DataType, Delivery, InputTensor, Request, Shape, Sink, Text};
+use nereid_scheduler::validate::{add_output, validate};
+use nereid_scheduler::{Purpose, Scheduler, Services};
 
 /// Where answers came, by thread.
 #[derive(Default)]
@@ -52,7 +52,7 @@ fn identity(more: &str, run_to_completion: RunToCompletion) -> Identity {
         strategy: None,
     };
     let services = Services { run_to_completion, ..Default::default() };
-    let scheduling = crate::scheduler::create(&purpose, &services).unwrap();
+    let scheduling = nereid_scheduler::create(&purpose, &services).unwrap();
     let context = Arc::new(ModelContext {
         name: "m".into(),
         version: 1,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::scheduler::{Verdict, wait_for_all};
+use nereid_scheduler::{Verdict, wait_for_all};
 
 fn wait_until(is_so: impl Fn() -> bool) {
     while !is_so() {

@@ -13,12 +13,12 @@ use crate::backend::onnxruntime::io_binding::tests::{library_that_records, taken
 use crate::backend::onnxruntime::model::OnnxModel;
 use crate::backend::onnxruntime::runtime::Runtime;
 use crate::backend::onnxruntime::settings::BackendSettings;
-use crate::scheduler::More;
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{DeviceSlice, DeviceTarget, Gpus, Settings};
 use nereid_memory::Slice;
 use nereid_model_config::ModelSpec;
 use nereid_request::{Code, DataType, Response};
+use nereid_scheduler::More;
 use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::model_optimization_policy::ExecutionAccelerators;
 use nereid_wire::inference::model_optimization_policy::execution_accelerators::Accelerator;

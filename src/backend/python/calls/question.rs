@@ -6,9 +6,9 @@ use super::super::answers::read_parameters;
 use super::super::link::Link;
 use super::super::marshal::{Malformed, Value};
 use super::super::tensors::Received;
-use crate::scheduler::validate::{add_input, add_output};
 use nereid_memory::Pool;
 use nereid_request::{CorrelationId, InputTensor, Request, Status, Text};
+use nereid_scheduler::validate::{add_input, add_output};
 
 /// (call, slot, model, version, id, correlation, flags, timeout, parameters, requested outputs, inputs, trace,
 /// decoupled, preferred memory).

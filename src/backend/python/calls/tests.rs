@@ -10,12 +10,12 @@ use smallvec::smallvec;
 use super::super::link::Bounds;
 use super::super::message::{ANSWER, FAR};
 use super::*;
-use crate::scheduler::validate;
 use nereid_memory::Slice;
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{
     Code, Control, CorrelationId, DataType, LoadUnderWay, OutputTensor, Replacement, ResourceLease, Shape, Submit,
 };
+use nereid_scheduler::validate;
 
 /// A worker without a process.
 struct Bare {

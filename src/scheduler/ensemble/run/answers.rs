@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use super::{Run, State, lock};
-use crate::scheduler::ensemble::flow::{Credits, Sequence, Value, add_credits};
-use crate::scheduler::ensemble::run::InFlight;
-use crate::scheduler::ensemble::shapes::adapt;
+use crate::ensemble::flow::{Credits, Sequence, Value, add_credits};
+use crate::ensemble::run::InFlight;
+use crate::ensemble::shapes::adapt;
 use nereid_clock::now_ns;
 use nereid_observe::log::verbose;
 use nereid_observe::statistics::{FailureReason, Sums};

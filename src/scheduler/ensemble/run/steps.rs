@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use tracing::error;
 
 use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, RESPONSES_MAX, Run, State, lock};
-use crate::scheduler::ensemble::Composing;
-use crate::scheduler::ensemble::flow::{Credits, Sequence, Value, add_credits};
-use crate::scheduler::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
-use crate::scheduler::ensemble::shapes::adapt;
-use crate::scheduler::{Accepted, Refused};
+use crate::ensemble::Composing;
+use crate::ensemble::flow::{Credits, Sequence, Value, add_credits};
+use crate::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
+use crate::ensemble::shapes::adapt;
+use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_request::{Beside, Completion, Home, InputTensor, Observation, Request, Sink, Status};

@@ -62,7 +62,7 @@ fn what_no_requested_output_needs_is_not_run() {
     let spec = ensemble("X", "Y Z", &steps, "", "");
     let bench = Bench::new(spec, ["p", "q", "r", "s"].map(|name| model(name, "I", "O", "")).into());
     let mut request = request_to(&bench.spec, &bench.client, 1, &[("X", "x")]);
-    crate::scheduler::validate::add_output(&mut request, Text::from("Z")).unwrap();
+    crate::validate::add_output(&mut request, Text::from("Z")).unwrap();
     let _ticket = bench.hand_in(request);
     assert_eq!((bench.waiting("p"), bench.waiting("r")), (0, 1));
     bench.answer("r");
@@ -71,7 +71,7 @@ fn what_no_requested_output_needs_is_not_run() {
     // A part that is not needed need not be there.
     lock(&bench.kitchen.0).remove("p");
     let mut request = request_to(&bench.spec, &bench.client, 2, &[("X", "x")]);
-    crate::scheduler::validate::add_output(&mut request, Text::from("Z")).unwrap();
+    crate::validate::add_output(&mut request, Text::from("Z")).unwrap();
     let _other = bench.hand_in(request);
     assert_eq!((bench.waiting("r"), bench.told(2).as_str()), (1, ""));
 }

@@ -2,7 +2,7 @@
 //! steps made; and each known mistake is noticed.
 
 use super::*;
-use crate::scheduler::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 
 /// SplitMix64.
 struct Dice(u64);

@@ -1,4 +1,4 @@
-"""What Triton's stub has as a native module, under the same name: the classes behind triton_python_backend_utils."""
+"""Replaces the native module of Triton's stub, under the same name: the classes behind triton_python_backend_utils."""
 
 from nereid_python.calls import ResponseIterator
 from nereid_python.control import get_model_dir, is_model_ready, load_model, unload_model
@@ -14,14 +14,14 @@ from nereid_python.wire import link
 
 
 class SharedMemory:
-    """What the worker and the server share, in the direction of the server."""
+    """The memory that the worker and the server share, in the direction of the server."""
 
     def free_memory(self):
-        """Bytes that could be used without asking the server for more."""
+        """Bytes that can be used without a request for more memory."""
         return link.free_bytes()
 
 
-# What the worker and the server share.
+# The memory that the worker and the server share.
 shared_memory = SharedMemory()
 
 COUNTER = MetricKind.COUNTER

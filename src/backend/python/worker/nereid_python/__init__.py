@@ -1,1 +1,1 @@
-"""What runs models beside the server: the transport, the main loop, and the classes that models see."""
+"""The worker that runs models beside the server: the transport, the main loop, and the classes that models use."""

@@ -1,8 +1,8 @@
 """Requests to other models: one slot each, on which its caller waits; hundreds may be under way, from any thread.
 
-A call is one message, and its answers come to its slot. Its slot serves another call only after its final answer was
-read. So a call whose caller has gone keeps it, aside, until that answer has come: the server then throws away whatever
-is not read (kinds.py, CALL_DROPPED).
+A call is one message, and its responses are written to its slot. The slot is reused only after its final response was
+read. So a dropped call keeps its slot, in a list, until that response has arrived: the server drops all unread
+responses of it (kinds.py, CALL_DROPPED).
 """
 
 import itertools
@@ -16,7 +16,7 @@ from .response import incoming as incoming_response
 from .tensor import outgoing as outgoing_tensor
 from .wire import NOTHING, RELIEF_BYTES, Refused, link
 
-# The loop says when models may be called: from the end of initialize to the beginning of finalize.
+# Set by the loop while models may be called: from the end of initialize to the beginning of finalize.
 _allowed = False
 
 _next_number = itertools.count(1).__next__
@@ -24,7 +24,7 @@ _left = deque()
 
 
 def allow(allowed):
-    """Says whether other models may be called from now on."""
+    """Sets whether other models may be called from now on."""
     global _allowed
     _allowed = allowed
 
@@ -38,7 +38,7 @@ def execute(request, decoupled):
 
 
 def execute_async(request, decoupled):
-    """A future of the same, of the running event loop. The request is on its way when this returns."""
+    """A future of the same, of the running event loop. The request is sent when this returns."""
     loop = _running_loop()
     call = Call(request, decoupled)
     future = loop.create_future()
@@ -47,12 +47,12 @@ def execute_async(request, decoupled):
 
 
 class Call:
-    """A request that is under way. Whoever lets it go before its end leaves it to the server."""
+    """A call under way. If it is dropped before its end, the server drops its responses."""
 
     __slots__ = ("_number", "_slot", "_taken", "_inputs", "_mark", "is_over", "__weakref__")
 
     def __init__(self, request, decoupled):
-        # From here on there is something to finalize.
+        # From here on the finalizer has to release the slot.
         self.is_over = True
         if not _allowed:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
@@ -65,20 +65,20 @@ class Call:
             raise TritonModelException("An error occurred while performing BLS request. " + refused.text) from None
         self._number = number = _next_number()
         self._taken = 0
-        # Memory of the server's among them is not given back before the call is over: it may be heard of late.
+        # Ranges of the server among the inputs are kept until the call has ended: the server may read the message late.
         self._inputs = message[_INPUTS]
         try:
             link.tell(kinds.CALL, number, slot.number, *message)
         except BaseException:
             slot.close()
             raise
-        # What another thread says of the call is to be heard after it.
+        # Messages of other threads about the call must be handled after it.
         self._mark = link.mark()
         self.is_over = False
 
     @property
     def fd(self):
-        """It can be read when there may be an answer."""
+        """A descriptor that is readable when there may be an answer."""
         return self._slot.fd
 
     def wait(self):
@@ -95,7 +95,8 @@ class Call:
         return None if answer is NOTHING else self._took(answer)
 
     def hear(self):
-        """What there is once `fd` can be read, or None; says what was taken, because its caller waits for more."""
+        """The next answer once `fd` is readable, or None; then it also reports the taken answers, because its caller
+        waits for more."""
         self._slot.take_bell()
         answer = self.poll()
         if answer is None:
@@ -121,7 +122,7 @@ class Call:
         return answer
 
     def _tell_taken(self):
-        """The server may hold answers back for want of room until it hears of what was taken."""
+        """Reports the taken answers: until then the server may hold back further ones for lack of room."""
         if self._taken:
             taken, self._taken = self._taken, 0
             link.tell(kinds.CALL_TOOK, self._number, taken)
@@ -134,14 +135,14 @@ class Call:
             link.tell(kinds.CALL_DROPPED, self._number)
 
 
-# Where the inputs are in what comes next.
+# The index of the inputs in the message below.
 _INPUTS = 8
 
 
 def _message_of(request, decoupled):
-    """The call's message, behind its number and its slot."""
+    """The call's message, without its number and its slot."""
     if request._callee is None:
-        # One that the model was given: it says nothing of another model.
+        # A request that the model received: it has no preferences for a call.
         model, version, parameters, memory = "", -1, (), None
     else:
         model, version, parameters, memory = request._callee
@@ -155,7 +156,7 @@ def _message_of(request, decoupled):
 
 
 def _read(read):
-    """An answer; a refusal of the call itself becomes one, as all that goes wrong with a call is a response."""
+    """An answer; a refusal of the call itself becomes one, because every error of a call is a response."""
     try:
         return read()
     except Refused as refused:
@@ -163,7 +164,7 @@ def _read(read):
 
 
 def _look_after():
-    """Slots of calls that were left serve others once their calls have ended."""
+    """Releases the slots of dropped calls that have ended."""
     for _ in range(len(_left)):
         try:
             slot, inputs = _left.popleft()
@@ -206,11 +207,11 @@ class ResponseIterator:
             return response
 
     def cancel(self):
-        """Nobody needs more responses. What still comes is iterated as before, up to the last one."""
+        """Cancels the call. Further responses are iterated as before, up to the last one."""
         self._call.cancel()
 
     def _add(self, answer):
-        # A last one may be empty: its end is all that it says.
+        # A last answer may be empty: only the final flag.
         wire = answer[0]
         self._responses.append(empty() if wire is None else incoming_response(wire))
 
@@ -228,7 +229,7 @@ def _iterator_of(call):
 
 
 class _Awaited:
-    """A call whose answer an event loop waits for."""
+    """A call on whose answer an event loop waits."""
 
     __slots__ = ("_loop", "_call", "_future", "_decoupled", "_is_watched", "__weakref__")
 
@@ -241,7 +242,7 @@ class _Awaited:
         loop.add_reader(call.fd, self.heard)
 
     def heard(self):
-        """The slot's bell was rung."""
+        """Called when the slot's bell was rung."""
         try:
             answer = self._call.hear()
             if answer is None:
@@ -263,7 +264,7 @@ class _Awaited:
     def left(self, _):
         """The future is done, maybe because it was cancelled."""
         self._unwatch()
-        # The call's end is told by whoever holds it; nobody, if that was we.
+        # The call's finalizer reports its end, if this was the last reference.
         self._call = self._future = None
 
     def _unwatch(self):
@@ -273,7 +274,7 @@ class _Awaited:
 
 
 def _running_loop():
-    # The module is large, and most models need it never.
+    # Imported late: the module is large, and most models never need it.
     global _running_loop
     from asyncio import get_running_loop
 

@@ -1,4 +1,4 @@
-"""Loading and unloading of other models, and where the model itself lies."""
+"""Loading and unloading of other models, and the directory of the model itself."""
 
 import re
 
@@ -15,14 +15,14 @@ _VERSION_MOST = (1 << 63) - 1
 
 
 def set_model_dir(directory):
-    """The loop says, before initialize, where the model's version lies."""
+    """Sets the directory of the model's version; the loop calls it before initialize."""
     global _directory, _allowed
     _directory = directory
     _allowed = True
 
 
 def close():
-    """From now on no model is controlled: this one is about to end."""
+    """Disables the control of models: this one is about to end."""
     global _allowed
     _allowed = False
 
@@ -53,7 +53,7 @@ def load_model(model_name, config="", files=None):
 
 
 def unload_model(model_name, unload_dependents=False):
-    """Asks for a model, and maybe for those that it is composed of, to be unloaded."""
+    """Requests the unload of a model, and optionally of those that it is composed of."""
     model_name = text(model_name, "model_name")
     unload_dependents = flag(unload_dependents, "unload_dependents")
     _ask("Failed to unload model: ", kinds.MODEL_UNLOAD, model_name, unload_dependents)
@@ -69,7 +69,7 @@ def is_model_ready(model_name, model_version=""):
 
 
 def _version_of(specified, failed):
-    """The number of a version text, as C's conversion reads it: what follows the digits does not count."""
+    """The number of a version text, as C's conversion reads it: text after the digits is ignored."""
     if not specified:
         return -1
     complaint = failed + "failed to get model version from specified version string '%s'%s, version should be an "

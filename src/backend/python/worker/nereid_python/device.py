@@ -1,12 +1,13 @@
-"""Memory of GPUs: what the server lends is opened when a model asks where it lies, and what a model made is lent to the
-server.
+"""Memory of GPUs: tensors of the server are opened when a model reads their addresses, and tensors of a model are lent
+to the server.
 
-Both go by the handles of CUDA's inter-process interface, through the driver's library and ctypes, so that no worker
-needs a package for it. Only models that ask for such memory import this module. Where the server computes on a stand-in
-for a driver, a handle names a file of its memory, which is mapped: its addresses can be read by the host as well.
+Both use the handles of CUDA's inter-process interface, through the driver's library and ctypes, so that no worker needs
+a package for it. Only models that use such memory import this module. If the server uses the simulated driver, a handle
+names a file of its memory, which is mapped: the host can read its addresses as well.
 
-Messages say of such a tensor (handle, offset, length, key, device, lasts): the key is the server's for what it has
-lent, and below zero for what is lent to it; with `lasts` the allocation is the server's for as long as it lives.
+Messages describe such a tensor as (handle, offset, length, key, device, lasts): the key is the server's for tensors
+that it has lent, and below zero for tensors that are lent to it; with `lasts` the server keeps the allocation as long
+as it lives.
 """
 
 import ctypes
@@ -18,7 +19,7 @@ import threading
 from .errors import TritonModelException
 from .wire import link
 
-# The stand-in's handles: how they begin, and (process, descriptor, offset, length) behind that.
+# The simulated driver's handles: a prefix, and (process, descriptor, offset, length) after it.
 MAGIC = b"nereid-1"
 HANDLE = struct.Struct("<8sIIQQ")
 HANDLE_BYTES = 64
@@ -85,13 +86,13 @@ class _Cuda:
         if context is None:
             number, context = ctypes.c_int(), ctypes.c_void_p()
             self._call("cuDeviceGet", ctypes.byref(number), device)
-            # Never released: it is there for as long as the process.
+            # Never released: it lives as long as the process.
             self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
             self._contexts[device] = context
         return context
 
     def _within(self, device, name, *arguments):
-        """A call in the device's context; the calling thread has its own again afterwards."""
+        """Makes a call in the device's context; restores the calling thread's own afterwards."""
         self._call("cuCtxPushCurrent_v2", self._context(device))
         try:
             self._call(name, *arguments)
@@ -109,7 +110,7 @@ class _Cuda:
         self._within(device, "cuIpcCloseMemHandle", kept)
 
     def export(self, device, address):
-        """(handle of the allocation around an address, the address's place in it)"""
+        """(handle of the allocation around an address, the address's offset in it)"""
         base, length, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
         self._within(device, "cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(length), address)
         self._within(device, "cuIpcGetMemHandle", ctypes.byref(handle), base)
@@ -123,15 +124,15 @@ class _Cuda:
         return content
 
     def wait(self, device):
-        """Until all that the process does on the device is done."""
+        """Waits until all work of the process on the device has completed."""
         self._within(device, "cuCtxSynchronize")
 
     def stream(self, device):
-        """A stream that producers let wait for their work; its number, as DLPack hands it over."""
+        """A stream that producers make wait for their work; its number, as DLPack passes it."""
         stream = self._streams.get(device)
         if stream is None:
             stream = ctypes.c_void_p()
-            # CU_STREAM_NON_BLOCKING: it waits for nothing but what it is told to.
+            # CU_STREAM_NON_BLOCKING: it waits only for the work that it is made to wait for.
             self._within(device, "cuStreamCreate", ctypes.byref(stream), 1)
             self._streams[device] = stream
         return stream.value
@@ -142,7 +143,7 @@ class _Cuda:
 
 
 class _Simulated:
-    """Memory that is a file's: of the server, or of the process itself."""
+    """Memory that a file backs: of the server, or of the process itself."""
 
     def open(self, handle, device):
         _, process, descriptor, offset, length = HANDLE.unpack_from(handle)
@@ -159,11 +160,11 @@ class _Simulated:
         return ctypes.addressof(place) + before, place
 
     def close(self, device, kept):
-        # It is unmapped when nothing refers to it any more.
+        # It is unmapped when it has no references any more.
         pass
 
     def export(self, device, address):
-        """By what the system knows of the process's mappings."""
+        """Finds the file by the system's list of the process's mappings."""
         with open("/proc/self/maps") as maps:
             for line in maps:
                 fields = line.split(None, 5)
@@ -181,11 +182,11 @@ class _Simulated:
                 if (found.st_dev, found.st_ino) == file:
                     break
             except OSError:
-                # Closed meanwhile, as the one is by which this is listed.
+                # Closed meanwhile, like the descriptor of this listing itself.
                 continue
         else:
             raise _failed("looking for an address", "it is in no file that is open")
-        # A mapping goes on to the end of a page, its file may not.
+        # A mapping extends to the end of a page, its file may not.
         offset = int(fields[2], 16)
         handle = HANDLE.pack(MAGIC, os.getpid(), int(name), offset, min(end - start, found.st_size - offset))
         return handle.ljust(HANDLE_BYTES, b"\0"), address - start
@@ -218,15 +219,15 @@ def _driver(is_simulated):
 
 
 def _own():
-    """The driver of what the process itself has."""
+    """The driver of the process's own memory."""
     return _driver(_SIMULATED in os.environ)
 
 
-# What the server lends.
+# Tensors that the server lends.
 
 
 class _Opened:
-    """An allocation of the server's."""
+    """An opened allocation of the server."""
 
     __slots__ = ("driver", "device", "base", "kept", "lasts", "keys")
 
@@ -235,18 +236,18 @@ class _Opened:
         self.device = device
         self.base, self.kept = self.driver.open(handle, device)
         self.lasts = lasts
-        # Of the tensors in it that are open.
+        # Keys of the tensors in it that are open.
         self.keys = set()
 
 
-# By handle and device.
+# Open allocations by handle and device.
 _opened = {}
-# By the key of a tensor in them: (address, end, its data).
+# Tensors in them by key: (address, end, its data).
 _lent = {}
 
 
 def address_of(data):
-    """Where a tensor lies that the server has lent."""
+    """The address of a tensor that the server has lent."""
     handle, offset, length, key, device, lasts = data
     with _lock:
         found = _lent.get(key)
@@ -263,7 +264,8 @@ def address_of(data):
 
 
 def let_go(keys):
-    """Nothing of the model refers to these tensors any more, but what it has begun with them may be under way."""
+    """Closes tensors without references in the model, after the device work of the process, which may still use
+    them."""
     with _lock:
         keys = [key for key in keys if _lent.pop(key, None) is not None]
         if not keys:
@@ -279,11 +281,11 @@ def let_go(keys):
                 opened.driver.close(opened.device, opened.kept)
 
 
-# What a model lends.
+# Tensors that a model lends.
 
 
 class Foreign:
-    """A tensor's memory on a device that is the model's. Whoever refers to it keeps the memory."""
+    """The memory of a model's tensor on a device. A reference to it keeps the memory."""
 
     __slots__ = ("address", "length", "device", "owner")
 
@@ -295,7 +297,7 @@ class Foreign:
 
 
 def producer_stream(device):
-    """What `__dlpack__` is told of the stream on which its tensor shall be complete."""
+    """The stream argument of `__dlpack__`: the stream on which its tensor shall be complete."""
     return _own().stream(device)
 
 
@@ -306,23 +308,24 @@ def settle(device, stream):
 
 
 def data_of(foreign):
-    """What a message carries of a model's own memory; bytes where another process cannot open it."""
+    """The data of a model's own memory in a message; bytes if another process cannot open it."""
     address, length, device = foreign.address, foreign.length, foreign.device
     if length == 0:
         return b""
     with _lock:
         for start, end, data in _lent.values():
             if start <= address and address + length <= end and data[4] == device:
-                # The server's own, or a part of it: what the message says keeps it until the server has heard of it.
+                # The server's own tensor, or a part of it: the message's data keeps it until the server has read the
+                # message.
                 part = (data[0], data[1] + address - start, length) + data[3:]
                 link.hold(part)
                 return part
     driver = _own()
-    # A capsule says nothing of its stream: that of the library it is from, mostly.
+    # A capsule does not contain its stream: it is mostly the default stream of its library.
     driver.settle(device)
     try:
         handle, offset = driver.export(device, address)
     except TritonModelException:
-        # Of a pool that is not shared, or opened from elsewhere.
+        # Memory of a pool that cannot be shared, or opened from another process.
         return driver.read(device, address, length)
     return (handle, offset, length, -link.lend(foreign, length), device, False)

@@ -1,8 +1,8 @@
 """DLPack both ways, without a copy: capsules of arrays, and arrays of capsules.
 
-Capsules of arrays are numpy's own where it makes them; their type is changed in place for what numpy does not know
-(BF16) or did not always know (bool), so that memory is freed by numpy's code and not by Python's, which may be gone by
-then. Capsules of others are read here for every numpy, because numpy lets no one write to what it adopts.
+Capsules of arrays are made by numpy if it can; for types that numpy lacks (BF16) or formerly lacked (bool), the type is
+changed in place, so that numpy's code frees the memory and not Python's, which may have ended by then. Capsules of
+other libraries are read here with every numpy, because numpy makes the arrays that it adopts read-only.
 
 Layouts and names are those of dlpack.h, version 1.1.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from .errors import TritonModelException
 from .types import BF16, BOOL, BYTES, STORED_AS
 
-# kDLCPU, and the only one of them.
+# kDLCPU, and its only device.
 HOST = (1, 0)
 # kDLCUDA.
 CUDA = 2
@@ -76,7 +76,7 @@ class _Versioned(ctypes.Structure):
 
 
 _NAME = b"dltensor"
-# Names of capsules, with what they hold and what they are called once that is taken.
+# Names of capsules, with their structures and their names after the tensor was taken.
 _KINDS = ((_NAME, _Managed, b"used_dlpack"), (b"dltensor_versioned", _Versioned, b"used_dltensor_versioned"))
 
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
@@ -90,7 +90,7 @@ _set_destructor.restype, _set_destructor.argtypes = ctypes.c_int, (ctypes.py_obj
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
-# With the interpreter's lock held, as numpy calls it: some libraries count on that.
+# Called with the interpreter's lock held, as by numpy: some libraries rely on that.
 _Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
 _HAS_EXPORT = hasattr(np.ndarray, "__dlpack__")
@@ -113,7 +113,7 @@ def export(array, number):
 
 
 def export_from(address, shape, number, device, owner):
-    """A capsule of memory on a device that `owner` keeps. The array in between is never looked into."""
+    """A capsule of memory on a device that `owner` keeps. The intermediate array is never read."""
     count = 1
     for length in shape:
         count *= length
@@ -126,8 +126,8 @@ def export_from(address, shape, number, device, owner):
 
 
 def adopt(source):
-    """The elements of a capsule, or of what gives one, with their shape and the number of their data type: an array, of
-    BF16 as integers, or on a device where they lie."""
+    """The elements of a capsule, or of an object that gives one, with their shape and the number of their data type: an
+    array, of BF16 as integers, or their address on a device."""
     if not _is_capsule(source):
         if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
             raise TritonModelException(
@@ -154,7 +154,7 @@ def adopt(source):
     managed = layout.from_address(address)
     if layout is _Versioned and managed.major > 1:
         raise TritonModelException("Provided DLPack capsule is of the version %d, which is unknown." % managed.major)
-    # From here on the tensor is ours: its capsule must not free it.
+    # From here on this module owns the tensor: its capsule must not free it.
     shape, number, at, size = _describe(managed.tensor)
     _rename(source, used)
     _set_destructor(source, None)
@@ -172,7 +172,7 @@ def adopt(source):
 
 def _capsule_of(source):
     if isinstance(source, np.ndarray):
-        # numpy refuses to export what must not be written to, and we do not write.
+        # numpy refuses to export read-only arrays, and this module does not write to them.
         number = _number_of(source)
         if number is not None and (number == BOOL or not source.flags.writeable):
             return export(source, number)
@@ -188,17 +188,17 @@ def _is_capsule(source):
 
 
 def _elsewhere(device):
-    """Only the memory of the host and of CUDA devices is taken."""
+    """Fails: only memory of the host and of CUDA devices is supported."""
     return TritonModelException("DLDevice type %d is not support by Python backend." % device[0])
 
 
 def _describe(tensor):
-    """(shape, number of the data type, address, bytes) of what can be taken."""
+    """(shape, number of the data type, address, bytes) of a supported tensor."""
     if tensor.device_type != CUDA and tensor.device_type not in _HOST_DEVICES:
         raise _elsewhere((tensor.device_type, tensor.device_id))
     number = _NUMBERS.get((tensor.code, tensor.bits))
     if tensor.bits == 1 and tensor.code in (_INT, _UINT):
-        # What others of Triton's make of bool.
+        # The form of bool in other Triton modules.
         number = BOOL
     if number is None or tensor.lanes != 1:
         if tensor.code == _BFLOAT:
@@ -223,7 +223,7 @@ def _describe(tensor):
 
 
 class _Owner:
-    """What a capsule held; freed with the last array of it."""
+    """The tensor of a capsule; freed with the last array of it."""
 
     __slots__ = ("_delete", "_address")
 
@@ -237,7 +237,7 @@ class _Owner:
 
 
 def _writable(array):
-    """The same elements, without the mark that they must not be written to: the format cannot say that."""
+    """The same elements without the read-only flag, which the format cannot express."""
     if array.nbytes == 0:
         return np.empty(array.shape, array.dtype)
     memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
@@ -245,7 +245,7 @@ def _writable(array):
     return np.ndarray(array.shape, array.dtype, memory)
 
 
-# What follows serves numpy before 1.22.
+# The rest is for numpy before 1.22.
 
 _alive = {}
 
@@ -263,7 +263,7 @@ def _let_go(address):
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _drop_unused(capsule):
-    # The capsule is about to go: no reference to it must be made, so it is looked at by address.
+    # The capsule is being destroyed: no reference to it must be made, so it is read by address.
     if _raw_is_valid(capsule, _NAME):
         _alive.pop(_raw_pointer_of(capsule, _NAME), None)
 
@@ -274,7 +274,7 @@ _raw_is_valid.restype, _raw_is_valid.argtypes = ctypes.c_int, (ctypes.c_void_p, 
 _raw_pointer_of = _raw_api.PyCapsule_GetPointer
 _raw_pointer_of.restype, _raw_pointer_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
 
-# Capsules may outlive this module, and then still call these.
+# Capsules may outlive this module, and then still call these functions.
 for _callback in (_let_go, _drop_unused):
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
 

@@ -1,6 +1,6 @@
-"""What goes wrong, as models see it: errors that are answers, exceptions, and the checks of arguments.
+"""Errors for models: errors as responses, exceptions, and the checks of arguments.
 
-Arguments of the wrong type are TypeErrors, everything else that is wrong with a call is a TritonModelException
+Arguments of the wrong type raise TypeErrors, every other error of a call raises a TritonModelException
 (contract/python_backend.md section 3, "Argument errors").
 """
 
@@ -10,7 +10,7 @@ from operator import index
 
 
 class TritonModelException(Exception):
-    """What a call of this module raises when it is not a matter of types."""
+    """The exception of this module for errors other than wrong types."""
 
 
 TritonModelException.__module__ = "c_python_backend_utils"
@@ -56,7 +56,7 @@ ErrorCode.__name__ = ErrorCode.__qualname__ = "__ErrorCode"
 
 
 class TritonError:
-    """An error that a request is answered with. Its code decides the status that the client sees."""
+    """An error that a request is answered with. Its code determines the status that the client gets."""
 
     __slots__ = ("_message", "_code", "__weakref__")
 
@@ -78,15 +78,14 @@ for _code in ErrorCode:
 
 
 def error_of(number, message):
-    """The error that the server tells."""
+    """The error for a code and text from the server."""
     try:
         return TritonError(message, ErrorCode(number))
     except ValueError:
         return TritonError(message, ErrorCode.UNKNOWN)
 
 
-# What Triton's native module says that it takes, by class and function. Nothing of it is looked at before there is an
-# error to describe.
+# The signatures of Triton's native module, by class and function. They are read only to describe an error.
 _MODULE = "c_python_backend_utils."
 _REQUEST = (
     "(request_id: str = '', correlation_id: object = 0, inputs: List[triton::backend::python::PbTensor], "
@@ -129,12 +128,12 @@ _SIGNATURES = {
     (None, "unload_model"): "(model_name: str, unload_dependents: bool = False) -> None",
     (None, "is_model_ready"): "(model_name: str, model_version: str = '') -> bool",
 }
-# Callers that are looked at for a function of the table.
+# Stack frames that are searched for a function of the table.
 _CALLERS = 5
 
 
 def wrong(argument, expected, value):
-    """The TypeError for an argument: Triton's, where the function is one of its module."""
+    """The TypeError for an argument: with Triton's text if the function is one of its module."""
     frame = sys._getframe(1)
     for _ in range(_CALLERS):
         if frame is None or not frame.f_globals.get("__name__", "").startswith("nereid_python."):
@@ -147,7 +146,7 @@ def wrong(argument, expected, value):
 
 
 def _mismatch(frame):
-    """The text of a call that is under way in `frame`, if the table has its function."""
+    """The text for a call under way in `frame`, if the table has its function."""
     code, values = frame.f_code, frame.f_locals
     names = code.co_varnames[: code.co_argcount]
     owner = type(values["self"]) if names[:1] == ("self",) else None
@@ -162,10 +161,10 @@ def _mismatch(frame):
         names = names[1:]
     defaults = _defaults_of(frame, owner)
     given = [values.get(one) for one in names]
-    # What is not the default was given.
+    # A value other than the default was passed.
     optional = dict(zip(names[len(names) - len(defaults) :], defaults))
     if known[0] == "InferenceRequest" and name == "__init__":
-        # Eleven arguments are given by their names; three of them must be, whatever their defaults here.
+        # Eleven arguments are passed by name; three of them are required, although they have defaults here.
         [optional.pop(one) for one in ("inputs", "requested_output_names", "model_name")]
         pairs = [(one, value) for one, value in zip(names, given) if value is not optional.get(one, optional)]
         shown = "kwargs: " + ", ".join("%s=%r" % pair for pair in pairs)
@@ -189,7 +188,7 @@ def _defaults_of(frame, owner):
 
 
 def text(value, argument):
-    """A text: byte strings of UTF-8 pass for one."""
+    """Reads a text: byte strings of UTF-8 are accepted too."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, (bytes, bytearray)):
@@ -198,7 +197,7 @@ def text(value, argument):
 
 
 def whole(value, argument, least, most):
-    """An integer within its bounds; what stands for one, such as numpy's integers, passes."""
+    """Reads an integer within its bounds; objects that convert to one, such as numpy's integers, are accepted."""
     try:
         number = index(value)
     except TypeError:

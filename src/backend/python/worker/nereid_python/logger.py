@@ -17,7 +17,7 @@ class LogLevel(Choice):
 
 
 class Logger:
-    """Writes to the server's log, subject to its settings; where there is no connection, to stderr."""
+    """Writes to the server's log, subject to its settings; without a connection, to stderr."""
 
     LogLevel = LogLevel
     INFO = LogLevel.INFO

@@ -1,9 +1,9 @@
-"""The worker's main loop: it loads a model's code and runs what the server sends until it is to end.
+"""The worker's main loop: it loads a model's code and executes the server's messages until the server ends it.
 
-The rules of `execute` are those of contract/python_backend.md sections 2 and 6. Of the classes that models see this
-module uses, beside their public methods, `InferenceRequest.received(values, is_decoupled)`, `request.close(error)` and
+The rules of `execute` are those of contract/python_backend.md sections 2 and 6. Of the classes for models this module
+uses, beside their public methods, `InferenceRequest.received(values, is_decoupled)`, `request.close(error)` and
 `request.is_open()` (whether its sender may still answer), `request.answer(response)` (counts a returned response as one
-of the sender's, or raises the sender's complaint), `request.is_rescheduled()`, and `response.pack(requested)`.
+of the sender's, or raises the sender's error), `request.is_rescheduled()`, and `response.pack(requested)`.
 """
 
 import faulthandler
@@ -23,11 +23,11 @@ from .wire import link
 
 
 def main():
-    """The worker's life; returns its exit status."""
+    """Runs the worker; returns its exit status."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # The server ends its workers itself.
+        # The server ends its workers itself, so they ignore these signals.
         signal.signal(number, signal.SIG_IGN)
-    # What a crash in native code interrupted is told where the log is.
+    # A crash in native code prints the interrupted Python code to the log's stream.
     if sys.stderr is not None:
         faulthandler.enable()
     link.connect(3)
@@ -44,7 +44,7 @@ def main():
         link.send(wire.INITIALIZED, (worker.watch_readiness(),))
         worker.run()
     except BaseException:
-        # Also here: threads that the model has started would keep a process that hears nobody any more.
+        # Also here: threads that the model has started would keep a process without a connection running.
         traceback.print_exc()
     leave(1)
 
@@ -55,18 +55,18 @@ def leave(status):
         try:
             stream.flush()
         except Exception:
-            # The model has closed or replaced it.
+            # The model may have closed or replaced it.
             pass
     os._exit(status)
 
 
 def complete(path, module, paths, version_directory, config):
-    """What a worker does that is only asked to complete a configuration."""
+    """Runs a worker that only completes a configuration."""
     try:
         from . import control
 
         control.set_model_dir(version_directory)
-        # Models are controlled by those that serve, only.
+        # Only a serving model may control other models.
         control.close()
         model = load(path, module, paths)
         completed = None
@@ -83,13 +83,13 @@ def complete(path, module, paths, version_directory, config):
         link.send(wire.FAILED, (describe(error),))
         return 1
     link.send(wire.COMPLETED, (completed,))
-    # The server says when it has read that.
+    # The server sends a message when it has read that.
     link.receive()
     return 0
 
 
 def load(path, name, paths):
-    """The model's class. The module is `<version>.<name>`, so that it finds its siblings."""
+    """The model's class. The module is `<version>.<name>`, so that it can import the files beside it."""
     sys.path.extend(one for one in paths if one not in sys.path)
     if not os.path.isfile(path):
         raise FileNotFoundError("Python model file not found in '%s'" % path)
@@ -107,7 +107,7 @@ def load(path, name, paths):
 
 
 def describe(error):
-    """An error as operators and clients see it: what it is, and where it comes from, the innermost call first."""
+    """An error for operators and clients: its text, and its traceback, the innermost call first."""
     if isinstance(error, Unfit):
         return str(error)
     name = type(error).__name__
@@ -128,15 +128,15 @@ def describe(error):
 
 
 class Unfit(Exception):
-    """What a model has returned is not what it must return. That is told without a traceback, which has nothing of it."""
+    """A model returned a wrong value. It is reported without a traceback, which would not contain the cause."""
 
 
 class _Unsendable(Exception):
-    """What a model has returned cannot be sent."""
+    """A model returned a value that cannot be sent."""
 
 
 def packed(response, request):
-    """A response as messages carry it, with the outputs that the request's client wants."""
+    """The form of a response in messages, with the outputs that the request's client wants."""
     try:
         return response.pack(request._facts[6])
     except (wire.Refused, TritonModelException) as error:
@@ -144,8 +144,8 @@ def packed(response, request):
 
 
 async def outcome(coroutine):
-    """What a coroutine returns, and what it raises. SystemExit and KeyboardInterrupt must not reach the event loop:
-    they end its thread, and the result would never come."""
+    """The result of a coroutine, and its exception. SystemExit and KeyboardInterrupt must not reach the event loop:
+    they would end its thread, and the result would never arrive."""
     try:
         return await coroutine, None
     except BaseException as error:
@@ -154,7 +154,7 @@ async def outcome(coroutine):
 
 def run_for_good(loop):
     """Runs an event loop until the process ends. A task of the model that raises SystemExit stops the loop; the other
-    tasks go on."""
+    tasks continue."""
     from asyncio import set_event_loop
 
     set_event_loop(loop)
@@ -185,12 +185,13 @@ class Worker:
             raise NotImplementedError("Python model %s does not implement `execute` method." % path)
         if hasattr(self.model, "initialize"):
             self.model.initialize(self.arguments)
-            # Which may have chosen another one.
+            # The model may have set another one.
             self.execute = self.model.execute
         calls.allow(True)
 
     def watch_readiness(self):
-        """The slot where a thread of its own waits for the question whether the model is ready; None: it has no say."""
+        """Starts the thread that answers readiness queries; returns its slot, or None if the model has no
+        `is_ready`."""
         if not hasattr(self.model, "is_ready"):
             return None
         slot = link.open_slot()
@@ -219,7 +220,7 @@ class Worker:
             if kind == wire.BATCH:
                 if value[0]:
                     link.take_back(value[0])
-                # No reference to what was received is left here: what it holds is counted after the execution.
+                # No reference to the message is left here, because references are counted after the execution.
                 self.received = value[1]
                 value = None
                 self.batch()
@@ -233,7 +234,7 @@ class Worker:
                 leave(0)
 
     def batch(self):
-        """Executes the requests of one batch and tells what became of them."""
+        """Executes the requests of one batch and sends their results."""
         is_decoupled = self.is_decoupled
         make = self.InferenceRequest.received
         requests = [make(values, is_decoupled) for values in self.received]
@@ -242,15 +243,15 @@ class Worker:
             kind, said = wire.DONE, (self.results(requests, self.call(requests)),)
         except BaseException as error:
             kind, said = wire.BATCH_FAILED, self.failure(requests, error)
-        # Before the count: the requests go, and with an error its traceback has gone.
+        # Before references are counted: drops the requests; with an error, its traceback is dropped already.
         requests = None
         link.conclude(kind, said + (link.sweep() if link.held or link.kept or link.released else (),))
 
     def failure(self, requests, error):
-        """What is said of a batch whose execution failed: the requests that nobody has answered fail with it."""
+        """The result of a batch with a failed execution: the unanswered requests fail with it."""
         text = "Failed to process the request(s) for model '%s', message: %s" % (self.name, describe(error))
         if isinstance(error, _Unsendable):
-            # The model has done its work.
+            # The model has finished.
             text = "Failed to process the request(s) for model instance '%s', message: %s" % (self.name, error)
         failed = []
         for at, request in enumerate(requests):
@@ -263,7 +264,7 @@ class Worker:
         returned = self.execute(requests)
         if returned is None or type(returned) is list or not isinstance(returned, Coroutine):
             return returned
-        # Most models never need it, and it takes its time to be imported.
+        # Imported late: most models never need it, and its import is slow.
         import asyncio
 
         if self.is_decoupled:
@@ -283,7 +284,7 @@ class Worker:
             Logger.log_error("the coroutine of '%s' failed: %s" % (self.name, describe(error)))
 
     def background(self):
-        """The loop of coroutines, on a thread of its own: tasks that they leave behind run on between executions."""
+        """The loop of coroutines, on a thread of its own: tasks that they start continue between executions."""
         if self.loop is None:
             from asyncio import new_event_loop
 
@@ -292,7 +293,7 @@ class Worker:
         return self.loop
 
     def results(self, requests, returned):
-        """One result for each request: a packed response, None where the sender answers, True to execute once more."""
+        """One result for each request: a packed response, None if the sender answers, True to execute once more."""
         if self.is_decoupled:
             if returned is not None:
                 text = "Python model '%s' is using the decoupled mode and the execute function must return None."
@@ -320,12 +321,12 @@ class Worker:
         """The result of a decoupled model's request."""
         if not request.is_rescheduled():
             return None
-        # The server gets it back as one of which nothing more is heard.
+        # The server gets it back as one without further responses.
         request.follow()
         return True
 
     def pack(self, requests, returned, results):
-        """Appends the results of what `execute` has returned. The first that is wrong fails all of them."""
+        """Appends the results for the value of `execute`. The first wrong one fails all of them."""
         response_class = self.InferenceResponse
         for request, response in zip(requests, returned):
             if type(response) is response_class and request.is_plain():
@@ -348,7 +349,7 @@ class Worker:
     def finalize(self):
         from . import calls, control
 
-        # What is under way goes on, but nothing new is asked of other models.
+        # Calls under way continue, but no new calls of other models are allowed.
         calls.allow(False)
         control.close()
         if hasattr(self.model, "finalize"):

@@ -1,8 +1,9 @@
-"""The shared memory of a worker beside its streams: what it writes there for the server, and what the server wrote.
+"""The shared memory of a worker beside its streams: the memory that it writes for the server, and the memory that the
+server writes.
 
-Outputs go to places that the worker cuts from segments and gets back once the server is through with them. Inputs are
-ranges that the server chose, which views refer to; when nothing does any more is found by counting references. How the
-server is asked for more is the link's to know.
+Outputs are written to ranges that the worker cuts from segments and gets back after the server's use. Inputs are in
+ranges that the server chose, to which views refer; reference counts show when no view is left. The link implements the
+requests for more memory.
 """
 
 import itertools
@@ -10,14 +11,14 @@ import sys
 
 import numpy as np
 
-# Bytes up to which an array travels in its message.
+# The most bytes of an array inside its message.
 INLINE_MAX = 4096
 PLACE_BITS = 40
 PLACE_MASK = (1 << PLACE_BITS) - 1
 
 # The keys of tensors that lie on a device begin here.
 ON_DEVICE = 1 << 62
-# Tensors of the model's, and bytes of them, that the server may have before it is asked which it needs no more.
+# Tensors of the model, and bytes of them, that the server may hold before it is queried which it no longer needs.
 LENT_MIN = 16
 LENT_BYTES_MAX = 256 << 20
 
@@ -26,7 +27,7 @@ _OCTET = np.dtype(np.uint8)
 
 
 class Refused(Exception):
-    """The server says no: its code, as TRITONSERVER_Error_Code, and its text."""
+    """A refusal of the server: its code, as TRITONSERVER_Error_Code, and its text."""
 
     def __init__(self, code, text):
         super().__init__(text)
@@ -43,32 +44,32 @@ def class_bytes(length):
 
 
 class Memory:
-    """Of one process. Whoever extends it brings `lock` and `socket_lock`, `segment(number)` for one that may still be
-    on its way, `_ask_for_memory(length, gone)` and `_settle_others()`."""
+    """The shared memory of one process. A subclass defines `lock` and `socket_lock`, `segment(number)` for one that may
+    not have arrived yet, `_ask_for_memory(length, gone)` and `_settle_others()`."""
 
     def __init__(self):
         self.segments = {}
         self.free = {}
         self.taken = {}
-        # What of each segment was not cut yet: (from, to).
+        # The part of each segment that was not cut yet: (from, to).
         self.uncut = {}
         self.held = {}
         self.kept = {}
         self.released = []
-        # Bytes that came since the last look at what is still in use.
+        # Bytes received since the last sweep.
         self.received = 0
-        # What of the model's lies on a device and is lent to the server, by number, with its bytes.
+        # Device tensors of the model that are lent to the server, by number, with their bytes.
         self.lent = {}
         self.lent_bytes = 0
         self.lent_count = 0
         self.lent_most = LENT_MIN
-        # Told, before the server is, of keys of the server's tensors on a device that nothing refers to.
+        # Called with the keys of the server's device tensors without references, before they are sent to the server.
         self.let_go = None
 
     # Memory that this side writes.
 
     def take_back(self, places):
-        """The server needs these no more."""
+        """Frees ranges that the server no longer needs."""
         with self.lock:
             for place in places:
                 length = self.taken.pop(place, None)
@@ -76,13 +77,13 @@ class Memory:
                     self.free.setdefault(length, []).append(place)
 
     def free_bytes(self):
-        """Bytes of the segments that nothing is in."""
+        """The unused bytes of the segments."""
         with self.lock:
             uncut = sum(end - at for at, end in self.uncut.values())
             return uncut + sum(length * len(places) for length, places in self.free.items())
 
     def _take(self, length):
-        """A place of that class, or None. Needs the lock."""
+        """A range of that class, or None. Needs the lock."""
         found = self.free.get(length)
         if found:
             place = found.pop()
@@ -98,7 +99,7 @@ class Memory:
         return place
 
     def _take_larger(self, length):
-        """A place of a larger class, or None. Needs the lock."""
+        """A range of a larger class, or None. Needs the lock."""
         for larger in sorted(self.free):
             if larger > length and self.free[larger]:
                 place = self.free[larger].pop()
@@ -107,7 +108,7 @@ class Memory:
         return None
 
     def _join(self):
-        """Cuts the segments anew of which nothing is taken; their numbers. Needs the lock."""
+        """Makes segments without taken ranges whole again; their numbers. Needs the lock."""
         used = {place >> PLACE_BITS for place in self.taken}
         whole = [number for number in self.uncut if number not in used]
         for places in self.free.values():
@@ -117,8 +118,8 @@ class Memory:
         return whole
 
     def _allocate(self, length):
-        """A place of that class. Where there is no more memory, that of other classes is joined again, or given back
-        for what is needed."""
+        """A range of that class. If memory has run out, ranges of other classes are joined again, or given up for a new
+        segment."""
         length = class_bytes(length)
         with self.lock:
             place = self._take(length)
@@ -130,12 +131,12 @@ class Memory:
                 with self.lock:
                     place = self._take(length)
                 if place is not None:
-                    # It came back in the meantime.
+                    # A range was freed in the meantime.
                     self._keep(gone)
                     return place
                 answer = self._ask_for_memory(length, tuple(gone))
                 if answer is True:
-                    # The server has taken them.
+                    # The server has removed them.
                     for number in gone:
                         del self.segments[number]
                     gone = {}
@@ -149,7 +150,7 @@ class Memory:
                 with self.lock:
                     gone = self._join()
                     place = self._take(length) or self._take_larger(length)
-                    # They serve nobody while the server is asked.
+                    # They are not used while the request to the server is open.
                     gone = {number: self.uncut.pop(number) for number in gone} if place is None else {}
                 if place is not None:
                     return place
@@ -170,13 +171,14 @@ class Memory:
         return number, offset, length
 
     def discard(self, outputs):
-        """What was placed for these tensors of a message is not sent."""
+        """Frees the ranges of these tensors, whose message is not sent."""
         datas = [output[3] for output in outputs]
         self.take_back([(data[0] << PLACE_BITS) | data[1] for data in datas if type(data) is tuple and len(data) == 3])
         self.forget([-data[3] for data in datas if type(data) is tuple and len(data) == 6 and data[3] < 0])
 
     def place(self, data):
-        """What a message carries of a contiguous array or of bytes: themselves when they are few, or where they are."""
+        """The data of a contiguous array or of bytes in a message: the bytes themselves if they are few, or their
+        location."""
         if type(data) is bytes:
             return data if len(data) <= INLINE_MAX else self.put_bytes(data)
         length = data.nbytes
@@ -187,12 +189,13 @@ class Memory:
         _ndarray(data.shape, data.dtype, self.segments[number], offset)[...] = data
         return number, offset, length
 
-    # Memory on devices that is the model's: (handle, offset, length, key, device, lasts), with a key below zero.
+    # Device memory of the model: (handle, offset, length, key, device, lasts), with a key below zero.
 
     def lend(self, owner, length):
-        """Keeps what owns a tensor on a device until the server needs it no more; the number that it has there."""
+        """Keeps the owner of a tensor on a device until the server no longer needs it; returns the number for
+        messages."""
         if len(self.lent) >= self.lent_most or self.lent_bytes > LENT_BYTES_MAX:
-            # In the midst of an execution nobody is told.
+            # During an execution the server does not report them itself.
             self.forget(self._ask_for_lent())
             self.lent_most = max(LENT_MIN, 2 * len(self.lent))
         with self.lock:
@@ -202,7 +205,7 @@ class Memory:
         return number
 
     def forget(self, numbers):
-        """The server needs these no more."""
+        """Drops the owners of device tensors that the server no longer needs."""
         gone = []
         with self.lock:
             for number in numbers:
@@ -210,14 +213,14 @@ class Memory:
                 if found is not None:
                     self.lent_bytes -= found[1]
                     gone.append(found)
-        # Outside of the lock: what owns them is the model's code.
+        # Outside of the lock: dropping them may run the model's code.
         del gone
 
-    # Memory that the server writes: (segment, offset, length, key). A range is the server's again when neither the
-    # tuple that names it nor a view of it is referred to by anybody else; counts are looked at after an execution.
+    # Memory that the server writes: (segment, offset, length, key). A range is released when neither the tuple that
+    # names it nor a view of it has another reference; references are counted after an execution.
 
     def hold(self, data):
-        """Keeps the range behind such a tuple for as long as the tuple is referred to."""
+        """Keeps the range of such a tuple as long as the tuple is referenced."""
         key = data[3]
         with self.lock:
             self.received += data[2]
@@ -230,8 +233,8 @@ class Memory:
                 values.append(data)
 
     def view(self, data):
-        """The bytes of a held range, to be written to as well: an array, because arrays of an array refer to it, while
-        those of a memoryview refer to what is behind it."""
+        """The bytes of a held range, writable: an array, because arrays made from an array refer to it, while those
+        made from a memoryview refer to the object behind it."""
         number, offset, length, key = data
         memory = self.segments.get(number)
         if memory is None:
@@ -245,18 +248,18 @@ class Memory:
         return view
 
     def sweep(self, most=16):
-        """The keys of ranges to which nothing refers any more, for the server: looked at are those that are new, and
-        `most` of those that were in use the last time."""
+        """The keys of ranges without references, for the server. It checks the new ranges, and `most` of those that
+        were in use the last time."""
         released = []
         while self.released:
-            # One by one: other threads add to it.
+            # One by one: other threads append to it.
             released.append(self.released.pop())
         with self.lock:
             held, kept = self.held, self.kept
             for key in list(itertools.islice(kept, most)):
                 values = kept.pop(key)
                 if [one for one in values if _is_used(values, one)]:
-                    # Behind those that are looked at next.
+                    # After those that are checked next.
                     kept[key] = values
                 else:
                     released.append(key)
@@ -271,18 +274,18 @@ class Memory:
             if on_device:
                 self.let_go(on_device)
         if released:
-            # A message that another thread has sent may name one of them, and is to be heard before it is gone.
+            # A message of another thread may name one of them, and must be handled before its release.
             self._settle_others()
         return released
 
 
 def _is_used(values, one):
-    """Whether anybody but the list that is swept refers to it."""
+    """Whether it has a reference other than the swept list's."""
     return sys.getrefcount(one) > _UNUSED
 
 
 def _unused():
-    """What the count of that is to which only the swept list refers: versions of Python count differently."""
+    """The reference count of an object that only the swept list refers to: versions of Python count differently."""
     counted = []
 
     def count(values, one):

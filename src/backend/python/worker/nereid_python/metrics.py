@@ -1,7 +1,7 @@
-"""Metrics of models' own, which live as long as the objects that stand for them.
+"""Custom metrics of models, which live as long as their objects.
 
-What a metric's kind does not know is refused here, with the core's texts, so that a change is one message without an
-answer; a value is asked for, and asked for again while changes of ours are still on their way.
+Operations that a metric's kind does not support are refused here, with the core's texts, so that a change is one
+message without an answer. A value is queried, and queried again while changes of this worker are still in flight.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from .wire import Refused, link
 
 _COUNTER, _GAUGE, _HISTOGRAM = 0, 1, 2
 
-# Questions for a value while changes are on their way; they are read within microseconds.
+# Queries of a value while changes are in flight; the server reads these within microseconds.
 _TRIES = 1000
 
 _GONE = (
@@ -48,7 +48,7 @@ class MetricFamily:
             raise wrong("kind", "a MetricKind", kind)
         self._kind = kind
         self._number = _create("Error when creating MetricFamily: ", kinds.METRIC_FAMILY, name, description, kind.value)
-        # Shared with its metrics, which do not keep the family.
+        # Shared with its metrics, which do not keep the family alive.
         self._here = [True]
 
     def Metric(self, labels=None, buckets=None):
@@ -73,7 +73,7 @@ class MetricFamily:
         return _metric_of(number, self._kind, self._here)
 
     def __del__(self):
-        # What was called with wrong arguments has nothing at all.
+        # After a call with wrong arguments the object has no attributes.
         if getattr(self, "_here", None) is not None:
             self._here[0] = False
             link.tell(kinds.FAMILY_DROPPED, self._number)
@@ -102,7 +102,7 @@ class Metric:
     def value(self):
         self._check("get", "Value")
         for _ in range(_TRIES):
-            # Read before the question: what others change meanwhile is not waited for.
+            # Read before the query: later changes of other threads are not awaited.
             changes = self._changes
             try:
                 value, applied = link.ask(kinds.METRIC_VALUE, self._number)
@@ -129,7 +129,7 @@ class Metric:
             raise TritonModelException(complaint % (verb, self._kind.name, name))
 
     def __del__(self):
-        # Its family's end was its own.
+        # The drop of its family has dropped it.
         if getattr(self, "_here", (False,))[0]:
             link.tell(kinds.METRIC_DROPPED, self._number)
 
@@ -159,7 +159,7 @@ def _create(failed, kind, *payload):
 
 def _number(value, argument):
     try:
-        # Texts, which float reads too, have none of these.
+        # Texts, which float accepts too, have none of these methods.
         if hasattr(value, "__float__") or hasattr(value, "__index__"):
             return float(value)
     except TypeError:

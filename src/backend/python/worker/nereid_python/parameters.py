@@ -23,7 +23,7 @@ def pairs_of(parameters):
                 "Expect parameters values to have type bool/int/str, found type %s" % (type(value),)
             )
         if type(value) not in _KNOWN:
-            # A subclass; there is none of bool.
+            # A subclass; bool has none.
             value = str.__str__(value) if isinstance(value, str) else int(value)
         if type(value) is int and not _LEAST <= value <= _MOST:
             raise TritonModelException("Unsupported value type on parameters: '%s' does not fit into 64 bits" % name)

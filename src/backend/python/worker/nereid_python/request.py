@@ -1,4 +1,4 @@
-"""Requests: those that models are given, and those that they make for other models."""
+"""Requests: those that models receive, and those that they make for other models."""
 
 from . import calls
 from .errors import Choice, TritonModelException, flag, text, whole, wrong
@@ -19,14 +19,15 @@ _I64 = (1 << 63) - 1
 
 
 class MemoryType(Choice):
-    """Where outputs of another model are wanted; numbers of the binding, not those of TRITONSERVER_MemoryType."""
+    """The preferred memory for outputs of another model; numbers of the binding, not those of
+    TRITONSERVER_MemoryType."""
 
     TRITONSERVER_MEMORY_GPU = 0
     TRITONSERVER_MEMORY_CPU = 1
 
 
 class PreferredMemory:
-    """Where the outputs of a request to another model are wanted."""
+    """The preferred memory for the outputs of a request to another model."""
 
     __slots__ = ("_wire", "__weakref__")
 
@@ -34,7 +35,7 @@ class PreferredMemory:
         if type(preferred_memory_type) is not MemoryType:
             raise wrong("preferred_memory_type", "a MemoryType", preferred_memory_type)
         device = whole(preferred_device_id, "preferred_device_id", -_I64 - 1, _I64)
-        # TRITONSERVER_MemoryType: 0 is the CPU's, 2 the GPU's.
+        # TRITONSERVER_MemoryType: 0 is CPU, 2 is GPU.
         self._wire = (0 if preferred_memory_type is MemoryType.TRITONSERVER_MEMORY_CPU else 2, device)
 
 
@@ -57,8 +58,8 @@ _DEFAULT_MEMORY = _Default()
 class InferenceRequest:
     """A request (contract/python_backend.md section 3, "InferenceRequest").
 
-    `_facts` is what a message says of it: (token, id, correlation, flags, timeout, parameters, outputs, trace, inputs);
-    `_callee` of a request that the model made: (model, version, pairs of parameters, preferred memory).
+    `_facts` is the tuple from a message: (token, id, correlation, flags, timeout, parameters, outputs, trace, inputs);
+    `_callee` is set for a request that the model made: (model, version, pairs of parameters, preferred memory).
     """
 
     __slots__ = (
@@ -120,7 +121,7 @@ class InferenceRequest:
                 % (request_id, model_name)
             )
         pairs = pairs_of(parameters)
-        # Names in the order of their first mention.
+        # Names in the order of their first occurrence.
         outputs = tuple(dict.fromkeys(names))
         self._facts = (None, request_id, correlation_id, self._flags, timeout, None, outputs, None, None)
         self._callee = (model_name, model_version, pairs, preferred_memory._wire)
@@ -164,7 +165,7 @@ class InferenceRequest:
         return trace
 
     def is_cancelled(self):
-        """Whether nobody waits for an answer any more: a look at a shared byte."""
+        """Whether the request is cancelled: reads a shared byte."""
         sender = self._sender
         if sender is not None:
             return sender.is_cancelled()
@@ -180,7 +181,8 @@ class InferenceRequest:
         return sender
 
     def set_release_flags(self, flags):
-        """What becomes of the request when execute returns: RELEASE_ALL, or RELEASE_RESCHEDULE to execute it again."""
+        """Sets how the request is released when execute returns: RELEASE_ALL, or RELEASE_RESCHEDULE to execute it
+        again."""
         self._release_flags = whole(flags, "flags", 0, _U32)
 
     def exec(self, decoupled=False):
@@ -189,7 +191,7 @@ class InferenceRequest:
         return calls.execute(self, flag(decoupled, "decoupled"))
 
     def async_exec(self, decoupled=False):
-        """What exec does, as an awaitable of the running event loop."""
+        """Like exec, as an awaitable of the running event loop."""
         return calls.execute_async(self, flag(decoupled, "decoupled"))
 
 
@@ -210,26 +212,26 @@ class InferenceRequest:
         return request
 
     def answer(self, response):
-        """Counts a response that execute has returned; the sender's complaint is raised where it has been used."""
+        """Counts a response that execute has returned; raises the sender's error if the sender was used."""
         sender = self._sender
         if sender is not None:
             sender._account(True, FINAL)
             sender._is_returned = True
 
     def is_plain(self):
-        """Whether the model has done nothing with it that makes its response more than a response."""
+        """Whether the model has not used its sender or release flags, so that its response needs no further steps."""
         return self._sender is None and self._release_flags != RELEASE_RESCHEDULE
 
     def is_rescheduled(self):
         return self._release_flags == RELEASE_RESCHEDULE
 
     def close(self):
-        """The request is answered in another way: nothing more goes through its sender. Returns whether its last
-        response was not sent yet; one that execute has returned was not."""
+        """Closes its sender, because the request is answered in another way. Returns whether its last response was not
+        sent yet; one that execute has returned was not."""
         return self.get_response_sender()._close()
 
     def follow(self):
-        """Sees to it that what is said of the request next is heard after all that its sender has sent."""
+        """Orders the next message about the request after all messages of its sender."""
         sender = self._sender
         if sender is not None and sender._mark is not None:
             link.follow(sender._mark)

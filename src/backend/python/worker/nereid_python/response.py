@@ -1,4 +1,4 @@
-"""Responses: what models return, send, and get from other models."""
+"""Responses, which models return, send, and get from other models."""
 
 from .errors import TritonError, TritonModelException, error_of, wrong
 from .parameters import pairs_of, text_of
@@ -42,7 +42,7 @@ class InferenceResponse:
         return text_of(self._parameters)
 
     def pack(self, wanted):
-        """The response for a message: of its outputs those whose names are in `wanted`, and none beside an error."""
+        """The response for a message: the outputs with names in `wanted`, and none with an error."""
         error = self._error
         if error is not None:
             return ((), self._parameters, (error._code.value, error._message))
@@ -62,7 +62,7 @@ _new = InferenceResponse.__new__
 
 
 def tensors_of(sequence, argument):
-    """A sequence's elements, which are not looked at."""
+    """A sequence's elements, without checks of them."""
     if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__getitem__"):
         raise wrong(argument, "a list", sequence)
     try:
@@ -82,7 +82,7 @@ def incoming(wire):
 
 
 def empty(message=None):
-    """A response with nothing in it, or with an error."""
+    """A response without outputs, or with an error."""
     response = _new(InferenceResponse)
     response._tensors = []
     response._parameters = ()

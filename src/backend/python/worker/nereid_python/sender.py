@@ -11,10 +11,10 @@ from .wire import Refused, link
 
 FINAL = 1
 
-# How long a send waits for memory that clients have.
+# How long a send waits for memory that responses to clients occupy.
 PATIENCE_S = 60
 
-# What is held under it is counting only.
+# It is held only to count.
 _counting = threading.Lock()
 
 
@@ -27,7 +27,7 @@ class InferenceResponseSender:
         raise TypeError("c_python_backend_utils.InferenceResponseSender: No constructor defined!")
 
     def send(self, response=None, flags=0):
-        """Sends a response, or says with FINAL that the last one was sent; waits where the client is slow."""
+        """Sends a response, or only the flag FINAL after the last one; waits for a slow client."""
         if response is not None and not isinstance(response, InferenceResponse):
             raise wrong("response", "an InferenceResponse", response)
         if type(flags) is not int:
@@ -41,7 +41,7 @@ class InferenceResponseSender:
                 "Inference Response object must be provided when the response flags is set to zero."
             )
         sent = self._account(response is not None, flags)
-        # Nothing is sent of what cannot be, and the request stays open: its error is the model's to see.
+        # A response that cannot be sent leaves the request open: the model gets the error.
         try:
             wire = None if response is None else self._packed(response)
         except Refused as refused:
@@ -51,7 +51,7 @@ class InferenceResponseSender:
             self._take_back(flags)
             raise
         if self._mark is not None:
-            # The threads of a worker have not all the same way to the server.
+            # The main thread and other threads use different streams to the server.
             link.follow(self._mark)
         if (flags == 0 and sent % kinds.SENDS_BETWEEN_ASKS == 0) or (
             wire is not None and _has_to_be_heard(wire, flags)
@@ -66,7 +66,7 @@ class InferenceResponseSender:
                 self._mark = link.mark()
 
     def _packed(self, response):
-        """The response for its message. Memory that other responses hold comes back as their clients read them."""
+        """The response for its message. Memory of other responses is freed as their clients read them."""
         end = None
         while True:
             try:
@@ -74,19 +74,19 @@ class InferenceResponseSender:
             except Refused:
                 now = time.monotonic()
                 end = end or now + PATIENCE_S
-                # What is refused while nothing is out is more than there may be.
+                # A refusal while no response is in flight means that it exceeds the limit.
                 if now > end or not link.taken:
                     raise
             time.sleep(0.005)
 
     def is_cancelled(self):
-        """Whether nobody waits for responses any more. A request that is cancelled needs its FINAL still."""
+        """Whether the request is cancelled. A cancelled request still needs its FINAL."""
         token = self._token
-        # After its end a request's place may be another's.
+        # After its end the index of a request may belong to another.
         return token is not None and not self._is_closed and link.cancelled[token & 0xFFFFFFFF] != 0
 
     def _account(self, has_response, flags):
-        """Counts what is about to be sent, in the order of the specification's tests; how many that makes."""
+        """Counts a response before it is sent, with the checks in the specification's order; returns the count."""
         if self._is_decoupled is None:
             raise TritonModelException(
                 "Unable to send response. Response sender has no reference to the decoupled state of the model."
@@ -110,7 +110,7 @@ class InferenceResponseSender:
         return sent
 
     def _close(self):
-        """Closes it; whether it was open."""
+        """Closes it; returns whether it was open."""
         with _counting:
             was_open = not self._is_closed or self._is_returned
             self._is_closed = True
@@ -124,9 +124,9 @@ class InferenceResponseSender:
 
 
 def _has_to_be_heard(wire, flags):
-    """Whether its sender has to wait until the server has heard of a response. For one with memory of the server's in
-    it: from the main thread the server hears of that before it hears that nobody needs the memory any more; from other
-    threads only who waits for it can be sure of that. And for large ones, of which few may be on their way."""
+    """Whether the sender has to wait until the server has handled a response. It does for a response with memory of the
+    server: the server handles messages of the main thread before the release of that memory, but messages of other
+    threads only surely so if the sender waits. It also does for large ones, of which few may be in flight."""
     placed = 0
     for output in wire[0]:
         data = output[3]
@@ -143,8 +143,8 @@ _new = InferenceResponseSender.__new__
 
 
 def sender_of(token, wanted, is_decoupled):
-    """The sender of a request, whose outputs `wanted` its client wants; is_decoupled of None is for a request of the
-    model's own."""
+    """The sender of a request with the requested outputs `wanted`; is_decoupled is None for a request that the model
+    made."""
     sender = _new(InferenceResponseSender)
     sender._token = token
     sender._wanted = wanted

@@ -2,8 +2,8 @@
 
 The usual form, a length before each element, costs Python code per element. The interpreter's own marshal writes and
 reads a list of byte strings in C; the server turns one form into the other. Its version 2 has neither references nor
-short forms, so that it is the same in every Python 3; an interpreter whose marshal differs is found at import and gets
-the same bytes from Python code.
+short forms, so that it is the same in every Python 3; an interpreter with a different marshal is detected at import and
+gets the same bytes from Python code.
 """
 
 import marshal
@@ -21,7 +21,7 @@ _ONLY_BYTES = {bytes}
 def encode(array):
     """The marshalled list of an array's elements, in C order."""
     elements = array.ravel().tolist()
-    # The quickest way to know that marshal may have them as they are.
+    # The fastest check that marshal can write them unchanged.
     if countOf(map(type, elements), bytes) == len(elements):
         return _dumps(elements)
     kinds = set(map(type, elements))
@@ -29,7 +29,7 @@ def encode(array):
         elements = [_element(element) for element in elements]
         kinds = _ONLY_BYTES
     data = _dumps(elements)
-    # Lone surrogates pass marshal, and all begin with this byte; in UTF-8 they are an error.
+    # Lone surrogates pass marshal, and all start with this byte; in UTF-8 they are an error.
     if str in kinds and b"\xed" in data:
         for element in elements:
             if type(element) is str:
@@ -38,7 +38,7 @@ def encode(array):
 
 
 def decode(data, shape):
-    """The array of objects that a marshalled list of byte strings is."""
+    """The array of objects of a marshalled list of byte strings."""
     elements = _loads(data)
     return _objects(elements, object, len(elements)).reshape(shape)
 
@@ -58,7 +58,7 @@ def serialize_byte_tensor(input_tensor):
 
 
 def deserialize_bytes_tensor(encoded_tensor):
-    """The one-dimensional array of what serialize_byte_tensor made."""
+    """The one-dimensional array of bytes that serialize_byte_tensor made."""
     elements = []
     at, end = 0, len(encoded_tensor)
     while at < end:
@@ -71,7 +71,7 @@ def deserialize_bytes_tensor(encoded_tensor):
 
 
 def _element(element):
-    """What is no byte string is sent as its text."""
+    """An element as a byte string; other objects are sent as their texts."""
     return bytes(element) if isinstance(element, bytes) else str(element).encode("utf-8")
 
 
@@ -80,7 +80,7 @@ def _plain_objects(elements, dtype, count):
 
 
 try:
-    # Twice as fast, since numpy 1.23.
+    # Twice as fast; available since numpy 1.23.
     np.fromiter([b""], object, 1)
     _objects = np.fromiter
 except ValueError:
@@ -123,7 +123,7 @@ def _plain_loads(data):
 
 
 def _marshal_serves():
-    """Whether this interpreter's marshal writes and reads what is expected of it."""
+    """Whether this interpreter's marshal writes and reads the expected bytes."""
     sample = [b"", b"a\0\xff", "text", "t\u00e9\U0001f600", "\udc80", b"x" * 300, b"a\0\xff", "text"]
     try:
         return _marshal_dumps(sample) == _plain_dumps(sample) and marshal.loads(_plain_dumps(sample)) == sample

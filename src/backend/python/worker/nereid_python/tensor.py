@@ -1,8 +1,8 @@
-"""Tensors: a name and elements, which are views of shared memory or arrays of the model's.
+"""Tensors: a name and elements, which are views of shared memory or arrays of the model.
 
-The class of the request's path, hence two slots, and no checks of what the server has made: `_wire` is the tensor as
-messages carry it (kinds.py), `_array` the array that was given or asked for. A tensor without an array is untouched,
-and goes on as it came. So does one that lies on a device, where its elements are not looked at here (device.py).
+The class is on the request's path, hence two slots, and no checks of values from the server: `_wire` is the tensor's
+form in messages (kinds.py), `_array` the array that was passed or requested. A tensor without an array is untouched,
+and is passed on unchanged. So is one on a device, where its elements are not read here (device.py).
 """
 
 from numpy import ascontiguousarray, ndarray
@@ -59,7 +59,7 @@ class Tensor:
         return stored(self) if array is None else array
 
     def to_dlpack(self):
-        """A capsule `dltensor` of the elements, which stay as long as it does."""
+        """A capsule `dltensor` of the elements, which live as long as it does."""
         number = self._wire[1]
         if number == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
@@ -69,7 +69,7 @@ class Tensor:
         return _dlpack().export(stored(self), number)
 
     def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
-        # Nothing is under way to the elements: there is no stream to wait for.
+        # No device work on the elements is under way: there is no stream to wait for.
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             place = "host memory" if self.is_cpu() else "the memory of a GPU"
             raise BufferError("a tensor in %s is not exported to the device %r" % (place, dl_device))
@@ -103,12 +103,12 @@ class Tensor:
 
 Tensor.__module__ = "c_python_backend_utils"
 _new = Tensor.__new__
-# Elements of the data that names a place on a device.
+# The number of elements of the tuple for data on a device.
 _ON_DEVICE = 6
 
 
 def _dlpack():
-    """The module, which few models need: it imports ctypes and describes structures to it."""
+    """The module, imported late: few models need it, and it imports ctypes and defines structures."""
     from . import dlpack
 
     return dlpack
@@ -162,7 +162,7 @@ def outgoing(tensor):
             raise TritonModelException("Tensor '%s' has a text that is not Unicode: %s" % (name, error)) from None
         return (name, number, shape, link.place(data))
     if type(data) is tuple:
-        # A view of the server's memory, which has what the model has written to it.
+        # A view of the server's memory, with the bytes that the model has written to it.
         return wire
     if array.nbytes <= INLINE_MAX:
         return (name, number, shape, array.tobytes())
@@ -170,7 +170,7 @@ def outgoing(tensor):
 
 
 def _lent(foreign):
-    """What a message carries of a model's own memory on a device."""
+    """The data of a model's own device memory in a message."""
     from .device import data_of
 
     data = data_of(foreign)
@@ -183,11 +183,11 @@ def stored(tensor):
     if array is not None:
         return array
     name, number, shape, data = tensor._wire
-    # A byte string does not change, but models may write to their inputs.
+    # A copy: a byte string is read-only, but models may write to their inputs.
     is_shared = type(data) is tuple
     if number == BYTES:
         array = strings.decode(link.view(data) if is_shared else data, shape)
-        # Nor does what came follow what the model does to the elements.
+        # The received bytes do not follow the model's changes of the elements.
         tensor._wire = (name, number, shape, None)
     else:
         array = ndarray(shape, STORED_AS[number], link.view(data) if is_shared else bytearray(data))

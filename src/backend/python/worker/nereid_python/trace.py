@@ -1,4 +1,4 @@
-"""The trace of a request: its context, and what makes a request to another model part of it."""
+"""The trace of a request: its context, and the token that makes a request to another model part of it."""
 
 
 class InferenceTrace:

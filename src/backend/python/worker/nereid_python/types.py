@@ -6,7 +6,7 @@ BOOL = 1
 BYTES = 13
 BF16 = 14
 
-# By number. BF16, which numpy does not know, is kept as the integers that have its bits.
+# By number. BF16, which numpy lacks, is stored as integers with its bits.
 _NUMPY = (
     None,
     np.bool_,
@@ -25,7 +25,7 @@ _NUMPY = (
 )
 STORED_AS = (None,) + tuple(np.dtype(known) for known in _NUMPY[1:]) + (np.dtype(np.int16),)
 
-# By dtype, for the fast way; equal dtypes have equal hashes.
+# By dtype, for the fast path; equal dtypes have equal hashes.
 NUMBER_OF = {np.dtype(known): number for number, known in enumerate(_NUMPY) if known is not None}
 
 TRITON_STRING_TO_NUMPY = {

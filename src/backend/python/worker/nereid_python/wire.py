@@ -2,7 +2,7 @@
 
 Every message is one marshalled value, read and written by one call of C code. A frame's position is published after its
 bytes, and a doorbell (an eventfd) is rung after that: the system call is the fence that Python does not have. The
-server's half has the same layouts (`message.rs`). What shared memory holds beside the streams is in `memory`.
+server's half has the same layouts (`message.rs`). The rest of the shared memory is in `memory`.
 """
 
 import array
@@ -22,7 +22,7 @@ VERSION = 3
 FAR = 1 << 31
 SKIP = 0xFFFFFFFF
 
-# Kinds, from here and to here.
+# Kinds of messages, from the worker and to the worker.
 INITIALIZED = 101
 FAILED = 102
 COMPLETED = 103
@@ -44,7 +44,7 @@ FREED = 205
 INPUT_WORDS = 0
 OUTPUT_WORDS = 128
 ASIDE_WORDS = 256
-# How many messages of each stream the server has done with.
+# The number of handled messages of each stream.
 OUTPUT_HANDLED = 384
 ASIDE_HANDLED = 448
 WORD_STRIDE = 64
@@ -62,7 +62,7 @@ SLOT_MASK = SLOT_STREAM_BYTES - 1
 ANSWER = 1
 REFUSED = 2
 
-# Bytes that come before `relieve` is worth a look.
+# Received bytes before a call of `relieve` is worth its cost.
 RELIEF_BYTES = 4 << 20
 
 _HEAD = struct.Struct("<II")
@@ -76,7 +76,7 @@ _get_ident = threading.get_ident
 
 
 class _Nothing:
-    """What a slot has when it has nothing."""
+    """The result of polling an empty slot."""
 
     __slots__ = ()
 
@@ -92,7 +92,8 @@ def _lost():
 
 
 class _Output:
-    """One stream to the server. A finalizer may send in the midst of a send: what it sends is put off until then."""
+    """One stream to the server. A finalizer may send during a send: its message is deferred until the end of that
+    send."""
 
     __slots__ = (
         "memory",
@@ -137,7 +138,7 @@ class _Output:
                 room = STREAM_BYTES - need - skipped
                 words = self.words
                 while head - words[self.tail_word] > room:
-                    # The server reads at its own pace: a worker that floods it waits.
+                    # The stream is full: waits until the server has read from it.
                     time.sleep(0.0002)
                 memory = self.memory
                 start = self.base + at
@@ -158,7 +159,7 @@ class _Output:
 
 
 class Slot:
-    """Where the answer of one question is waited for. From and back to the link's pool."""
+    """The slot on which a thread waits for the answer to one query. It comes from the link's pool and returns to it."""
 
     __slots__ = ("number", "fd", "_link", "_memory", "_words", "_tail", "_base")
 
@@ -172,7 +173,7 @@ class Slot:
         self._base = base
 
     def poll(self):
-        """The next answer, or NOTHING. An answer that is a refusal is raised as one."""
+        """The next answer, or NOTHING. A refusal is raised."""
         words = self._words
         while True:
             tail = self._tail
@@ -196,7 +197,7 @@ class Slot:
             return value
 
     def take_bell(self):
-        """To be called when `fd` can be read, before `poll`."""
+        """To be called when `fd` is readable, before `poll`."""
         _read(self.fd, 8)
 
     def wait(self):
@@ -223,7 +224,7 @@ class Link(Memory):
     def connect(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
         for one in (descriptor, descriptor + 1):
-            # This and the program, which was the server's to hand over, are not for processes that the model starts.
+            # This and the program's descriptor are not for processes that the model starts.
             os.set_inheritable(one, False)
         hello, descriptors = self._receive_told()
         if hello[0] != "hello" or hello[1] != VERSION:
@@ -242,14 +243,14 @@ class Link(Memory):
         self.lock = threading.RLock()
         self.socket_lock = threading.RLock()
         self.slots = []
-        # How long to look for the next message before sleeping, and how long the last waits were, on average.
+        # How long to spin for the next message before sleeping, and the average of the last waits.
         self.spin_ns = hello[2]
         self.expected_ns = self.spin_ns
         self.is_connected = True
         os.register_at_fork(after_in_child=self._lose)
 
     def _lose(self):
-        """A child of the worker is not the worker: it reaches nobody, and writes to none of the shared memory."""
+        """Disconnects a forked child of the worker: it cannot reach the server, and does not write to shared memory."""
         self.is_lost = True
         self.words = memoryview(bytearray(OUTPUT_WORDS)).cast("Q")
         self.tail = 0
@@ -259,7 +260,7 @@ class Link(Memory):
         self.free = {}
         self.taken = {}
         self.uncut = {}
-        # What the child leaves open would look like the worker's.
+        # Open descriptors in the child would hide the worker's end from the server.
         for descriptor in (self.input_bell, self.output.bell, self.aside.bell, self.socket.detach()):
             try:
                 os.close(descriptor)
@@ -267,7 +268,7 @@ class Link(Memory):
                 pass
         self.input_bell = -1
 
-    # What the server tells over the socket.
+    # Messages of the server over the socket.
 
     def _receive_told(self):
         space = socket.CMSG_SPACE(4 * (SLOTS_PER_BANK + 1))
@@ -288,7 +289,7 @@ class Link(Memory):
             memory = mmap.mmap(descriptors[0], told[2])
             os.close(descriptors[0])
             self.segments[told[1]] = memory
-            # For its sake others went, into which nothing points.
+            # It replaces segments without references.
             for number in told[4]:
                 self.segments.pop(number, None)
         elif what == "slots":
@@ -307,7 +308,7 @@ class Link(Memory):
         return told
 
     def segment(self, number):
-        """The memory of a segment, which may still be on its way."""
+        """The memory of a segment, which may not have arrived yet."""
         memory = self.segments.get(number)
         if memory is None:
             with self.socket_lock:
@@ -341,8 +342,8 @@ class Link(Memory):
             return kind, value
 
     def _await_input(self, tail):
-        """Waits until the server's position is another one: looks for a moment where that is allowed and the last
-        waits were short, and sleeps then."""
+        """Waits until the server's position changes: spins if that is allowed and the last waits were short, and then
+        sleeps."""
         if self.is_ring_owed:
             self.is_ring_owed = False
             _write(self.output.bell, _ONE)
@@ -352,7 +353,7 @@ class Link(Memory):
                 _read(self.input_bell, 8)
             return
         began = _clock()
-        # Looking keeps other threads from running.
+        # Spinning keeps other threads from running.
         is_worth_it = self.expected_ns < self.spin_ns and threading.active_count() == 1
         until = began + self.spin_ns if is_worth_it else began
         has_slept = False
@@ -360,13 +361,13 @@ class Link(Memory):
             if has_slept or _clock() >= until:
                 _read(self.input_bell, 8)
                 has_slept = True
-        # A wake-up would not have been there.
+        # A sleeping thread would not have been woken by then.
         waited = _clock() - began - (self.spin_ns // 2 if has_slept else 0)
         waited = max(0, min(waited, 4 * self.spin_ns))
         self.expected_ns += (waited - self.expected_ns) // 4
 
     def fetch(self, place):
-        """A message that lies elsewhere: (segment, offset, length, key)."""
+        """A message in shared memory, at (segment, offset, length, key)."""
         number, offset, length, key = place
         value = _loads(memoryview(self.segment(number))[offset : offset + length])
         self.released.append(key)
@@ -392,8 +393,8 @@ class Link(Memory):
         return kind, payload
 
     def conclude(self, kind, value):
-        """Says what became of a batch. While the next one is here already nobody is woken for that: the server looks
-        for it after a moment, and hears of both with one ring otherwise."""
+        """Sends the result of a batch. If the next one is here already, the server is not woken: it polls for the
+        result after a moment, or one ring announces both."""
         if self.is_lost:
             raise _lost()
         self.is_ring_owed = is_owed = self.words[INPUT_WORDS // 8] != self.tail
@@ -401,18 +402,18 @@ class Link(Memory):
         self.output.push(kind, payload, not is_owed)
 
     def mark(self):
-        """Where the calling thread's messages have got to, for `follow`."""
+        """The position in the calling thread's stream, for `follow`."""
         output = self.output if _get_ident() == self.main else self.aside
         return output, output.pushed
 
     def follow(self, marked):
-        """Sees to it that what the calling thread sends now is heard after what was sent up to a mark."""
+        """Orders the next messages of the calling thread after those up to a mark."""
         output, pushed = marked
         if (output is self.output) != (_get_ident() == self.main):
             self.settle(marked)
 
     def settle(self, marked):
-        """Waits until the server has done with what was sent up to a mark."""
+        """Waits until the server has handled the messages up to a mark."""
         output, pushed = marked
         while self.words[output.handled_word] < pushed and not self.is_lost:
             time.sleep(0.0001)
@@ -422,12 +423,12 @@ class Link(Memory):
         self.settle((other, other.pushed))
 
     def tell(self, kind, *payload):
-        """Says something to which there is no answer."""
+        """Sends a message without an answer."""
         if not self.is_lost:
             self.send(kind, (None,) + payload)
 
     def ask(self, kind, *payload):
-        """Asks, and blocks until the answer is there; other threads run meanwhile."""
+        """Sends a query, and blocks until its answer arrives; other threads run meanwhile."""
         slot = self.open_slot()
         try:
             self.send(kind, (slot.number,) + payload)
@@ -450,33 +451,33 @@ class Link(Memory):
                             pass
 
     def _ask_for_memory(self, length, gone):
-        """True: a segment came, for the sake of which those that are `gone` went. False: places are free again. Else
-        code and text of the server's refusal. Needs the socket's lock."""
+        """True: a segment was added, which replaces those in `gone`. False: ranges were freed. Else code and text of
+        the server's refusal. Needs the socket's lock."""
         self.send(NEED_SEGMENT, (length, gone))
         try:
             return self._hear_of_memory()
         except Refused as refused:
-            # Not the exception: its traceback would hold what is held here for as long as it is referred to.
+            # Not the exception: its traceback would keep the locals alive as long as it is referenced.
             return refused.code, refused.text
 
     def _ask_for_lent(self):
-        """The numbers of what the server needs no more of the model's memory on devices."""
+        """The numbers of the model's lent device tensors that the server no longer needs."""
         return self.ask(kinds.LENT)
 
     def _hear_of_memory(self):
-        """Whether it is a segment; or else places that are free again. Needs the socket's lock."""
+        """Waits for memory: True for a segment, False for freed ranges. Needs the socket's lock."""
         while True:
             told = self._hear()
             if told[0] == "freed":
                 return False
-            # Others that are announced are the server's to write.
+            # Other announced segments are for the server to write.
             if told[0] == "segment" and told[3]:
                 with self.lock:
                     self.uncut[told[1]] = (0, told[2])
                 return True
 
     def relieve(self):
-        """Gives back what came and is no longer in use, in the midst of an execution that makes many calls."""
+        """Releases received ranges without references, during an execution that makes many calls."""
         self.received = 0
         released = self.sweep(64)
         if released:

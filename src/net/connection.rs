@@ -1,12 +1,14 @@
 //! One connection: its codec, and what it is doing with its socket.
 
+mod state;
+
 use std::time::Duration;
 
 use nereid_memory::{BlockMut, Key, Pool, Slice, Tally};
 use nereid_protocol::http1::IntakeState;
 use nereid_protocol::http2::StreamId;
 use nereid_protocol::service::{CallKey, Port, Reply, Service};
-use nereid_protocol::slow_peers::{Progress, SlowPeers};
+use nereid_protocol::slow_peers::SlowPeers;
 use nereid_protocol::{http1, http2};
 use nereid_shard::{LoadGuard, TimerKey};
 
@@ -17,6 +19,8 @@ use super::sent_callbacks::SentCallbacks;
 use super::timeouts::{LINGER_S, Lists, PartialSend};
 use super::tls::Tls;
 use super::{At, Shared};
+use state::PeerProgress;
+pub(super) use state::{ClosePhase, SendState};
 
 /// Pieces of one gathered send; the system's limit is 1024.
 const PIECES_MAX: usize = 256;
@@ -35,8 +39,8 @@ impl Wire {
         Wire::Http(Box::new(HttpWire::new(connection, pool, intake)))
     }
 
-    pub fn http2(connection: http2::Connection, pool: Pool) -> Wire {
-        Wire::Grpc(Box::new(GrpcWire::new(connection, pool)))
+    pub fn http2(connection: http2::Connection, pool: Pool, pulse: Pulse) -> Wire {
+        Wire::Grpc(Box::new(GrpcWire::new(connection, pool, pulse)))
     }
 
     /// Bytes of answers that have not left for the engine.
@@ -91,36 +95,13 @@ pub(super) struct Connection {
     _load_guard: LoadGuard,
     /// On the list of connections to settle.
     pub dirty: bool,
+    pub phase: ClosePhase,
     /// A receive is with the engine.
     pub receiving: bool,
-    /// A send is with the engine.
-    pub sending: bool,
-    /// The engine was told to close it.
-    pub closing: bool,
-    /// Nothing can be sent any more.
-    pub broken: bool,
-    /// The peer has sent its last byte.
-    ended: bool,
-    /// The peer has said goodbye in TLS, which is to be acted on behind what it said before.
-    pub parting: bool,
-    /// Nothing more is said; what the peer still sends is read and dropped.
-    pub lingering: bool,
-    /// Bytes that were received since the last second.
-    pub received: u64,
-    /// Bytes that the peer took since the last second.
-    taken: u64,
-    /// How it goes on with a request that is half received, and which one that is.
-    receiving_progress: Progress,
-    serial: u64,
-    /// How it takes what is sent.
-    sending_progress: Progress,
-    lingering_s: u32,
+    pub send: SendState,
+    pub progress: PeerProgress,
     /// It came when hardly any descriptors were left: it has these seconds, and one request.
     pub brief_s: Option<u32>,
-    /// What a recalled send brought back.
-    partial_send: PartialSend,
-    /// Bytes that are with the engine, or were called back from it.
-    pub sending_bytes: usize,
     /// Counts the answers that wait here against the memory that the connection may have.
     unsent: Tally,
     sent_callbacks: SentCallbacks<At>,
@@ -128,9 +109,6 @@ pub(super) struct Connection {
     pub timer: Option<TimerKey>,
     /// Between the socket and the codec, where the listener speaks TLS.
     pub tls: Option<Box<Tls>>,
-    /// Pings and the age of a gRPC connection.
-    pub pulse: Option<Box<Pulse>>,
-    pub pulse_timer: Option<TimerKey>,
 }
 
 /// What a second has done to a connection.
@@ -145,85 +123,64 @@ pub(super) enum Second {
 }
 
 impl Connection {
-    pub fn new(
-        wire: Wire,
-        port: Port,
-        load_guard: LoadGuard,
-        tls: Option<Tls>,
-        pulse: Option<Pulse>,
-        unsent: Tally,
-    ) -> Connection {
+    pub fn new(wire: Wire, port: Port, load_guard: LoadGuard, tls: Option<Tls>, unsent: Tally) -> Connection {
         Connection {
             wire,
             port,
             _load_guard: load_guard,
             dirty: false,
+            phase: ClosePhase::Open,
             receiving: false,
-            sending: false,
-            closing: false,
-            broken: false,
-            ended: false,
-            parting: false,
-            lingering: false,
-            received: 0,
-            taken: 0,
-            receiving_progress: Progress::default(),
-            serial: 0,
-            sending_progress: Progress::default(),
-            lingering_s: 0,
+            send: SendState::Idle,
+            progress: PeerProgress::default(),
             brief_s: None,
-            partial_send: PartialSend::default(),
-            sending_bytes: 0,
             unsent,
             sent_callbacks: SentCallbacks::default(),
             timer: None,
             tls: tls.map(Box::new),
-            pulse: pulse.map(Box::new),
-            pulse_timer: None,
         }
     }
 
     /// A send is over, or was called back with what the peer has not taken.
     pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>, lists: &mut Lists) {
-        self.sending = false;
-        self.taken += taken as u64;
-        self.partial_send = match pieces.is_empty() {
-            true => {
-                lists.keep(pieces);
-                PartialSend::default()
-            }
-            false => PartialSend::of(pieces),
-        };
-        if !self.sent_callbacks.is_empty() && self.partial_send.is_empty() {
+        self.progress.taken(taken);
+        if !pieces.is_empty() {
+            self.send = SendState::Returned(PartialSend::of(pieces));
+            return;
+        }
+        self.send = SendState::Idle;
+        lists.keep(pieces);
+        if !self.sent_callbacks.is_empty() {
             self.sent_callbacks.sent();
         }
     }
 
     /// Copies a portion of what a recalled send brought back; true if there is more to copy.
     pub fn copy_partial_send(&mut self, pool: &Pool) -> bool {
-        if let Some(tls) = &mut self.tls
-            && !self.broken
-        {
-            match tls.copy_backlog(pool) {
-                Ok(false) => {}
-                Ok(true) => return true,
-                Err(_) => self.broken = true,
-            }
-        }
-        if self.broken || self.partial_send.is_copied() {
+        if self.phase == ClosePhase::Broken {
             return false;
         }
-        // Without memory for it the model's memory goes first, and the client that does not read with it.
-        self.broken |= self.partial_send.copy(pool).is_err();
-        !self.broken && !self.partial_send.is_copied()
+        let mut outcome = match &mut self.tls {
+            None => Ok(false),
+            Some(tls) => tls.copy_backlog(pool),
+        };
+        if let (Ok(false), SendState::Returned(partial)) = (&outcome, &mut self.send)
+            && !partial.is_copied()
+        {
+            outcome = partial.copy(pool).map(|()| !partial.is_copied());
+        }
+        outcome.unwrap_or_else(|_| {
+            // Without memory for it the model's memory goes first, and the client that does not read with it.
+            self.phase.fail();
+            false
+        })
     }
 
     /// A second has passed, in which the peer may have had its turn.
     pub fn second_passed(&mut self, limits: &SlowPeers) -> Second {
-        let (received, taken) = (std::mem::take(&mut self.received), std::mem::take(&mut self.taken));
-        if self.lingering {
-            self.lingering_s += 1;
-            return if self.lingering_s >= LINGER_S { Second::Close } else { Second::Fine };
+        let moved = self.progress.end_second();
+        if let Some(is_over) = self.phase.second_passed() {
+            return if is_over { Second::Close } else { Second::Fine };
         }
         if let Some(left_s) = &mut self.brief_s {
             *left_s = left_s.saturating_sub(1);
@@ -234,16 +191,12 @@ impl Connection {
         if self.tls.as_mut().is_some_and(|tls| tls.second_passed()) {
             return Second::Close;
         }
-        let (mut owes, serial, late_streams) = match &mut self.wire {
+        let (mut owes, number, late_streams) = match &mut self.wire {
             Wire::Http(wire) => (wire.connection.is_receiving(), wire.requests, false),
             Wire::Grpc(wire) => wire.second_passed(limits),
         };
         owes |= self.tls.as_ref().is_some_and(|tls| tls.is_half_received());
-        if !owes || serial != self.serial {
-            self.receiving_progress.restart();
-        }
-        self.serial = serial;
-        if owes && self.receiving_progress.second_passed(limits, received) {
+        if self.progress.is_request_late(owes.then_some(number), limits, moved) {
             return Second::Close;
         }
         // The last words for a peer that broke a rule are not worth a long wait.
@@ -251,14 +204,12 @@ impl Connection {
             Wire::Grpc(wire) if wire.failed => SlowPeers { window_s: limits.window_s.min(LINGER_S), ..*limits },
             _ => *limits,
         };
-        if !self.sending {
-            self.sending_progress.restart();
-        } else if self.sending_progress.second_passed(&limits.without_total(), taken) {
+        if self.progress.is_response_late(self.send.is_in_engine(), &limits, moved) {
             return Second::Close;
         }
         match late_streams {
             true => Second::LateStreams,
-            false if self.sending_progress.is_quiet() => Second::Recall,
+            false if self.progress.is_send_stuck() => Second::Recall,
             false => Second::Fine,
         }
     }
@@ -289,7 +240,7 @@ impl Connection {
     /// A peer that is still sending would lose the last answer to a reset if the socket were closed at once.
     pub fn may_linger(&self) -> bool {
         let speaks = matches!(self.wire, Wire::Http(_)) || self.tls.as_ref().is_some_and(|tls| tls.has_failed());
-        speaks && !self.broken && !self.ended
+        speaks && matches!(self.phase, ClosePhase::Open | ClosePhase::Lingering { .. })
     }
 
     /// Feeds received bytes; without any, what the codec kept back.
@@ -325,7 +276,7 @@ impl Connection {
 
     /// The peer closed its side, or the connection broke: nobody waits for what is not answered yet.
     pub fn peer_left<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
-        self.ended = true;
+        self.phase.end_input();
         match &mut self.wire {
             Wire::Http(wire) => wire.end_of_input(key, shared),
             Wire::Grpc(_) => {}
@@ -352,10 +303,10 @@ impl Connection {
     }
 
     pub fn take_output(&mut self, pool: &Pool, lists: &mut Lists) -> Vec<Slice> {
-        if self.broken {
+        if self.phase == ClosePhase::Broken {
             return Vec::new();
         }
-        let mut pieces = self.partial_send.take();
+        let mut pieces = self.send.take_returned();
         if pieces.is_empty() {
             pieces = lists.take();
             let before = if self.sent_callbacks.is_empty() { 0 } else { self.wire.output_len() };
@@ -363,7 +314,9 @@ impl Connection {
                 None => self.wire.say(&mut pieces),
                 Some(tls) => {
                     let sealed = tls.seal(pool, &mut pieces, |said| self.wire.say(said));
-                    self.broken |= sealed.is_err();
+                    if sealed.is_err() {
+                        self.phase.fail();
+                    }
                 }
             }
             if !self.sent_callbacks.is_empty() {
@@ -381,7 +334,7 @@ impl Connection {
 
     /// Tells a TLS peer that nothing follows; true if there is something to send for it.
     pub fn say_goodbye(&mut self) -> bool {
-        !self.broken && !self.lingering && self.tls.as_mut().is_some_and(|tls| tls.say_goodbye())
+        self.phase.may_send() && self.tls.as_mut().is_some_and(|tls| tls.say_goodbye())
     }
 
     /// Memory that is not ours waits for its turn to be encrypted.
@@ -413,7 +366,7 @@ impl Connection {
     }
 
     pub fn wants_read(&self) -> bool {
-        if self.ended || self.broken || self.tls.as_ref().is_some_and(|tls| !tls.wants_read()) {
+        if self.phase != ClosePhase::Open || self.tls.as_ref().is_some_and(|tls| !tls.wants_read()) {
             return false;
         }
         match &self.wire {
@@ -425,8 +378,7 @@ impl Connection {
 
     /// Counts what waits for the peer to take it, if that is worth counting.
     pub fn count_unsent(&mut self) {
-        let sending = if self.sending { self.sending_bytes } else { 0 };
-        let unsent = sending.saturating_add(self.wire.unsent());
+        let unsent = self.send.bytes().saturating_add(self.wire.unsent());
         let unsent = if unsent < COUNTED_FROM { 0 } else { unsent };
         if unsent != self.unsent.bytes() {
             self.unsent.set(unsent);
@@ -440,7 +392,7 @@ impl Connection {
 
     /// Everything is said and done.
     pub fn should_close(&self) -> bool {
-        if self.broken || self.lingering {
+        if !self.phase.may_send() {
             return true;
         }
         if let Some(tls) = &self.tls {
@@ -451,10 +403,11 @@ impl Connection {
                 return true;
             }
         }
-        match &self.wire {
-            Wire::Http(wire) => self.ended || wire.connection.should_close(),
-            Wire::Grpc(wire) => self.ended || wire.failed || wire.connection.is_drained(),
-        }
+        self.phase == ClosePhase::PeerEnded
+            || match &self.wire {
+                Wire::Http(wire) => wire.connection.should_close(),
+                Wire::Grpc(wire) => wire.failed || wire.connection.is_drained(),
+            }
     }
 
     /// Ends a call whose deadline has passed.
@@ -474,7 +427,7 @@ impl Connection {
 
     /// In the middle of something that is worth waiting for.
     pub fn is_busy(&self) -> bool {
-        if self.lingering {
+        if self.phase.drops_input() {
             return false;
         }
         if self.tls.as_ref().is_some_and(|tls| !tls.is_flushed()) {
@@ -512,7 +465,9 @@ impl Connection {
     /// Lets the connection end when what it has begun is done.
     pub fn drain(&mut self) {
         // Nobody has asked for anything yet.
-        self.broken |= self.tls.as_ref().is_some_and(|tls| !tls.is_open() && !tls.has_failed());
+        if self.tls.as_ref().is_some_and(|tls| !tls.is_open() && !tls.has_failed()) {
+            self.phase.fail();
+        }
         match &mut self.wire {
             Wire::Http(wire) => wire.connection.close_after_responses(),
             Wire::Grpc(wire) => wire.drain(""),

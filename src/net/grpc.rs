@@ -7,6 +7,7 @@ mod calls;
 
 use std::time::Duration;
 
+use super::keepalive::Pulse;
 use super::{OUT_OF_TIME, Shared, call_mut, remove_call};
 use calls::{Handler, Refusal, Route, Streams, give_up, keep_reader};
 use nereid_memory::{BlockMut, Gather, Key, Pool};
@@ -54,12 +55,14 @@ pub(super) struct GrpcWire {
     /// Streams whose requests come too slowly, and those whose answers are taken too slowly.
     late: Vec<StreamId>,
     unread: Vec<StreamId>,
-    draining_s: u32,
-    draining: bool,
+    /// Seconds since it drains.
+    drained_s: Option<u32>,
+    /// Its pings and its age.
+    pub pulse: Pulse,
 }
 
 impl GrpcWire {
-    pub fn new(connection: http2::Connection, pool: Pool) -> GrpcWire {
+    pub fn new(connection: http2::Connection, pool: Pool, pulse: Pulse) -> GrpcWire {
         GrpcWire {
             connection,
             unsent_max: unsent_max(&pool),
@@ -75,8 +78,8 @@ impl GrpcWire {
             unsent: Vec::new(),
             late: Vec::new(),
             unread: Vec::new(),
-            draining_s: 0,
-            draining: false,
+            drained_s: None,
+            pulse,
         }
     }
 
@@ -171,9 +174,9 @@ impl GrpcWire {
     /// too slow?
     pub fn second_passed(&mut self, limits: &SlowPeers) -> (bool, u64, bool) {
         self.connection.tick(1);
-        if self.draining {
-            self.draining_s = self.draining_s.saturating_add(1);
-            if self.draining_s >= DRAIN_PING_S {
+        if let Some(drained_s) = &mut self.drained_s {
+            *drained_s = drained_s.saturating_add(1);
+            if *drained_s >= DRAIN_PING_S {
                 self.connection.finish_shutdown();
             }
         }
@@ -387,7 +390,7 @@ impl GrpcWire {
 
     /// Ends the connection when its calls are over; the client is told the reason, if there is one.
     pub fn drain(&mut self, reason: &'static str) {
-        self.draining = true;
+        self.drained_s.get_or_insert(0);
         self.connection.start_shutdown(reason);
     }
 }

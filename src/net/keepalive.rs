@@ -7,11 +7,11 @@
 use tracing::debug;
 
 use super::Net;
-use super::connection::{Connection, Wire};
+use super::connection::{ClosePhase, Connection, Wire};
 use nereid_memory::Key;
 use nereid_protocol::http2::{Counters, ErrorCode};
 use nereid_protocol::service::Service;
-use nereid_shard::Core;
+use nereid_shard::{Core, TimerKey};
 
 /// Marks the number of a connection among the tokens of timers as one whose pulse it is.
 const PULSE_MARK: u64 = 1 << 30;
@@ -80,6 +80,8 @@ pub(super) struct Pulse {
     /// When the last of them came.
     pinged_us_ns: Option<u64>,
     strikes: u32,
+    /// Runs until [`Pulse::next_ns`].
+    timer: Option<TimerKey>,
 }
 
 /// What is to be done now.
@@ -116,6 +118,7 @@ impl Pulse {
             pings_seen: 0,
             pinged_us_ns: None,
             strikes: 0,
+            timer: None,
         }
     }
 
@@ -210,13 +213,13 @@ pub(super) fn connection_of(token: u64) -> Option<Key> {
 impl Connection {
     /// Something was heard. Ends a connection whose peer pings too often.
     pub fn note_heard(&mut self, now_ns: u64) {
-        let (Some(pulse), Wire::Grpc(wire)) = (&mut self.pulse, &mut self.wire) else { return };
-        pulse.heard(now_ns);
-        if wire.connection.counters().pings_received == pulse.pings_seen {
+        let Wire::Grpc(wire) = &mut self.wire else { return };
+        wire.pulse.heard(now_ns);
+        if wire.connection.counters().pings_received == wire.pulse.pings_seen {
             return;
         }
         let signs = signs(&wire.connection);
-        if !wire.failed && pulse.strikes_out(now_ns, signs) {
+        if !wire.failed && wire.pulse.strikes_out(now_ns, signs) {
             debug!("a gRPC connection is closed: its peer pings too often");
             wire.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, "too_many_pings");
             wire.failed = true;
@@ -225,16 +228,26 @@ impl Connection {
 
     /// Its timer could not be started when it should have been.
     pub fn lacks_pulse(&self) -> bool {
-        self.pulse_timer.is_none() && self.pulse.as_ref().is_some_and(|pulse| pulse.next_ns().is_some())
+        matches!(&self.wire, Wire::Grpc(wire) if wire.pulse.timer.is_none() && wire.pulse.next_ns().is_some())
+    }
+
+    /// All timers of the connection, which run no longer for it.
+    pub fn take_timers(&mut self) -> impl Iterator<Item = TimerKey> + use<> {
+        let pulse_timer = match &mut self.wire {
+            Wire::Http(_) => None,
+            Wire::Grpc(wire) => wire.pulse.timer.take(),
+        };
+        self.timer.take().into_iter().chain(pulse_timer)
     }
 
     /// Its time has come for something; true if it is to be closed at once.
     fn beat(&mut self, now_ns: u64) -> bool {
-        let (Some(pulse), Wire::Grpc(wire)) = (&mut self.pulse, &mut self.wire) else { return false };
+        let Wire::Grpc(wire) = &mut self.wire else { return false };
+        wire.pulse.timer = None;
         if wire.failed {
             return false;
         }
-        match pulse.beat(now_ns, signs(&wire.connection)) {
+        match wire.pulse.beat(now_ns, signs(&wire.connection)) {
             Beat::Nothing => {}
             Beat::Ping => wire.connection.ping(PING),
             Beat::Dead => {
@@ -250,7 +263,7 @@ impl Connection {
                 wire.connection.abort(ErrorCode::NO_ERROR, "max_age");
                 wire.failed = true;
                 // Who takes nothing does not take this either.
-                return self.sending;
+                return self.send.is_in_engine();
             }
         }
         false
@@ -268,8 +281,9 @@ fn signs(connection: &nereid_protocol::http2::Connection) -> Signs {
 impl<S: Service> Net<S> {
     /// The timer of a connection's pulse has fired.
     pub(super) fn pulse(&mut self, key: Key, core: &mut Core<u64>) {
-        let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else { return };
-        connection.pulse_timer = None;
+        let Some(connection) = self.connections.get_mut(key).filter(|one| one.phase != ClosePhase::Closing) else {
+            return;
+        };
         if connection.beat(core.now_ns()) {
             return self.close(key, core);
         }
@@ -279,11 +293,11 @@ impl<S: Service> Net<S> {
 
     /// Starts the timer for what comes next. Where there is no room for it, the next round tries again.
     pub(super) fn start_pulse(&mut self, key: Key, core: &mut Core<u64>) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        if let Some(at_ns) = connection.pulse.as_ref().and_then(|pulse| pulse.next_ns())
-            && connection.pulse_timer.is_none()
+        if let Some(Connection { wire: Wire::Grpc(wire), .. }) = self.connections.get_mut(key)
+            && wire.pulse.timer.is_none()
+            && let Some(at_ns) = wire.pulse.next_ns()
         {
-            connection.pulse_timer = core.timers.start(at_ns, key.to_u64() | PULSE_MARK).ok();
+            wire.pulse.timer = core.timers.start(at_ns, key.to_u64() | PULSE_MARK).ok();
         }
     }
 }

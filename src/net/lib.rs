@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::debug;
 
-use connection::{Connection, Wire};
+use connection::{ClosePhase, Connection, SendState, Wire};
 use crowding::Crowding;
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
@@ -34,8 +34,8 @@ use nereid_queue::Actor;
 use nereid_shard::engine::{Event, Received};
 use nereid_shard::{Core, Handler, Load, LoadGuard, TimerKey, WithReplies};
 use timeouts::Lists;
-use tls::Handshakes;
 pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
+use tls::{Handshakes, Taken};
 
 /// Connections of one shard.
 pub const CONNECTIONS_MAX: usize = 65_536;
@@ -272,14 +272,16 @@ impl<S: Service> Net<S> {
             return;
         }
         let wire = match port {
-            Port::Grpc => Wire::http2(http2::Connection::server(self.http2, pool.clone()), pool.clone()),
+            Port::Grpc => {
+                let connection = http2::Connection::server(self.http2, pool.clone());
+                Wire::http2(connection, pool.clone(), Pulse::new(self.keepalive, core.now_ns()))
+            }
             Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex => {
                 let intake = IntakeState::new(port, self.shared.service.http_rules(port));
                 Wire::http1(http1::Connection::new(self.http1.clone(), pool.clone()), &pool, intake)
             }
         };
-        let pulse = (port == Port::Grpc).then(|| Pulse::new(self.keepalive, core.now_ns()));
-        let mut connection = Connection::new(wire, port, load_guard, tls, pulse, pool.tally());
+        let mut connection = Connection::new(wire, port, load_guard, tls, pool.tally());
         if self.leaving {
             connection.leave();
         }
@@ -324,33 +326,32 @@ impl<S: Service> Net<S> {
     fn received(&mut self, key: Key, received: Received, now_ns: u64) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.receiving = false;
-        connection.received += match &received {
-            Received::Chunk(bytes) => bytes.len() as u64,
-            Received::Direct { len, .. } => *len as u64,
+        connection.progress.received(match &received {
+            Received::Chunk(bytes) => bytes.len(),
+            Received::Direct { len, .. } => *len,
             Received::End | Received::Failed(_) => 0,
-        };
+        });
+        let mut ends_session = false;
         match received {
-            Received::Chunk(_) | Received::Direct { .. } if connection.lingering => {}
+            Received::Chunk(_) | Received::Direct { .. } if connection.phase.drops_input() => {}
             Received::Chunk(bytes) if connection.tls.is_none() => connection.receive(key, &bytes, &mut self.shared),
-            Received::Chunk(bytes) => {
-                if let Some(handshake) = connection.take_in(key, &bytes, &mut self.shared) {
-                    self.hand_out(key, handshake);
-                }
-            }
+            Received::Chunk(bytes) => match connection.take_in(key, &bytes, &mut self.shared) {
+                Taken::Nothing | Taken::Failed => {}
+                Taken::Handshake(handshake) => self.hand_out(key, handshake),
+                Taken::Closed => ends_session = true,
+            },
             Received::Direct { block, at, len } => connection.direct_received(key, block, at, len, &mut self.shared),
             Received::End | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
         }
-        let mut parts = false;
         if let Some(connection) = self.connections.get_mut(key) {
             connection.note_heard(now_ns);
-            parts = connection.parting;
             if connection.brief_s.is_some() && connection.has_requested() {
                 connection.drain();
             }
         }
         self.route_replies();
-        if parts {
-            self.part(key);
+        if ends_session {
+            self.end_of_session(key);
         }
         self.touch(key);
     }
@@ -376,7 +377,7 @@ impl<S: Service> Net<S> {
     fn settle(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
-        if connection.closing {
+        if connection.phase == ClosePhase::Closing {
             return;
         }
         if connection.is_aborted() {
@@ -395,16 +396,18 @@ impl<S: Service> Net<S> {
             self.touch(key);
             return;
         }
-        if !connection.sending {
+        if !connection.send.is_in_engine() {
             let pieces = connection.take_output(&self.shared.pool, &mut self.lists);
             connection.tell_unsent(&mut self.shared);
-            connection.sending_bytes = pieces.iter().map(|piece| piece.len()).sum();
             if pieces.is_empty() {
                 self.lists.keep(pieces);
             } else {
                 let is_foreign = pieces.iter().any(Slice::is_foreign) || connection.holds_foreign();
-                connection.sending = core.engine.send(key, pieces).is_ok();
-                connection.broken |= !connection.sending;
+                let bytes = pieces.iter().map(|piece| piece.len()).sum();
+                match core.engine.send(key, pieces) {
+                    Ok(()) => connection.send = SendState::InEngine { bytes },
+                    Err(_) => connection.phase.fail(),
+                }
                 if is_foreign && connection.timer.is_none() {
                     self.watch(key, core);
                 }
@@ -412,15 +415,15 @@ impl<S: Service> Net<S> {
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.count_unsent();
-        if connection.should_close() && !connection.sending {
+        if connection.should_close() && !connection.send.is_in_engine() {
             if connection.say_goodbye() {
                 return self.touch(key);
             }
             let lingers = connection.may_linger() && !self.draining;
-            if !lingers || (!connection.lingering && core.engine.shutdown(key).is_err()) {
+            if !lingers || (!connection.phase.is_lingering() && core.engine.shutdown(key).is_err()) {
                 return self.close(key, core);
             }
-            connection.lingering = true;
+            connection.phase.linger();
             if !connection.receiving {
                 connection.receiving = core.engine.receive(key).is_ok();
                 if !connection.receiving {
@@ -442,15 +445,17 @@ impl<S: Service> Net<S> {
                 None => core.engine.receive(key),
             };
             connection.receiving = started.is_ok();
-            connection.broken |= started.is_err();
+            if started.is_err() {
+                connection.phase.fail();
+            }
         }
     }
 
     fn close(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if !std::mem::replace(&mut connection.closing, true) {
+        if connection.phase.close() {
             connection.abandon(&mut self.shared);
-            for timer in connection.timer.take().into_iter().chain(connection.pulse_timer.take()) {
+            for timer in connection.take_timers() {
                 core.timers.cancel(timer);
             }
             if core.engine.close(key).is_err() {
@@ -577,9 +582,9 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
                     Ok(taken) => connection.sent(taken, pieces, &mut self.lists),
                     Err(error) => {
                         debug!("connection: cannot send: {error}");
-                        connection.sending = false;
+                        connection.send = SendState::Idle;
                         connection.peer_left(key, &mut self.shared);
-                        connection.broken = true;
+                        connection.phase.fail();
                     }
                 }
                 self.touch(key);

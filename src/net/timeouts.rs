@@ -10,7 +10,7 @@ use nereid_memory::{Key, Pool, Slice};
 use nereid_protocol::service::Service;
 use nereid_shard::Core;
 
-use super::connection::Second;
+use super::connection::{ClosePhase, Second};
 use super::{Net, keepalive};
 
 /// Token of the timer that goes round. No call and no connection has this number.
@@ -77,10 +77,6 @@ impl PartialSend {
 
     pub fn is_copied(&self) -> bool {
         self.uncopied.is_empty()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.uncopied.is_empty()
     }
 
     pub fn take(&mut self) -> Vec<Slice> {
@@ -151,7 +147,7 @@ impl<S: Service> Net<S> {
                 // What the engine has is encrypted, and ours.
                 tls.let_go();
                 self.touch(key);
-            } else if connection.sending && !connection.closing {
+            } else if connection.send.is_in_engine() && connection.phase != ClosePhase::Closing {
                 // `Refused` would mean that its `Sent` is on the way.
                 let _ = core.engine.recall(key);
             }
@@ -165,7 +161,7 @@ impl<S: Service> Net<S> {
         while looked_at < LOOKED_AT_PER_TURN {
             looked_at += 1;
             let Some(key) = self.round.pop() else { return };
-            let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else {
+            let Some(connection) = self.connections.get_mut(key).filter(|one| one.phase != ClosePhase::Closing) else {
                 continue;
             };
             looked_at += connection.weight();

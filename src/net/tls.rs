@@ -136,7 +136,7 @@ impl<S: Service> Net<S> {
             && let Some(connection) = self.connections.get_mut(key)
         {
             debug!("a connection is closed: too many TLS handshakes wait");
-            connection.broken = true;
+            connection.phase.fail();
         }
     }
 
@@ -145,17 +145,17 @@ impl<S: Service> Net<S> {
         self.handshakes.out = self.handshakes.out.saturating_sub(1);
         // The connection may be gone.
         let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.handshaken(key, done, &mut self.shared);
+        let taken = connection.handshaken(key, done, &mut self.shared);
         self.route_replies();
-        self.part(key);
+        if matches!(taken, Taken::Closed) {
+            self.end_of_session(key);
+        }
         self.touch(key);
     }
 
-    /// The peer has said goodbye: what it asked for before that has its answer by now, if it could be had at once.
-    pub(super) fn part(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && std::mem::take(&mut connection.parting)
-        {
+    /// The peer has ended its TLS session: what it requested before has its answer by now, if that needed no wait.
+    pub(super) fn end_of_session(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
             connection.peer_left(key, &mut self.shared);
             self.route_replies();
         }
@@ -164,38 +164,30 @@ impl<S: Service> Net<S> {
 
 impl Connection {
     /// Takes a session back.
-    fn handshaken<S: Service>(&mut self, key: Key, done: Option<Done>, shared: &mut Shared<S>) {
-        let Some(mut tls) = self.tls.take() else { return };
+    fn handshaken<S: Service>(&mut self, key: Key, done: Option<Done>, shared: &mut Shared<S>) -> Taken {
+        let Some(mut tls) = self.tls.take() else { return Taken::Nothing };
         let mut first_words = Vec::new();
         let taken = tls.come_back(done, &mut first_words);
         self.tls = Some(tls);
-        if !first_words.is_empty() && !self.lingering && !self.closing {
+        if !first_words.is_empty() && !self.phase.drops_input() {
             self.receive(key, &first_words, shared);
         }
-        self.settle_taken(taken, shared);
+        self.settle_taken(taken, shared)
     }
 
-    /// Feeds received bytes through the session; returns the session if a control thread has to go on with it.
-    pub fn take_in<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) -> Option<Handshake> {
-        let mut tls = self.tls.take()?;
+    /// Feeds received bytes through the session.
+    pub fn take_in<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) -> Taken {
+        let Some(mut tls) = self.tls.take() else { return Taken::Nothing };
         let taken = tls.receive(bytes, |plain| self.receive(key, plain, shared));
         self.tls = Some(tls);
         self.settle_taken(taken, shared)
     }
 
-    fn settle_taken<S: Service>(&mut self, taken: Taken, shared: &mut Shared<S>) -> Option<Handshake> {
-        match taken {
-            Taken::Nothing => None,
-            Taken::Handshake(handshake) => Some(handshake),
-            Taken::Closed => {
-                self.parting = true;
-                None
-            }
-            Taken::Failed => {
-                self.abandon(shared);
-                None
-            }
+    fn settle_taken<S: Service>(&mut self, taken: Taken, shared: &mut Shared<S>) -> Taken {
+        if matches!(taken, Taken::Failed) {
+            self.abandon(shared);
         }
+        taken
     }
 }
 

@@ -10,6 +10,7 @@ mod grpc;
 mod http;
 mod keepalive;
 mod sent_callbacks;
+mod shutdown;
 mod timeouts;
 mod tls;
 
@@ -33,7 +34,8 @@ use nereid_protocol::slow_peers::SlowPeers;
 use nereid_queue::Actor;
 use nereid_shard::engine::{Event, Received};
 use nereid_shard::{Core, Handler, Load, LoadGuard, TimerKey, WithReplies};
-use timeouts::Lists;
+use shutdown::ShutdownPhase;
+use timeouts::{Lists, Round};
 pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
 use tls::{Handshakes, Taken};
 
@@ -136,33 +138,44 @@ struct Shared<S> {
 pub struct Net<S: Service> {
     shared: Shared<S>,
     connections: Slab<Connection>,
-    /// Connections with something to send, to read or to close.
-    dirty: Vec<Key>,
-    /// Scratch for the list while it is worked through.
-    due: Vec<Key>,
+    due: DueConnections,
     shares: Shares,
     /// By the engine's number of each.
     listeners: Vec<Listener>,
     handshakes: Handshakes,
-    keepalive: Keepalive,
-    shard: usize,
-    loads: Load,
-    hand_over: HandOver,
+    wires: WireConfig,
+    balance: ShardBalance,
     gauges: Arc<Gauges>,
-    http2: http2::Config,
-    http1: http1::Limits,
-    leaving: bool,
-    draining: bool,
-    stopped: bool,
-    /// The timer of the round is running.
-    going_round: bool,
-    /// Connections that this second's round has still to look at.
-    round: Vec<Key>,
+    phase: ShutdownPhase,
+    round: Round,
     /// Replies on their way to connections; scratch.
     routed: Replies,
     lists: Lists,
     slow_peers: SlowPeers,
     crowding: Crowding,
+}
+
+/// Connections with something to send, to read or to close: those with `dirty` set.
+#[derive(Default)]
+struct DueConnections {
+    listed: Vec<Key>,
+    /// Scratch for the list while it is worked through.
+    spare: Vec<Key>,
+}
+
+/// What the codecs of new connections are made with.
+struct WireConfig {
+    http1: http1::Limits,
+    http2: http2::Config,
+    keepalive: Keepalive,
+}
+
+/// Spreads accepted connections over the shards.
+struct ShardBalance {
+    /// The number of this shard.
+    shard: usize,
+    loads: Load,
+    hand_over: HandOver,
 }
 
 /// What of the server's memory its clients may have.
@@ -219,23 +232,15 @@ impl<S: Service> Net<S> {
                 stopped_timers: Vec::new(),
             },
             connections: Slab::new(connections_max.saturating_add(CLOSING_MAX).min(CONNECTIONS_MAX)),
-            dirty: Vec::new(),
-            due: Vec::new(),
+            due: DueConnections::default(),
             shares,
             listeners,
             handshakes: Handshakes::new(secure),
-            keepalive,
-            shard,
-            loads,
-            hand_over,
+            wires: WireConfig { http1, http2, keepalive },
+            balance: ShardBalance { shard, loads, hand_over },
             gauges,
-            http2,
-            http1,
-            leaving: false,
-            draining: false,
-            stopped: false,
-            going_round: false,
-            round: Vec::new(),
+            phase: ShutdownPhase::Serving,
+            round: Round::default(),
             routed: Replies::default(),
             lists: Lists::default(),
             slow_peers,
@@ -245,24 +250,19 @@ impl<S: Service> Net<S> {
 
     /// Takes a new connection, or hands it to a shard with fewer.
     fn accepted(&mut self, fd: OwnedFd, listener: Listener, core: &mut Core<u64>) {
-        if self.is_draining(listener.port) {
+        if self.phase.refuses(listener.port) {
             return;
         }
-        let load_guard = self.loads.enter();
-        if load_guard.shard() != self.shard {
-            return (self.hand_over)(fd, listener, load_guard);
+        let load_guard = self.balance.loads.enter();
+        if load_guard.shard() != self.balance.shard {
+            return (self.balance.hand_over)(fd, listener, load_guard);
         }
         self.adopt(fd, listener, load_guard, core);
     }
 
-    /// Metrics are served to the end (contract/cli.md section 7).
-    fn is_draining(&self, port: Port) -> bool {
-        self.draining && (port != Port::Metrics || self.stopped)
-    }
-
     fn adopt(&mut self, fd: OwnedFd, listener: Listener, load_guard: LoadGuard, core: &mut Core<u64>) {
         let port = listener.port;
-        if self.is_draining(port) {
+        if self.phase.refuses(port) {
             return;
         }
         let pool = self.pool_for(&fd);
@@ -273,16 +273,16 @@ impl<S: Service> Net<S> {
         }
         let wire = match port {
             Port::Grpc => {
-                let connection = http2::Connection::server(self.http2, pool.clone());
-                Wire::http2(connection, pool.clone(), Pulse::new(self.keepalive, core.now_ns()))
+                let connection = http2::Connection::server(self.wires.http2, pool.clone());
+                Wire::http2(connection, pool.clone(), Pulse::new(self.wires.keepalive, core.now_ns()))
             }
             Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex => {
                 let intake = IntakeState::new(port, self.shared.service.http_rules(port));
-                Wire::http1(http1::Connection::new(self.http1.clone(), pool.clone()), &pool, intake)
+                Wire::http1(http1::Connection::new(self.wires.http1.clone(), pool.clone()), &pool, intake)
             }
         };
         let mut connection = Connection::new(wire, port, load_guard, tls, pool.tally());
-        if self.leaving {
+        if self.phase.is_leaving() {
             connection.leave();
         }
         let is_brief = self.crowding.is_near_the_end(&fd, self.connections.len());
@@ -319,7 +319,7 @@ impl<S: Service> Net<S> {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.dirty, true)
         {
-            self.dirty.push(key);
+            self.due.listed.push(key);
         }
     }
 
@@ -419,7 +419,7 @@ impl<S: Service> Net<S> {
             if connection.say_goodbye() {
                 return self.touch(key);
             }
-            let lingers = connection.may_linger() && !self.draining;
+            let lingers = connection.may_linger() && !self.phase.is_draining();
             if !lingers || (!connection.phase.is_lingering() && core.engine.shutdown(key).is_err()) {
                 return self.close(key, core);
             }
@@ -472,65 +472,6 @@ impl<S: Service> Net<S> {
             }
         }
     }
-
-    fn keys(&self) -> Vec<Key> {
-        self.connections.iter().map(|(key, _)| key).collect()
-    }
-
-    /// Tells the rest of the server what this shard is doing.
-    fn show(&self) {
-        self.gauges.in_flight.store(self.shared.service.in_flight(), Ordering::Release);
-        if self.draining {
-            let is_busy = |connection: &Connection| connection.port != Port::Metrics && connection.is_busy();
-            let busy = self.connections.iter().filter(|(_, connection)| is_busy(connection)).count();
-            self.gauges.busy.store(busy, Ordering::Release);
-        }
-        if self.leaving {
-            let unwarned = self.connections.iter().filter(|(_, connection)| connection.may_be_unwarned()).count();
-            self.gauges.unwarned.store(unwarned, Ordering::Release);
-        }
-    }
-
-    /// Asks the clients of all ports but that of the metrics to go elsewhere.
-    fn leave(&mut self) {
-        self.leaving = true;
-        for key in self.keys() {
-            if let Some(connection) = self.connections.get_mut(key).filter(|one| one.port != Port::Metrics) {
-                connection.leave();
-                self.touch(key);
-            }
-        }
-    }
-
-    fn give_up(&mut self) {
-        for key in self.keys() {
-            if let Some(connection) = self.connections.get_mut(key).filter(|one| one.port != Port::Metrics) {
-                connection.give_up(&mut self.shared);
-                self.touch(key);
-            }
-        }
-    }
-
-    fn drain(&mut self, core: &mut Core<u64>) {
-        self.draining = true;
-        for (number, listener) in self.listeners.iter().enumerate() {
-            if self.is_draining(listener.port) {
-                // A listener of another shard is not ours to stop.
-                let _ = core.engine.stop_listening(number);
-            }
-        }
-        for key in self.keys() {
-            let port = self.connections.get_mut(key).map(|connection| connection.port);
-            if let Some(port) = port
-                && self.is_draining(port)
-            {
-                if let Some(connection) = self.connections.get_mut(key) {
-                    connection.drain();
-                }
-                self.touch(key);
-            }
-        }
-    }
 }
 
 impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
@@ -553,13 +494,7 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
             Mail::Leave | Mail::LastCall => self.leave(),
             Mail::Drain => self.drain(core),
             Mail::GiveUp => self.give_up(),
-            Mail::Stop => {
-                self.stopped = true;
-                self.drain(core);
-                for key in self.keys() {
-                    self.close(key, core);
-                }
-            }
+            Mail::Stop => self.stop(core),
         }
     }
 
@@ -615,17 +550,18 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
         // Of this turn's mail and work.
         self.route_replies();
         // A connection can become due again while it is settled; it has its turn in the next round then.
-        let mut due = std::mem::take(&mut self.due);
-        std::mem::swap(&mut due, &mut self.dirty);
+        let mut due = std::mem::take(&mut self.due.spare);
+        std::mem::swap(&mut due, &mut self.due.listed);
         for key in due.drain(..) {
             self.settle(key, core);
         }
-        self.due = due;
+        self.due.spare = due;
         self.look_around(core);
         for timer in self.shared.stopped_timers.drain(..) {
             core.timers.cancel(timer);
         }
-        self.show();
+        self.gauges.in_flight.store(self.shared.service.in_flight(), Ordering::Release);
+        self.phase.report(&self.connections, &self.gauges);
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {
@@ -637,11 +573,11 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
     }
 
     fn has_work(&self) -> bool {
-        self.shared.service.has_work() || !self.dirty.is_empty() || !self.round.is_empty()
+        self.shared.service.has_work() || !self.due.listed.is_empty() || !self.round.is_over()
     }
 
     fn stopped(&self) -> bool {
-        self.stopped && self.connections.is_empty()
+        self.phase == ShutdownPhase::Stopped && self.connections.is_empty()
     }
 }
 

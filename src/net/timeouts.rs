@@ -39,6 +39,21 @@ fn connection_of(token: u64) -> Option<Key> {
     Key::from_u64(token & !CONNECTION_MARK).filter(|_| token & CONNECTION_MARK != 0)
 }
 
+/// The walk over all connections, once a second.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    is_timer_running: bool,
+    /// Connections that this second's round has still to reach.
+    left: Vec<Key>,
+}
+
+impl Round {
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.left.is_empty()
+    }
+}
+
 /// Lists of pieces that were sent, for the next sends.
 #[derive(Debug, Default)]
 pub(super) struct Lists(Vec<Vec<Slice>>);
@@ -119,18 +134,18 @@ pub(super) fn copy_portion(
 impl<S: Service> Net<S> {
     /// Goes round from now on, if it does not yet.
     pub(super) fn go_round(&mut self, core: &mut Core<u64>) {
-        if !self.going_round {
-            self.going_round = core.timers.start(core.now_ns().saturating_add(ROUND_NS), ROUND).is_ok();
+        if !self.round.is_timer_running {
+            self.round.is_timer_running = core.timers.start(core.now_ns().saturating_add(ROUND_NS), ROUND).is_ok();
         }
     }
 
     /// A timer that is none of a call. False: it is one of a call.
     pub(super) fn time_passed(&mut self, token: u64, core: &mut Core<u64>) -> bool {
         if token == ROUND {
-            self.going_round = false;
+            self.round.is_timer_running = false;
             if !self.connections.is_empty() {
-                if self.round.is_empty() {
-                    self.round = self.connections.keys();
+                if self.round.is_over() {
+                    self.round.left = self.connections.keys();
                 }
                 self.go_round(core);
             }
@@ -160,7 +175,7 @@ impl<S: Service> Net<S> {
         let mut looked_at = 0;
         while looked_at < LOOKED_AT_PER_TURN {
             looked_at += 1;
-            let Some(key) = self.round.pop() else { return };
+            let Some(key) = self.round.left.pop() else { return };
             let Some(connection) = self.connections.get_mut(key).filter(|one| one.phase != ClosePhase::Closing) else {
                 continue;
             };

@@ -1,10 +1,10 @@
-//! Where requests of one model version wait for its workers: the inbox, who may look into it, and who is woken.
+//! The batch queue of one model version: requests wait in its inbox, and its workers take turns at reading it.
 //!
-//! Requests come into one lock-free inbox. The worker that holds the batcher token looks at them through a [`Former`],
-//! which says whether there is a payload, or when and for how much to look again; it cuts the payload, passes the
-//! token on, and executes. An enqueuer wakes a worker only if one sleeps that has to see the request (see
-//! [`BatcherToken`]). Workers come and go while all this runs. What a former keeps is guarded by the right to pop the
-//! inbox, so nobody ever waits for a lock here.
+//! Requests are pushed to one lock-free inbox. The worker that holds the batcher token reads them through a [`Former`],
+//! which returns whether there is a payload, or the time and the weight at which to check again. The worker cuts the
+//! payload, passes the token on, and executes. An enqueuer wakes a worker only if one sleeps that has to see the
+//! request (see [`BatcherToken`]). Workers join and leave while all this runs. The state of a former is guarded by the
+//! right to pop the inbox, so no thread ever waits for a lock here.
 
 mod worker_slot;
 
@@ -19,36 +19,36 @@ use nereid_observe::statistics::ModelStatistics;
 use nereid_queue::{Armed, BatcherToken, Mpsc, Outlet, Place, SegmentedVec, Turn};
 use nereid_request::{Request, Status, Ticket, WakeUp, Waker};
 
-/// Decides what goes into a payload. One at a time: only who holds the token (or sweeps) has it.
+/// Forms payloads. Only one thread at a time uses it: the holder of the token, or a thread that sweeps.
 pub trait Former: Send + 'static {
-    /// What a request adds to what waits: 1, or the rows of a batch. Never 0.
+    /// The weight of a waiting request: 1, or the rows of a batch. Never 0.
     fn weight(request: &Request) -> usize;
 
-    /// Whether there is a payload at `now_ns`. `in_haste`: nothing more comes, so what is there goes.
+    /// Checks whether there is a payload at `now_ns`. `in_haste`: no more requests will come, so the waiting ones go.
     fn look(&mut self, arrivals: &mut Arrivals<'_>, now_ns: u64, in_haste: bool) -> Look;
 
-    /// The payload that the last look has seen. Empty if its requests were taken back meanwhile.
+    /// Cuts the payload that the last check found. Empty if its requests were taken back meanwhile.
     fn cut(&mut self, arrivals: &mut Arrivals<'_>) -> Payload;
 
-    /// Lets go of requests that were taken back.
+    /// Drops the requests that were taken back.
     fn sweep(&mut self, arrivals: &mut Arrivals<'_>);
 }
 
-/// What a former sees.
+/// Result of a former's check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     Ready,
     Wait {
-        /// What the former has taken out of the inbox and keeps.
+        /// The weight that the former has taken out of the inbox and keeps.
         drained: usize,
-        /// So much has to wait before another look is worth it.
+        /// The waiting weight from which another check is useful.
         wake_at: usize,
-        /// When to look in any case.
+        /// When to check in any case.
         until_ns: Option<u64>,
     },
 }
 
-/// The inbox as a former sees it.
+/// The inbox, as it is passed to a former.
 pub struct Arrivals<'a> {
     outlet: Outlet<'a, Box<Request>>,
     waiting: &'a AtomicUsize,
@@ -58,12 +58,12 @@ pub struct Arrivals<'a> {
 }
 
 impl Arrivals<'_> {
-    /// The next request that came, tombstone or not.
+    /// The next request in the inbox, tombstone or not.
     pub fn pop(&mut self) -> Option<Box<Request>> {
         self.outlet.pop()
     }
 
-    /// Takes `request` for a payload; false if it was taken back meanwhile, and is buried then.
+    /// Takes `request` for a payload; false if it was taken back meanwhile, in which case it is buried.
     pub fn take(&mut self, request: Box<Request>, weight: usize, payload: &mut Payload) -> bool {
         if !request.admission().take() {
             self.bury(request, weight);
@@ -77,56 +77,57 @@ impl Arrivals<'_> {
         true
     }
 
-    /// Lets go of a tombstone: whoever took it back has answered and counted.
+    /// Drops a tombstone: the thread that took it back has answered and counted it.
     pub fn bury(&mut self, request: Box<Request>, weight: usize) {
         self.waiting.fetch_sub(weight, Ordering::AcqRel);
         self.tombstones.fetch_sub(1, Ordering::AcqRel);
         drop(request);
     }
 
-    /// The time of `request` was up, and the caller won it by [`Admission::expire`](nereid_request::Admission::expire).
+    /// Takes out a request that timed out, which the caller won by
+    /// [`Admission::expire`](nereid_request::Admission::expire).
     pub fn expire(&mut self, request: Box<Request>, weight: usize) {
         self.waiting.fetch_sub(weight, Ordering::AcqRel);
         if request.is_counted() {
             self.statistics.pending_removed();
         }
-        // Answered when the inbox is free again: an answer may run code that is not ours.
+        // Answered when the inbox is free again: an answer may run user code.
         self.expired.push(request.ticket());
     }
 }
 
-/// The answer of a scheduler whose queue policy rejects what waited too long.
+/// The answer of a scheduler with a queue policy that rejects requests that waited too long.
 pub const EXPIRED: &str = "Request timeout expired";
 
-/// Tombstones are swept out by whoever makes so many: their tensors are memory that nobody needs.
+/// The thread that makes this many tombstones sweeps them out: their tensors hold memory that is no longer needed.
 const SWEPT_FROM: isize = 256;
 /// How many instances a shard tries to borrow before it leaves the request to the workers.
 const BORROWS_TRIED: usize = 4;
 
 const OPEN: u8 = 0;
-/// Nobody would execute what is accepted: all instances are passive.
+/// All instances are passive, so no worker would execute an accepted request.
 const DESERTED: u8 = 1;
 const STOPPED: u8 = 2;
 
 pub struct BatchQueue<F> {
     inbox: Mpsc<Box<Request>, F>,
-    /// Weight of the requests that are in no payload yet, in the inbox, kept by the former, or on their way; tombstones
-    /// included.
+    /// Weight of the requests that are in no payload yet: in the inbox, kept by the former, or about to be pushed;
+    /// tombstones included.
     waiting: AtomicUsize,
-    /// Below zero for the moment in which one is buried before it was counted.
+    /// Below zero for the moment in which a tombstone is buried before it was counted.
     tombstones: AtomicIsize,
-    /// How often requests were taken back or swept out: what the holder saw before does not count any more.
+    /// How often requests were taken back or swept out. A change invalidates what the holder saw before.
     removals: AtomicUsize,
-    /// From so much waiting weight on, a worker may take a payload before it has executed the last one: then it would
-    /// not get a larger one by waiting.
+    /// From this waiting weight on a worker may take a payload before it has executed the last one: waiting would not
+    /// make it larger.
     ahead_from: usize,
-    /// A request that goes may leave a payload behind that is ready: the batch without it has a preferred size.
+    /// The removal of a request may complete a payload: the batch without it has a preferred size.
     removals_matter: bool,
     token: BatcherToken,
     slots: SegmentedVec<WorkerSlot>,
-    /// Workers that joined and were neither dismissed nor left.
+    /// Workers that have joined and have been neither dismissed nor left.
     present: Mutex<usize>,
-    /// [`OPEN`], or why nothing is accepted.
+    /// [`OPEN`], or the reason why no request is accepted.
     door: AtomicU8,
     /// Instances that may be borrowed.
     borrowables: AtomicUsize,
@@ -135,7 +136,7 @@ pub struct BatchQueue<F> {
     pub statistics: Arc<ModelStatistics>,
 }
 
-/// Whether a worker may look into the inbox.
+/// A worker's right to read the inbox, or why it has none.
 #[derive(PartialEq, Eq)]
 enum Call {
     Holder,
@@ -144,10 +145,10 @@ enum Call {
     Stopped,
 }
 
-/// What came of a look.
+/// Result of a check of the inbox.
 enum Found {
     Payload(Payload),
-    /// There is something, and the resources for it are not free.
+    /// There is a payload, but the resources for it are not free.
     Gated,
     Nothing {
         drained: usize,
@@ -155,7 +156,7 @@ enum Found {
         until_ns: Option<u64>,
         removals: usize,
     },
-    /// Somebody else is at the inbox for a moment.
+    /// Another thread uses the inbox for a moment.
     Occupied,
 }
 
@@ -186,15 +187,15 @@ impl<F: Former> BatchQueue<F> {
         }
     }
 
-    /// Puts a request into the queue unless the door is closed or `admit` says no.
+    /// Puts a request into the queue unless the queue or `admit` refuses it.
     pub fn enqueue(
         &self,
         request: Box<Request>,
         admit: impl FnOnce(&Request) -> Result<(), Status>,
     ) -> Result<(WakeUp, Ticket), Refused> {
         let weight = F::weight(&request);
-        // Counted first: a worker that sees nothing waiting after the door was closed may leave, because whoever
-        // counts later sees the door.
+        // Counted first: a worker that finds nothing waiting after the queue was closed may leave, because later
+        // counters see that it is closed.
         self.waiting.fetch_add(weight, Ordering::SeqCst);
         if let Err(status) = self.knock(&request).and_then(|()| admit(&request)) {
             self.waiting.fetch_sub(weight, Ordering::SeqCst);
@@ -221,8 +222,8 @@ impl<F: Former> BatchQueue<F> {
         Err(Status::unavailable(text).prefixed(&request.log_id()))
     }
 
-    /// Runs the request in the calling thread if a shard asks, nobody waits and an instance lets itself be borrowed
-    /// (docs/design.md, decision 4). Its answers go their usual way. Otherwise it comes back.
+    /// Runs the request on the calling thread if that is a shard's, no request waits and an instance can be borrowed
+    /// (docs/design.md, decision 4). Its answers go their usual way. Otherwise it is returned.
     pub fn run_here(&self, mut request: Box<Request>) -> Result<Ticket, Box<Request>> {
         let is_possible = request.is_on_shard
             && self.borrowables.load(Ordering::Acquire) > 0
@@ -241,27 +242,27 @@ impl<F: Former> BatchQueue<F> {
         Err(request)
     }
 
-    /// A request of this queue was taken back by its home, which is about to answer it.
+    /// Counts a request of this queue that was taken back by its home, which is about to answer it.
     pub fn taken_back(&self, ticket: &Ticket) -> WakeUp {
         if ticket.is_counted {
             self.statistics.pending_removed();
         }
         let tombstones = self.tombstones.fetch_add(1, Ordering::AcqRel) + 1;
         let living = isize::try_from(self.waiting()).unwrap_or(isize::MAX).saturating_sub(tombstones);
-        // More dead than living, so that each of them costs a few steps in all.
+        // Only when tombstones outnumber the others, so that each costs a few steps in all.
         let is_swept = tombstones >= SWEPT_FROM && tombstones >= living && self.sweep();
         if !is_swept && !self.removals_matter {
             return WakeUp::needless();
         }
         self.removals.fetch_add(1, Ordering::AcqRel);
-        // Whoever sleeps with the token took it into account.
+        // The worker that sleeps with the token had taken the request into account.
         match mutants::is(Mutant::RemovalUnseen) {
             false => WakeUp::of(self.waker(self.token.enqueued(|| usize::MAX))),
             true => WakeUp::needless(),
         }
     }
 
-    /// Lets go of all tombstones; false if somebody else is at the inbox.
+    /// Drops all tombstones; false if another thread uses the inbox.
     fn sweep(&self) -> bool {
         let Some(mut inbox) = self.inbox.consume() else { return false };
         let (former, outlet) = inbox.parts();
@@ -269,7 +270,7 @@ impl<F: Former> BatchQueue<F> {
         true
     }
 
-    /// Refuses whatever comes from now on.
+    /// Refuses all requests from now on.
     pub fn stop(&self) {
         self.door.store(STOPPED, Ordering::SeqCst);
         for worker in self.token.stop() {
@@ -307,10 +308,10 @@ impl<F: Former> BatchQueue<F> {
         self.wake(self.token.pass(worker, || self.waiting() > 0));
     }
 
-    /// Says that a worker does not count any more; true the first time.
+    /// Takes a worker off the count; true the first time.
     fn strike_off(&self, worker: usize) -> bool {
         let Some(slot) = self.slots.get(worker) else { return false };
-        // One lock over both, so that a worker that joins meanwhile opens the door after us.
+        // One lock over both, so that a worker that joins meanwhile reopens the queue after us.
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         if !slot.dismiss() {
             return false;
@@ -326,12 +327,12 @@ impl<F: Former> BatchQueue<F> {
         *self.present.lock().unwrap_or_else(PoisonError::into_inner) == 0
     }
 
-    /// Looks, asks for the worker's resources, and cuts.
+    /// Checks the inbox, acquires the worker's resources, and cuts.
     fn find(&self, slot: Option<&WorkerSlot>, now_ns: u64, in_haste: bool) -> Found {
         let Some(mut inbox) = self.inbox.consume() else { return Found::Occupied };
         let (former, outlet) = inbox.parts();
         let mut arrivals = self.arrivals(outlet);
-        // Before the look: it sees every removal that is counted here.
+        // Read before the check, which sees every removal counted here.
         let removals = self.removals.load(Ordering::Acquire);
         let found = loop {
             match former.look(&mut arrivals, now_ns, in_haste) {
@@ -355,7 +356,7 @@ impl<F: Former> BatchQueue<F> {
         found
     }
 
-    /// Whether the worker has the token, and if not, how it waits for it.
+    /// Whether the worker holds the token, and if not, how it waits for it.
     fn call(&self, worker: usize, slot: &WorkerSlot) -> Call {
         match slot.take_posture() {
             Posture::Armed => {
@@ -378,12 +379,12 @@ impl<F: Former> BatchQueue<F> {
                 Call::Idle
             }
             Place::Waiting if self.token.retire(worker) => Call::Dismissed,
-            // Made the holder this very moment.
+            // It has become the holder this very moment.
             Place::Waiting => Call::Holder,
         }
     }
 
-    /// What is left when nothing new comes any more.
+    /// Takes the remaining payloads when no new requests can come.
     fn take_rest(&self, slot: &WorkerSlot, now_ns: u64) -> Next {
         loop {
             match self.find(Some(slot), now_ns, true) {
@@ -393,7 +394,7 @@ impl<F: Former> BatchQueue<F> {
                     slot.leave_gate();
                     return Next::Leave;
                 }
-                // Another worker is taking, or a push is under way.
+                // Another worker is taking one, or a push is under way.
                 Found::Nothing { .. } | Found::Occupied => std::thread::yield_now(),
             }
         }
@@ -409,7 +410,7 @@ impl<F: Former> BatchQueue<F> {
     }
 }
 
-/// The workers' side: what [`PayloadSource`](super::PayloadSource) asks for.
+/// The workers' side, called by [`PayloadSource`](super::PayloadSource).
 impl<F: Former> BatchQueue<F> {
     pub fn join(&self, info: WorkerInfo) -> Result<usize, Status> {
         let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &info)).transpose()?;
@@ -422,12 +423,12 @@ impl<F: Former> BatchQueue<F> {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         slot.welcome();
         *present += 1;
-        // Not if it was stopped.
+        // Fails if the queue was stopped.
         let _ = self.door.compare_exchange(DESERTED, OPEN, Ordering::SeqCst, Ordering::SeqCst);
         Ok(worker)
     }
 
-    /// The worker's instance may be borrowed by shards, unless it has to ask for resources.
+    /// Lets shards borrow the worker's instance, unless it has to acquire resources.
     pub fn lend(&self, worker: usize, borrowable: Arc<dyn Borrowable>) {
         if let Some(slot) = self.slots.get(worker)
             && self.limiter.is_none()
@@ -460,8 +461,8 @@ impl<F: Former> BatchQueue<F> {
                     return Next::Execute(slot.stamp(payload));
                 }
                 Found::Gated => {
-                    // Others may take it meanwhile. The gate wakes us, and then we ask for the token as if we came
-                    // from an execution.
+                    // Others may take it meanwhile. The gate wakes this worker, which then acquires the token as after
+                    // an execution.
                     self.pass(worker);
                     return Next::Sleep { until_ns: None };
                 }
@@ -486,8 +487,8 @@ impl<F: Former> BatchQueue<F> {
         }
     }
 
-    /// One more payload for a worker that executes, if nobody else is there to take it. Never where workers have to ask
-    /// for resources.
+    /// One more payload for a worker that executes, if no other worker is free to take it. Never where workers have to
+    /// acquire resources.
     pub fn ahead(&self, worker: usize, now_ns: u64) -> Option<Payload> {
         let slot = self.slots.get(worker)?;
         let is_wanted = self.limiter.is_none() && !slot.is_dismissed() && self.waiting() >= self.ahead_from;
@@ -516,9 +517,9 @@ impl<F: Former> BatchQueue<F> {
 
     pub fn left(&self, worker: usize) {
         self.strike_off(worker);
-        // Nobody else would answer what the last one left behind.
+        // No worker is left to answer the requests that are still queued.
         while self.is_deserted() && self.waiting() > 0 && self.door.load(Ordering::SeqCst) != OPEN {
-            // At the beginning of time nothing is late.
+            // At time 0 no request has timed out.
             match self.find(None, 0, true) {
                 Found::Payload(mut payload) => {
                     for request in payload.take() {

@@ -1,10 +1,10 @@
-//! The response cache: equal requests to a model that asks for it are answered without it
-//! (contract/schedulers.md section 8).
+//! The response cache: equal requests to a model that enables it are answered without the model (contract/schedulers.md
+//! section 8).
 //!
 //! A scheduler around another one. The lookup comes before the queue; a hit is answered at once, a miss goes on, and
-//! its answer is kept on its way back (see `recorder`). What takes little time is done where the request is at home;
-//! the hash of large inputs, the copy of large answers and everything that waits for another process is done by threads
-//! of the cache's own (see `async_lookup` and `cache_pool`), and the request goes on at home.
+//! its answer is inserted on its way back (see `recorder`). Short work is done where the request is at home; the hash
+//! of large inputs, the copy of large answers and everything that waits for another process is done by the cache's own
+//! threads (see `async_lookup` and `cache_pool`), and the request then continues at home.
 
 mod async_lookup;
 mod cache_pool;
@@ -33,28 +33,28 @@ use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::ModelStatistics;
 use nereid_request::{Completion, Request, Status, Ticket, WakeUp};
 
-/// Inputs of so many bytes are hashed on the shard, in less than 50 µs; larger ones elsewhere.
+/// Inputs up to this size are hashed on the shard, in less than 50 µs; larger ones on the cache's threads.
 pub const HASHED_AT_ONCE: usize = 64 * 1024;
-/// Answers of so many bytes are copied by who brings them; larger ones elsewhere.
+/// Answers up to this size are copied by the thread that delivers them; larger ones by the cache's threads.
 pub const COPIED_AT_ONCE: usize = 64 * 1024;
 
-/// Where entries are kept.
+/// A store of cache entries.
 pub trait Store: Send + Sync {
-    /// The entry under `key`, if its seal fits.
+    /// The entry under `key`, if its seal matches.
     fn lookup(&self, key: Key, spec: &ModelSpec) -> Option<Arc<Entry>>;
 
-    /// Keeps `entry` unless there is one; with `replaces` even then.
+    /// Inserts `entry` unless there is one; with `replaces` even then.
     fn insert(&self, key: Key, entry: Arc<Entry>, replaces: bool) -> Inserted;
 
-    /// Nothing here waits: it may be asked on a shard.
+    /// True if no call waits, so that a shard may make it.
     fn is_quick(&self) -> bool;
 
-    /// It would not answer at the moment.
+    /// True if the store would not answer at the moment.
     fn is_out(&self) -> bool {
         false
     }
 
-    /// How long a job may wait for a thread before the store is not asked any more.
+    /// How long a job may wait for a thread before the store is skipped.
     fn patience_ns(&self) -> u64 {
         u64::MAX
     }
@@ -64,20 +64,20 @@ pub trait Store: Send + Sync {
         2
     }
 
-    /// The server ends: nothing is asked of it any more.
+    /// The server ends: no calls follow.
     fn close(&self) {}
 }
 
-/// Opens a cache that is a library, by its name, the file of the library where that is told, and the settings.
+/// Opens a cache that is a library, by its name, the file of the library where a setting names one, and the settings.
 pub type OpenLibrary<'a> = &'a dyn Fn(&str, Option<&str>, &BTreeMap<&str, &str>) -> Result<Box<dyn Store>, Status>;
 
-/// What became of an entry.
+/// Result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
     Kept,
-    /// There was one.
+    /// There was an entry already.
     Present,
-    /// Too large, or the store does not answer.
+    /// It was too large, or the store does not answer.
     Refused,
 }
 
@@ -90,7 +90,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache that `--cache-config` names. `library` opens one that is not built in, `environment` looks up a
+    /// Opens the cache that `--cache-config` names. `library` opens one that is not built in, `environment` reads a
     /// variable.
     pub fn open(
         name: &str,
@@ -130,7 +130,7 @@ struct CachedModel {
 }
 
 impl Cached {
-    /// `inner` behind `cache`, if the model wants that.
+    /// `inner` behind `cache`, if the model enables it.
     pub fn around(inner: Arc<dyn Scheduler>, purpose: &Purpose, cache: Option<&Arc<Cache>>) -> Arc<dyn Scheduler> {
         let wants = purpose.spec.config.response_cache.is_some_and(|cache| cache.enable);
         match cache.filter(|_| wants) {
@@ -217,10 +217,10 @@ impl Scheduler for Cached {
     }
 }
 
-/// One look into the cache.
+/// One lookup in the cache.
 #[derive(Clone)]
 struct Lookup {
-    /// None where the cache was not asked.
+    /// None where the cache was not searched.
     key: Option<Key>,
     started_ns: u64,
     ended_ns: u64,
@@ -228,7 +228,7 @@ struct Lookup {
 }
 
 impl Lookup {
-    /// What is known where the cache does not answer.
+    /// The result where the cache does not answer.
     fn none() -> Lookup {
         let now_ns = now_ns();
         Lookup { key: None, started_ns: now_ns, ended_ns: now_ns, found: None }
@@ -256,7 +256,7 @@ impl CachedModel {
 
     fn look_up(&self, request: &mut Request) -> Lookup {
         let started_ns = now_ns();
-        // The model has to see what the key was made of, whatever their client writes there meanwhile.
+        // The model has to get the bytes that the key was made of, whatever the client writes to its memory meanwhile.
         if request.own_inputs().is_err() {
             return Lookup::none();
         }
@@ -265,7 +265,7 @@ impl CachedModel {
         Lookup { key: Some(key), started_ns, ended_ns: now_ns(), found }
     }
 
-    /// A hit: counted, and answered with one response that is the last one (contract/metrics.md section 3).
+    /// Answers a hit: counts it, and sends one response that is the last one (contract/metrics.md section 3).
     fn answer(&self, request: Box<Request>, entry: &Entry, lookup: &Lookup) {
         // It cannot be cancelled from here on.
         if !request.admission().take() {
@@ -280,7 +280,7 @@ impl CachedModel {
 
     /// Lets a recorder insert the response of a request into the cache.
     fn record(self: &Arc<CachedModel>, request: &mut Request, lookup: &Lookup) {
-        // The cache keeps what the model wrote, not what the client's memory holds later.
+        // The cache keeps what the model wrote, not the later contents of the client's memory.
         request.keep_outputs_apart();
         let (id, is_counted) = (request.id.clone(), request.is_counted());
         request.reroute(|home: Completion| {
@@ -306,7 +306,7 @@ struct InFlightGuard {
 impl InFlightCount {
     /// `None`: the cache is closed.
     fn enter(in_flight: &Arc<InFlightCount>, inner: &Arc<dyn Scheduler>) -> Option<InFlightGuard> {
-        // Made first, so that it takes the count back in every case.
+        // Made first, so that its drop takes the count back in every case.
         in_flight.0.fetch_add(ONE, Ordering::SeqCst);
         let guard = InFlightGuard { in_flight: Arc::clone(in_flight), inner: Arc::clone(inner) };
         let is_open = in_flight.0.load(Ordering::SeqCst) & CLOSED == 0;

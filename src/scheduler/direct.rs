@@ -1,7 +1,7 @@
-//! The default scheduler: every request is a payload of its own, first come, first served by the first free instance.
+//! The default scheduler: every request is a payload of its own, and the first free instance gets the oldest request.
 //!
-//! There is nothing to form here, so the worker that has the token takes the oldest request, passes the token on, and
-//! executes (see [`BatchQueue`]).
+//! No batch is formed, so the worker that has the token takes the oldest request, passes the token on, and executes
+//! (see [`BatchQueue`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub struct Direct {
 /// The former of payloads with one request.
 #[derive(Default)]
 struct OneByOne {
-    /// The next payload, once a look has found it.
+    /// The next payload, once a check has found it.
     next: Option<Box<Request>>,
-    /// What a sweep took out of the inbox; older than what is there.
+    /// Requests that a sweep took out of the inbox; older than those in it.
     swept: VecDeque<Box<Request>>,
 }
 

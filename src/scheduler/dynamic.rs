@@ -1,8 +1,8 @@
 //! The dynamic batcher: requests of several clients in one execution (contract/schedulers.md section 2).
 //!
-//! What must be refused is refused at once, by a count per priority level. What is accepted waits in one inbox; the
-//! idle worker that holds the token sorts it by priority and policy, and decides whether there is a batch to cut. So a
-//! batch grows until a worker takes it: nothing is formed ahead of time, and what upstream merges at pickup is in it
+//! Requests are refused at once, by a count per priority level. Accepted requests wait in one inbox; the idle worker
+//! that holds the token sorts them by priority and policy, and decides whether there is a batch to cut. So a batch
+//! grows until a worker takes it: none is formed ahead of time, and requests that upstream merges at pickup are in it
 //! from the start.
 
 mod consultation;
@@ -31,7 +31,7 @@ pub struct Dynamic {
     queue: BatchQueue<Batches>,
     levels: Arc<Levels>,
     policies: Arc<Policies>,
-    /// Nothing is gained by waiting, so a shard may run a request itself.
+    /// Waiting gains nothing, so a shard may run a request itself.
     is_immediate: bool,
     model: String,
 }
@@ -44,7 +44,7 @@ impl Dynamic {
             Batches::new(config, &purpose.spec, Arc::clone(&policies), Arc::clone(&levels), services.delayed_until)
                 .consulting(purpose.strategy.clone());
         let rows_max = usize::try_from(purpose.spec.max_batch_size).unwrap_or(usize::MAX).max(1);
-        // Scripts wait for Triton's words; here the workers of the model form its batches themselves.
+        // Scripts wait for Triton's text; here the workers of the model form its batches themselves.
         verbose!(1, "Starting dynamic-batcher thread for {} at nice 0...", purpose.spec.name);
         Dynamic {
             queue: BatchQueue::new(former, config.max_queue_delay_microseconds > 0, rows_max, purpose, services),
@@ -93,7 +93,7 @@ impl Scheduler for Dynamic {
         let deadline_ns = policy.deadline_ns(&request);
         let (wake_up, mut ticket) = self.queue.enqueue(request, |request| self.admit(request, policy))?;
         ticket.tag = level;
-        // Only what is rejected is its home's business, as soon as the deadline is in the past.
+        // The home sets a timer only for rejection, which is due as soon as the deadline is in the past.
         let is_rejected = policy.action == TimeoutAction::Reject;
         let expires_at_ns = deadline_ns.filter(|_| is_rejected).map(|at_ns| at_ns.saturating_add(1));
         Ok(Accepted { wake_up, ticket, expires_at_ns })

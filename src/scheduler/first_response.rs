@@ -1,8 +1,8 @@
 //! Measures the time until the first response of every accepted request (contract/metrics.md section 2, histogram),
-//! where that is asked for.
+//! where the histogram is configured.
 //!
-//! It stands around all other schedulers, so that it sees requests whichever way they are answered: by a model, from
-//! the cache, or with an error because their time was up.
+//! It wraps all other schedulers, so that it sees requests however they are answered: by a model, from the cache, or
+//! with an error because they timed out.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct FirstResponseTimes {
 }
 
 impl FirstResponseTimes {
-    /// `inner` itself where nobody wants the histogram.
+    /// Returns `inner` itself where the histogram is not configured.
     pub fn around(inner: Arc<dyn Scheduler>, statistics: &Arc<ModelStatistics>) -> Arc<dyn Scheduler> {
         match statistics.wants_first_response() {
             true => Arc::new(FirstResponseTimes { inner, events: Arc::new(Recorder(Arc::clone(statistics))) }),
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Keeps what it takes, unless the request is called `no`.
+    /// Keeps its requests, unless a request is called `no`.
     #[derive(Default)]
     struct Shelf(Mutex<Vec<Request>>);
 

@@ -1,8 +1,8 @@
-//! Request → payload: what must be refused is refused in the caller's thread, batches are pulled by idle workers.
+//! Request → payload: requests are refused on the caller's thread, batches are pulled by idle workers.
 //!
 //! A model version takes requests as a [`ServedModel`], which checks each of them and hands it to its scheduler. There
-//! is no scheduler thread. A request waits in an inbox until a worker that is free cuts it into a
-//! payload; see `direct` for how the right to cut passes between workers.
+//! is no scheduler thread. A request waits in an inbox until a free worker cuts it into a payload; see `direct` for how
+//! the right to cut passes between workers.
 
 mod batch_queue;
 mod batch_strategy;
@@ -52,63 +52,65 @@ pub use served_model::ServedModel;
 
 pub use nereid_model_config::validate::ResourceLimit;
 
-/// A request that was not accepted, and why. It goes back to its caller, unanswered and uncounted.
+/// A request that was not accepted, with the reason. It goes back to its caller, unanswered and uncounted.
 #[derive(Debug)]
 pub struct Refused {
     pub status: Status,
     pub request: Box<Request>,
 }
 
-/// What the home of an accepted request has to do, and what it keeps.
+/// An accepted request: what its home has to do for it, and what it keeps.
 #[derive(Debug)]
 #[must_use]
 pub struct Accepted {
-    /// Due before the caller sleeps.
+    /// To be performed before the caller sleeps.
     pub wake_up: WakeUp,
     /// The answer may be on its way already.
     pub ticket: Ticket,
-    /// When to let the request [expire](Scheduler::expire).
+    /// When to call [`expire`](Scheduler::expire) for the request.
     pub expires_at_ns: Option<u64>,
 }
 
 /// Accepts validated requests of one model version.
 pub trait Scheduler: Send + Sync {
-    /// Takes the request or says at once why not. Never blocks. `queued_ns` of the request's stamps is the present.
+    /// Accepts the request or returns at once why not. Never blocks. `queued_ns` of the request's stamps is the
+    /// present.
     fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused>;
 
-    /// Nobody waits for the request any more. If it still waits itself, it is answered and counted as cancelled;
-    /// otherwise who executes it can see it.
+    /// Cancels the request: no client waits for it any more. If it is still queued, it is answered and counted as
+    /// cancelled; otherwise its executor can see the cancellation.
     fn cancel(&self, ticket: &Ticket) -> WakeUp;
 
-    /// The request's time is up. If it still waits, it is answered and counted as rejected.
+    /// Ends a request that has timed out. If it is still queued, it is answered and counted as rejected.
     fn expire(&self, ticket: &Ticket) -> WakeUp;
 
-    /// Refuses whatever comes from now on. What was accepted is still executed; workers end when it is.
+    /// Refuses all requests from now on. Accepted requests are still executed; workers end after them.
     fn stop(&self);
 
-    /// Nobody can hand in anything any more, because nobody holds the version: what waits for further requests ends.
-    /// Comes after [`stop`](Scheduler::stop).
+    /// Called after [`stop`](Scheduler::stop) when no caller refers to the version any more: work that waits for
+    /// further requests ends.
     fn close(&self) {}
 
-    /// What was begun and waits for further requests, which are accepted also after [`stop`](Scheduler::stop).
+    /// The number of begun sequences that wait for further requests, which are accepted also after
+    /// [`stop`](Scheduler::stop).
     fn unfinished(&self) -> usize {
         0
     }
 }
 
-/// What schedulers of all models share.
+/// Services that the schedulers of all models share.
 #[derive(Clone, Default)]
 pub struct Services {
     /// `--rate-limit=execution_count`.
     pub limiter: Option<Arc<dyn Limiter>>,
     /// `--run-to-completion`.
     pub run_to_completion: RunToCompletion,
-    /// A dynamic batcher forms nothing before so many requests wait for the first time; 0: at once. For tests
+    /// A dynamic batcher forms no batch before so many requests wait for the first time; 0: at once. For tests
     /// (TRITONSERVER_DELAY_SCHEDULER).
     pub delayed_until: usize,
     /// `--cache-config`.
     pub cache: Option<Arc<Cache>>,
-    /// Where ensembles find the models of their steps; none: there are no ensembles.
+    /// Where ensembles find the models of their steps; none if there are no ensembles.
     pub models: Option<Arc<dyn ensemble::Models>>,
 }
 
@@ -117,23 +119,23 @@ pub struct Purpose {
     pub spec: Arc<ModelSpec>,
     pub version: i64,
     pub statistics: Arc<ModelStatistics>,
-    /// The model's directory: some schedulers have files there.
+    /// The model's directory, where some schedulers have files.
     pub directory: PathBuf,
     pub pool: Pool,
-    /// What says beside the dynamic batcher's own rules what goes into a batch.
+    /// The model's custom batching rules, applied beside those of the dynamic batcher.
     pub strategy: Option<Arc<dyn BatchStrategy>>,
 }
 
 #[cfg(test)]
 impl Purpose {
-    /// Version 1 of a model that has no files.
+    /// Version 1 of a model without files.
     fn of(spec: Arc<ModelSpec>) -> Purpose {
         let directory = PathBuf::new();
         Purpose { spec, version: 1, statistics: Arc::default(), directory, pool: Pool::new(1 << 24), strategy: None }
     }
 }
 
-/// The two sides of a scheduler: requests go in on the one, workers take payloads from the other.
+/// The two sides of a scheduler: one takes requests in, from the other workers take payloads.
 pub struct Scheduling {
     pub scheduler: Arc<dyn Scheduler>,
     pub source: Arc<dyn PayloadSource>,
@@ -145,13 +147,13 @@ impl Scheduling {
         Scheduling { source: scheduler.clone(), scheduler }
     }
 
-    /// Answers leave in the order in which requests were accepted.
+    /// Makes answers leave in the order in which their requests were accepted.
     fn ordered(self) -> Scheduling {
         Scheduling { scheduler: Arc::new(Ordered::new(self.scheduler)), source: self.source }
     }
 }
 
-/// The scheduler that the configuration asks for (contract/schedulers.md section 1).
+/// The scheduler that the configuration selects (contract/schedulers.md section 1).
 pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
     let plain = match &purpose.spec.config.scheduling_choice {
         None => Scheduling::new(Direct::new(purpose, services)),
@@ -178,7 +180,7 @@ fn preserves_ordering(spec: &ModelSpec) -> bool {
     }
 }
 
-/// What TRITONSERVER_DELAY_SCHEDULER asks for: a number of requests, read as C's atoi does.
+/// The number of requests in TRITONSERVER_DELAY_SCHEDULER, parsed as C's atoi does.
 pub fn delayed_until(variable: Option<&std::ffi::OsStr>) -> usize {
     let text = variable.map(std::ffi::OsStr::to_string_lossy).unwrap_or_default();
     let digits = text.trim_start().trim_start_matches('+');
@@ -189,7 +191,7 @@ pub fn delayed_until(variable: Option<&std::ffi::OsStr>) -> usize {
 /// Refusal of a scheduler that was stopped.
 const STOPPING: &str = "Server is stopping, scheduler for model has stopped accepting new inference requests";
 
-/// Ends a request that was taken out of its queue because nobody waits for it.
+/// Answers a request that was taken out of its queue because it was cancelled.
 fn answer_cancelled(ticket: &Ticket, statistics: &ModelStatistics) {
     if ticket.is_counted {
         statistics.request_failed(ticket.started_ns, now_ns(), FailureReason::Canceled);
@@ -197,7 +199,7 @@ fn answer_cancelled(ticket: &Ticket, statistics: &ModelStatistics) {
     ticket.fail(Status::cancelled(""));
 }
 
-/// Ends a request whose time in the queue ran out.
+/// Answers a request of which the time in the queue ran out.
 fn answer_expired(ticket: &Ticket, statistics: &ModelStatistics, text: &'static str) {
     if ticket.is_counted {
         statistics.request_failed(ticket.started_ns, now_ns(), FailureReason::Rejected);

@@ -1,7 +1,6 @@
-//! Mistakes on demand: the simulation proves that it would catch them.
+//! Deliberate mistakes, by which the simulation proves that it would catch them.
 //!
-//! Each place that is marked here does, under its mutant, what a plausible mistake would do. Outside tests the question
-//! is a constant.
+//! Each marked place behaves under its mutant as a plausible mistake would. Outside tests the condition is a constant.
 
 /// A mistake. The simulation turns on one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,51 +11,52 @@ pub enum Mutant {
     TombstoneCounted,
     /// A batch aims at one row less than a preferred size.
     PreferredOffByOne,
-    /// A batch takes what does not fit into it.
+    /// A batch takes a request that does not fit into it.
     MaxBatchIgnored,
     /// The last priority level comes first.
     PriorityInverted,
-    /// A batch that waits for more is not looked at again when its time is up.
+    /// A batch that waits for more is not checked again when its time is up.
     DelayForgotten,
     /// A request that is executed keeps its place in the queue of its level.
     PlaceKept,
-    /// A worker that waits for more is not told that a request was taken back.
+    /// A worker that waits for more is not woken when a request is taken back.
     RemovalUnseen,
-    /// An answer is passed on when it comes, not when it is its turn.
+    /// An answer is passed on when it comes, not when it is due.
     OrderForgotten,
-    /// A place in the order whose request was refused keeps the others waiting.
+    /// A refused request keeps its place in the order, and the others wait for it.
     RefusalKeepsPlace,
-    /// An instance that finds nothing to execute keeps the resources that it was given.
+    /// An instance that finds nothing to execute keeps the resources that it was granted.
     GrantLeaked,
-    /// Resources go to who came first, however often it has executed.
+    /// Resources go to the first instance that requested them, however often it has executed.
     OrderIgnored,
-    /// Who waits for much is passed for ever by those who need little.
+    /// An instance that needs many resources is passed for ever by those that need few.
     NoAgeing,
     /// The answer of a failed execution goes into the response cache.
     FailureCached,
-    /// A full response cache throws out what was used last.
+    /// A full response cache evicts the entry that was used last.
     NewestEvicted,
-    /// What the response cache has under a key is an answer, whatever request it was made for.
+    /// The response cache returns the entry under a key, whatever request it was made for.
     SealIgnored,
-    /// An ensemble starts a step once for each input, though two of them get the same tensor.
+    /// An ensemble starts a step once for each input, even when two inputs get the same tensor.
     StepTwice,
-    /// A step of an ensemble gets the newest value of an input, not the one of its number.
+    /// A step of an ensemble gets the newest value of an input, not the one with its number.
     WrongIteration,
     /// An ensemble goes on as if a step had not failed.
     ErrorForgotten,
     /// A step that fails keeps its place among those in flight.
     SlotLeaked,
-    /// A sequence's place is known by its number alone, so that a late call reaches whoever has the place now.
+    /// A sequence is identified by its slot number alone, so that a late call reaches the sequence that has the slot
+    /// now.
     StaleSequence,
-    /// The last request of a sequence leaves its id behind.
+    /// The last request of a sequence leaves its id registered.
     ForgottenEnd,
     /// An iterative sequence outlives its request.
     IterationGoesOn,
-    /// The youngest sequence of the backlog gets a place first.
+    /// The youngest sequence of the backlog gets a slot first.
     BacklogOrder,
     /// A slot without a request is left out of the batch.
     MissingNullRow,
-    /// A sequence starts with what its predecessor left.
+    /// A sequence starts with the state that its predecessor left.
     StaleState,
 }
 
@@ -74,7 +74,7 @@ pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether this mistake is to be made here and now.
+/// Whether this mistake is turned on in this thread.
 #[inline]
 pub fn is(mutant: Mutant) -> bool {
     #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Answers in the order in which requests were accepted: `preserve_ordering` (contract/schedulers.md section 2).
 //!
-//! It stands around another scheduler and between each request and its home. A request takes its place before the
-//! scheduler has it; an answer that comes before its turn is kept at its place. Errors, expired, cancelled and cached
-//! answers have places like all others. Whoever brings an answer passes on what is due, one thread at a time, and holds
-//! no lock meanwhile: an answer may end in code that calls back.
+//! It wraps another scheduler, and its link stands between each request and its home. A request takes its place before
+//! the scheduler has it; an answer that comes before its turn is kept at its place. Errors, expired, cancelled and
+//! cached answers have places like all others. The thread that delivers an answer passes on the due ones, one thread at
+//! a time, and holds no lock meanwhile: an answer may end in code that calls back.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -22,10 +22,10 @@ pub struct Ordered {
     places: Arc<Places>,
 }
 
-/// One place for each request that is not answered yet, and for those that have to wait for it.
+/// One place for each unanswered request, and for those that have to wait for it.
 #[derive(Default)]
 struct Places {
-    /// Held for a few steps.
+    /// Locked for a few steps.
     row: Mutex<Row>,
 }
 
@@ -34,18 +34,18 @@ struct Row {
     /// Number of the first place.
     first: u64,
     places: VecDeque<Place>,
-    /// Somebody passes answers on, and will look again.
+    /// A thread is passing answers on, and will check again.
     is_moving: bool,
 }
 
 #[derive(Default)]
 struct Place {
-    /// Where answers go, while there are some.
+    /// Kept answers with their destination, while there are any.
     kept: Option<(Completion, SmallVec<[Delivery; 1]>)>,
     is_done: bool,
 }
 
-/// Stands between a request and its home.
+/// The link between a request and its home.
 struct Link {
     home: Completion,
     places: Arc<Places>,
@@ -67,7 +67,7 @@ impl Scheduler for Ordered {
             (Arc::new(Link { home: present, places: Arc::clone(&self.places), number }), 0)
         });
         self.inner.enqueue(request).map_err(|Refused { status, mut request }| {
-            // It goes back as it came. With the link its place goes too.
+            // The request goes back unchanged. Dropping the link frees its place.
             if let Some(home) = home {
                 request.restore(home);
             }
@@ -101,7 +101,7 @@ impl Places {
         self.row.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of a new last place.
+    /// Takes a new last place and returns its number.
     fn take(&self) -> u64 {
         let mut row = self.row();
         row.places.push_back(Place::default());
@@ -119,7 +119,7 @@ impl Places {
         self.move_on(row);
     }
 
-    /// Nothing comes for this place any more.
+    /// Marks a place for which no answer will come any more.
     fn vacate(&self, number: u64) {
         let mut row = self.row();
         if let Some(place) = row.place(number) {
@@ -128,7 +128,7 @@ impl Places {
         }
     }
 
-    /// Passes on what is due, unless somebody else does.
+    /// Passes on the due answers, unless another thread does.
     fn move_on<'a>(&'a self, mut row: MutexGuard<'a, Row>) {
         if std::mem::replace(&mut row.is_moving, true) {
             return;
@@ -136,7 +136,7 @@ impl Places {
         while let Some((home, deliveries)) = row.due() {
             drop(row);
             deliveries.into_iter().for_each(|delivery| home.forward(delivery));
-            // Dropped without the lock, too: it may be the last trace of its request.
+            // Also dropped without the lock: it may be the last reference to its request.
             drop(home);
             row = self.row();
         }
@@ -151,7 +151,7 @@ impl Row {
         self.places.get_mut(at).filter(|place| !place.is_done)
     }
 
-    /// What may be passed on now.
+    /// The answers that may be passed on now.
     fn due(&mut self) -> Option<(Completion, SmallVec<[Delivery; 1]>)> {
         loop {
             let place = self.places.front_mut()?;
@@ -204,7 +204,7 @@ impl Sink for Link {
     }
 }
 
-/// Refused, withdrawn, or answered long ago: nobody has to wait for it.
+/// Refused, withdrawn, or answered long ago: the others need not wait for it.
 impl Drop for Link {
     fn drop(&mut self) {
         if !mutants::is(Mutant::RefusalKeepsPlace) {

@@ -1,4 +1,4 @@
-//! What a scheduler hands to a worker: the requests of one execution.
+//! Payloads: what a scheduler hands to a worker for one execution.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct Payload {
     more: Option<More>,
 }
 
-/// Where the next payload comes from.
+/// The source of the next payload.
 #[derive(Clone)]
 pub struct More(Arc<dyn Fn() -> Option<Payload> + Send + Sync>);
 
@@ -30,12 +30,12 @@ impl std::fmt::Debug for More {
 }
 
 impl Payload {
-    /// Lets an execution ask for more.
+    /// Lets the execution take the next payload early.
     pub fn with_more(self, more: More) -> Payload {
         Payload { more: Some(more), ..self }
     }
 
-    /// The next payload of this worker, if it waits already: for instances that can prepare it while this one is
+    /// The next payload of this worker, if there is one already: for instances that can prepare it while this one is
     /// executed. Never while another worker could take it.
     #[inline]
     pub fn more(&self) -> Option<Payload> {

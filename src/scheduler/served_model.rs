@@ -1,4 +1,4 @@
-//! The entry to a model version: a request is checked against its model, and handed to its scheduler.
+//! The entry to a model version: it checks each request against the model, and hands it to the scheduler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ pub struct ServedModel {
     pub spec: Arc<ModelSpec>,
     pub statistics: Arc<ModelStatistics>,
     pub scheduler: Arc<dyn Scheduler>,
-    /// What the instances say of their readiness.
+    /// The readiness of its instances.
     pub checks: Arc<Checks>,
     /// Class labels by output name, where an output, or in an ensemble the output of a step that becomes it, has a
     /// label file.
     pub labels: BTreeMap<String, Arc<Labels>>,
     pub load_duration_secs: f64,
-    /// How many hold on to it without a request to it.
+    /// Number of references to it other than those of requests.
     pub pins: AtomicUsize,
 }
 
@@ -49,7 +49,7 @@ impl ServedModel {
         }
     }
 
-    /// The first half of [`submit`](ServedModel::submit): nobody learns of what does not pass.
+    /// The first half of [`submit`](ServedModel::submit): a request that fails is not passed to any scheduler.
     #[inline]
     pub fn check(&self, request: &mut Request) -> Result<(), Status> {
         request.stamps.started_ns = now_ns();
@@ -57,7 +57,7 @@ impl ServedModel {
         validate(request, &self.spec)
     }
 
-    /// The same but for the strings of its inputs, which are walked over apart.
+    /// The same except for the strings of its inputs, which are checked separately.
     #[inline]
     pub fn check_but_strings(&self, request: &mut Request) -> Result<(), Status> {
         request.stamps.started_ns = now_ns();
@@ -65,7 +65,7 @@ impl ServedModel {
         validate_but_strings(request, &self.spec)
     }
 
-    /// The second half, for a request that passed.
+    /// The second half, for a request that passed the check.
     #[inline]
     pub fn accept(&self, request: Box<Request>) -> Result<Accepted, Refused> {
         self.accept_at(request, now_ns())
@@ -84,7 +84,7 @@ impl ServedModel {
         self.scheduler.enqueue(request)
     }
 
-    /// A request made on behalf of another one runs on what that one's execution holds, if there is need.
+    /// Attaches to a request made on behalf of another one the resources of that one's execution, if it needs them.
     #[inline]
     fn borrow(&self, request: &mut Request) -> Result<(), Status> {
         let Some(grant) = &request.grant else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Gates in the way of workers.
+//! Batch queues with gates that stop workers.
 
 use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use nereid_request::{Completion, Delivery, Response, Sink};
 use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::ModelInstanceGroup;
 
-/// The requests that were answered.
+/// Keys of the answered requests.
 #[derive(Default)]
 struct Answers(Mutex<Vec<u64>>);
 
@@ -29,7 +29,7 @@ fn purpose(config: ModelConfig) -> Purpose {
     Purpose::of(Arc::new(ModelSpec::new(config).unwrap()))
 }
 
-/// One resource for all instances; who wants it queues up.
+/// One resource for all instances, granted in the order of requests.
 #[derive(Default)]
 struct OneAtATime {
     this: Weak<OneAtATime>,
@@ -90,10 +90,10 @@ impl Gate for Turnstile {
     }
 }
 
-/// A shard that accepts many requests wakes a worker once, and a worker that executes gets more only where no other one
-/// could take it.
+/// A shard that accepts many requests wakes a worker once, and a worker that executes gets more only where no other
+/// worker could take it.
 #[test]
-fn one_wake_up_for_many_requests_and_more_for_who_is_busy() {
+fn one_wake_up_for_many_requests_and_more_for_a_busy_worker() {
     let scheduler = Direct::new(&purpose(ModelConfig { name: "m".into(), ..Default::default() }), &Services::default());
     let woken: [Arc<AtomicUsize>; 2] = Default::default();
     let workers = [0, 1].map(|at| {
@@ -209,7 +209,7 @@ fn who_finds_nothing_behind_its_gate_goes_back() {
     let first = gated.payload(0).unwrap();
     assert!(gated.payload(1).is_none());
     gated.finish(0, first);
-    // The first is quicker, although the second was called.
+    // The first worker comes sooner, although the second was woken.
     assert!(gated.payload(0).is_none(), "it is not its turn");
     let second = gated.payload(1).unwrap();
     gated.finish(1, second);

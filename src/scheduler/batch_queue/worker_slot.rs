@@ -1,4 +1,4 @@
-//! The state of one worker in a batch queue: how to wake it, its gate, and what it does now.
+//! The state of one worker in a batch queue: its waker, its gate, and its phase.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use crate::gate::Gate;
 use crate::{Borrowable, Payload};
 use nereid_request::Waker;
 
-/// What a worker was told last. Only the worker itself looks at it.
+/// What the worker was last returned from a poll. Used by the worker itself only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Posture {
-    /// It executes, has not asked yet, or waits at its gate.
+    /// It executes, has not polled yet, or waits at its gate.
     Busy,
     /// It sleeps on the stack of idle workers.
     Idle,
@@ -20,19 +20,19 @@ pub(super) enum Posture {
 
 #[derive(Default)]
 pub(super) struct WorkerSlot {
-    /// Locked for the moment of a copy: a number may go to another worker.
+    /// Locked while it is copied: a number may be reused by another worker.
     waker: Mutex<Option<Waker>>,
     is_dismissed: AtomicBool,
     posture: AtomicU8,
     has_gate: AtomicBool,
     gate: Mutex<Option<Arc<dyn Gate>>>,
-    /// It has its resources, or is in line for them. Only the worker itself looks at it.
+    /// It has its resources, or is queued for them. Used by the worker itself only.
     is_at_gate: AtomicBool,
     borrowable: Mutex<Option<Arc<dyn Borrowable>>>,
 }
 
 impl WorkerSlot {
-    /// For the worker that is about to join.
+    /// Prepares the slot for a worker that is about to join.
     pub fn furnish(&self, waker: Waker, gate: Option<Arc<dyn Gate>>) {
         *lock(&self.waker) = Some(waker);
         self.has_gate.store(gate.is_some(), Ordering::Relaxed);
@@ -54,10 +54,10 @@ impl WorkerSlot {
         self.is_dismissed.load(Ordering::SeqCst)
     }
 
-    /// The worker is gone; true if its instance could be borrowed.
+    /// Clears the slot of a worker that is gone; true if its instance could be borrowed.
     pub fn clear(&self) -> bool {
         self.leave_gate();
-        // Dropped without the locks: it may wake others.
+        // Dropped without the locks: the drop may wake others.
         let gate = lock(&self.gate).take();
         drop(gate);
         lock(&self.waker).take();
@@ -68,7 +68,7 @@ impl WorkerSlot {
         lock(&self.waker).clone()
     }
 
-    /// Returns what was there before.
+    /// Returns the previous value.
     pub fn lend(&self, borrowable: Option<Arc<dyn Borrowable>>) -> Option<Arc<dyn Borrowable>> {
         std::mem::replace(&mut *lock(&self.borrowable), borrowable)
     }
@@ -100,7 +100,7 @@ impl WorkerSlot {
         if self.has_gate.load(Ordering::Relaxed) { lock(&self.gate).clone() } else { None }
     }
 
-    /// True: the worker may execute. False: its waker is called when it may.
+    /// True if the worker may execute now. If false, its waker is called when it may.
     pub fn enter_gate(&self) -> bool {
         match self.gate() {
             Some(gate) => {
@@ -111,7 +111,7 @@ impl WorkerSlot {
         }
     }
 
-    /// Tells what is about to be executed what requests made on its behalf may use.
+    /// Records in the requests of a payload which resources the requests made on their behalf may use.
     pub fn stamp(&self, mut payload: Payload) -> Payload {
         if let Some(gate) = self.gate() {
             for mut request in payload.take() {
@@ -122,7 +122,7 @@ impl WorkerSlot {
         payload
     }
 
-    /// The worker has executed and is about to ask again, or to leave.
+    /// Called when the worker has executed and is about to poll again, or to leave.
     pub fn executed(&self) {
         if self.is_at_gate.load(Ordering::Relaxed)
             && let Some(gate) = self.gate()
@@ -131,7 +131,7 @@ impl WorkerSlot {
         }
     }
 
-    /// Gives back the resources, or the place in line for them.
+    /// Gives back the resources, or the place in the queue for them.
     pub fn leave_gate(&self) {
         if self.is_at_gate.swap(false, Ordering::Relaxed)
             && let Some(gate) = self.gate()

@@ -1,8 +1,8 @@
-//! A request whose lookup is done elsewhere, and what happens to it meanwhile.
+//! A request with a lookup on another thread, and its state meanwhile.
 //!
-//! One of the cache's threads looks. A hit is answered from there; otherwise the request goes on where it is at home,
-//! as if it had only just come: its expiry is a timer there, and whoever calls it back there is passed on to the
-//! scheduler that has it.
+//! One of the cache's threads does the lookup. It answers a hit itself; otherwise the request continues at its home, as
+//! if it had just arrived: its expiry is a timer there, and a cancellation there is passed on to the scheduler that has
+//! it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,7 +12,7 @@ use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
 use nereid_request::{Home, Request, Ticket, WakeUp};
 
-/// In the ticket of such a request.
+/// State of the lookup, held by the ticket of the request.
 pub struct AsyncLookup {
     model: Arc<CachedModel>,
     stage: Mutex<Stage>,
@@ -20,7 +20,7 @@ pub struct AsyncLookup {
 
 enum Stage {
     Looking,
-    /// The scheduler is being asked to take it.
+    /// The scheduler's `enqueue` is running.
     Passing {
         is_cancelled: bool,
     },
@@ -29,7 +29,7 @@ enum Stage {
     Over,
 }
 
-/// Sends a request on its way.
+/// Hands a request to a thread of the cache.
 pub fn send(model: &Arc<CachedModel>, request: Box<Request>, room: Room, guard: InFlightGuard) -> Accepted {
     let async_lookup = Arc::new(AsyncLookup { model: Arc::clone(model), stage: Mutex::new(Stage::Looking) });
     let mut ticket = request.ticket();
@@ -45,7 +45,7 @@ impl AsyncLookup {
         ticket.state.as_ref()?.downcast_ref()
     }
 
-    /// On a thread of the cache.
+    /// Does the lookup, on a thread of the cache.
     fn run(self: Arc<AsyncLookup>, mut request: Box<Request>, guard: InFlightGuard, sent_ns: u64) {
         let model = &self.model;
         let waited_ns = now_ns().saturating_sub(sent_ns);
@@ -69,7 +69,7 @@ impl AsyncLookup {
         }
     }
 
-    /// Where the request is at home.
+    /// Passes the request to the scheduler behind the cache, at the request's home.
     fn pass_on(
         self: Arc<AsyncLookup>,
         mut request: Box<Request>,
@@ -81,13 +81,13 @@ impl AsyncLookup {
             let mut stage = self.stage();
             match *stage {
                 Stage::Looking => *stage = Stage::Passing { is_cancelled: false },
-                // Whoever called it back has answered it.
+                // The thread that cancelled it has answered it.
                 Stage::Passing { .. } | Stage::Passed(_) | Stage::Over => return,
             }
         }
         let model = &self.model;
         model.statistics.pending_removed();
-        // The present, as schedulers take it.
+        // The present, as schedulers require it.
         request.mark_queued(now_ns());
         model.record(&mut request, lookup);
         let outcome = model.inner.enqueue(request);
@@ -106,7 +106,7 @@ impl AsyncLookup {
             home.wake(model.inner.cancel(&ticket));
         }
         if let Some(at_ns) = expires_at_ns {
-            // A timer cannot be taken back: it holds on to nothing that is over.
+            // A timer cannot be cancelled, so it must not keep a lookup that is over.
             let async_lookup: Weak<AsyncLookup> = Arc::downgrade(&self);
             let expire = move |home: &mut dyn Home| {
                 if let Some(async_lookup) = async_lookup.upgrade() {
@@ -117,7 +117,7 @@ impl AsyncLookup {
         }
     }
 
-    /// Calls the request back; `answer` if nobody else has it.
+    /// Cancels the request; calls `answer` if no scheduler has it.
     pub fn cancel(&self, ticket: &Ticket, answer: impl FnOnce()) -> WakeUp {
         let mut stage = self.stage();
         match &mut *stage {
@@ -134,7 +134,7 @@ impl AsyncLookup {
                 drop(stage);
                 return self.model.inner.cancel(&passed);
             }
-            // Its backend can see it.
+            // Its backend can see the cancellation.
             Stage::Over => drop(ticket.admission().cancel()),
         }
         WakeUp::needless()

@@ -1,4 +1,5 @@
-//! The threads that do for the cache what could stall a shard: hash and copy much, and wait for another process.
+//! The cache's threads for work that could stall a shard: hashing and copying large data, and waiting for another
+//! process.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,10 +9,10 @@ use tracing::error;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Jobs that wait or have a place reserved; beyond it requests do without the cache.
+/// Jobs that wait or are reserved; beyond it requests bypass the cache.
 pub const JOBS_MAX: usize = 1024;
 
-/// A number of threads and the queue in front of them.
+/// A number of threads and the queue of their jobs.
 pub struct CachePool(Arc<JobQueue>);
 
 struct JobQueue {
@@ -22,12 +23,12 @@ struct JobQueue {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Places of jobs that are being made.
+    /// Reservations for jobs that are being made.
     reserved: usize,
     is_closed: bool,
 }
 
-/// Room for one job. Dropped: given up.
+/// Reservation for one job. Dropped: given up.
 pub struct Room(Arc<JobQueue>);
 
 impl CachePool {
@@ -42,7 +43,7 @@ impl CachePool {
         Ok(pool)
     }
 
-    /// Room for a job, if there is any.
+    /// Reserves room for a job, if there is any.
     pub fn reserve(&self) -> Option<Room> {
         let mut state = self.0.lock();
         if state.jobs.len() + state.reserved >= JOBS_MAX {
@@ -54,7 +55,7 @@ impl CachePool {
 }
 
 impl Drop for CachePool {
-    /// The threads finish what waits and end; the last job may be the one that drops this.
+    /// The threads finish the waiting jobs and end; the last job may be the one that drops this.
     fn drop(&mut self) {
         self.0.lock().is_closed = true;
         self.0.news.notify_all();

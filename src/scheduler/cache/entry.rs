@@ -1,7 +1,8 @@
-//! An answer as the response cache keeps it: bytes of its own, which pin neither a request nor a runtime's memory.
+//! An answer as the response cache stores it: in memory of its own, which pins neither a request nor a runtime's
+//! memory.
 //!
-//! The form that leaves the process carries a version, and is believed in nothing when it is read: whoever can write to
-//! the store can write anything.
+//! The encoding for stores outside the process carries a version, and all of it is checked when it is read: anyone with
+//! access to the store can write anything.
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ pub struct Entry {
     byte_size: usize,
 }
 
-/// What an entry takes beside its tensors: its place in the store and its own structures.
+/// Bytes of an entry beside its tensors: its place in the store and its own structures.
 const ENTRY_BYTES: usize = 256;
-/// What a tensor takes beside its bytes.
+/// Bytes of a tensor beside its data.
 const OUTPUT_BYTES: usize = size_of::<OutputTensor>() + 64;
 
-/// First bytes of an entry outside the process: name and version of the form.
+/// First bytes of an encoded entry: name and version of the encoding.
 const MAGIC: [u8; 4] = *b"NRC\x01";
 const OUTPUTS_MAX: usize = 4096;
 const DIMS_MAX: usize = 64;
@@ -49,12 +50,12 @@ impl Entry {
         Entry { seal, outputs, byte_size }
     }
 
-    /// Everything that it takes.
+    /// Bytes of the whole entry.
     pub fn byte_size(&self) -> usize {
         self.byte_size
     }
 
-    /// Whether it answers `request`: all that the request names is there.
+    /// Whether it answers `request`: it has all outputs that the request names.
     pub fn answers(&self, request: &Request) -> bool {
         request.outputs.iter().all(|wanted| self.outputs.iter().any(|output| output.index == wanted.index))
     }
@@ -66,7 +67,7 @@ impl Entry {
         response
     }
 
-    /// The form that leaves the process; `None` where a number does not fit into it.
+    /// Encodes the entry for a store outside the process; `None` where a number does not fit.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.byte_size);
         bytes.extend_from_slice(&MAGIC);
@@ -85,7 +86,7 @@ impl Entry {
         Some(bytes)
     }
 
-    /// Reads what may be an entry for a model; `None` if it is none, or none that this model could have made.
+    /// Decodes an entry for a model; `None` if the bytes are no entry, or one that this model could not have made.
     pub fn decode(bytes: &[u8], spec: &ModelSpec) -> Option<Arc<Entry>> {
         let mut reader = Reader(bytes);
         if reader.array()? != MAGIC {
@@ -108,7 +109,7 @@ impl Entry {
     }
 }
 
-/// The pieces of a tensor in one block of its own.
+/// The pieces of a tensor copied into one block.
 fn joined(pieces: &[Slice]) -> Slice {
     let mut block = BlockMut::unpooled(pieces.iter().map(|piece| piece.len()).sum());
     block.set_len(0);
@@ -156,7 +157,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether `data` is what a tensor of this type and shape has.
+/// Whether `data` fits a tensor of this type and shape.
 fn is_tensor(datatype: DataType, shape: &[i64], data: &[u8]) -> bool {
     let Some(count) = element_count(shape).and_then(|count| usize::try_from(count).ok()) else { return false };
     if datatype != DataType::Bytes {

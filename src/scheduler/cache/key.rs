@@ -1,11 +1,11 @@
-//! What the response cache knows a request by (contract/schedulers.md section 8).
+//! The key of a request in the response cache (contract/schedulers.md section 8).
 //!
-//! The key is 64 bits of SipHash-1-3 over the model's name and version and over all that the model sees of the
-//! request but its id: inputs with names, types, shapes and bytes, requested outputs, parameters. Their order makes
-//! no difference, and each piece stands behind its length. Triton's key has the names and bytes of the inputs alone;
-//! `key=triton` asks for that ([`Form`]). Sixty-four bits are few where clients choose the bytes: the hash is
-//! computed to 128 bits, and the other half, the seal, is kept with the entry and has to fit as well. A cache inside
-//! the process draws its secret at random, so that nobody can look for two inputs with one key.
+//! The key is 64 bits of SipHash-1-3 over the model's name and version and over all that the model sees of the request
+//! but its id: inputs with names, types, shapes and bytes, requested outputs, parameters. Their order makes no
+//! difference, and each piece follows its length. Triton's key has the names and bytes of the inputs alone;
+//! `key=triton` selects that ([`Form`]). Sixty-four bits are few where clients choose the bytes: the hash is
+//! computed to 128 bits, and the other half, the seal, is kept with the entry and has to match as well. A cache inside
+//! the process draws its secret at random, so that no client can search for two inputs with one key.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use nereid_request::{CorrelationId, InputTensor, Parameter, Request, Value};
 
-/// What of a request is in its key: the setting `key`.
+/// The parts of a request that go into its key: the setting `key`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Form {
     /// All that the model sees, but the id.
@@ -30,12 +30,12 @@ pub struct Key {
     pub seal: u64,
 }
 
-/// Of the hash function.
+/// Secret of the hash function.
 #[derive(Debug, Clone, Copy)]
 pub struct Secret([u64; 2]);
 
 impl Secret {
-    /// Of this process.
+    /// A secret of this process.
     pub fn random() -> Secret {
         // The standard library seeds its maps from the system's random numbers.
         let word = |index: u8| RandomState::new().hash_one(index);
@@ -71,7 +71,7 @@ impl Key {
     }
 }
 
-/// Bytes of a request that are hashed, about: what it takes is in proportion to them.
+/// Approximate number of bytes of a request that are hashed: the time is proportional to it.
 pub fn hashed_bytes(request: &Request) -> usize {
     let inputs = request.inputs.iter().map(InputTensor::byte_size);
     let parameters = request.parameters.iter().map(|parameter| {
@@ -85,14 +85,14 @@ pub fn hashed_bytes(request: &Request) -> usize {
     inputs.chain(parameters).fold(0, usize::saturating_add)
 }
 
-/// What the model sees beside the inputs.
+/// Hashes what the model sees beside the inputs.
 fn write_rest(hash: &mut SipHash<1, 3>, request: &Request) {
     let mut outputs: SmallVec<[&[u8]; 8]> = request.outputs.iter().map(|output| output.name.as_bytes()).collect();
     outputs.sort_unstable();
     hash.write_number(outputs.len() as u64);
     outputs.into_iter().for_each(|name| hash.write_piece(name));
     let mut parameters: SmallVec<[&Parameter; 8]> = request.parameters.iter().collect();
-    // Stable: of two with one name the order counts.
+    // Stable: for equal names the order counts.
     parameters.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
     hash.write_number(parameters.len() as u64);
     for Parameter { name, value } in parameters {
@@ -115,8 +115,8 @@ fn write_rest(hash: &mut SipHash<1, 3>, request: &Request) {
 }
 
 /// SipHash with `C` rounds for each word and `D` at the end, in its form with 128 bits of result (Aumasson and
-/// Bernstein, "SipHash: a fast short-input PRF"). The standard library has it too, but promises no stable result, and
-/// no second half.
+/// Bernstein, "SipHash: a fast short-input PRF"). The standard library has SipHash too, but promises no stable result,
+/// and has no second half.
 struct SipHash<const C: usize, const D: usize> {
     v: [u64; 4],
     /// Bytes that make no whole word yet, the first one lowest.
@@ -157,13 +157,13 @@ impl<const C: usize, const D: usize> SipHash<C, D> {
         v[0] ^= word;
     }
 
-    /// Bytes behind their length.
+    /// Hashes bytes after their length.
     fn write_piece(&mut self, bytes: &[u8]) {
         self.write_number(bytes.len() as u64);
         self.write(bytes);
     }
 
-    /// A value of one of several kinds.
+    /// Hashes a value of one of several kinds.
     fn write_tagged(&mut self, kind: u8, bytes: &[u8]) {
         self.write(&[kind]);
         self.write_piece(bytes);
@@ -278,7 +278,7 @@ mod tests {
         request
     }
 
-    /// Only what the model sees makes a difference, and all of it.
+    /// All that the model sees makes a difference, and nothing else does.
     #[test]
     fn the_key_depends_on_all_that_the_model_sees() {
         let key = |request: &Request| Key::of(request, "m", 1, Secret([5, 6]), Form::Request);

@@ -1,9 +1,8 @@
 //! The cache inside the process: entries by their keys, and in the order of their last use, bounded by their bytes.
 //!
 //! Every step takes the same time however full the cache is: the table has a fixed number of chains, a use moves an
-//! entry to the front by changing its neighbours' links, and an insertion throws out what was used longest ago in
-//! portions, so that nobody who looks something up waits behind one large insertion. Memory is allocated and freed
-//! outside the lock.
+//! entry to the front by changing its neighbours' links, and an insertion evicts the least recently used entries in
+//! portions, so that no lookup waits for one large insertion. Memory is allocated and freed outside the lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,12 +21,12 @@ pub struct Local {
 const BYTES_A_CHAIN: usize = 1024;
 const CHAINS_MIN: usize = 64;
 const CHAINS_MAX: usize = 1 << 22;
-/// Entries that are thrown out under one lock.
+/// Most entries that are evicted under one lock.
 const EVICTED_AT_ONCE: usize = 32;
 /// Nodes are allocated by so many.
 const NODES_A_CHUNK: usize = 1024;
 
-/// Nobody: the end of a chain, of the line, of the list of free nodes.
+/// No node: the end of a chain, of the usage list, or of the list of free nodes.
 const NONE: u32 = u32::MAX;
 
 struct State {
@@ -36,7 +35,7 @@ struct State {
     /// In chunks, so that growing moves nothing.
     chunks: Vec<Vec<Node>>,
     free: u32,
-    /// The node used last, and the one that was used longest ago.
+    /// The node used last, and the least recently used one.
     newest: u32,
     oldest: u32,
     used: usize,
@@ -90,13 +89,13 @@ impl Local {
         Some(entry)
     }
 
-    /// Keeps `entry`, if there was none under its key or that one is to be replaced.
+    /// Inserts `entry`, if there was none under its key or if it replaces that one.
     pub fn put(&self, key: Key, entry: Arc<Entry>, replaces: bool) -> Inserted {
         let size = entry.byte_size();
         if size > self.size {
             return Inserted::Refused;
         }
-        // Dropped behind the lock, where memory may go back to the system.
+        // Dropped after the lock, because freeing may return memory to the system.
         let mut evicted: Vec<Arc<Entry>> = Vec::with_capacity(EVICTED_AT_ONCE);
         loop {
             let mut state = self.lock();
@@ -166,7 +165,7 @@ impl State {
         }
     }
 
-    /// Adds what is not there yet. False: there are as many entries as there can be.
+    /// Adds an entry under a new key. False: the number of entries is at its limit.
     fn add(&mut self, hash: u64, entry: Arc<Entry>) -> bool {
         let chain = self.chain(hash);
         let next = self.chains[chain];

@@ -17,7 +17,7 @@ use nereid_request::{Completion, Delivery, Job, Response, Sink, Text};
 pub struct Recorder {
     model: Arc<CachedModel>,
     home: Completion,
-    /// Of the request: a response may come without.
+    /// Id of the request: a response may come without one.
     id: Text,
     is_counted: bool,
     key: Option<Key>,
@@ -27,7 +27,7 @@ pub struct Recorder {
     held: Mutex<Held>,
 }
 
-/// What came so far.
+/// The responses so far.
 #[derive(Default)]
 enum Held {
     #[default]
@@ -51,7 +51,7 @@ impl Recorder {
         }
     }
 
-    /// The one answer is there; `is_apart`: its end came behind it.
+    /// Inserts the single response and sends it on; `is_apart`: its end came separately.
     fn conclude(&self, response: Response, is_apart: bool) {
         if response.error.is_some() && !mutants::is(Mutant::FailureCached) {
             return self.send(response, is_apart);
@@ -86,7 +86,7 @@ impl Recorder {
         }
     }
 
-    /// The same, for another thread: nobody delivers to it.
+    /// A copy of the recorder for another thread, to which no responses are delivered.
     fn heir(&self) -> Recorder {
         Recorder {
             model: Arc::clone(&self.model),
@@ -112,7 +112,7 @@ impl Recorder {
         self.count(now_ns().saturating_sub(started_ns), outcome);
     }
 
-    /// A miss counts unless somebody else has put the answer there meanwhile (contract/schedulers.md section 8).
+    /// A miss counts unless another request has inserted the answer meanwhile (contract/schedulers.md section 8).
     fn count(&self, insertion_ns: u64, outcome: Inserted) {
         if self.is_counted && outcome != Inserted::Present {
             self.model.statistics.cache_missed(self.lookup_ns.saturating_add(insertion_ns));

@@ -1,7 +1,7 @@
 //! The cache in a Redis that several servers may share.
 //!
-//! Only the cache's own threads come here. Whatever Redis does, each step has a time by which it is over; a Redis that
-//! does not answer is left alone for a while, in which every request is a miss, and the log says so once.
+//! Only the cache's own threads call it. Whatever Redis does, each step has a deadline; a Redis that does not answer is
+//! not used for a while, in which every request is a miss, and this is logged once.
 
 mod address;
 mod connection;
@@ -27,30 +27,30 @@ use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_request::Status;
 
-/// Larger answers are not kept, and larger values not read.
+/// Larger answers are not inserted, and larger values not read.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// Where the settings say to wait for ever.
+/// Where the settings wait for ever.
 const TIMEOUT_MS: u64 = 1000;
 /// No setting lets a request wait longer.
 const TIMEOUT_MS_MAX: u64 = 60_000;
 /// How long a request waits for a connection that is free.
 const WAIT_MS: u64 = 100;
 const CONNECTIONS_MAX: u64 = 64;
-/// How long a Redis that did not answer is left alone.
+/// How long a Redis that did not answer is not used.
 const PAUSE_NS: u64 = 1_000_000_000;
 
 pub struct Redis {
     options: Options,
-    /// Connections that nobody uses at the moment, at most one for each thread.
+    /// Idle connections, at most one for each thread.
     idle: Mutex<Vec<Connection>>,
-    /// Nothing is tried before this time of `now_ns`.
+    /// No command is tried before this time of `now_ns`.
     paused_until_ns: AtomicU64,
-    /// The log says that it does not answer.
+    /// The log contains that it does not answer.
     is_out: AtomicBool,
 }
 
-/// What connections are made from.
+/// Options for making connections.
 struct Options {
     address: Address,
     user: String,
@@ -112,7 +112,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// One command. None where there is no answer, or one that is an error.
+    /// Sends one command. None if there is no reply, or an error.
     fn command(&self, words: &[&[u8]]) -> Option<Reply> {
         if self.is_out() {
             return None;
@@ -131,7 +131,7 @@ impl Redis {
                     reply => Some(reply),
                 }
             }
-            // Somebody else's value; the connection is gone, Redis is not.
+            // Another program's value; the connection is lost, but Redis answers.
             Err(Failure::TooLarge) => None,
             Err(failure) => {
                 self.report(&format!("does not answer, requests do without it: {failure}"));
@@ -141,7 +141,7 @@ impl Redis {
         }
     }
 
-    /// Once until it answers again.
+    /// Logs the failure once until Redis answers again.
     fn report(&self, what: &str) {
         if !self.is_out.swap(true, Ordering::SeqCst) {
             warn!("the response cache in Redis at {} {what}", self.options.address);
@@ -154,7 +154,7 @@ impl Redis {
         if let Some(mut connection) = idle {
             match connection.command(words, deadline()) {
                 Ok(reply) => return Ok((connection, reply)),
-                // It was closed while nobody used it; so were the others. Who is silent is not asked twice.
+                // It was closed while it was idle, and so were the others. A server that timed out is not tried twice.
                 Err(Failure::Io(error)) if error.kind() != ErrorKind::TimedOut => {
                     self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 }
@@ -211,7 +211,8 @@ impl Store for Redis {
     }
 }
 
-/// Apart from what others keep in the same database: Triton's own cache uses the bare number, in another form.
+/// The name differs from those of other programs in the same database: Triton's own cache uses the bare number, in
+/// another encoding.
 fn name(key: Key) -> String {
     format!("nereid:{}", key.hash)
 }

@@ -1,9 +1,10 @@
-//! `--cache-config`: which cache, and what its settings say. Names of settings and error texts are those of Triton's
+//! The settings of `--cache-config`: which cache to open, and how. Names of settings and error texts are those of
+//!   Triton's
 //! cache libraries.
 //!
-//! A built-in cache wins over a library of the same name unless its setting `library` names a file; a library never
-//! sees that setting. Every other name is that of a library, with whatever settings it has; `key=triton` is ours with
-//! all of them.
+//! A built-in cache wins over a library of the same name unless its setting `library` names a file; that setting is not
+//! passed to a library. Every other name is that of a library, with any settings; `key=triton` is ours with all of
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +14,11 @@ use super::redis::Redis;
 use super::{Cache, Form, Local, OpenLibrary, Secret};
 use nereid_request::Status;
 
-/// The caches that this build brings along.
+/// The built-in caches.
 const BUILT_IN: [&str; 2] = ["local", "redis"];
 /// The setting of a built-in cache that names the library to be used in its place.
 const LIBRARY: &str = "library";
-/// The setting that has requests known by what Triton knows them by.
+/// The setting that selects Triton's key.
 const TRITONS_KEY: (&str, &str) = ("key", "triton");
 
 pub fn open(
@@ -27,7 +28,7 @@ pub fn open(
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Cache, Status> {
     let pairs = settings.iter().map(|(key, value)| (&**key, &**value));
-    // Apart from the others: to the cache 'redis', and to libraries, a `key` may be something else.
+    // Matched exactly: to the cache 'redis', and to libraries, another `key` may mean something else.
     let is_form = |pair: &(&str, &str)| *pair == TRITONS_KEY;
     let form = if pairs.clone().any(|pair| is_form(&pair)) { Form::Triton } else { Form::Request };
     // The last one of a name counts.
@@ -37,7 +38,7 @@ pub fn open(
     match name {
         "local" if is_built_in => Cache::over(Box::new(local(&settings)?), Secret::random(), form),
         "redis" if is_built_in => Cache::over(Box::new(Redis::open(&settings, environment)?), Secret::SHARED, form),
-        // Where it keeps what, and who else looks there, is not known here.
+        // Where a library stores entries, and which other processes read them, is not known here.
         _ => Cache::over(library(name, file, &settings)?, Secret::SHARED, form),
     }
 }
@@ -53,8 +54,8 @@ fn local(settings: &BTreeMap<&str, &str>) -> Result<Local, Status> {
     local_size(size).map(Local::new).map_err(|why| Status::internal(format!("Failed to initialize LocalCache: {why}")))
 }
 
-/// As C++'s stoull reads it: blanks, a sign, digits, and whatever follows them. The texts are those of its standard
-/// library, and of the allocator that Triton gives the size to.
+/// Parses like C++'s stoull: blanks, a sign, digits, and whatever follows them. The texts are those of its standard
+/// library, and of the allocator that Triton passes the size to.
 fn local_size(text: &str) -> Result<usize, &'static str> {
     const NO_NUMBER: &str = "stoull";
     const TOO_LARGE: &str = "failed to allocate buffer";
@@ -77,7 +78,7 @@ mod tests {
     use super::super::Store;
     use super::*;
 
-    /// Tells what it would open.
+    /// Returns a description of what it would open.
     fn library(name: &str, file: Option<&str>, settings: &BTreeMap<&str, &str>) -> Result<Box<dyn Store>, Status> {
         Err(Status::unsupported(format!("{name} {file:?} {settings:?}")))
     }
@@ -90,9 +91,9 @@ mod tests {
         }
     }
 
-    /// As the official server answers.
+    /// With the official server's answers.
     #[test]
-    fn what_is_wrong_is_said_in_tritons_words() {
+    fn errors_have_tritons_texts() {
         let local = |text: &str| format!("Internal - Failed to initialize LocalCache: {text}");
         let no_size = "Invalid argument - Failed to initialize LocalCache: config didn't contain a valid 'size' field.";
         let no_address = "Invalid argument - Failed to initialize RedisCache, didn't specify address. Must at a \

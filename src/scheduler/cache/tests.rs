@@ -11,7 +11,7 @@ use nereid_request::{
     CancelToken, Code, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text,
 };
 
-/// A home whose jobs run when it is asked to.
+/// A home that runs its jobs when the test calls it.
 struct House {
     deliveries: Sender<(u64, Delivery)>,
     jobs: Sender<Box<dyn Job>>,
@@ -46,7 +46,7 @@ impl Home for Host {
     }
 }
 
-/// A scheduler that keeps what it gets.
+/// A scheduler that keeps its requests.
 #[derive(Default)]
 struct Kept {
     #[expect(clippy::vec_box, reason = "as they came")]
@@ -101,7 +101,7 @@ impl Scheduler for Kept {
     }
 }
 
-/// A store that another process would have: as slow as the test wants.
+/// A store that stands in for another process, as slow as the test sets it.
 #[derive(Default)]
 struct Far {
     entries: Mutex<BTreeMap<u64, Arc<Entry>>>,
@@ -186,7 +186,7 @@ impl Scene {
         ticket
     }
 
-    /// Runs the next job that comes home.
+    /// Runs the next job that was posted to the home.
     fn work(&mut self) {
         self.jobs.recv().unwrap().run(&mut self.host);
     }
@@ -256,7 +256,8 @@ fn failures_are_not_kept() {
 #[test]
 fn only_one_response_is_an_answer() {
     let scene = Scene::local();
-    // The end comes apart: the form is kept for who waits, and the answer is held until it is one.
+    // The end comes apart: the response is held until the end arrives, and delivered in the form that its client
+    // expects.
     scene.send(1, b"a");
     let request = scene.inner.take();
     let factory = request.responses();
@@ -268,7 +269,7 @@ fn only_one_response_is_an_answer() {
     assert!(matches!(scene.answer().1, Delivery { response: None, last: true }));
     scene.send(2, b"a");
     assert_eq!(scene.success().0, 2);
-    // Several are passed on and forgotten.
+    // Several responses are passed on and not inserted.
     scene.send(3, b"b");
     let request = scene.inner.take();
     let factory = request.responses();
@@ -278,7 +279,7 @@ fn only_one_response_is_an_answer() {
     assert!(matches!(scene.answer().1, Delivery { response: Some(_), last: true }));
     scene.send(4, b"b");
     assert_eq!(scene.inner.count(), 1);
-    // None at all.
+    // No response at all.
     scene.inner.take().responses().send_end();
     assert!(matches!(scene.answer().1, Delivery { response: None, last: true }));
 }
@@ -366,14 +367,14 @@ fn what_is_called_back_later_is_the_schedulers() {
     let ticket = scene.send(1, b"a");
     scene.work();
     assert_eq!(scene.inner.count(), 1);
-    // Its time is a timer at home.
+    // Its expiry is a timer at its home.
     let (at_ns, expire) = scene.host.timers.pop().unwrap();
     assert_eq!(at_ns, 77);
     expire.run(&mut scene.host);
     assert_eq!(scene.answer().1.response.unwrap().into_parts().error.unwrap().message, "late");
     let _ = scene.cached.cancel(&ticket);
     assert_eq!(*scene.inner.calls.lock().unwrap(), ["expire", "cancel"]);
-    // One that is over leaves its timer nothing to do.
+    // The timer of a request that is over does nothing.
     let ticket = scene.send(2, b"b");
     scene.work();
     drop(ticket);
@@ -425,7 +426,7 @@ fn requests_beyond_the_room_for_lookups_do_without() {
     assert_eq!(scene.inner.count() as u64, sent);
 }
 
-/// Whoever was accepted is handed on before the scheduler behind is stopped.
+/// Accepted requests are handed on before the scheduler behind the cache is stopped.
 #[test]
 fn the_end_waits_for_those_on_their_way() {
     let far = Arc::new(Far::default());

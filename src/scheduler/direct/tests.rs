@@ -1,4 +1,4 @@
-//! The default scheduler with threads as workers, which come and go.
+//! The default scheduler with threads as workers, which join and leave.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,12 +38,12 @@ thread_local! {
     static PARKER: RefCell<Parker> = RefCell::new(Parker::new(std::thread::current(), Spin::new(Spin::BUDGET_NS, 1)));
 }
 
-/// The calling thread's.
+/// Of the calling thread.
 fn worker_info() -> WorkerInfo {
     WorkerInfo { waker: PARKER.with_borrow(Parker::waker), name: String::new(), device: 0, rate_limiter: None }
 }
 
-/// The calling thread is `worker` until it is sent away.
+/// Runs the calling thread as `worker` until the scheduler ends it.
 fn work(scheduler: &Direct, worker: usize) -> usize {
     let mut served = 0;
     while let Some(mut payload) = PARKER.with_borrow_mut(|parker| next_payload(scheduler, worker, parker, || false)) {
@@ -65,7 +65,7 @@ fn purpose() -> Purpose {
     Purpose::of(Arc::new(ModelSpec::new(config).unwrap()))
 }
 
-/// A scheduler with a worker that nobody drives yet.
+/// A scheduler with a worker that no thread drives yet.
 fn with_worker() -> (Direct, usize, Arc<Counter>) {
     let scheduler = Direct::new(&purpose(), &Services::default());
     let worker = scheduler.join(worker_info()).unwrap();
@@ -214,7 +214,7 @@ fn who_is_dismissed_leaves_the_work_to_the_others() {
     assert_eq!(work(&scheduler, second), 1);
 }
 
-/// Requests that nobody waits for do not pile up behind a worker that is busy.
+/// Cancelled requests do not pile up behind a busy worker.
 #[test]
 fn tombstones_are_swept_while_all_workers_are_busy() {
     let (scheduler, worker, sink) = with_worker();

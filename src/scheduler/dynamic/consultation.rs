@@ -1,9 +1,9 @@
-//! What the batcher remembers of asking a custom strategy: which requests it has let into the batch that grows
+//! The state of the batcher's calls to a custom strategy: the requests that it has included in the growing batch
 //! (contract/c_api.md section 5, "Batch strategy library").
 //!
-//! A scan goes over what waits from the front each time. The strategy is asked once about each request of a batch:
-//! those that it has let in stay so until the batch is cut, or until what stands in front has changed; then the batch
-//! begins anew.
+//! Each scan goes over the waiting requests from the front. The strategy is called once for each request of a batch:
+//! those that it has included stay so until the batch is cut, or until the requests in front have changed; then the
+//! batch begins anew.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use nereid_request::Request;
 
 pub(super) struct Consultation {
     strategy: Arc<dyn BatchStrategy>,
-    /// Where the requests lie that are in the batch; only compared.
+    /// Addresses of the requests in the batch; only compared.
     included: Vec<usize>,
     is_begun: bool,
-    /// A request went that may be among them.
+    /// A request was removed that may be among them.
     is_stale: bool,
 }
 
-/// What is to be done with the request that a scan has come to.
+/// What to do with the request that a scan has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inclusion {
     In,
     /// The batch is closed before it.
     Closed,
-    /// Not the requests in front are in the batch that was begun: the scan starts over with a new one.
+    /// The batch that was begun is not made of the requests in front: the scan starts over with a new one.
     Anew,
 }
 
@@ -34,12 +34,12 @@ impl Consultation {
         Consultation { strategy, included: Vec::new(), is_begun: false, is_stale: false }
     }
 
-    /// A request was taken out or moved: its address says nothing any more.
+    /// A request was taken out or moved, so its address is no longer valid.
     pub fn forget(&mut self) {
         self.is_stale = true;
     }
 
-    /// Whether `request`, the one at `at` of the scan, belongs into the batch of those in front of it.
+    /// Whether `request`, number `at` of the scan, belongs to the batch of those in front of it.
     pub fn judge(&mut self, at: usize, request: &Request) -> Inclusion {
         let address = std::ptr::from_ref(request).addr();
         if self.is_stale && self.is_begun {

@@ -1,19 +1,19 @@
 //! Which requests may share a batch (contract/schedulers.md section 2, "shape differs").
 //!
-//! Most models need no look at all: inputs of fixed size fit together, and ragged ones need not. What is left is
-//! chosen when the model is loaded.
+//! Most models need no comparison: inputs of fixed size fit together, and ragged ones need not. The inputs to compare
+//! are chosen when the model is loaded.
 
 use nereid_model_config::ModelSpec;
 use nereid_request::{InputTensor, Request};
 
-/// What has to be equal over the requests of a batch.
+/// What has to be equal in the requests of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Equality {
-    /// Positions of the inputs whose shapes count; true: their contents as well.
+    /// Positions of the inputs with shapes to compare; true: their contents as well.
     inputs: Vec<(usize, bool)>,
-    /// Some input is optional: the same ones must be there.
+    /// Some input is optional: the same ones must be present.
     same_set: bool,
-    /// Dimensions in front that are the batch's.
+    /// Leading dimensions that are the batch's.
     batch_dims: usize,
 }
 
@@ -54,7 +54,7 @@ impl Equality {
     }
 }
 
-/// Clients mostly give inputs in the order of the configuration.
+/// Clients mostly send inputs in the order of the configuration.
 fn find(request: &Request, position: usize) -> Option<&InputTensor> {
     let likely = request.inputs.get(position).filter(|input| input.index == position);
     likely.or_else(|| request.inputs.iter().find(|input| input.index == position))
@@ -66,7 +66,7 @@ fn same_inputs(a: &Request, b: &Request) -> bool {
     a.inputs.len() == b.inputs.len() && (in_order() || a.inputs.iter().all(|input| has(input.index)))
 }
 
-/// What lies on a device is not looked at: it is like nothing else.
+/// Data on a device is not read: it equals nothing else.
 fn same_bytes(a: &InputTensor, b: &InputTensor) -> bool {
     if a.on_device().is_some() || b.on_device().is_some() {
         return false;

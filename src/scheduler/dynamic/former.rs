@@ -1,4 +1,5 @@
-//! Forms batches: the scan over what waits, and the decision after it (contract/schedulers.md section 2, "Forming").
+//! Forms batches: the scan over the waiting requests, and the decision after it (contract/schedulers.md section 2,
+//! "Forming").
 
 use std::sync::Arc;
 
@@ -24,11 +25,11 @@ pub(super) struct Batches {
     equality: Equality,
     policies: Arc<Policies>,
     levels: Arc<Levels>,
-    /// Nothing is formed before so many requests wait for the first time (TRITONSERVER_DELAY_SCHEDULER).
+    /// No batch is formed before so many requests wait for the first time (TRITONSERVER_DELAY_SCHEDULER).
     delayed_until: usize,
-    /// How many entries the last look put into the batch.
+    /// How many entries the last check put into the batch.
     chosen: usize,
-    /// A model may say itself what goes into a batch.
+    /// Present where the model has a custom strategy.
     consultation: Option<Consultation>,
 }
 
@@ -41,7 +42,7 @@ struct Sizes {
     largest_preferred: usize,
 }
 
-/// What a scan has found, in rows and entries from the front.
+/// Result of a scan, in rows and entries from the front.
 #[derive(Debug, Default)]
 struct Scan {
     rows: usize,
@@ -57,9 +58,9 @@ struct Scan {
 /// The outcome of a decision.
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
-    /// So many entries are the batch.
+    /// The first so many entries are the batch.
     Send(usize),
-    /// Look again when so many rows wait, or at that time.
+    /// Check again when so many rows wait, or at that time.
     Wait { rows: usize, until_ns: Option<u64> },
 }
 
@@ -80,7 +81,7 @@ impl Sizes {
         self.preferred.binary_search(&rows).is_ok()
     }
 
-    /// The next size worth waking up for.
+    /// The next size at which a wake-up is useful.
     fn next(&self, rows: usize) -> usize {
         let at = self.preferred.partition_point(|&size| size <= rows);
         self.preferred.get(at).copied().unwrap_or(self.max)
@@ -108,12 +109,12 @@ impl Batches {
         }
     }
 
-    /// The same, asking a strategy about each request.
+    /// The same, with calls to a strategy for each request.
     pub fn consulting(self, strategy: Option<Arc<dyn BatchStrategy>>) -> Batches {
         Batches { consultation: strategy.map(Consultation::new), ..self }
     }
 
-    /// A request that waits was taken out or moved.
+    /// A waiting request was taken out or moved.
     fn disturb(&mut self) {
         if let Some(consultation) = &mut self.consultation {
             consultation.forget();
@@ -127,7 +128,7 @@ impl Batches {
         }
     }
 
-    /// Goes over what waits until the batch is full, and takes out what the policies say on the way.
+    /// Goes over the waiting requests until the batch is full, and takes out those that the policies remove.
     fn scan(&mut self, arrivals: &mut Arrivals<'_>, now_ns: u64) -> Scan {
         let mut scan = Scan::default();
         let Some(start) = self.queues.first() else { return scan };
@@ -140,7 +141,7 @@ impl Batches {
                 self.disturb();
                 continue;
             }
-            // Expired is what is strictly later.
+            // A request has expired when the present is strictly later.
             if entry.deadline_ns.is_some_and(|deadline_ns| now_ns > deadline_ns) {
                 match self.policies.of(entry.request.priority).action {
                     TimeoutAction::Delay => self.queues.delay(position),
@@ -167,7 +168,8 @@ impl Batches {
                         (scan, position, first) = (Scan::default(), start, None);
                         continue;
                     }
-                    // A request that no batch wants is one by itself: nobody would answer it otherwise.
+                    // A request that the strategy includes in no batch goes by itself: otherwise it would never be
+                    // answered.
                     Inclusion::Closed => {
                         scan.is_closed = true;
                         if first.is_some() {
@@ -197,7 +199,8 @@ impl Batches {
             || self.queues.get(first).is_none_or(|first| self.equality.holds(&first.request, request))
     }
 
-    /// The request at `position` waited for too long. Its home has a timer for that, but may come later than we.
+    /// Rejects the request at `position`, which waited for too long. Its home has a timer for that, but it may fire
+    /// later.
     fn reject(&mut self, arrivals: &mut Arrivals<'_>, position: Position) {
         let Some(Entry { request, rows, .. }) = self.queues.remove(position) else { return };
         if !request.admission().expire() {
@@ -222,7 +225,7 @@ impl Batches {
         let until_ns = Some(oldest_ns.saturating_add(self.delay_ns));
         let until_ns = until_ns.into_iter().chain(scan.closest_deadline_ns.map(|at_ns| at_ns.saturating_add(1))).min();
         Decision::Wait {
-            // Where a request may end a batch by its shape or by the model's own rule, each has to be looked at.
+            // Where a request may end a batch by its shape or by the model's own rule, each one has to be checked.
             rows: if self.equality.is_given() && self.consultation.is_none() {
                 self.sizes.next(scan.rows)
             } else {
@@ -242,7 +245,7 @@ impl Former for Batches {
         self.drain(arrivals);
         if self.queues.count < self.delayed_until && !in_haste {
             let (drained, missing) = (self.queues.rows, self.delayed_until - self.queues.count);
-            // Each of those that are missing has one row at least.
+            // Each of the missing requests has one row at least.
             return Look::Wait { drained, wake_at: drained.saturating_add(missing), until_ns: None };
         }
         self.delayed_until = 0;

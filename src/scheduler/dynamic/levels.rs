@@ -1,7 +1,7 @@
-//! How many requests of each priority level wait: what `max_queue_size` is held against.
+//! The number of waiting requests of each priority level, to which `max_queue_size` applies.
 //!
 //! A configuration may have 2^64 levels, so only the first ones have a counter of their own; the others are counted in
-//! a table that holds the levels in use.
+//! a table of the levels in use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +16,7 @@ const DENSE_LEVELS: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Levels {
     dense: Box<[AtomicUsize]>,
-    /// Locked for one look-up. A level is in it while it has requests.
+    /// Locked for one lookup. A level is in it while it has requests.
     sparse: Mutex<HashMap<u64, usize>>,
 }
 
@@ -27,7 +27,7 @@ impl Levels {
         Levels { dense, sparse: Mutex::default() }
     }
 
-    /// One more request, unless `most` wait already: then it is told how many do.
+    /// Counts one more request, unless `most` wait already; the error is how many do.
     pub fn enter(&self, level: u64, most: usize) -> Result<(), usize> {
         let more = |count: usize| (count < most).then_some(count.saturating_add(1));
         if let Some(count) = self.dense(level) {
@@ -41,7 +41,7 @@ impl Levels {
         Ok(())
     }
 
-    /// One that entered is taken, or taken back.
+    /// Counts a request that was taken, or taken back.
     pub fn leave(&self, level: u64, policy: &Policy) {
         if policy.max_queue_size.is_none() {
             return;

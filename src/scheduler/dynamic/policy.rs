@@ -43,7 +43,7 @@ impl Policy {
 #[derive(Debug)]
 pub(super) struct Policies {
     default: Policy,
-    /// Of the levels that have one of their own.
+    /// Of the levels with a policy of their own.
     own: BTreeMap<u64, Policy>,
 }
 
@@ -85,7 +85,7 @@ mod tests {
         let rows = [
             (0, false, 0, None),
             (0, false, 9, None),
-            // Without a default an own one is never smaller.
+            // Without a default the request's own is never smaller.
             (0, true, 9, None),
             (100, false, 0, Some(100)),
             (100, false, 9, Some(100)),

@@ -1,17 +1,17 @@
-//! Requests in the order in which the batcher looks at them: by priority level, in a level the unexpired before the
-//! delayed, and in each of these first come, first served.
+//! Waiting requests in the batcher's order: by priority level, in a level the unexpired before the delayed, and in each
+//! of these first come, first served.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::mutants::{self, Mutant};
 use nereid_request::Request;
 
-/// A request that waits, and what the batcher wants to know of it without looking into it.
+/// A waiting request, with the fields that the batcher needs without reading it.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub request: Box<Request>,
     pub rows: usize,
-    /// When its policy takes effect; a delayed one has none any more.
+    /// When its policy takes effect; a delayed request has none any more.
     pub deadline_ns: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Queues {
     pub count: usize,
 }
 
-/// Where an entry stands; valid until an entry before it goes.
+/// Position of an entry; valid until an entry before it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     level: u64,
@@ -41,7 +41,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Where the entry behind this one stands, if it is in the same queue.
+    /// Position of the next entry, if it is in the same queue.
     pub fn next(self) -> Position {
         Position { at: self.at + 1, ..self }
     }
@@ -68,7 +68,7 @@ impl Queues {
         self.levels.entry(level).or_default().unexpired.push_back(entry);
     }
 
-    /// Where the first entry would stand.
+    /// Position of the first entry, if there is one.
     pub fn first(&self) -> Option<Position> {
         let (&level, _) = self.levels.first_key_value()?;
         Some(Position { level, is_delayed: false, at: 0 })
@@ -79,7 +79,7 @@ impl Queues {
         if position.is_delayed { level.delayed.get(position.at) } else { level.unexpired.get(position.at) }
     }
 
-    /// The entry at `position` or, if there is none, the one that comes next in order; `position` is where it stands.
+    /// The entry at `position` or, if there is none, the next one in order; `position` is set to it.
     pub fn settle(&self, position: &mut Position) -> Option<&Entry> {
         loop {
             if let Some(entry) = self.get(*position) {
@@ -94,7 +94,7 @@ impl Queues {
         }
     }
 
-    /// Takes the entry at `position` out; what came behind it stands there then.
+    /// Removes the entry at `position`, which the following entry then has.
     pub fn remove(&mut self, position: Position) -> Option<Entry> {
         let level = self.levels.get_mut(&position.level)?;
         let entry = level.queue(position.is_delayed).remove(position.at)?;
@@ -112,14 +112,14 @@ impl Queues {
         }
     }
 
-    /// Takes out the entry that comes first.
+    /// Removes the first entry.
     pub fn pop(&mut self) -> Option<Entry> {
         let mut position = self.first()?;
         self.settle(&mut position)?;
         self.remove(position)
     }
 
-    /// Takes out the entries that are not to be kept.
+    /// Removes the entries for which `is_kept` is false.
     pub fn extract(&mut self, is_kept: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut out = Vec::new();
         for level in self.levels.values_mut() {
@@ -137,7 +137,7 @@ impl Queues {
         out
     }
 
-    /// Forgets levels that nobody uses, so that a client that goes through all of them costs no memory.
+    /// Drops unused levels, so that a client that goes through all of them costs no memory.
     pub fn tidy(&mut self) {
         if self.levels.len() > KEPT_LEVELS {
             self.levels.retain(|_, level| !level.is_empty());

@@ -1,4 +1,4 @@
-//! The dynamic batcher under a virtual clock: what batches form when, row by row of the specification.
+//! The dynamic batcher under a virtual clock: the batches that form at each time, row by row of the specification.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ impl Sink for Answers {
     }
 }
 
-/// A batcher, one worker that is asked by hand, and the time.
+/// A batcher, one worker that is polled by hand, and the time.
 struct Bench {
     batcher: Dynamic,
     answers: Arc<Answers>,
@@ -107,7 +107,7 @@ impl Bench {
         self.wake_ups.swap(0, Ordering::SeqCst)
     }
 
-    /// Asks as a worker does that has nothing to do: the requests of the payload, which is answered.
+    /// Polls as an idle worker does: the requests of the payload, which is answered.
     fn poll(&mut self) -> Result<Vec<u64>, Option<u64>> {
         match self.batcher.poll(self.worker, self.now_us * 1_000) {
             Next::Execute(mut payload) => {
@@ -121,7 +121,7 @@ impl Bench {
         }
     }
 
-    /// Sizes in rows of what is there now.
+    /// Sizes in rows of the batches that are ready.
     fn batches(&mut self) -> Vec<u64> {
         let mut sizes = Vec::new();
         while let Next::Execute(mut payload) = self.batcher.poll(self.worker, self.now_us * 1_000) {
@@ -141,8 +141,8 @@ impl Bench {
     }
 }
 
-/// Configuration, rows of the requests in the queue, their age: what is executed, and if something is left, when to
-/// look again (in microseconds from the arrival) and how many rows more wake the worker.
+/// Configuration, rows of the requests in the queue, their age: what is executed, and if requests are left, when to
+/// check again (in microseconds from the arrival) and how many rows more wake the worker.
 struct Row {
     max: u32,
     batching: &'static str,
@@ -168,20 +168,20 @@ const TWO_SIZES: &str = "preferred_batch_size: [ 2, 6 ] max_queue_delay_microsec
 
 #[rustfmt::skip]
 const FORMING: &[Row] = &[
-    // Plain: whatever is there.
+    // Plain: all that wait.
     row(8, "", &[1, 1, 1], 0, &[3], None),
     row(8, "", &[1; 19], 0, &[8, 8, 3], None),
     row(8, "", &[3, 3, 3, 3], 0, &[6, 6], None),
     row(8, "", &[8, 1], 0, &[8, 1], None),
     // Zero rows still take a place.
     row(2, "", &[0, 0, 0], 0, &[0, 0], None),
-    // Nothing to batch: each on its own.
+    // No batching: each request on its own.
     row(0, "", &[1, 1, 1], 0, &[1, 1, 1], None),
-    // Preferred sizes without a delay: the largest one that is met, then what is left.
+    // Preferred sizes without a delay: the largest one that is met, then the rest.
     row(8, "preferred_batch_size: [ 4 ]", &[1; 6], 0, &[4, 2], None),
     row(8, "preferred_batch_size: [ 2, 4 ]", &[1; 7], 0, &[4, 2, 1], None),
     row(8, "preferred_batch_size: [ 4, 2 ]", &[1; 3], 0, &[2, 1], None),
-    // With one: preferred at once, everything when the time is up.
+    // With a delay: preferred sizes at once, everything when the time is up.
     row(8, PREFERRED, &[1; 3], 0, &[], Some((500, 1))),
     row(8, PREFERRED, &[1; 3], 499, &[], Some((500, 1))),
     row(8, PREFERRED, &[1; 3], 500, &[3], None),
@@ -193,13 +193,13 @@ const FORMING: &[Row] = &[
     row(8, TWO_SIZES, &[1, 1], 0, &[2], None),
     row(8, TWO_SIZES, &[3], 0, &[], Some((500, 3))),
     row(8, TWO_SIZES, &[3, 3], 0, &[6], None),
-    // The next one would exceed every preferred size, and none was met: up to here.
+    // The next one would exceed every preferred size, and none was met: the batch ends before it.
     row(8, PREFERRED, &[3, 3], 0, &[3], Some((500, 1))),
     row(8, PREFERRED, &[3, 3], 500, &[6], None),
     row(8, PREFERRED, &[3, 6], 0, &[3, 6], None),
     // The next one does not fit.
     row(8, "preferred_batch_size: [ 8 ]", &[5, 5], 0, &[5, 5], None),
-    // At the largest preferred size and beyond nothing is waited for.
+    // From the largest preferred size on there is no wait.
     row(8, PREFERRED, &[5], 0, &[5], None),
     row(8, "max_queue_delay_microseconds: 500", &[1; 7], 0, &[], Some((500, 1))),
     row(8, "max_queue_delay_microseconds: 500", &[1; 8], 0, &[8], None),
@@ -266,7 +266,7 @@ fn priorities() {
         let _ = bench.send_with(level_of(priority)).unwrap();
     }
     assert_eq!(bench.poll(), Ok(vec![2, 4]));
-    // One of a higher level comes before those who wait.
+    // A request of a higher level comes before those that wait.
     let _ = bench.send_with(level_of(1)).unwrap();
     assert_eq!(bench.poll(), Ok(vec![5, 1]));
     assert_eq!(bench.poll(), Ok(vec![3, 0]), "levels share a batch");
@@ -310,7 +310,7 @@ fn bounds() {
     let _ = bench.send_with(level_of(3)).unwrap();
     assert_eq!(refused(&mut bench, 3, "x"), full("x"));
     assert_eq!(bench.statistics.snapshot().fail.count, 0, "refusals are no failures");
-    // Whoever is cancelled makes room at once, although no worker has looked.
+    // A cancelled request makes room at once, although no worker has polled.
     bench.batcher.cancel(&first.ticket).now();
     let _ = bench.send_with(level_of(2)).unwrap();
     assert_eq!(refused(&mut bench, 2, "y"), full("y"));
@@ -339,7 +339,7 @@ fn what_waited_too_long_is_rejected_by_its_home() {
     assert_eq!(own.expires_at_ns, Some((bench.now_us + 30) * 1_000 + 1));
     let longer = bench.send_with(|request| request.timeout_us = 300).unwrap();
     assert_eq!(longer.expires_at_ns, accepted.expires_at_ns);
-    // Every worker is busy, and it is answered all the same.
+    // Every worker is busy, and the request is answered all the same.
     bench.batcher.expire(&own.ticket).now();
     assert_eq!(bench.errors(), [(1, Code::Unavailable, EXPIRED.to_owned())]);
     assert_eq!(EXPIRED, "Request timeout expired");
@@ -530,7 +530,7 @@ fn each_mistake_is_noticed() {
     }
 }
 
-/// Threads: clients that send, cancel and leave, workers that come and go. Each request is answered once.
+/// Threads: clients that send, cancel and leave, workers that join and leave. Each request is answered once.
 #[test]
 fn nothing_is_lost_or_answered_twice() {
     const EACH: u64 = 4_000;

@@ -1,4 +1,4 @@
-//! Answers that come in any order leave in one.
+//! Answers that come in any order leave in one order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,7 +7,7 @@ use super::*;
 use crate::{STOPPING, answer_cancelled, mutants};
 use nereid_request::{Response, Status};
 
-/// Keeps what it is given until a test answers it.
+/// Keeps its requests until a test answers them.
 #[derive(Default)]
 struct Held {
     requests: Mutex<Vec<Option<Box<Request>>>>,
@@ -46,7 +46,7 @@ impl Scheduler for Held {
     }
 }
 
-/// Answers as they reach the home, by key, and whether they are the last.
+/// Answers that reach the home, by key, and whether they are the last.
 struct Home(Mutex<Sender<(u64, bool)>>);
 
 impl Sink for Home {
@@ -119,7 +119,7 @@ fn refusals() {
     let Refused { status, request } = bench.send().map(drop).unwrap_err();
     assert_eq!(status.message, STOPPING);
     assert_eq!(bench.places(), 2, "a refused one is passed over when its turn comes");
-    // The caller has it as it was: its answers go straight home.
+    // The caller has it unchanged: its answers go straight home.
     request.fail(status);
     assert_eq!(bench.got(), [1]);
     bench.inner.is_stopped.store(false, std::sync::atomic::Ordering::SeqCst);

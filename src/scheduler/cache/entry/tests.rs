@@ -78,7 +78,7 @@ fn nothing_that_is_read_is_believed() {
         assert!(Entry::decode(&bytes[..end], &spec()).is_none(), "{end} bytes");
     }
     assert!(Entry::decode(&[&bytes[..], b"x"].concat(), &spec()).is_none(), "more than an entry");
-    // Any byte may be wrong: then it is another entry or none, and never a panic.
+    // Any byte may be wrong: then the result is another entry or none, and never a panic.
     for at in 0..bytes.len() {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
             let mut broken = bytes.clone();

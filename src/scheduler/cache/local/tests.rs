@@ -6,7 +6,7 @@ use nereid_memory::Slice;
 use nereid_request::{DataType, OutputTensor, Response, Text};
 
 fn key(number: u64) -> Key {
-    // Far apart and in few chains at once.
+    // Keys that are far apart and share few chains.
     Key { hash: number << 8, seal: number }
 }
 
@@ -93,7 +93,7 @@ fn another_seal_is_another_request() {
     assert!(cache.find(other).is_some() && !has(&cache, 1));
 }
 
-/// Against a model that is a list.
+/// Compared with a model that is a list.
 #[test]
 fn random_uses_agree_with_a_list() {
     let mut state = 7u64;

@@ -1,4 +1,4 @@
-//! Where Redis is. A name is looked up by a thread of its own: the system's resolver takes the time that it takes.
+//! The address of Redis. A thread of its own resolves the name: the system's resolver may take any time.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,14 +11,14 @@ pub struct Address {
     known: Arc<Known>,
 }
 
-/// What the name stood for when it was last looked up.
+/// The addresses of the last resolution.
 struct Known {
     addresses: Mutex<Vec<SocketAddr>>,
     is_asked_for: AtomicBool,
 }
 
 impl Address {
-    /// Looks the name up at once: the server only starts.
+    /// Resolves the name at once, because the server is only starting.
     pub fn new(host: &str, port: u16) -> std::io::Result<Address> {
         let addresses = (host, port).to_socket_addrs()?.collect();
         let known = Known { addresses: Mutex::new(addresses), is_asked_for: AtomicBool::new(false) };
@@ -29,7 +29,7 @@ impl Address {
         self.known.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Nothing answered there: the name may stand for something else by now. Returns at once.
+    /// Called when an address did not answer: the name may resolve to another one by now. Returns at once.
     pub fn renew(&self) {
         if self.known.is_asked_for.swap(true, Ordering::SeqCst) {
             return;

@@ -1,4 +1,4 @@
-//! One connection to Redis, on which each command has a time by which it is over.
+//! One connection to Redis, on which each command has a deadline.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ enum Stream {
     Secure(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-/// Why there is no reply. The connection is of no use any more.
+/// Why there is no reply. The connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("{0}")]
@@ -60,7 +60,7 @@ impl Connection {
         });
         if let Some(password) = &options.password {
             let (user, password) = (options.user.as_bytes(), password.as_bytes());
-            // Redis before version 6 knows no users.
+            // Redis before version 6 has no users.
             match user {
                 b"default" => connection.demand(&[b"AUTH", password], deadline)?,
                 user => connection.demand(&[b"AUTH", user, password], deadline)?,
@@ -96,7 +96,7 @@ impl Connection {
         }
         let mut bytes = Vec::new();
         let mut piece = vec![0; READ_BYTES];
-        // A large value is not looked at again for each of its pieces.
+        // A large value is not parsed again for each of its pieces.
         let mut wanted = 0;
         loop {
             self.limit(deadline)?;
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Lets no read and no write wait beyond `deadline`.
+    /// Ends every read and write at `deadline`.
     fn limit(&mut self, deadline: Instant) -> Result<(), Failure> {
         let socket = match &self.0 {
             Stream::Plain(socket) => socket,
@@ -142,7 +142,7 @@ fn late() -> Failure {
     io::Error::new(ErrorKind::TimedOut, "it took too long").into()
 }
 
-/// An interrupted call moved nothing; one that came to its time is late.
+/// An interrupted call moved nothing; one that reached its time limit is late.
 fn again(count: io::Result<usize>) -> Result<usize, Failure> {
     match count {
         Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),

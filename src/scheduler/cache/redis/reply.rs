@@ -1,5 +1,5 @@
-//! What Redis answers, in its protocol (RESP version 2), read piece by piece and believed in nothing: lines and values
-//! have bounds, and no memory is taken for bytes that have only been promised.
+//! Replies of Redis in its protocol (RESP version 2), read piece by piece and checked fully: lines and values have
+//! bounds, and no memory is allocated for bytes that are only announced.
 
 use std::fmt;
 
@@ -28,25 +28,25 @@ impl fmt::Display for Reply {
     }
 }
 
-/// Why bytes are no reply that can be used.
+/// Why bytes are no usable reply.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Garbled {
-    /// Not the protocol.
+    /// They are not the protocol.
     Malformed,
     TooLarge,
 }
 
 const LINE_BYTES_MAX: usize = 4096;
 
-/// What the bytes that have come so far are.
+/// State of the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
     Whole(Reply),
-    /// The beginning of a reply, which has at least so many bytes in all.
+    /// The beginning of a reply that has at least so many bytes in all.
     Part(usize),
 }
 
-/// Reads the one reply that `bytes` begin with, and end with.
+/// Parses the one reply that `bytes` begin and end with.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, Garbled> {
     let line = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
     let Some(end) = line.windows(2).position(|pair| pair == b"\r\n") else {
@@ -78,7 +78,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Garbled> {
     }
 }
 
-/// A command as Redis reads it.
+/// A command, encoded for Redis.
 pub fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(words.iter().map(|word| word.len() + 32).sum::<usize>() + 16);
     bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());

@@ -1,4 +1,4 @@
-//! TLS to Redis: whom to trust, and who we are.
+//! TLS to Redis: the trusted authorities and the client's certificate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 pub struct Security {
     config: Arc<ClientConfig>,
-    /// What its certificate is for.
+    /// The name in the server's certificate.
     name: ServerName<'static>,
 }
 
@@ -26,7 +26,7 @@ impl Security {
         }
         if let Some(directory) = directory {
             let entries = std::fs::read_dir(directory).map_err(|error| format!("'cacert_dir' {directory}: {error}"))?;
-            // Such directories hold more than certificates.
+            // Such directories hold other files too.
             for certificates in entries.flatten().filter_map(|entry| certificates(&entry.path()).ok()) {
                 roots.add_parsable_certificates(certificates);
             }

@@ -1,4 +1,4 @@
-//! A Redis that is played: what it answers, and what it does not. A real one is asked in the tests of the whole server.
+//! A simulated Redis: its replies, and its silences. The tests of the whole server use a real one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,7 +29,7 @@ fn words(reader: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
 }
 
 /// A server that answers each command with the next of `answers`; an empty one closes the connection. After the last
-/// one it is silent.
+/// one it does not answer.
 fn server(answers: &'static [&'static [u8]]) -> (u16, Receiver<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -134,13 +134,13 @@ fn settings_are_read_or_refused() {
     );
     let error = open(1, &[("cacert", "/nowhere/ca.pem")]).err().unwrap();
     assert!(error.contains("certificates of /nowhere/ca.pem: "), "{error}");
-    // Nobody listens there.
+    // No process listens there.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let error = open(free, &[]).err().unwrap();
     assert!(error.starts_with("Internal: Failed to initialize RedisCache: "), "{error}");
 }
 
-/// The value of somebody else, a command that is refused, bytes of another protocol: nothing of it is an answer.
+/// Another program's value, a refused command, bytes of another protocol: none of them is an answer.
 #[test]
 fn what_cannot_be_used_is_a_miss() {
     let (port, _heard) = server(&[

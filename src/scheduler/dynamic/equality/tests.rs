@@ -1,4 +1,4 @@
-//! Which inputs are looked at, and which requests fit together.
+//! The inputs that are compared, and the requests that fit together.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Ensembles: one request becomes requests to other models, whose outputs become each other's inputs
 //! (contract/schedulers.md section 5).
 //!
-//! An ensemble has no instances. What it does for a request, its [run](run::Run), happens where the request is at home:
-//! answers of steps come there as jobs, one after the other, so that nobody waits for a lock and no thread waits for a
-//! step. Tensors are handed on by reference.
+//! An ensemble has no instances. Its work for a request, the [run](run::Run), is done where the request is at home:
+//! answers of steps come there as jobs, one after the other, so that no thread waits for a lock or for a step. Tensors
+//! are handed on by reference.
 
 mod driver;
 mod flow;
@@ -30,11 +30,11 @@ use run::Run;
 
 pub use plan::Wanted;
 
-/// A version of a model that a step runs. It stays usable as long as it is held, whatever becomes of the model.
+/// A version of a model that a step runs. It stays usable as long as it is referenced, also after an unload.
 pub trait Composing: Send + Sync {
     fn spec(&self) -> &ModelSpec;
 
-    /// Its inputs may lie on a device.
+    /// Whether its inputs may lie on a device.
     fn takes_device_tensors(&self) -> bool {
         false
     }
@@ -54,13 +54,13 @@ pub trait Composing: Send + Sync {
     fn expire(&self, ticket: &Ticket) -> WakeUp;
 }
 
-/// Knows which models serve at the moment. Asked on shards, so it does not block.
+/// The models that serve at the moment. Called on shards, so it does not block.
 pub trait Models: Send + Sync {
-    /// The version that a step means, if it is ready.
+    /// The version that a step names, if it is ready.
     fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Composing>, Status>;
 }
 
-/// The labels of the outputs of an ensemble that has no files of its own for them: those of the steps that make them.
+/// The labels of the outputs of an ensemble without label files of its own: those of the steps that make the outputs.
 pub fn labels_of_steps(spec: &ModelSpec, models: &dyn Models) -> BTreeMap<String, Arc<Labels>> {
     let Ok(plan) = Plan::new(spec) else { return BTreeMap::new() };
     let of_step = |output: &plan::Output| {
@@ -78,14 +78,14 @@ pub struct Ensemble(Arc<Shared>);
 /// What all runs of an ensemble share.
 struct Shared {
     plan: Plan,
-    /// One for each step; none where any number of requests may be in flight.
+    /// One for each step; none where the number of requests in flight is not limited.
     limiters: Vec<Option<Arc<Limiter>>>,
     models: Arc<dyn Models>,
     statistics: Arc<ModelStatistics>,
     is_stopped: AtomicBool,
 }
 
-/// The scheduler of an ensemble and, for the form, a source of payloads that never has one.
+/// The scheduler of an ensemble and, as every scheduler has one, a source of payloads, which is always empty.
 pub(super) fn create(purpose: &Purpose, models: Option<&Arc<dyn Models>>) -> Result<Scheduling, Status> {
     let models = models.ok_or_else(|| Status::internal("ensembles need a repository to take their models from"))?;
     let ensemble = Ensemble::new(&purpose.spec, Arc::clone(models), Arc::clone(&purpose.statistics))?;
@@ -114,7 +114,7 @@ impl Scheduler for Ensemble {
             let status = Status::unavailable(STOPPING).prefixed(&request.log_id());
             return Err(Refused { status, request });
         }
-        // Nothing waits here that could expire: an ensemble is executed at once, and its steps wait elsewhere.
+        // No request is queued here that could expire: an ensemble is executed at once, and its steps wait elsewhere.
         request.admission().take();
         let mut ticket = request.ticket();
         let run = Run::new(&self.0, request);

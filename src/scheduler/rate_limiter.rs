@@ -1,15 +1,15 @@
-//! The rate limiter: instances of all models wait in one line for resources that they share
-//! (contract/schedulers.md section 6).
+//! The rate limiter: instances of all models wait in one queue for resources that they share (contract/schedulers.md
+//! section 6).
 //!
-//! Whoever has executed least, by number of executions × priority number, comes first. Triton lets everybody wait
-//! behind a head of the line that is blocked; here others pass it as long as they fit into what is free, but not more
-//! than [`PASSED_MAX`] times: from then on nobody takes what it waits for. So small demands go on, and a large one is
-//! met after a bounded number of executions.
+//! The instance that has executed least, by number of executions × priority number, comes first. In Triton all wait
+//! behind a blocked head of the queue; here others pass it as long as they fit into the free resources, but not more
+//! than [`PASSED_MAX`] times: from then on no instance takes what it waits for. So small demands are met, and a large
+//! one is met after a bounded number of executions.
 //!
-//! A model that calls another one holds its resources meanwhile. What it holds serves the model that it waits for (see
-//! `leases`), and where models would wait for each other for good, the request that closes the circle is refused.
+//! A model that calls another one keeps its resources meanwhile. They serve the model that it waits for (see
+//! `leases`), and where models would wait for each other for ever, the request that closes the circle is refused.
 //!
-//! All of it is one state behind one short lock; wakers are called outside.
+//! All of it is one state behind one lock, held briefly; wakers are called outside.
 
 mod leases;
 mod line;
@@ -33,8 +33,8 @@ pub struct RateLimiter(Shared);
 type Shared = Arc<Mutex<State>>;
 
 impl RateLimiter {
-    /// `limits` is what `--rate-limit-resource` says; without any there is of each resource as much as the instance
-    /// that asks for most of it.
+    /// `limits` are those of `--rate-limit-resource`; without one, there is as much of a resource as the largest demand
+    /// of an instance.
     pub fn new(limits: Vec<ResourceLimit>) -> RateLimiter {
         RateLimiter(Arc::new(Mutex::new(State::new(limits))))
     }
@@ -56,7 +56,7 @@ impl Limiter for RateLimiter {
     }
 }
 
-/// Takes the groups of a model version away when it is dropped.
+/// Removes the groups of a model version when it is dropped.
 struct Registered {
     state: Shared,
     number: u64,

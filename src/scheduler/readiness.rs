@@ -1,9 +1,10 @@
-//! Whether the instances of a model version agree that it is ready (contract/schedulers.md section 10, "Readiness").
+//! Readiness checks: whether the instances of a model version agree that it is ready (contract/schedulers.md section
+//! 10, "Readiness").
 //!
-//! Some backends have a say of their own, which may take its time. A version whose instances have none is ready when
-//! the server says so, and nobody waits. Otherwise a thread of this version asks the instances one after the other, and
-//! all who asked before it began get its answer: the thread lives as long as somebody waits, and one that hangs keeps
-//! nobody waiting who asks about another model.
+//! Some backends have a readiness check, which may take long. A version without such instances is ready when the
+//! server's own state is, and no thread waits. Otherwise a thread of this version queries the instances one after the
+//! other, and all callers from before it began get its answer: the thread lives as long as there are callers, and one
+//! that hangs does not delay callers of another model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,45 +17,45 @@ use nereid_gpu::Gpu;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 
-/// Who waits for one model version at the same time.
+/// Most callers that wait for one model version at the same time.
 const WAITING_MAX: usize = 1024;
 
-/// Says whether an instance could serve. It is asked from other threads than the one that drives the instance, also
-/// while that one executes, and one question after the other.
+/// A readiness check of an instance. It is called from other threads than the one that drives the instance, also while
+/// that one executes, but never twice at the same time.
 pub trait Readiness: Send + Sync {
-    /// An error says why not. May take its time; once the instance is gone there is nothing to object to.
+    /// The error is the reason why it is not ready. May take long; once the instance is gone there is no objection.
     fn check(&self) -> Result<(), Status>;
 
-    /// What keeps the instance from going on at the moment, if that can be seen at once: a clause for the log.
+    /// What stops the instance at the moment, if that can be read at once: a clause for the log.
     fn stopped(&self) -> Option<String> {
         None
     }
 }
 
-/// What the instances say.
+/// Result of a readiness check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Ready,
-    /// One of them objects, and why.
+    /// An instance is not ready, with its reason.
     NotReady(Status),
-    /// Nobody could be asked.
+    /// The instances could not be queried.
     Unknown(Status),
 }
 
-/// Called once, on the thread that asks the instances, or at once where there is nothing to ask.
+/// Called once, on the thread that queries the instances, or at once where there is none to query.
 pub type Asker = Box<dyn FnOnce(Verdict) + Send>;
 
-/// The instances of one model version that have a say, and who waits for it.
+/// The instances of one model version that have readiness checks, and the callers that wait.
 pub struct Checks {
     /// For messages: model and version.
     name: String,
     /// There are such instances.
     is_needed: AtomicBool,
-    /// Some work on devices.
+    /// Some instances use devices.
     has_gpus: AtomicBool,
     /// The instances read inputs where these lie on a device.
     is_on_devices: AtomicBool,
-    /// All workers stand still.
+    /// All workers are stalled.
     is_stalled: AtomicBool,
     state: Mutex<State>,
 }
@@ -64,12 +65,12 @@ struct State {
     instances: Vec<Arc<dyn Readiness>>,
     /// The devices of all instances.
     gpus: Vec<Gpu>,
-    /// Where those are that take work: on a device, or on the host.
+    /// The locations of the instances that take requests: a device, or the host.
     working: Vec<Option<Gpu>>,
-    /// Why no worker goes on.
+    /// Why all workers are stalled.
     stall: Option<String>,
     waiting: Vec<Asker>,
-    /// A thread asks.
+    /// A thread queries the instances.
     is_asking: bool,
 }
 
@@ -80,7 +81,7 @@ impl Checks {
         Arc::new(Checks { name, is_needed, has_gpus, is_on_devices, is_stalled, state: Mutex::default() })
     }
 
-    /// False: the version is as ready as the server says.
+    /// False: the version is as ready as the server's own state.
     #[inline]
     pub fn is_needed(&self) -> bool {
         self.is_needed.load(Ordering::Acquire) || self.objection().is_some()
@@ -92,7 +93,7 @@ impl Checks {
         &self.name
     }
 
-    /// From now on no worker goes on, and why; or some do.
+    /// Records that all workers are stalled, and why; with None, that some proceed.
     pub fn set_stall(&self, stall: Option<String>) {
         if stall.is_some() || self.is_stalled.load(Ordering::Acquire) {
             self.is_stalled.store(stall.is_some(), Ordering::Release);
@@ -100,7 +101,7 @@ impl Checks {
         }
     }
 
-    /// Why the version is not ready whatever its instances say. Does not block.
+    /// Why the version is not ready whatever its instances answer. Does not block.
     pub fn objection(&self) -> Option<String> {
         let stall = || self.lock().stall.clone();
         self.loss().or_else(|| self.is_stalled.load(Ordering::Acquire).then(stall).flatten())
@@ -116,8 +117,8 @@ impl Checks {
         self.is_on_devices.store(is_on_devices, Ordering::Release);
     }
 
-    /// From now on these are the instances that have a say, the devices of all of them, and where those that take work
-    /// are.
+    /// Replaces the instances with readiness checks, the devices of all instances, and the locations of those that take
+    /// requests.
     pub fn set(&self, instances: Vec<Arc<dyn Readiness>>, gpus: Vec<Gpu>, working: Vec<Option<Gpu>>) {
         self.is_needed.store(!instances.is_empty(), Ordering::Release);
         self.has_gpus.store(!gpus.is_empty(), Ordering::Release);
@@ -125,7 +126,7 @@ impl Checks {
         (state.instances, state.gpus, state.working) = (instances, gpus, working);
     }
 
-    /// The device is broken for good, and instances elsewhere can do the work of those on it.
+    /// The device is broken for good, and instances elsewhere can execute the requests of those on it.
     pub fn is_superseded(&self, gpu: &Gpu) -> bool {
         if gpu.failure().is_none() {
             return false;
@@ -134,7 +135,7 @@ impl Checks {
         self.lock().working.iter().any(works)
     }
 
-    /// The device of an instance that is broken for good, and by what. Does not block.
+    /// A device of an instance that is broken for good, with the error. Does not block.
     fn loss(&self) -> Option<String> {
         if !self.has_gpus.load(Ordering::Acquire) {
             return None;
@@ -143,7 +144,7 @@ impl Checks {
         self.lock().gpus.iter().find_map(text)
     }
 
-    /// Asks every instance, and tells `asker`; does not block.
+    /// Queries every instance, and calls `asker` with the verdict; does not block.
     pub fn ask(self: &Arc<Self>, asker: Asker) {
         if let Some(objection) = self.objection() {
             return asker(Verdict::NotReady(Status::unavailable(objection)));
@@ -174,7 +175,7 @@ impl Checks {
         }
     }
 
-    /// Answers until nobody waits.
+    /// Queries the instances until no caller waits.
     fn run(&self) {
         loop {
             let mut state = self.lock();
@@ -184,7 +185,7 @@ impl Checks {
             }
             let (instances, waiting) = (state.instances.clone(), std::mem::take(&mut state.waiting));
             drop(state);
-            // Whoever waits is answered, also where an instance's answer fails on our side.
+            // Every caller is answered, even if an instance's check panics.
             let asked = || instances.iter().find_map(|instance| instance.check().err());
             let objection = catch_unwind(AssertUnwindSafe(asked))
                 .unwrap_or_else(|_| Some(Status::internal("the question whether an instance is ready panicked")));
@@ -207,8 +208,9 @@ impl std::fmt::Debug for Checks {
     }
 }
 
-/// Asks several versions at the same time, and tells `asker` once all have answered: the worst counts. Does not block.
-/// `is_for_server`: the log says which of them keep the server from being ready.
+/// Queries several versions at the same time, and calls `asker` with the worst verdict once all have answered. Does not
+/// block.
+/// `is_for_server`: logs the versions that keep the server from being ready.
 pub fn ask_all(checks: &[Arc<Checks>], is_for_server: bool, asker: Asker) {
     let poll = Arc::new(Poll { worst: Mutex::new(Verdict::Ready), asker: Mutex::new(Some(asker)) });
     for one in checks {
@@ -226,14 +228,14 @@ pub fn ask_all(checks: &[Arc<Checks>], is_for_server: bool, asker: Asker) {
     }
 }
 
-/// Asks, and blocks until all have answered.
+/// Queries, and blocks until all have answered.
 pub fn wait_for_all(checks: &[Arc<Checks>], is_for_server: bool) -> Verdict {
     let (tell, told) = channel();
     ask_all(checks, is_for_server, Box::new(move |verdict| drop(tell.send(verdict))));
     told.recv().unwrap_or_else(|_| Verdict::Unknown(Status::internal("nobody answered for the readiness of a model")))
 }
 
-/// A question to several. Its end tells the outcome.
+/// A query of several versions. Its drop reports the result.
 struct Poll {
     worst: Mutex<Verdict>,
     asker: Mutex<Option<Asker>>,
@@ -270,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts questions, and answers each when it is let.
+    /// Counts its checks, and answers each when the test allows it.
     #[derive(Default)]
     struct Instance {
         asked: AtomicUsize,
@@ -317,7 +319,7 @@ mod tests {
         let no = Verdict::NotReady(Status::unavailable("not now"));
         assert_eq!(wait_for_all(&[Arc::clone(&checks), of(&[]), of(&[&one])], false), no);
         assert_eq!((one.asked.load(Ordering::SeqCst), two.asked.load(Ordering::SeqCst)), (3, 2));
-        // Without anybody to ask, the answer is there at once, on this thread.
+        // Without an instance to query, the answer comes at once, on this thread.
         let here = std::thread::current().id();
         let (tell, told) = channel();
         ask_all(&[of(&[])], true, Box::new(move |verdict| drop(tell.send((verdict, std::thread::current().id())))));
@@ -359,7 +361,7 @@ mod tests {
         ask();
         let text = "1024 requests wait already for the readiness of 'm' version 3";
         assert_eq!(told.recv(), Ok(Verdict::Unknown(Status::unavailable(text))));
-        // Another model is not held up.
+        // Another model is not delayed.
         assert_eq!(wait_for_all(&[of(&[&Arc::new(Instance::default())])], false), Verdict::Ready);
         instance.objects.store(true, Ordering::SeqCst);
         instance.hold(false);

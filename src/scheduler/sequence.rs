@@ -2,13 +2,13 @@
 //! (contract/schedulers.md section 3).
 //!
 //! A sequence gets a slot of an instance for life, or waits in the backlog for one. Each instance's worker makes the
-//! payloads of its own slots: row by row with the direct strategy, the oldest first with the other one. Which sequences
-//! live is in `tables`, behind one lock that is held for moments; whatever is slow or foreign, answers, wake-ups, the
-//! release of memory, is done without it.
+//! payloads of its own slots: row by row with the direct strategy, the oldest first with the other one. The live
+//! sequences are in `tables`, behind one lock that is held briefly; slow or foreign code, answers, wake-ups, the
+//! release of memory, runs without it.
 //!
-//! Nobody keeps time for idle sequences but who needs to know: a worker sleeps until the first of its own sequences has
-//! been idle for too long, a request finds its own sequence idle by the clock, and whoever lacks a slot looks at all
-//! lines before it waits. So a sequence ends on time whether or not a request ever comes again.
+//! Idle sequences are ended by the threads that need to: a worker sleeps until the first of its own sequences has been
+//! idle for too long, a request finds its own sequence idle by the clock, and a thread that finds no free slot checks
+//! all lines before its request waits. So a sequence ends on time whether or not another request comes.
 
 mod batch_compatibility;
 mod controls;
@@ -50,7 +50,7 @@ pub struct SequenceBatcher {
     shared: Arc<Shared>,
 }
 
-/// What releases of requests reach as well.
+/// Shared with the releases of requests.
 pub struct Shared {
     this: Weak<Shared>,
     tables: Mutex<Tables>,
@@ -66,11 +66,11 @@ pub struct Shared {
     clock: fn() -> u64,
 }
 
-/// What the tables go by.
+/// The settings that the tables follow.
 #[derive(Debug, Clone, Copy)]
 struct Rules {
     strategy: Strategy,
-    /// Of each instance.
+    /// Slots of each instance.
     slots: usize,
     idle_ns: u64,
     is_iterative: bool,
@@ -87,19 +87,19 @@ enum Batching {
     Oldest(OldestRules),
 }
 
-/// What a line does with the requests that it has.
+/// What a line does with its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decision {
-    /// So many go at most.
+    /// Up to so many requests go.
     Cut(usize),
     /// They wait for more, until this time or until there are so many.
     Wait { until_ns: u64, count: usize },
-    /// There are none.
+    /// There are no requests.
     Nothing,
 }
 
 impl Rules {
-    /// Whether somebody waits for the release of requests.
+    /// Whether the release of requests is reported.
     fn tells_release(&self) -> bool {
         self.strategy == Strategy::Oldest || self.is_iterative
     }
@@ -128,7 +128,7 @@ impl SequenceBatcher {
         SequenceBatcher::with(purpose, services, config, hold, now_ns)
     }
 
-    /// The same with everything that comes from outside.
+    /// The same, with its environment as parameters.
     pub(super) fn with(
         purpose: &Purpose,
         services: &Services,
@@ -174,7 +174,7 @@ impl SequenceBatcher {
         Ok(SequenceBatcher { shared })
     }
 
-    /// Adds what the model is told of the request's place in its sequence.
+    /// Adds the control inputs for the request's place in its sequence, and its states.
     fn complete(&self, row: Row) -> Box<Request> {
         let Row { queued: Queued { mut request, .. }, sequence, mut states, flight, entered_ns } = row;
         self.statistics.pending_removed();
@@ -183,7 +183,7 @@ impl SequenceBatcher {
         if is_start && !(mutants::is(Mutant::StaleState) && states.is_some()) {
             states = self.initial.fresh();
             let fresh = states.clone();
-            // What it replaces is dropped without the lock.
+            // The replaced value is dropped without the lock.
             let _replaced = self.with_tables(|tables, _| {
                 let sequence = tables.sequences.get_mut(sequence)?;
                 std::mem::replace(&mut sequence.states, fresh)
@@ -205,14 +205,14 @@ impl Shared {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `work` on the tables, and what is to be done then.
+    /// Runs `work` on the tables, and then its effects.
     fn with_tables<R>(&self, work: impl FnOnce(&mut Tables, &mut Effects) -> R) -> R {
         let (result, wake_up) = self.with_tables_for_wake_up(work);
         wake_up.now();
         result
     }
 
-    /// The same; whoever has to be woken is handed out.
+    /// The same; the wake-up is returned to the caller.
     fn with_tables_for_wake_up<R>(&self, work: impl FnOnce(&mut Tables, &mut Effects) -> R) -> (R, WakeUp) {
         let mut effects = Effects::default();
         let result = work(&mut self.tables(), &mut effects);
@@ -222,7 +222,7 @@ impl Shared {
         (result, wake_up)
     }
 
-    /// Answers what waited of a sequence when it ended.
+    /// Answers the requests that waited in a sequence when it ended.
     fn answer(&self, queue: impl IntoIterator<Item = Queued>, why: Why) {
         for Queued { request, .. } in queue {
             // One that was cancelled before has its answer.
@@ -245,7 +245,7 @@ impl Shared {
         }
     }
 
-    /// Says whether requests may be in one batch with the first one that it was asked about.
+    /// Returns a function that compares requests of a batch with the first one that it was called for.
     fn comparison(&self) -> impl FnMut(&Request, Option<&States>) -> bool + '_ {
         let mut first = None;
         move |request, states| {
@@ -266,7 +266,7 @@ impl Shared {
         ))
     }
 
-    /// The sequence of a request that was just handed in, and whether it is new to it.
+    /// The sequence of a request that was just handed in, and whether the request starts it.
     fn sequence_of(
         &self,
         request: &mut Request,
@@ -297,7 +297,7 @@ impl Shared {
     }
 }
 
-/// What is said of a sequence that waited in the backlog for too long.
+/// The error of a sequence that waited in the backlog for too long.
 const EXPIRED: &str = "timeout of the corresponding sequence has been expired";
 const DESERTED: &str = "the last instance of the model left before it took the request";
 
@@ -352,8 +352,8 @@ impl Scheduler for SequenceBatcher {
         }
     }
 
-    /// The first request of a sequence takes the others with it, and so does any one in the backlog; in a slot one
-    /// that is not the first is answered now and ends its sequence when its turn comes.
+    /// Cancelling the first request of a sequence cancels the others too, and so does any one in the backlog; in a slot
+    /// one that is not the first is answered now and ends its sequence when its turn comes.
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         let now_ns = (self.clock)();
         let (is_mine, wake_up) = self.with_tables_for_wake_up(|tables, effects| {
@@ -375,7 +375,7 @@ impl Scheduler for SequenceBatcher {
         wake_up
     }
 
-    /// A sequence whose time in the backlog is up is answered as a whole.
+    /// A sequence with a time-out in the backlog is answered as a whole.
     fn expire(&self, ticket: &Ticket) -> WakeUp {
         let now_ns = (self.clock)();
         let (_, wake_up) = self.with_tables_for_wake_up(|tables, effects| {
@@ -415,7 +415,7 @@ impl Scheduler for SequenceBatcher {
         self.with_tables(|tables, effects| tables.rouse_all(effects));
     }
 
-    /// Sequences that somebody may go on with.
+    /// Sequences that clients may still continue.
     fn unfinished(&self) -> usize {
         let now_ns = (self.clock)();
         self.with_tables(|tables, effects| {

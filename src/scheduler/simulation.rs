@@ -1,12 +1,12 @@
-//! Schedulers in a world without threads and without time: a seed decides what happens, in which order and when.
+//! Schedulers in a world without threads and without time: a seed decides the events, their order and their times.
 //!
 //! The real schedulers run behind their real interface. Clients, workers, the home of requests and the clock are
-//! played: at every step one of the things that could happen next happens, chosen by the seed, and time moves only
-//! when nothing is left to do at the present moment. What must hold for every scheduler is checked here at each step:
-//! nothing is lost, nothing is answered twice, nothing runs that was answered or whose time was up. What a particular
-//! scheduler promises its scenario checks, see [`Rules`].
+//! simulated: at every step one of the possible next events happens, chosen by the seed, and time moves only when no
+//! event is left at the present moment. The invariants of every scheduler are checked here at each step: no request is
+//! lost, none is answered twice, none runs that was answered or timed out. A particular scheduler's promises are
+//! checked by its scenario, see [`Rules`].
 //!
-//! A failure names its seed; `NEREID_SIMULATION_SEED=<seed>` plays that one alone.
+//! A failure names its seed; `NEREID_SIMULATION_SEED=<seed>` runs that one alone.
 
 mod cache;
 pub(super) mod dynamic;
@@ -33,12 +33,12 @@ pub type Checked = Result<(), String>;
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000 * US;
 
-/// A scenario: what is served, what comes, and what must hold.
+/// A scenario: the model, the requests, and the invariants.
 pub trait Rules {
-    /// What the scenario remembers of a request.
+    /// The scenario's record of a request.
     type Facts;
 
-    /// The scheduler of the first generation, or of one that takes its place.
+    /// The scheduler of the first generation, or of one that replaces it.
     fn build(&mut self, random: &mut Random) -> Scheduling;
 
     /// Workers at the start, and after each reload.
@@ -47,25 +47,26 @@ pub trait Rules {
     /// Fills in the next request. Its id is taken.
     fn arrive(&mut self, random: &mut Random, request: &mut Request) -> Self::Facts;
 
-    /// What the client of a request does after it was accepted.
+    /// When the client of a request leaves after it was accepted.
     fn patience(&mut self, _random: &mut Random) -> Option<u64> {
         None
     }
 
-    /// Whether a request never runs once its time is up, even if its home has not said so yet.
+    /// Whether a request never runs once it has timed out, even if its home has not expired it yet.
     fn expiry_is_strict(&self) -> bool {
         true
     }
 
-    /// The scheduler accepted a request, which `waiting` does not hold yet: was that right?
+    /// Checks the acceptance of a request, which `waiting` does not contain yet.
     fn accepted(&mut self, _facts: &Self::Facts, _waiting: &Waiting<'_, Self::Facts>) -> Checked {
         Ok(())
     }
 
-    /// The scheduler refused a request: was that right?
+    /// Checks the refusal of a request.
     fn refused(&mut self, facts: &Self::Facts, status: &Status, waiting: &Waiting<'_, Self::Facts>) -> Checked;
 
-    /// A worker has cut a payload. `waiting` holds what is left, and `taken` what was cut, in its order.
+    /// Checks a payload that a worker has cut. `waiting` holds the remaining requests, and `taken` the cut ones, in
+    /// their order.
     fn cut(
         &mut self,
         now_ns: u64,
@@ -74,20 +75,21 @@ pub trait Rules {
         waiting: &Waiting<'_, Self::Facts>,
     ) -> Checked;
 
-    /// Nothing happens at this moment although `idle` workers sleep: may all that waits wait?
+    /// No event is left at this moment and `idle` workers sleep: checks that all waiting requests may wait.
     fn may_rest(&mut self, now_ns: u64, idle: &[usize], waiting: &Waiting<'_, Self::Facts>) -> Checked;
 
-    /// A response has come home.
+    /// A response has arrived at the home.
     fn answered(&mut self, _key: u64, _sent: &Sent<Self::Facts>, _delivery: &Delivery) -> Checked {
         Ok(())
     }
 
-    /// Whether a request may be answered as cancelled because of one of `others`, although nobody cancelled it.
+    /// Whether a request may be answered as cancelled because of one of `others`, although its client did not cancel
+    /// it.
     fn may_fall_with(&self, _sent: &Sent<Self::Facts>, _others: &mut dyn Iterator<Item = &Sent<Self::Facts>>) -> bool {
         false
     }
 
-    /// How a request that is executed fares.
+    /// The result of a request's execution.
     fn execute(&mut self, random: &mut Random, _request: &Request) -> Reply {
         match random.below(20) {
             0 => Reply::Fail,
@@ -110,9 +112,9 @@ pub enum Reply {
     Fail,
     /// It keeps the request, and answers so many nanoseconds later.
     Later(u64),
-    /// It forgets the request.
+    /// It drops the request.
     Drop,
-    /// It wants to execute it once more.
+    /// It executes it once more.
     Again,
 }
 
@@ -123,37 +125,37 @@ pub struct Sent<F> {
     pub generation: usize,
     pub sent_ns: u64,
     pub expires_at_ns: Option<u64>,
-    /// Its last response is out, and on its way home.
+    /// Its last response is sent, and on its way home.
     pub is_answered: bool,
     pub is_cancelled: bool,
     pub is_executing: bool,
     ticket: Option<Ticket>,
 }
 
-/// What waits for a worker, in the order of arrival.
+/// The requests that wait for a worker, in the order of arrival.
 pub struct Waiting<'a, F> {
     open: &'a BTreeMap<u64, Sent<F>>,
     generation: usize,
-    /// Nothing more will come: what waits goes as soon as it can.
+    /// No more requests will come: the waiting ones go as soon as they can.
     pub is_stopped: bool,
 }
 
 impl<F> Waiting<'_, F> {
-    /// Requests of the generation in question that nobody executes and nobody answered.
+    /// Requests of the generation in question that are neither executed nor answered.
     pub fn iter(&self) -> impl Iterator<Item = &Sent<F>> {
         let generation = self.generation;
         self.open.values().filter(move |sent| sent.generation == generation && !sent.is_executing && !sent.is_answered)
     }
 
-    /// Requests of the generation that somebody executes, or has kept, and nobody answered. An answer counts from the
-    /// moment it is out, not only once it was read.
+    /// Requests of the generation that are executed, or kept by a backend, and not answered. An answer counts from the
+    /// moment it is sent, not only once it was read.
     pub fn executing(&self) -> usize {
         let is_out = |sent: &&Sent<F>| sent.generation == self.generation && sent.is_executing && !sent.is_answered;
         self.open.values().filter(is_out).count()
     }
 }
 
-/// How much of what happens.
+/// The frequencies of events.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
     pub requests: u64,
@@ -166,14 +168,14 @@ pub struct Weather {
     pub change_every: u64,
 }
 
-/// Plays `weather` with the scenario of each seed, `seeds` times; panics with the seed of the first failure.
+/// Runs the scenario of each seed under `weather`, `seeds` times; panics with the seed of the first failure.
 pub fn play<R: Rules>(seeds: u64, weather: Weather, scenario: impl Fn(&mut Random) -> R) {
     if let Some((seed, failure)) = first_failure(seeds, weather, &scenario) {
         panic!("NEREID_SIMULATION_SEED={seed}: {failure}");
     }
 }
 
-/// True if the simulation notices the mistake with one of so many seeds.
+/// Returns the seed, of so many, with which the simulation catches the mistake, if there is one.
 pub fn catches<R: Rules>(
     mutant: Mutant,
     seeds: u64,
@@ -197,7 +199,7 @@ fn first_failure<R: Rules>(
     })
 }
 
-/// Where requests are at home: their answers and jobs arrive here.
+/// The home of requests: their answers and jobs arrive here.
 #[derive(Default)]
 struct Post {
     deliveries: Mutex<VecDeque<(u64, Delivery)>>,
@@ -219,7 +221,7 @@ impl Sink for Post {
 }
 
 enum Doing {
-    /// It asks its scheduler next.
+    /// It polls its scheduler next.
     Asking,
     Sleeping {
         until_ns: Option<u64>,
@@ -251,7 +253,7 @@ enum Timed {
     Answer(Box<Request>),
 }
 
-/// What can happen next.
+/// The possible next events.
 enum Event {
     Burst,
     Ask(usize, usize),
@@ -266,7 +268,7 @@ thread_local! {
     static NOW_NS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// The time of the world that this thread plays, for schedulers that ask for it.
+/// The time of the world that this thread simulates, for schedulers that read it.
 pub fn clock() -> u64 {
     NOW_NS.get()
 }
@@ -280,7 +282,7 @@ struct World<R: Rules> {
     next_key: u64,
     open: BTreeMap<u64, Sent<R::Facts>>,
     post: Arc<Post>,
-    /// Answers that came and were not read yet.
+    /// Answers that arrived and were not read yet.
     mail: VecDeque<(u64, Delivery)>,
     timers: BTreeMap<(u64, u64), Timed>,
     timer_count: u64,
@@ -345,7 +347,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Everything is answered: the workers go home.
+    /// Everything is answered: the workers leave.
     fn end(mut self) -> Checked {
         for at in 0..self.generations.len() {
             self.stop(at);
@@ -404,7 +406,7 @@ impl<R: Rules> World<R> {
         self.collect()
     }
 
-    /// Takes over what was answered meanwhile.
+    /// Takes over the answers that arrived meanwhile.
     fn collect(&mut self) -> Checked {
         for (key, delivery) in self.post.deliveries.lock().unwrap().drain(..) {
             match self.open.get_mut(&key) {
@@ -462,7 +464,7 @@ impl<R: Rules> World<R> {
         generation.workers.push(Worker { number, doing: Doing::Asking, woken, is_dismissed: false });
     }
 
-    /// One worker more, or one less; one always stays.
+    /// Adds a worker, or dismisses one; one always stays.
     fn change_workers(&mut self) {
         let hires = self.random.below(2) == 0;
         let Some(generation) = self.generations.last_mut() else { return };
@@ -661,7 +663,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// A request's time is up, or its client left.
+    /// A request timed out, or its client left.
     fn call_back(&mut self, key: u64, is_expiry: bool) {
         let Some(sent) = self.open.get_mut(&key) else { return };
         let Some(ticket) = &sent.ticket else { return };
@@ -670,7 +672,7 @@ impl<R: Rules> World<R> {
         self.wake_ups.push(if is_expiry { scheduler.expire(ticket) } else { scheduler.cancel(ticket) });
     }
 
-    /// Nothing is to be done at this moment.
+    /// No event is left at this moment.
     fn look_around(&mut self) -> Checked {
         for (at, generation) in self.generations.iter().enumerate() {
             let asleep = |worker: &Worker| matches!(worker.doing, Doing::Sleeping { .. });
@@ -681,7 +683,7 @@ impl<R: Rules> World<R> {
         Ok(())
     }
 
-    /// Moves the clock to what comes next; false if nothing will ever come.
+    /// Moves the clock to the next event; false if none will ever come.
     fn advance(&mut self) -> bool {
         let workers = self.generations.iter().flat_map(|generation| &generation.workers);
         let of_workers = workers.filter_map(|worker| match &worker.doing {

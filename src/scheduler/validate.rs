@@ -1,7 +1,7 @@
 //! The core's checks of a request against its model (contract/http.md section 6), shared by every way in.
 //!
-//! In the specification's order, because clients see which check fails first. What passes is normalised: outputs
-//! filled in, batch size counted, shapes as the model wants them.
+//! In the specification's order, because clients see which check fails first. A request that passes is normalised:
+//! outputs filled in, batch size counted, shapes in the model's form.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use nereid_request::{
     CorrelationId, DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count, format_shape,
 };
 
-/// What follows a shape error of a batching model.
+/// Appended to a shape error of a batching model.
 const BATCHING_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to \
                              be prepended to each input shape. If you want to specify the full shape including the \
                              batch dim in your input dims config, try setting max_batch_size to zero. See the model \
@@ -22,7 +22,7 @@ pub fn validate(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     check(request, spec, true)
 }
 
-/// The same but for the strings of its inputs, which a [`StringsWalk`] passes.
+/// The same except for the strings of its inputs, which a [`StringsWalk`] checks.
 pub fn validate_but_strings(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     check(request, spec, false)
 }
@@ -42,7 +42,7 @@ fn check(request: &mut Request, spec: &ModelSpec, walks: bool) -> Result<(), Sta
     correlation_id(request, spec)
 }
 
-/// A model that is told the id of its sequences takes numbers or texts, not both.
+/// A model with an input for the id of its sequences takes numbers or texts, not both.
 fn correlation_id(request: &Request, spec: &ModelSpec) -> Result<(), Status> {
     let Some((name, expected)) = &spec.correlation_id_control else { return Ok(()) };
     let given = match &request.correlation_id {
@@ -60,11 +60,11 @@ fn correlation_id(request: &Request, spec: &ModelSpec) -> Result<(), Status> {
     )))
 }
 
-/// Names that a model does not have, of which the first are compared with each other, so that a request gets the same
-/// texts as from Triton. A request with more of them is refused before any two are compared.
+/// The number of names not in the model, the first ones, that are compared with each other, so that a request gets the
+/// same texts as from Triton. A request with more of them is refused before any two are compared.
 const SURPLUS_MAX: usize = 16;
 
-/// Which inputs or outputs a request has named so far: a bit for each that its model has.
+/// The inputs or outputs that a request has named so far: a bit for each that its model has.
 #[derive(Debug, Default)]
 pub struct Named {
     bits: SmallVec<[u64; 2]>,
@@ -73,7 +73,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Notes that the request's tensor `at` has this index in the model, if any. An error: it was named before.
+    /// Records that the request's tensor `at` has this index in the model, if any. An error: it was named before.
     /// `is_same`: whether the request's tensor of that number has the same name.
     fn add(&mut self, at: usize, index: Option<usize>, is_same: impl Fn(usize) -> bool) -> Result<(), Repeated> {
         let Some(index) = index else {
@@ -105,15 +105,15 @@ impl Named {
     }
 }
 
-/// A name was given before.
+/// Error: a name was given before.
 struct Repeated;
 
-/// As many inputs, or outputs, of one request as are looked at: with more of them no model of this process takes it.
+/// The number of inputs, or outputs, of one request that are read: no model of this process takes a request with more.
 pub fn tensors_looked_at_max() -> usize {
     tensors_max().saturating_add(SURPLUS_MAX + 1)
 }
 
-/// Refuses a request that declares `count` inputs, many more than its model has, before any of them is looked at.
+/// Refuses a request that declares `count` inputs, many more than its model has, before any of them is read.
 pub fn check_input_count(count: usize, request: &Request, spec: &ModelSpec) -> Result<(), Status> {
     if count <= spec.inputs.len().saturating_add(SURPLUS_MAX) {
         return Ok(());
@@ -126,7 +126,7 @@ pub fn check_input_count(count: usize, request: &Request, spec: &ModelSpec) -> R
     )))
 }
 
-/// Refuses a request that asks for `count` outputs, many more than its model has, before any of them is looked at.
+/// Refuses a request for `count` outputs, many more than its model has, before any of them is read.
 pub fn check_output_count(count: usize, request: &Request, spec: &ModelSpec) -> Result<(), Status> {
     let most = spec.outputs.len();
     if count <= most.saturating_add(SURPLUS_MAX) {
@@ -142,10 +142,10 @@ pub fn check_output_count(count: usize, request: &Request, spec: &ModelSpec) -> 
 /// Longer names are looked up only where a tensor of the model has a name of that length.
 const HASHED_BYTES_MAX: usize = 4096;
 
-/// Parameters of one request: far above what any model has names for.
+/// Most parameters of one request: far more than any model uses.
 pub const PARAMETERS_MAX: usize = 4096;
 
-/// Refuses a request with more parameters than anybody has a use for, before any of them is looked at.
+/// Refuses a request with too many parameters before any of them is read.
 pub fn check_parameter_count(count: usize) -> Result<(), Status> {
     if count <= PARAMETERS_MAX {
         return Ok(());
@@ -217,11 +217,11 @@ pub fn add_output(request: &mut Request, name: Text) -> Result<(), Status> {
     Ok(())
 }
 
-/// What follows for the one input of a raw request from its model.
+/// Type and shape that the model implies for the one input of a raw request.
 pub struct Raw {
     pub datatype: DataType,
     pub shape: Shape,
-    /// Of BYTES: the bytes are one element, and its length has to stand before them.
+    /// Of BYTES: the bytes are one element, and its length has to precede them.
     pub length: Option<u32>,
 }
 
@@ -294,7 +294,7 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         let mut named = Named::default();
         for (at, input) in request.inputs.iter().enumerate() {
             if let Some(index) = position(&spec.inputs, at, &input.name, |name| spec.input_index(name)) {
-                // Which is given twice does not matter here.
+                // Here a duplicate does not matter.
                 let _ = named.add(at, Some(index), |_| false);
             }
         }
@@ -318,7 +318,7 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     Ok(())
 }
 
-/// Where in the configuration a tensor stands that a request names in place `at`: most name theirs in its order.
+/// The configuration's index of the tensor that a request names at `at`: most requests follow its order.
 fn position(tensors: &[TensorSpec], at: usize, name: &Text, find: impl FnOnce(&str) -> Option<usize>) -> Option<usize> {
     let name = name.as_bytes();
     if tensors.get(at).is_some_and(|tensor| tensor.name.as_bytes() == name) {
@@ -355,7 +355,7 @@ fn batch_size(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
             )));
         }
     }
-    // A negative first dimension is left to the shape check, which names it.
+    // A negative first dimension is left to the shape check, which reports it.
     request.batch_size = u64::try_from(batch.unwrap_or(1)).unwrap_or(0);
     if request.batch_size > u64::from(spec.max_batch_size) {
         let (id, most) = (request.log_id(), spec.max_batch_size);
@@ -364,7 +364,7 @@ fn batch_size(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     Ok(())
 }
 
-/// The shape the model sees, or why the given one does not fit.
+/// The shape that the model sees, or why the request's shape does not fit.
 fn input_shape(request: &Request, at: usize, spec: &ModelSpec) -> Result<Shape, Status> {
     let input = &request.inputs[at];
     let config = &spec.inputs[input.index];
@@ -384,7 +384,7 @@ fn input_shape(request: &Request, at: usize, spec: &ModelSpec) -> Result<Shape, 
     let mut fits = rows.len() == config.dims.len();
     for (&dim, &expected) in rows.iter().zip(&config.dims) {
         match expected {
-            // What is left open is named as such wherever it stands, any other negative size only where a size may be
+            // An open size is reported as such wherever it stands, any other negative size only where a size may be
             // any.
             _ if dim == -1 => return Err(unspecified(request, input, spec)),
             -1 if dim < 0 => return Err(unspecified(request, input, spec)),
@@ -433,8 +433,8 @@ fn unexpected_shape(request: &Request, input: &InputTensor, config: &TensorSpec,
     ))
 }
 
-/// Has input `at` the bytes that its type and its shape ask for? Strings on a device are not looked at: who brings them
-/// to the host asks once more.
+/// Checks that input `at` has the bytes that its type and its shape require. Strings on a device are not read: the code
+/// that copies them to the host calls this again.
 pub fn check_contents(request: &Request, at: usize, spec: &ModelSpec) -> Result<(), Status> {
     let input = &request.inputs[at];
     let Some(count) = element_count(&input.shape) else { return Err(unspecified(request, input, spec)) };
@@ -502,7 +502,7 @@ impl StringsWalk {
     /// Passes at most `strings_max` strings; true when there are no more.
     pub fn step(&mut self, request: &Request, spec: &ModelSpec, mut strings_max: usize) -> Result<bool, Status> {
         while let Some(input) = request.inputs.get(self.input) {
-            // Those on a device are checked by who brings them to the host.
+            // Strings on a device are checked by the code that copies them to the host.
             if input.datatype == DataType::Bytes && input.on_device().is_none() {
                 let count = element_count(&input.shape).unwrap_or(0) as u64;
                 let walked = self.strings.walk(&input.data, count, &mut strings_max);
@@ -521,7 +521,7 @@ impl StringsWalk {
 #[derive(Debug, Default)]
 struct Strings {
     piece: usize,
-    /// Where in the piece the next bytes are.
+    /// Offset of the next bytes in the piece.
     at: usize,
     found: u64,
     /// Bytes of the last string that are still to come, and its length.

@@ -7,7 +7,7 @@ use crate::gate::Gate;
 use crate::{Borrowable, Payload};
 use nereid_request::Waker;
 
-/// What the worker was last returned from a poll. Used by the worker itself only.
+/// The worker's phase since its last poll. Used by the worker itself only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Posture {
     /// It executes, has not polled yet, or waits at its gate.

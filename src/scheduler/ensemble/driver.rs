@@ -1,7 +1,8 @@
-//! Who lets runs go on: the thread that has them, one after the other.
+//! Drives runs of ensembles: the thread that has them advances one after the other.
 //!
-//! What one run does can let another one go on, and where requests have no home that happens in the same thread. They
-//! wait in line here instead of on the stack, so that a long line of ensembles needs no more of it than one.
+//! A step of one run can let another one advance, and where requests have no home that happens on the same thread. The
+//! runs are queued here instead of nesting on the stack, so that a long chain of ensembles needs no more stack than
+//! one.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,11 +12,11 @@ use super::run::Run;
 use nereid_request::{Home, Job, NeverWaits, WakeUp};
 
 thread_local! {
-    /// The runs that go on next in this thread; none while it drives none.
+    /// The runs to advance next on this thread; none while it drives none.
     static LINE: RefCell<Option<VecDeque<Arc<Run>>>> = const { RefCell::new(None) };
 }
 
-/// Lets a run go on.
+/// Advances a run.
 pub struct Advance(pub Arc<Run>);
 
 impl Job for Advance {
@@ -24,7 +25,7 @@ impl Job for Advance {
     }
 }
 
-/// Lets a run begin in the thread that has its request. Returns who is to be woken for it.
+/// Starts a run on the thread that has its request. Returns the wake-up that is due then.
 pub fn start(run: Arc<Run>) -> WakeUp {
     let mut doorstep = Doorstep::default();
     let first = Arc::clone(&run);
@@ -40,7 +41,7 @@ pub fn start(run: Arc<Run>) -> WakeUp {
     last.unwrap_or_default()
 }
 
-/// Stands in for the home of a request that is only just handed in.
+/// Stands in for the home of a request that is just being handed in.
 #[derive(Default)]
 struct Doorstep {
     wake_ups: Vec<WakeUp>,
@@ -59,12 +60,12 @@ impl Home for Doorstep {
     }
 }
 
-/// Ends the line, also when a run panics.
+/// Ends the queue, also when a run panics.
 struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Dropped outside the borrow: the last holder of a run may let others go on.
+        // Dropped outside the borrow: dropping the last reference to a run may advance others.
         drop(LINE.with_borrow_mut(Option::take));
     }
 }
@@ -84,7 +85,8 @@ fn drive(run: Arc<Run>, home: &mut dyn Home) {
         return;
     }
     let _end = End;
-    // Runs answer their requests, and these may be limited; what they send has its credits from elsewhere.
+    // Runs answer their requests, and these answers may be limited; the requests that they send take their credits
+    // elsewhere.
     let _never_waits = NeverWaits::here();
     while let Some(run) = LINE.with_borrow_mut(|line| line.as_mut().and_then(VecDeque::pop_front)) {
         run.advance(home);

@@ -1,7 +1,8 @@
-//! The tensors of one request: which values came, which step has all that it needs, and when a response is complete.
+//! The tensors of one request: the values that have arrived, the steps that have all their inputs, and the responses
+//! that are complete.
 //!
 //! Every tensor numbers its values 0, 1, … in the order of their arrival. A step runs once for each number that all its
-//! inputs have, a response is made of the values of one number. What can never be used is not kept.
+//! inputs have; a response is made of the values of one number. Values that can never be used are not kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use nereid_gpu::DeviceSlice;
 use nereid_memory::Slice;
 use nereid_request::{CorrelationId, Credit, DataType, Shape};
 
-/// What a step is told of the sequence it belongs to.
+/// The sequence that a step's request belongs to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sequence {
     pub id: CorrelationId,
@@ -28,22 +29,22 @@ pub struct Value {
     /// Full shape.
     pub shape: Shape,
     pub data: SmallVec<[Slice; 1]>,
-    /// The elements, where they lie on a device: there are none on the host then.
+    /// The elements, where they lie on a device: `data` is empty then.
     pub on_device: Option<Box<DeviceSlice>>,
-    /// Its first dimension is the batch.
+    /// Whether its first dimension is the batch.
     pub is_batched: bool,
     /// Of the step that made it; none for an input of the ensemble.
     pub sequence: Option<Sequence>,
-    /// A response said so, and those who read it follow.
+    /// A response named the sequence, and its readers take it over.
     pub is_sequence_overridden: bool,
     /// Of the decoupled steps that it was made from.
     pub credits: Credits,
 }
 
-/// What lets decoupled steps be ahead of whoever reads the ensemble's responses.
+/// What bounds how far decoupled steps may be ahead of the readers of the ensemble's responses.
 pub type Credits = SmallVec<[Arc<Credit>; 1]>;
 
-/// Takes those of `more` that are not there yet.
+/// Adds those of `more` that are not there yet.
 pub fn add_credits(credits: &mut Credits, more: &Credits) {
     for credit in more {
         if !credits.iter().any(|own| Arc::ptr_eq(own, credit)) {
@@ -52,7 +53,7 @@ pub fn add_credits(credits: &mut Credits, more: &Credits) {
     }
 }
 
-/// What has become possible.
+/// What an arrival has made possible.
 #[derive(Debug)]
 pub enum Due {
     /// A step has all its inputs, one for each of [`Step::inputs`](super::plan::Step::inputs); none: left out.
@@ -63,9 +64,9 @@ pub enum Due {
 
 #[derive(Debug, Default)]
 struct Arrivals {
-    /// How many values came.
+    /// How many values have arrived.
     count: u64,
-    /// Those that somebody still needs.
+    /// The values that a reader still needs.
     kept: BTreeMap<u64, Kept>,
 }
 
@@ -73,7 +74,7 @@ struct Arrivals {
 struct Kept {
     /// None: the tensor was left out.
     value: Option<Value>,
-    /// Who needs it.
+    /// How many readers still need it.
     left: usize,
 }
 
@@ -88,7 +89,7 @@ impl Flow {
         Flow { tensors: plan.tensors.iter().map(|_| Arrivals::default()).collect(), kept: 0 }
     }
 
-    /// Values that wait for others.
+    /// The number of values that wait for others.
     pub fn kept(&self) -> usize {
         self.kept
     }
@@ -122,8 +123,8 @@ impl Flow {
                 due.push(Due::Response { values });
             }
         }
-        // What waits for others holds nobody back: they may come only after its writer has gone on, or never. Who comes
-        // last still has its credits, and so has what is made of them all.
+        // A value that waits for others releases its credits: the others may come only after its writer has gone on, or
+        // never. The last one to arrive keeps its credits, and so does everything that is made of them all.
         let kept = self.tensors[tensor].kept.get_mut(&number);
         if let Some(value) = kept.and_then(|kept| kept.value.as_mut()) {
             value.credits.clear();
@@ -153,7 +154,7 @@ impl Flow {
         }
     }
 
-    /// Nothing will be needed any more.
+    /// Drops all values: none will be needed any more.
     pub fn clear(&mut self) {
         self.tensors.iter_mut().for_each(|arrivals| arrivals.kept.clear());
         self.kept = 0;

@@ -1,8 +1,8 @@
-//! How many requests of one step are in flight over all requests of an ensemble (`max_inflight_requests`).
+//! Limits how many requests of one step are in flight over all requests of an ensemble (`max_inflight_requests`).
 //!
-//! Nobody blocks: a run that finds no room goes on with other things and is told when it has some. Room is given in the
-//! order in which it was asked for. Who has waited too long goes on without (contract/schedulers.md section 5); one
-//! timer looks after the whole line, so that timers do not pile up where many wait a little.
+//! No thread blocks: a run without room continues with other work and is notified when it has room. Room is given in
+//! the order of the requests for it. A step that has waited too long goes on without (contract/schedulers.md section
+//! 5); one timer covers the whole queue, so that timers do not pile up where many wait a little.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use nereid_request::{Home, Job};
 /// How long a step waits for others to end.
 pub const PATIENCE_NS: u64 = 300 * 1_000_000_000;
 
-/// A run that waits, and the key by which it knows what for.
+/// A run that waits, and its key for the waiting step.
 pub struct Waiter {
     pub run: Arc<Run>,
     pub key: u64,
@@ -32,7 +32,7 @@ struct Line {
 
 pub struct Limiter {
     max: usize,
-    /// Held for the moment of a look.
+    /// Locked for one operation on the queue.
     line: Mutex<Line>,
 }
 
@@ -46,7 +46,7 @@ impl Limiter {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more in flight, if there is room; else a place in line.
+    /// Counts one more in flight, if there is room; else returns a place in the queue.
     pub fn enter(self: &Arc<Self>, run: &Arc<Run>, key: u64, home: &mut dyn Home) -> Option<u64> {
         let since_ns = now_ns();
         let (place, was_watched) = {
@@ -66,7 +66,7 @@ impl Limiter {
         Some(place)
     }
 
-    /// One less in flight. Whoever is returned has its room now and must be told.
+    /// Counts one less in flight. A returned waiter has the room now and must be notified.
     #[must_use]
     pub fn leave(&self) -> Option<Waiter> {
         let mut line = self.line();
@@ -77,13 +77,13 @@ impl Limiter {
         next
     }
 
-    /// Gives a place in line back; none: it has got its room meanwhile, or has waited too long.
+    /// Gives a place in the queue back; none: it has got its room meanwhile, or has waited too long.
     #[must_use]
     pub fn withdraw(&self, place: u64) -> Option<Waiter> {
         self.line().waiting.remove(&place)
     }
 
-    /// Takes those out of the line who have waited too long. The second is when to look again.
+    /// Takes those out of the queue that have waited too long. The second value is the time of the next check.
     pub fn overdue(&self, now_ns: u64) -> (Vec<Waiter>, Option<u64>) {
         let mut line = self.line();
         let mut overdue = Vec::new();
@@ -111,7 +111,7 @@ impl Limiter {
     }
 }
 
-/// Looks after a line.
+/// The timer of a queue.
 struct Watch(Option<Arc<Limiter>>);
 
 impl Job for Watch {
@@ -126,7 +126,7 @@ impl Job for Watch {
 }
 
 impl Drop for Watch {
-    /// Where nobody keeps timers, the next one who waits may be luckier.
+    /// Where timers are dropped, the next waiter sets a new one.
     fn drop(&mut self) {
         if let Some(limiter) = &self.0 {
             limiter.line().is_watched = false;

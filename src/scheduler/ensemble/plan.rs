@@ -1,4 +1,4 @@
-//! The graph of an ensemble, resolved once: tensors and steps by number, and which step reads what.
+//! The graph of an ensemble, resolved once: tensors and steps by number, and the tensors that each step reads.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use nereid_model_config::ModelSpec;
 use nereid_request::{OutputShape, Request, Shape, Status, Text};
 use nereid_wire::inference::model_config::SchedulingChoice;
 
-/// The model that a step asks for.
+/// The model that a step names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     pub name: String,
@@ -31,7 +31,7 @@ pub struct Plan {
     /// In the order of the configuration.
     pub steps: Vec<Step>,
     pub tensors: Vec<Tensor>,
-    /// The steps such that each stands behind those that it reads from.
+    /// The steps in an order in which each follows those that it reads from.
     order: Vec<usize>,
 }
 
@@ -39,12 +39,12 @@ pub struct Plan {
 pub struct Output {
     pub name: Text,
     pub tensor: usize,
-    /// What clients see, and what the steps make where the ensemble has a `reshape`.
+    /// The shape that clients see, and the one that the steps make where the ensemble has a `reshape`.
     pub shape: OutputShape,
 }
 
 impl Output {
-    /// What the shape of a tensor is held against where only one side batches.
+    /// The dimensions that a tensor's shape is adapted to where only one side batches.
     pub fn made_dims(&self) -> &[i64] {
         self.shape.reshape.as_ref().unwrap_or(&self.shape.dims)
     }
@@ -69,7 +69,7 @@ pub struct Tensor {
     pub readers: Vec<usize>,
 }
 
-/// What one request needs of the plan (contract/schedulers.md section 5, "pruned").
+/// The parts of the plan that one request needs (contract/schedulers.md section 5, "pruned").
 #[derive(Debug)]
 pub struct Route {
     /// By step: it contributes to a requested output.
@@ -144,7 +144,7 @@ impl Plan {
         })
     }
 
-    /// What a validated request needs.
+    /// The route of a validated request.
     pub fn route(&self, request: &Request) -> Route {
         let outputs: Vec<usize> =
             request.outputs.iter().map(|output| output.index).filter(|index| *index < self.outputs.len()).collect();
@@ -187,8 +187,8 @@ fn order(steps: &[Step], tensors: &[Tensor]) -> Vec<usize> {
 }
 
 impl Route {
-    /// Finds out what comes more than once, where the model of a step is decoupled. A tensor that comes once has number
-    /// 0 only, and whatever joins it serves just that number.
+    /// Finds the tensors that come more than once, because the model of a step is decoupled. A tensor that comes once
+    /// has number 0 only, and a step or response that reads it runs for that number only.
     pub fn follow(&mut self, plan: &Plan, is_decoupled: impl Fn(usize) -> bool) {
         let mut comes_once = vec![true; plan.tensors.len()];
         for &step in &plan.order {

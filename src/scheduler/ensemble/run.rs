@@ -1,8 +1,8 @@
 //! One request of an ensemble, from its acceptance to its last response.
 //!
-//! Whatever happens to it becomes an event in its inbox, be it from a worker that answers a step or from a limiter that
-//! has room. Whoever puts the first one in has the run go on where the request is at home; there the events are taken
-//! one after the other, so that the state of a run has one user at a time.
+//! Each thing that happens to it becomes an event in its inbox, be it from a worker that answers a step or from a
+//! limiter that has room. The thread that puts in the first event posts a job to the request's home; there the events
+//! are handled one after the other, so that the state of a run has one user at a time.
 
 mod answers;
 mod steps;
@@ -22,15 +22,15 @@ use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::shared::Wish;
 use nereid_request::{Asked, Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};
 
-/// Requests to steps that one run has out at a time; what is beyond waits in the run.
+/// Requests to steps that one run has in flight at a time; further ones wait in the run.
 const IN_FLIGHT_MAX: usize = 1024;
-/// Responses of steps that wait in a run, be it for other tensors, for a place in flight, or to be looked at. A
-/// decoupled step that is so far ahead of those who read it ends the request.
+/// Responses of steps that wait in a run, for other tensors, for room in flight, or to be handled. A decoupled step
+/// that is so far ahead of its readers ends the request.
 const WAITING_MAX: usize = 16_384;
-/// Responses of a decoupled step to one request that the ensemble's client has not got yet, at most. Where the client
-/// may have fewer on their way, so may the step.
+/// Responses of a decoupled step to one request that the ensemble's client has not received yet, at most. Where the
+/// client may have fewer in flight, the same holds for the step.
 const RESPONSES_MAX: u32 = 64;
-/// Events that are dealt with before others at the same home have their turn.
+/// Events that are handled before other jobs at the same home have their turn.
 const EVENTS_AT_ONCE: usize = 64;
 
 /// See the [module](self).
@@ -40,23 +40,23 @@ pub struct Run {
     request: Box<Request>,
     /// Ends the request; the run itself may have to wait for steps that are not released yet.
     responses: ResponseFactory,
-    /// By step; none for those that are not needed. Held to the end, so that what was accepted is finished with the
+    /// By step; none for those that are not needed. Kept to the end, so that an accepted request is finished with the
     /// models that it began with.
     models: Vec<Option<Arc<dyn Composing>>>,
     route: Route,
     times: Arc<Times>,
-    /// What of the times was counted with the success.
+    /// The part of the times that was counted with the success.
     counted: Mutex<Option<TimeSums>>,
     inbox: Mutex<Inbox>,
-    /// Only who lets the run go on has this, and nobody waits for it.
+    /// Used only by the thread that advances the run, so no thread waits for it.
     state: Mutex<State>,
 }
 
 struct Inbox {
     events: VecDeque<Event>,
-    /// Somebody will look, or is looking.
+    /// A thread is scheduled to handle events, or handles them.
     is_scheduled: bool,
-    /// More came than could be kept.
+    /// More events came than could be kept.
     is_overfull: bool,
 }
 
@@ -68,12 +68,12 @@ enum Event {
         delivery: Delivery,
     },
     Cancelled,
-    /// The limiter of a step has room for what waits, or waited, under this key.
+    /// The limiter of a step has room for the step that waits, or waited, under this key.
     Granted {
         key: u64,
         step: usize,
     },
-    /// It has had no room for too long, and left the line.
+    /// It has had no room for too long, and has left the queue.
     Overdue {
         key: u64,
     },
@@ -87,31 +87,31 @@ struct State {
     flow: Flow,
     /// Requests to steps that have not ended, by their keys.
     in_flight: BTreeMap<u64, InFlight>,
-    /// What waits for a limiter, by key.
+    /// Steps that wait for a limiter, by key.
     in_line: BTreeMap<u64, InLine>,
-    /// What waits for a place in flight.
+    /// Steps that wait for room in flight.
     queued: VecDeque<(usize, Vec<Option<Value>>)>,
-    /// Of the next request to a step.
+    /// Number of the next request to a step.
     next_number: u64,
-    /// The first error; nothing begins any more.
+    /// The first error; no step begins after it.
     error: Option<Status>,
     is_cancelled: bool,
     responses: u64,
     has_ended: bool,
-    /// What timers ring, once there are any.
+    /// The reference of timers to the run, once there are any.
     bell: Option<Arc<Bell>>,
 }
 
-/// What a timer holds on to instead of a whole run that may be over long before.
+/// What a timer refers to instead of a whole run, which may be over long before.
 struct Bell(Mutex<Weak<Run>>);
 
 struct InFlight {
     step: usize,
-    /// As soon as the step's scheduler has given it.
+    /// Set as soon as the step's scheduler has returned it.
     ticket: Option<Ticket>,
     sequence: Sequence,
     is_sequence_overridden: bool,
-    /// Of what it was made from; what it makes has them too.
+    /// Of the values that it was made from; its outputs get them too.
     credits: Credits,
     /// The limiter counts it.
     has_room: bool,
@@ -128,7 +128,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Run {
-    /// The models are chosen now; that one of them is not ready fails the run once it goes on.
+    /// The models are chosen now; if one of them is not ready, the run fails when it is first advanced.
     pub(super) fn new(shared: &Arc<Shared>, request: Box<Request>) -> Arc<Run> {
         let plan = &shared.plan;
         let mut route = plan.route(&request);
@@ -174,12 +174,12 @@ impl Run {
         self.request.at_home(job);
     }
 
-    /// Nobody waits for the answer any more.
+    /// The request was cancelled.
     pub(super) fn cancel(&self) {
         self.post(Event::Cancelled);
     }
 
-    /// What waited under `key` has waited too long, and its limiter does not count it.
+    /// The step under `key` has waited too long, and its limiter does not count it.
     pub(super) fn overdue(&self, key: u64) {
         self.post(Event::Overdue { key });
     }
@@ -190,7 +190,7 @@ impl Run {
             let event = match event {
                 Event::Delivered { key, delivery } if inbox.events.len() >= WAITING_MAX => {
                     inbox.is_overfull = true;
-                    // That a step has ended must not be lost.
+                    // The end of a step must not be lost.
                     let bare = Delivery { response: None, last: true };
                     delivery.last.then_some(Event::Delivered { key, delivery: bare })
                 }
@@ -204,7 +204,7 @@ impl Run {
         }
     }
 
-    /// Deals with what happened. Called by one thread at a time: by whoever was asked to when `is_scheduled` was set.
+    /// Handles events. Runs on one thread at a time: on the one that was scheduled when `is_scheduled` was set.
     pub(super) fn advance(self: &Arc<Self>, home: &mut dyn Home) {
         let mut state = lock(&self.state);
         for _ in 0..EVENTS_AT_ONCE {
@@ -237,7 +237,7 @@ impl Run {
         self.settle(state, due, home);
     }
 
-    /// The ensemble's inputs are the first tensors that come.
+    /// The ensemble's inputs are the first tensors that arrive.
     fn begin(&self, state: &mut State, due: &mut Vec<Due>) {
         let plan = &self.shared.plan;
         if state.error.is_some() {
@@ -259,7 +259,7 @@ impl Run {
         }
     }
 
-    /// A step has answered.
+    /// Handles an answer of a step.
     fn delivered(&self, state: &mut State, key: u64, delivery: Delivery, due: &mut Vec<Due>) {
         let Some(one) = state.in_flight.get(&key) else { return };
         let step = one.step;
@@ -297,7 +297,7 @@ impl Run {
         }
     }
 
-    /// Begins what has become possible, sends what is complete, and ends the run when nothing is left.
+    /// Begins the steps that have become possible, sends complete responses, and ends the run when nothing is left.
     fn settle(self: &Arc<Self>, state: &mut State, due: Vec<Due>, home: &mut dyn Home) {
         if state.has_ended {
             return;
@@ -329,7 +329,7 @@ impl Run {
         }
     }
 
-    /// A decoupled step is too far ahead of those who read it.
+    /// A decoupled step is too far ahead of its readers.
     fn overflow(&self, state: &mut State, home: &mut dyn Home) {
         if state.error.is_none() {
             let text = format!("more than {WAITING_MAX} responses of composing models wait for the steps after them");
@@ -358,7 +358,7 @@ impl Sink for Run {
 }
 
 impl Drop for Run {
-    /// Backends may report the times of a request only after they answered it: now all have.
+    /// Backends may report the times of a request after they answered it; by now all have.
     fn drop(&mut self) {
         let counted = self.counted.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(counted) = counted {

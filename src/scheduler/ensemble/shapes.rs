@@ -3,8 +3,8 @@
 
 use nereid_request::Shape;
 
-/// The shape for a reader whose configuration says `dims`. Where it cannot be made to fit it stays as it is, and the
-/// reader's validation has words for that.
+/// The shape for a reader with the dimensions `dims` in its configuration. A shape that cannot be made to fit stays as
+/// it is, and the reader's validation reports it.
 pub fn adapt(shape: &Shape, is_batched: bool, into_batching: bool, dims: &[i64]) -> Shape {
     match (is_batched, into_batching) {
         (false, true) if fits(shape, dims) => std::iter::once(1).chain(shape.iter().copied()).collect(),
@@ -23,13 +23,14 @@ mod tests {
 
     #[test]
     fn only_a_change_between_batching_and_not_changes_a_shape() {
-        /// Shape, whether it is batched, whether its reader batches, the reader's dims, and what the reader gets.
+        /// Shape, whether it is batched, whether its reader batches, the reader's dims, and the shape that the reader
+        /// gets.
         type Case<'a> = (&'a [i64], bool, bool, &'a [i64], &'a [i64]);
         let cases: [Case<'_>; 12] = [
             (&[4, 3], true, true, &[3], &[4, 3]),
             (&[4, 3], false, false, &[4, 3], &[4, 3]),
             (&[1, 3], false, false, &[3], &[1, 3]),
-            // Into a model that batches: one more dimension, unless the first one can be taken for the batch.
+            // Into a model that batches: one more dimension, unless the first one can serve as the batch.
             (&[3], false, true, &[3], &[1, 3]),
             (&[3], false, true, &[-1], &[1, 3]),
             (&[4, 3], false, true, &[3], &[4, 3]),

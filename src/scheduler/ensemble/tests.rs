@@ -1,4 +1,4 @@
-//! The scheduler of ensembles over models that answer when a test says so.
+//! The scheduler of ensembles over models that answer when the test makes them.
 
 mod devices;
 mod rows;
@@ -62,12 +62,12 @@ fn ensemble(inputs: &str, outputs: &str, steps: &[&str], more: &str, scheduling:
     ))
 }
 
-/// A model that holds its requests until it is told to answer.
+/// A model that holds its requests until the test answers them.
 struct Part {
     spec: ModelSpec,
     #[expect(clippy::vec_box, reason = "requests come and go in their boxes")]
     held: Mutex<Vec<Box<Request>>>,
-    /// How often it was asked, by the ids of the requests.
+    /// How often it was called, by the ids of the requests.
     asked: Mutex<BTreeMap<String, usize>>,
     refusal: Mutex<Option<Status>>,
     expires_at_ns: Mutex<Option<u64>>,
@@ -124,7 +124,7 @@ impl Part {
     }
 }
 
-/// All outputs that are asked for: `<model>.<output><mark>(<inputs>)`.
+/// All requested outputs: `<model>.<output><mark>(<inputs>)`.
 fn response_of(part: &Part, request: &Request, mark: &str) -> Response {
     let mut response = Response::new(request.id.clone());
     for output in &request.outputs {
@@ -179,14 +179,14 @@ impl Models for Kitchen {
     }
 }
 
-/// Takes the answers; and, where requests are at home here, their jobs.
+/// Receives the answers; and, where requests are at home here, their jobs.
 #[derive(Default)]
 struct Client {
     is_home: bool,
     jobs: Mutex<VecDeque<Box<dyn Job>>>,
     timed: Mutex<Vec<(u64, Box<dyn Job>)>>,
     answers: Mutex<BTreeMap<u64, Vec<Delivery>>>,
-    /// Where it wants its outputs.
+    /// Where it requests its outputs.
     wish: Mutex<Wish>,
 }
 
@@ -242,7 +242,7 @@ impl Client {
         while self.work() {}
     }
 
-    /// What was answered so far: each response as `out=text out=text`, `!error`, `.` behind the last, `-` for none.
+    /// The answers so far: each response as `out=text out=text`, `!error`, `.` after the last, `-` for none.
     fn told(&self, key: u64) -> String {
         let answers = lock(&self.answers);
         let show = |delivery: &Delivery| {
@@ -264,7 +264,7 @@ impl Client {
     }
 }
 
-/// A request with the given inputs, `X=text`; key is where its answers go.
+/// A request with the given inputs, `X=text`; its answers go to `client` under the key.
 fn request_to(spec: &ModelSpec, client: &Arc<Client>, key: u64, inputs: &[(&str, &str)]) -> Box<Request> {
     let mut request = Box::new(Request::new(Completion::new(Arc::clone(client) as Arc<dyn Sink>, key)));
     for (name, text) in inputs {
@@ -312,7 +312,7 @@ impl Bench {
         accepted.ticket
     }
 
-    /// Lets the part answer its oldest request, and the ensemble go on.
+    /// Makes the part answer its oldest request, and the ensemble continue.
     fn answer(&self, part: &str) {
         let part = self.part(part);
         let request = part.take().expect("a request waits");
@@ -329,7 +329,7 @@ impl Bench {
         lock(&self.part(part).held).len()
     }
 
-    /// Runs that somebody holds on to.
+    /// Runs that are still referenced.
     fn runs(&self) -> usize {
         Arc::strong_count(&self.ensemble.0) - 1
     }

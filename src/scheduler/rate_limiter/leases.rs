@@ -1,8 +1,8 @@
-//! Models that wait for models: what a caller holds serves whom it calls, and circles are refused.
+//! Models that wait for models: a caller's resources serve the model that it calls, and circles are refused.
 //!
-//! A lease goes to a model and not to a request: the request that the caller waits for may stand behind others in its
-//! model's queue, and those have to be executed first. So an instance of the called model that executes for somebody
-//! else may run on the caller's resources, one at a time, until the caller's own request has had its turn.
+//! A lease goes to a model and not to a request: the request that the caller waits for may be queued behind others of
+//! its model, and those have to be executed first. So an instance of the called model that executes another caller's
+//! request may use the caller's resources, one at a time, until the caller's own request has had its turn.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ pub struct Outstanding {
 }
 
 impl State {
-    /// Member `lender`, if it still has the hold with that number, waits for `model` from now on. The number of the
-    /// lease, if there is one, and who may go in with it.
+    /// Records that member `lender`, if it still has the hold with that number, waits for `model` from now on. Returns
+    /// the number of the lease, if there is one, and the wakers of the members that may go in with it.
     pub fn lend(&mut self, lender: u64, hold: u64, model: &str) -> (Result<Option<u64>, Status>, Vec<Waker>) {
         let is_known = self.members.values().any(|member| member.model == model);
         if !is_known || self.hold(lender) != Some(hold) {
@@ -32,17 +32,17 @@ impl State {
             );
             return (Err(Status::unavailable(text)), Vec::new());
         }
-        // Nobody asks for itself here.
+        // No member makes this call for itself.
         (Ok(Some(number)), self.serve(0))
     }
 
-    /// What the lease served is over. Who runs on it finishes.
+    /// Ends a lease. A member that executes on it finishes.
     pub fn end_lease(&mut self, number: u64) -> Vec<Waker> {
         self.leases.remove(&number);
         self.serve(0)
     }
 
-    /// Who waits for `model`: those that called it, those that called them, and so on.
+    /// The members that wait for `model`: those that called it, those that called them, and so on.
     pub(super) fn lenders(&self, model: &str) -> Vec<u64> {
         if self.leases.is_empty() {
             return Vec::new();
@@ -65,7 +65,7 @@ impl State {
         found
     }
 
-    /// What member `number` has of a pool that nobody has borrowed from it yet.
+    /// The amount of a pool that member `number` has and no other member has borrowed yet.
     pub(super) fn lendable(&self, number: u64, pool: usize) -> u64 {
         let Some(hold) = self.members.get(&number).and_then(Member::hold) else { return 0 };
         let own = self.members.get(&number).map_or(0, |member| member.own(pool));
@@ -73,14 +73,14 @@ impl State {
         own.saturating_add(borrowed).saturating_sub(self.borrowed_from(pool, |lender| lender == number, |_| true))
     }
 
-    /// What `borrowers` have of a pool from `lenders`.
+    /// The amount of a pool that `borrowers` have from `lenders`.
     fn borrowed_from(&self, pool: usize, lenders: impl Fn(u64) -> bool, borrowers: impl Fn(u64) -> bool) -> u64 {
         let holds = self.members.iter().filter(|(number, _)| borrowers(**number)).filter_map(|(_, m)| m.hold());
         let parts = holds.flat_map(|hold| &hold.borrowed).filter(|part| part.pool == pool && lenders(part.lender));
         parts.map(|part| part.count).sum()
     }
 
-    /// The models that would wait for each other for good, `lender` among those who wait for them; None if all that
+    /// The models that would wait for each other for ever, with `lender` among the waiting ones; None if all that
     /// execute can end, one after the other.
     fn circle(&self, lender: u64) -> Option<String> {
         let mut ended: BTreeSet<u64> = BTreeSet::new();
@@ -108,7 +108,7 @@ impl State {
             let called = self.stuck_on(at, &ended)?;
             let next = self.in_the_way(&called, &ended)?;
             if self.members.get(&next)?.model != called {
-                // It waits in line, for what somebody else holds.
+                // It is queued for resources that another member holds.
                 way.push((0, called));
             }
             at = next;
@@ -121,7 +121,7 @@ impl State {
         called.find(|model| !self.can_execute(model, ended)).cloned()
     }
 
-    /// Whether an instance of `model` is there for the next request once those in `ended` have ended.
+    /// Whether an instance of `model` is free for the next request once those in `ended` have ended.
     fn can_execute(&self, model: &str, ended: &BTreeSet<u64>) -> bool {
         let is_there = |(number, member): &(&u64, &Member)| member.hold().is_none() || ended.contains(number);
         let instances = self.members.iter().filter(|(_, member)| member.model == model);
@@ -149,7 +149,8 @@ impl State {
         lacking.map(|demand| demand.pool)
     }
 
-    /// Who keeps `model` from executing: all of its instances, or somebody who holds what they lack.
+    /// The member that keeps `model` from executing: one of its instances if all are stuck, or a holder of what they
+    /// lack.
     fn in_the_way(&self, model: &str, ended: &BTreeSet<u64>) -> Option<u64> {
         let is_stuck = |number: &u64, member: &Member| member.hold().is_some() && !ended.contains(number);
         let mut waiting =

@@ -1,4 +1,4 @@
-//! Who has resources, who waits for them, and who is next.
+//! The queue of the rate limiter: the instances that have resources, those that wait, and their order.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use nereid_observe::log::verbose;
 use nereid_request::{Status, Waker};
 use nereid_wire::inference::ModelInstanceGroup;
 
-/// Everything that the rate limiter knows.
+/// The whole state of the rate limiter.
 pub struct State {
     pub(super) pools: Pools,
     pub(super) members: BTreeMap<u64, Member>,
     /// Leases by their numbers.
     pub(super) leases: BTreeMap<u64, Outstanding>,
     groups: BTreeMap<u64, Vec<ModelInstanceGroup>>,
-    /// Given out so far: to members, registrations, holds, leases and places in line.
+    /// The last number given to a member, registration, hold, lease or place in the queue.
     numbers: u64,
 }
 
@@ -46,20 +46,20 @@ pub enum Place {
     Inside(Hold),
 }
 
-/// What an instance has.
+/// The resources of an instance.
 #[derive(Debug)]
 pub struct Hold {
     pub number: u64,
-    /// It has asked and knows; before that it may still find that there is nothing to execute.
+    /// Its `enter` has returned true; before that it may still find that there is nothing to execute.
     pub is_executing: bool,
-    /// The execution is over, and it has not said yet whether there is another one.
+    /// The execution is over, and it has neither entered again nor left.
     pub has_executed: bool,
     /// Taken from the pools, in the order of the demands.
     pub own: Vec<u64>,
     pub borrowed: Vec<Borrowing>,
 }
 
-/// A part of what a member has that another one holds.
+/// A part of a member's resources that another member holds.
 #[derive(Debug, Clone, Copy)]
 pub struct Borrowing {
     pub lender: u64,
@@ -68,7 +68,7 @@ pub struct Borrowing {
 }
 
 impl Member {
-    /// The less, the sooner it is its turn.
+    /// The member with the lowest value comes first.
     fn turn(&self) -> u64 {
         self.executions.saturating_mul(self.priority)
     }
@@ -84,7 +84,7 @@ impl Member {
         self.demands.iter().any(|demand| demand.pool == pool && demand.count > 0)
     }
 
-    /// What it took of a pool itself.
+    /// The amount that it took of a pool itself.
     pub fn own(&self, pool: usize) -> u64 {
         let at = self.demands.iter().position(|demand| demand.pool == pool);
         at.and_then(|at| self.hold()?.own.get(at).copied()).unwrap_or(0)
@@ -124,8 +124,8 @@ impl State {
         self.groups.remove(&number);
     }
 
-    /// A new instance starts level with the one that has executed least: it would otherwise be alone at the head until
-    /// it has caught up with years of executions.
+    /// Adds an instance. It starts level with the one that has executed least: otherwise it would be alone at the head
+    /// until it has caught up with years of executions.
     pub fn join(&mut self, model: &str, info: &WorkerInfo) -> u64 {
         let priority = info.rate_limiter.as_ref().map_or(1, |limiter| u64::from(limiter.priority.max(1)));
         let least = self.members.values().map(Member::turn).min().unwrap_or(0);
@@ -144,7 +144,7 @@ impl State {
         number
     }
 
-    /// An instance is gone, whatever it had.
+    /// Removes an instance and gives back its resources.
     pub fn part(&mut self, number: u64) -> Vec<Waker> {
         self.release(number);
         if let Some(member) = self.members.remove(&number) {
@@ -160,10 +160,10 @@ impl State {
         verbose!(1, "\nMax Resource Map===>\n{}", self.pools);
     }
 
-    /// Whether member `number` may execute now, and who else may.
+    /// Whether member `number` may execute now, and the wakers of others that may.
     pub fn enter(&mut self, number: u64) -> (bool, Vec<Waker>) {
         let arrival = self.number();
-        // Back into the line with what it had, so that those who have executed less come before it.
+        // Back into the queue with its resources, so that those that have executed less come before it.
         if self.members.get(&number).and_then(Member::hold).is_some_and(|hold| hold.has_executed) {
             self.release(number);
         }
@@ -187,7 +187,7 @@ impl State {
         true
     }
 
-    /// The execution of member `number` is over; what it has goes when it asks again or leaves.
+    /// The execution of member `number` is over; its resources are given back when it enters again or leaves.
     pub fn executed(&mut self, number: u64) {
         if let Some(Member { place: Place::Inside(hold), .. }) = self.members.get_mut(&number) {
             hold.has_executed = hold.is_executing;
@@ -229,12 +229,13 @@ impl State {
         self.leases.retain(|_, lease| lease.lender != number);
     }
 
-    /// Lets in who may go in now; `asking` looks for itself and is not woken.
+    /// Lets in all that may go in now. `asking` is the caller, which is not woken.
     pub(super) fn serve(&mut self, asking: u64) -> Vec<Waker> {
         let mut line: Vec<(bool, u64, u64, u64)> = Vec::new();
         for (number, member) in &self.members {
             if let Place::Waiting { arrival, .. } = member.place {
-                // Others wait for who waits with another's lease: it comes first, and nothing is kept from it.
+                // A member that waits with another's lease comes first, because others wait for it, and nothing is
+                // reserved against it.
                 let is_lent = !self.lenders(&member.model).is_empty();
                 let turn = if mutants::is(Mutant::OrderIgnored) { 0 } else { member.turn() };
                 line.push((!is_lent, turn, arrival, *number));
@@ -287,8 +288,7 @@ impl State {
         }
     }
 
-    /// What member `number` would have if it went in now: first what is lent, then what is free. None if that is not
-    /// enough.
+    /// The hold of member `number` if it went in now: lent resources first, then free ones. None if that is not enough.
     fn gather(&self, number: u64) -> Option<Hold> {
         let member = self.members.get(&number)?;
         let lenders = self.lenders(&member.model);
@@ -312,8 +312,8 @@ impl State {
     }
 }
 
-/// What becomes of a part that was borrowed from member `from`, which gives back what it has: the borrower takes over
-/// what the member owned, and borrows the rest where the member had borrowed it.
+/// Reassigns a part that was borrowed from member `from`, which gives back its resources: the borrower takes over what
+/// the member owned, and borrows the rest from those that the member had borrowed it from.
 fn pass_on(
     part: Borrowing,
     from: u64,

@@ -1,4 +1,4 @@
-//! How much there is of each resource, and how much of it is taken.
+//! The total of each resource, and how much of it is taken.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::WorkerInfo;
 use nereid_model_config::validate::{ResourceLimit, limit};
 
-/// What an instance needs of one resource to execute.
+/// The amount of one resource that an instance needs to execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     pub pool: usize,
@@ -17,12 +17,12 @@ pub struct Demand {
 #[derive(Debug)]
 struct Pool {
     name: String,
-    /// None of a global resource.
+    /// None for a global resource.
     device: Option<i32>,
-    /// What is there in all.
+    /// The total amount.
     total: u64,
     taken: u64,
-    /// Instances that ask for it; without any the place is free for another resource.
+    /// Instances that request it; without any the entry is free for another resource.
     users: usize,
 }
 
@@ -41,7 +41,7 @@ impl Pools {
         &self.limits
     }
 
-    /// What a worker of that `info` asks for; of a resource that it names twice, the larger amount.
+    /// The demands of a worker of that `info`; of a resource that it names twice, the larger amount.
     pub fn demands(&mut self, info: &WorkerInfo) -> Vec<Demand> {
         let mut demands: Vec<Demand> = Vec::new();
         for resource in info.rate_limiter.iter().flat_map(|limiter| &limiter.resources) {
@@ -77,7 +77,7 @@ impl Pools {
         }
     }
 
-    /// An instance that asked for these is gone.
+    /// Removes the demands of an instance that is gone.
     pub fn abandon(&mut self, demands: &[Demand]) {
         for demand in demands {
             if let Some(pool) = self.pools.get_mut(demand.pool) {
@@ -86,7 +86,7 @@ impl Pools {
         }
     }
 
-    /// Makes the totals those of the instances that are there: the limit where there is one, else the largest demand.
+    /// Sets the totals for the present instances: the limit where there is one, else the largest demand.
     pub fn recompute<'a>(&mut self, present: impl Iterator<Item = &'a [Demand]>) {
         self.pools.iter_mut().for_each(|pool| pool.total = 0);
         for demand in present.flatten() {
@@ -117,18 +117,18 @@ impl Pools {
         }
     }
 
-    /// Places of pools go up to here.
+    /// Indices of pools are below this.
     pub fn len(&self) -> usize {
         self.pools.len()
     }
 
-    /// What is taken of all resources together.
+    /// The taken amount of all resources together.
     #[cfg(test)]
     pub fn taken(&self) -> u64 {
         self.pools.iter().map(|pool| pool.taken).sum()
     }
 
-    /// What there is of a resource.
+    /// The total of a resource.
     #[cfg(test)]
     pub fn total(&self, name: &str, device: Option<i32>) -> u64 {
         let found = self.pools.iter().find(|pool| pool.users > 0 && pool.name == name && pool.device == device);

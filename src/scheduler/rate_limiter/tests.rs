@@ -1,4 +1,4 @@
-//! The rows of contract/schedulers.md section 6, and mistakes that have to be noticed.
+//! The rows of contract/schedulers.md section 6, and mistakes that have to be caught.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,19 +19,19 @@ impl Instance {
         self.gate.enter()
     }
 
-    /// It executes no more for now.
+    /// It has nothing to execute for now.
     fn leave(&self) {
         self.gate.executed();
         self.gate.leave();
     }
 
-    /// It has executed, and there is more.
+    /// It has executed, and enters again.
     fn again(&self) -> bool {
         self.gate.executed();
         self.gate.enter()
     }
 
-    /// How often it was woken since the last time.
+    /// How often it was woken since the last call.
     fn woken(&self) -> usize {
         self.woken.swap(0, Ordering::SeqCst)
     }
@@ -129,7 +129,7 @@ fn there_is_as_much_as_the_largest_demand_unless_a_limit_says_otherwise() {
     assert_eq!((taken(&limiter), total(&limiter, "R", Some(0))), (0, 0));
 }
 
-/// contract/model_config.md section 6, row "rate limiter": against all models that are there.
+/// contract/model_config.md section 6, row "rate limiter": checked against all registered models.
 #[test]
 fn groups_are_held_against_limits_and_each_other() {
     let limiter = limiter(&[("R", 4, None), ("X", 1, None)]);
@@ -142,7 +142,7 @@ fn groups_are_held_against_limits_and_each_other() {
     global[0].rate_limiter.as_mut().unwrap().resources[0].global = true;
     let both = "Resource \"X\" is present as both global and device-specific resource in the model configuration.";
     assert_eq!(text(limiter.register(&global)), Some(both.to_owned()));
-    // A change is held against the others, not against what it replaces; one that fails changes nothing.
+    // A change is checked against the others, not against the groups that it replaces; one that fails changes nothing.
     limiter.change(&fine, &global).unwrap();
     assert_eq!(limiter.change(&fine, &groups(&[("R", 5)])).unwrap_err().message, limited);
     assert_eq!(text(limiter.register(&groups(&[("X", 1)]))), Some(both.to_owned()));
@@ -150,7 +150,7 @@ fn groups_are_held_against_limits_and_each_other() {
     assert_eq!(text(limiter.register(&groups(&[("X", 1)]))), None, "an unload takes its groups away");
 }
 
-/// Executions of each of `instances` when all want the one resource at the same time, so many times.
+/// Executions of each of `instances` when all request the one resource at the same time, so many times.
 fn compete(instances: &[Instance], keeper: &Instance, rounds: usize) -> Vec<usize> {
     let mut counts = vec![0; instances.len()];
     for _ in 0..rounds {
@@ -163,7 +163,7 @@ fn compete(instances: &[Instance], keeper: &Instance, rounds: usize) -> Vec<usiz
         let woken: Vec<usize> = (0..instances.len()).filter(|at| instances[*at].woken() > 0).collect();
         assert_eq!(woken.len(), 1, "one has its turn");
         counts[woken[0]] += 1;
-        // The others find nothing to do this time.
+        // The others find nothing to execute this time.
         instances.iter().enumerate().filter(|(at, _)| *at != woken[0]).for_each(|(_, other)| other.leave());
         assert!(instances[woken[0]].enter());
         instances[woken[0]].leave();
@@ -187,10 +187,10 @@ fn the_least_executed_by_priority_comes_first() {
     mutants::with(Some(Mutant::OrderIgnored), || assert_ne!(shares(&[1, 2], 30), [20, 10]));
 }
 
-/// Those that have more to execute at once compete with those that wait: what was executed says who is next, and not
-/// who happens to have just ended.
+/// Instances with more to execute compete with those that wait: the number of executions decides who is next, and not
+/// the order of ends.
 #[test]
-fn who_has_executed_competes_for_what_it_had() {
+fn an_instance_that_has_executed_competes_for_its_resources() {
     let shares = |priorities: &[u32], rounds: usize| {
         let limiter = limiter(&[]);
         let on = |(at, p): (usize, &u32)| on_device(&limiter, &at.to_string(), 0, *p, &[("R", 1)]);
@@ -214,11 +214,11 @@ fn who_has_executed_competes_for_what_it_had() {
     assert_eq!(shares(&[1, 2], 30), [20, 10]);
     assert_eq!(shares(&[1, 1, 1], 30), [10, 10, 10]);
     assert_eq!(shares(&[2, 1, 4], 28), [8, 16, 4]);
-    // A number above the bound of those who are passed is no demand that is too large: nobody passes it out of turn.
+    // A large priority number is no large demand: no instance passes it out of turn.
     assert_eq!(shares(&[1, 50], 102), [100, 2]);
 }
 
-/// Asked a second time for the same execution, an instance is not counted a second time.
+/// An instance that enters twice for the same execution is counted once.
 #[test]
 fn only_an_execution_ends_a_turn() {
     let limiter = limiter(&[]);
@@ -246,7 +246,7 @@ fn a_newcomer_does_not_outrun_who_has_executed_for_long() {
     assert_eq!(compete(&[old, fresh], &keeper, 10), [5, 5]);
 }
 
-/// How often others come between while one waits that needs everything; stops at `bound`.
+/// How often others go first while an instance waits that needs everything; stops at `bound`.
 fn passed(bound: u32) -> u32 {
     let limiter = limiter(&[("R", 2, None)]);
     let large = instance(&limiter, "large", &[("R", 2)]);
@@ -306,7 +306,7 @@ fn who_goes_gives_everything_back() {
         instance(&limiter, "c", &[("R", 1)]),
     );
     assert!(a.enter() && !b.enter() && !c.enter());
-    // One that waits leaves the line; one that executes is unloaded in the middle of it.
+    // A waiting instance leaves the queue; an executing one is unloaded in the middle of it.
     drop(b);
     drop(a);
     assert_eq!(c.woken(), 1);
@@ -328,7 +328,7 @@ fn a_called_model_uses_what_its_caller_holds() {
     assert_eq!((called.woken(), rival.woken()), (1, 0));
     assert!(called.enter() && !rival.enter());
     assert_eq!(taken(&limiter), 1);
-    // One that is called by it in turn runs on the same.
+    // An instance that it calls in turn uses the same resources.
     let deeper = instance(&limiter, "deeper", &[("R", 1)]);
     let inner = called.gate.grant().unwrap().lend("deeper").unwrap().unwrap();
     assert!(deeper.enter());
@@ -375,7 +375,7 @@ fn a_reservation_does_not_stop_who_others_wait_for() {
         small.leave();
     }
     small.leave();
-    // Everything is kept for the large one, which waits for the caller, which waits for the called one.
+    // Everything is reserved for the large one, which waits for the caller, which waits for the called one.
     let lease = caller.gate.grant().unwrap().lend("called").unwrap();
     assert!(called.enter());
     called.leave();
@@ -405,14 +405,14 @@ fn models_that_would_wait_for_each_other_are_named() {
     let lease = of_a.lend("c").unwrap();
     assert!(!c.enter(), "b has it, and may end");
     assert_eq!(refused(of_b.lend("d")), "'b' -> 'd' -> 'a' -> 'c' -> 'b'");
-    // Who did not get it goes on without, and the other one has its turn.
+    // The one that did not get it goes on without, and the other one has its turn.
     b.leave();
     assert!(c.enter());
     c.leave();
     drop((lease, d));
     a.leave();
     assert_eq!(taken(&limiter), 0);
-    // With a second instance nothing is in the way.
+    // With a second instance nothing blocks the call.
     let second = instance(&limiter, "a", &[("R", 1)]);
     assert!(a.enter());
     assert!(of_a.lend("a").unwrap().is_none(), "an old grant is worth nothing");
@@ -422,7 +422,7 @@ fn models_that_would_wait_for_each_other_are_named() {
     drop(lease);
 }
 
-/// Instances with random demands, from a fixed seed: nobody has more than there is, all who want get in, and when all
+/// Instances with random demands, from a fixed seed: none has more than there is, all that wait get in, and when all
 /// have left nothing is taken.
 #[test]
 fn random_lives_leave_nothing_behind() {

@@ -17,7 +17,7 @@ pub(super) struct BatchCompatibility {
     compares_states: bool,
 }
 
-/// What the first request of a batch looks like.
+/// The properties of the first request of a batch that others are compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     inputs: SmallVec<[(usize, Shape); 4]>,

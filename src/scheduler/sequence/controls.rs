@@ -1,8 +1,8 @@
-//! Control inputs: what a model is told about the place of a request in its sequence (contract/schedulers.md section 3,
+//! Control inputs: they pass the place of a request in its sequence to the model (contract/schedulers.md section 3,
 //! "Controls").
 //!
-//! They are inputs that no client sends. Their values are made once; a request gets windows on them, and only the id of
-//! its sequence is written for it.
+//! No client sends these inputs. Their values are made once; a request gets windows on them, and only the id of its
+//! sequence is written for it.
 
 use smallvec::smallvec;
 
@@ -20,14 +20,14 @@ pub(super) struct Controls {
 
 struct Control {
     name: Text,
-    /// Behind the model's own inputs.
+    /// Its index, after the model's own inputs.
     index: usize,
     datatype: DataType,
     content: Content,
 }
 
 enum Content {
-    /// Told by one of these: false, true.
+    /// Set to one of these: false, true.
     Flag(Kind, [Slice; 2]),
     Id,
 }
@@ -44,7 +44,7 @@ impl Controls {
         Controls { list: list.collect(), shape }
     }
 
-    /// Adds the inputs for a request as it is: its flags, its id. `is_ready` is false for one that fills a slot.
+    /// Adds the control inputs of a request: its flags, its id. `is_ready` is false for one that fills a slot.
     pub fn add(&self, request: &mut Request, is_ready: bool) {
         for control in &self.list {
             let data = match &control.content {
@@ -68,7 +68,7 @@ impl Controls {
     }
 }
 
-/// `None` for a control that the configuration's checks would not have let pass.
+/// `None` for a control that the configuration's checks refuse.
 fn content(control: &ControlConfig) -> Option<(DataType, Content)> {
     let kind = control.kind();
     if kind == Kind::ControlSequenceCorrid {
@@ -89,11 +89,11 @@ fn content(control: &ControlConfig) -> Option<(DataType, Content)> {
     }
 }
 
-/// The id in the type that the model wants: low bytes of the number, or the text with its length in front.
+/// The id in the type of the model's input: low bytes of the number, or the text with its length in front.
 fn id_bytes(id: &CorrelationId, datatype: DataType) -> Slice {
     if datatype == DataType::Bytes {
         let text = if id.is_in_sequence() { id.to_string().into_bytes() } else { Vec::new() };
-        // Texts keep their bytes, whatever they are.
+        // Texts keep their bytes.
         let bytes = if let CorrelationId::Text(text) = id { text.as_bytes() } else { &text };
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let bytes = bytes.get(..length as usize).unwrap_or(bytes);

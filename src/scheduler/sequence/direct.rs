@@ -1,8 +1,8 @@
 //! The direct strategy: a slot is a row of the batch for as long as its sequence lives
 //! (contract/schedulers.md section 3).
 //!
-//! A model that keeps the state of a sequence by its row must find every sequence in its own. So rows without a request
-//! are filled with null requests, which look like the others, are marked as not ready, and are answered to nobody.
+//! A model that keeps the state of a sequence by its row must find every sequence in its own row. So rows without a
+//! request are filled with null requests, which look like the others, are marked as not ready, and have no client.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_request::{Completion, Delivery, InputTensor, Origin, Request, Sink, element_count};
 use nereid_wire::inference::model_sequence_batching::StrategyDirect;
 
-/// Slots that are looked at in one go.
+/// Slots that are read in one go.
 const SLOTS_AT_ONCE: usize = 32;
 
 /// When a batch goes.
@@ -49,7 +49,7 @@ impl DirectRules {
     }
 }
 
-/// Where null requests are answered to.
+/// Discards the answers of null requests.
 struct Nowhere;
 
 impl Sink for Nowhere {
@@ -60,7 +60,7 @@ impl Sink for Nowhere {
     }
 }
 
-/// Bytes without a meaning, as many as were ever needed: all null requests share them.
+/// Zero bytes, as many as were ever needed: all null requests share them.
 #[derive(Default)]
 pub(super) struct Zeros(Mutex<Slice>);
 
@@ -94,7 +94,7 @@ impl SequenceBatcher {
             }));
         }
         let mut payload = Payload::default();
-        // A copy of the first one that is there; of what is none there is none.
+        // A copy of the first request; without requests there is none.
         let null = match rows.iter().flatten().next().map(|real| self.null_maker(real)) {
             None => return payload,
             Some(Ok(null)) => null,
@@ -113,7 +113,7 @@ impl SequenceBatcher {
         payload
     }
 
-    /// Makes requests that look like `real` to a backend and mean nothing (contract/schedulers.md section 3, "Direct
+    /// Makes requests that have the form of `real` and carry no data (contract/schedulers.md section 3, "Direct
     /// strategy").
     fn null_maker(&self, real: &Request) -> Result<impl Fn() -> Box<Request> + use<>, Exhausted> {
         let zeros = Arc::clone(&self.zeros);
@@ -124,7 +124,7 @@ impl SequenceBatcher {
                 let is_shape = self.spec.config.input.get(input.index).is_some_and(|config| config.is_shape_tensor);
                 if !is_shape {
                     let count = element_count(&input.shape).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-                    // Strings without content are their lengths.
+                    // Empty strings are only their lengths.
                     let size = input.datatype.byte_size();
                     let byte_size = if size == 0 { count.saturating_mul(4) } else { input.byte_size() };
                     input.data = smallvec::smallvec![zeros.get(byte_size)?];

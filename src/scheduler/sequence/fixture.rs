@@ -1,4 +1,4 @@
-//! What tests of the sequence batcher share: models, requests, answers, folders.
+//! Shared by the tests of the sequence batcher: models, requests, answers, folders.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ pub fn model(text: &str) -> (Arc<ModelSpec>, ModelSequenceBatching) {
     (Arc::new(ModelSpec::new(config).unwrap()), batching)
 }
 
-/// A request of sequence `id` whose answer nobody reads.
+/// A request of sequence `id` with an answer that is discarded.
 pub fn request(id: u64) -> Box<Request> {
     let mut request = request_to(&Arc::default(), id);
     request.correlation_id = CorrelationId::Number(id);
@@ -42,7 +42,7 @@ pub fn request_to(answers: &Arc<Answers>, key: u64) -> Box<Request> {
     request
 }
 
-/// Where answers arrive.
+/// Receives answers.
 #[derive(Default)]
 pub struct Answers(Mutex<Vec<(u64, Delivery)>>);
 
@@ -52,7 +52,7 @@ impl Answers {
         self.0.lock().unwrap().iter().map(|(key, _)| *key).collect()
     }
 
-    /// The ends that came since the last call: keys, and the messages of errors.
+    /// The ends since the last call: keys, and the messages of errors.
     pub fn take(&self) -> Vec<(u64, Option<String>)> {
         let error = |delivery: Delivery| delivery.response.and_then(|mut response| response.error.take());
         let ends = self.0.lock().unwrap().drain(..).collect::<Vec<_>>();

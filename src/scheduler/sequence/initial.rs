@@ -1,5 +1,5 @@
-//! Where a sequence's implicit states begin, and how they become inputs (contract/schedulers.md section 3, "Implicit
-//! state").
+//! The initial values of a sequence's implicit states, and their use as inputs (contract/schedulers.md section 3,
+//! "Implicit state").
 
 use std::fs::File;
 use std::io::Read;
@@ -30,7 +30,7 @@ pub(super) struct InitialStates {
     buffering: Vec<Buffering>,
     names: Vec<(Text, usize)>,
     pool: Pool,
-    /// Why there are none although the configuration asks for some.
+    /// Why there are none although the configuration has some.
     fault: Option<String>,
 }
 
@@ -58,7 +58,8 @@ impl InitialStates {
         })
     }
 
-    /// New ones for a sequence that starts. `None` where the model has no states, or cannot have them, which is logged.
+    /// New states for a sequence that starts. `None` where the model has no states, or cannot have them, which is
+    /// logged.
     pub fn fresh(&self) -> Option<Arc<States>> {
         if let Some(fault) = &self.fault {
             tracing::error!("Failed to initialize sequence state: {fault}");
@@ -95,7 +96,7 @@ impl InitialStates {
     }
 }
 
-/// What upstream says at the start of every sequence of a model whose states it cannot have.
+/// Upstream's text at the start of every sequence of a model with states that it cannot have.
 fn fault(state: &State, spec: &ModelSpec) -> Option<String> {
     let name = &state.input_name;
     if !state.use_growable_memory {
@@ -128,12 +129,12 @@ fn tensor(spec: &ModelSpec, state: &State, directory: &Path, room: &mut usize) -
     let datatype = u32::try_from(i32::from(state.data_type())).ok().and_then(DataType::from_number);
     let datatype = datatype.ok_or_else(|| wrong("has no data type"))?;
     let initial = state.initial_state.first();
-    // An initial state says what the configuration leaves open.
+    // An initial state fixes the dimensions that the configuration leaves open.
     let dims = initial.map_or(&state.dims, |initial| &initial.dims);
     let batch = spec.is_batching().then_some(1);
     let shape: Shape = batch.into_iter().chain(dims.iter().map(|&dim| if dim < 0 { 1 } else { dim })).collect();
     let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
-    // A string without content is its length.
+    // An empty string is only its length.
     let element = if datatype == DataType::Bytes { size_of::<u32>() } else { datatype.byte_size() };
     let byte_size = count.and_then(|count| count.checked_mul(element)).filter(|&size| size <= *room);
     let byte_size = byte_size.ok_or_else(|| wrong(&format!("takes the initial states beyond {BYTES_MAX} bytes")))?;
@@ -168,12 +169,12 @@ fn tensor(spec: &ModelSpec, state: &State, directory: &Path, room: &mut usize) -
     })
 }
 
-/// At most `limit` bytes of a file.
+/// Reads at most `limit` bytes of a file.
 fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Status> {
     let cannot = |error: &dyn std::fmt::Display| {
         Status::internal(format!("failed to open text file for read {}: {error}", path.display()))
     };
-    // Opening what is no file, a pipe perhaps, might never end.
+    // Opening anything but a regular file, a pipe perhaps, could block for ever.
     if !std::fs::metadata(path).map_err(|error| cannot(&error))?.is_file() {
         return Err(cannot(&"not a file"));
     }
@@ -183,7 +184,7 @@ fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Status> {
     Ok(data)
 }
 
-/// Strings in a tensor's bytes; `None` where they are not well formed.
+/// Number of strings in a tensor's bytes; `None` where they are not well formed.
 fn string_count(mut bytes: &[u8]) -> Option<usize> {
     let mut count = 0;
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! How instances come and go while sequences live (contract/schedulers.md section 10, "config only differs in
+//! Joining and leaving of instances while sequences live (contract/schedulers.md section 10, "config only differs in
 //! instance_group").
 
 use std::collections::BTreeSet;
@@ -10,11 +10,11 @@ use crate::{Gate, WorkerInfo};
 use nereid_memory::Key;
 use nereid_request::{SEQUENCE_START, Status};
 
-/// Workers of one model at a time.
+/// Most workers of one model at a time.
 const LINES_MAX: usize = 4096;
 
 impl Tables {
-    /// One more line, which takes what waits in the backlog.
+    /// Adds a line, which takes the sequences that wait in the backlog.
     pub fn join(
         &mut self,
         info: &WorkerInfo,
@@ -75,7 +75,7 @@ impl Tables {
         }
     }
 
-    /// A line is gone, and with it the sequences that it still had.
+    /// Removes a line, and with it the sequences that it still had.
     pub fn leave(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
         self.dismiss(number, now_ns, effects);
         let Some(line) = self.line(number) else { return };
@@ -84,8 +84,8 @@ impl Tables {
         effects.lines.extend(self.lines.get_mut(number).and_then(Option::take));
     }
 
-    /// The instance of a line has lost what it knew of its sequences: they are over, but for those of which a new start
-    /// waits. Returns how many had begun.
+    /// The instance of a line has lost the state of its sequences: they are over, except those with another start
+    /// queued. Returns how many had begun.
     pub fn lost(&mut self, number: usize, now_ns: u64, effects: &mut Effects) -> usize {
         let Some(line) = self.line(number) else { return 0 };
         let slots: Vec<(usize, Key)> =
@@ -93,7 +93,7 @@ impl Tables {
         slots.into_iter().filter(|(slot, key)| self.interrupt(*key, number, *slot, now_ns, effects)).count()
     }
 
-    /// Ends a sequence in a slot, or what waits of it before its next start. False: it has not begun.
+    /// Ends a sequence in a slot, or its queued requests up to its next start. False: it has not begun.
     fn interrupt(&mut self, key: Key, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) -> bool {
         let Some(sequence) = self.sequences.get_mut(key) else { return false };
         let is_start = |queued: &Queued| queued.request.flags & SEQUENCE_START != 0;
@@ -114,7 +114,7 @@ impl Tables {
         true
     }
 
-    /// True if nothing will come to a line any more.
+    /// True if no request will come to a line any more.
     pub fn may_leave(&self, number: usize) -> bool {
         let Some(Some(line)) = self.lines.get(number) else { return true };
         line.occupied == 0 && (line.is_dismissed || self.is_stopped && self.backlog.is_empty())
@@ -124,7 +124,7 @@ impl Tables {
         effects.wakers.extend(self.lines.iter_mut().flatten().filter_map(Line::rouse_anyway));
     }
 
-    /// The free slot of the lowest number over all lines, made if it was not there yet: its line and its number.
+    /// The free slot of the lowest number over all lines, made if it did not exist yet: its line and its number.
     pub fn take_free(&mut self) -> Option<(usize, usize)> {
         let (slot, number) = self.free.pop_first()?;
         let limit = self.rules.slots;

@@ -1,5 +1,5 @@
-//! What happens when a backend lets go of a request: its slot goes on, or the request comes back
-//! (contract/schedulers.md section 3, "Iterative sequences").
+//! The release of requests by backends: the slot goes on, or the request is queued again (contract/schedulers.md
+//! section 3, "Iterative sequences").
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use nereid_memory::Key;
 use nereid_request::{CorrelationId, ReleaseReport, Request, RequestEvents, Status};
 
 impl RequestEvents for Shared {
-    /// The next request of the slot may go. An iterative sequence ends with the last release of its request, whoever
-    /// chose its id, and nothing of that is shown to the model; what waits of it is executed before.
+    /// The next request of the slot may go. An iterative sequence ends with the last release of its request, even with
+    /// an id from the client, and the model gets no sign of that; its queued requests are executed before.
     fn released(&self, key: u64) {
         let now_ns = (self.clock)();
         self.with_tables(|tables, effects| {
@@ -47,7 +47,7 @@ impl RequestEvents for Shared {
         drop(left_over);
         match request {
             None => Ok(()),
-            // Its sequence is over. The backend has it still.
+            // Its sequence is over. The backend still has the request.
             Some(request) => Err((self.without_start(&request.correlation_id), self.kept(key, request))),
         }
     }
@@ -58,7 +58,7 @@ const NOT_ITERATIVE: &str = "Request is released with TRITONSERVER_REQUEST_RELEA
                              configured to handle such a flag.";
 
 impl Shared {
-    /// The request as its backend had it: its release is still told.
+    /// The request as its backend had it: its release is still reported.
     fn kept(&self, key: u64, mut request: Box<Request>) -> Box<Request> {
         if let Some(owner) = self.this.upgrade() {
             request.release_report = Some(ReleaseReport::new(owner, key));
@@ -68,14 +68,14 @@ impl Shared {
 }
 
 impl SequenceBatcher {
-    /// Lets `request` tell of its release.
+    /// Makes `request` report its release.
     pub(super) fn keep(&self, request: &mut Request, flight: u64) {
         request.release_report = Some(ReleaseReport::new(Arc::clone(&self.shared) as Arc<dyn RequestEvents>, flight));
     }
 }
 
 impl Tables {
-    /// A number for a sequence of one request: the next one that is nobody's.
+    /// A number for a sequence of one request: the next one that is not in use.
     pub fn new_id(&mut self) -> CorrelationId {
         loop {
             self.last_id = self.last_id.checked_add(1).unwrap_or(1);

@@ -1,4 +1,4 @@
-//! One instance of the model as the tables see it: its slots, and which of them have a request to execute.
+//! One instance of the model in the tables: its slots, and those that have a request to execute.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use nereid_request::Waker;
 
 /// An instance's line.
 pub(super) struct Line {
-    /// Tells it from others that had its number before.
+    /// Distinguishes it from earlier lines of the same number.
     pub birth: u64,
     pub waker: Waker,
     pub gate: Option<Arc<dyn Gate>>,
     /// Made as they are needed, up to the model's number.
     pub slots: Vec<Slot>,
-    /// Sequences in slots.
+    /// Number of slots with a sequence.
     pub occupied: usize,
     /// Slots with a request that may be executed, the one that waits longest first.
     pub heads: BTreeSet<Head>,
-    /// The same ones by their numbers.
+    /// The same slots by their numbers.
     pub ready: BTreeSet<usize>,
-    /// When its sequences have been idle for too long, or have to be looked at again.
+    /// When its sequences have been idle for too long, or have to be checked again.
     pub deadlines: BTreeSet<(u64, Key)>,
     /// Takes no more sequences.
     pub is_dismissed: bool,
-    /// It sleeps, and wants to know once so many requests may be executed.
+    /// Its worker sleeps, to be woken once so many requests may be executed.
     pub wake_count: Option<usize>,
-    /// In line for its resources.
+    /// Queued for its resources.
     pub is_at_gate: bool,
     /// `preserve_ordering`.
     pub order: Arc<Order>,
@@ -44,7 +44,7 @@ pub(super) struct Head {
     pub slot: usize,
 }
 
-/// A sequence's place in an instance, or a free one.
+/// A slot of an instance, with a sequence or free.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub sequence: Option<Key>,
@@ -53,7 +53,7 @@ pub(super) struct Slot {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Posture {
-    /// There is nothing to execute.
+    /// It has no request to execute.
     #[default]
     Idle,
     Ready(Head),
@@ -81,7 +81,7 @@ impl Line {
         Some(head)
     }
 
-    /// Whom to wake if the line's worker sleeps and has enough to do now.
+    /// The waker of the line's worker, if it sleeps and has enough to do now.
     pub fn rouse(&mut self) -> Option<Waker> {
         match self.wake_count {
             Some(count) if self.heads.len() >= count => self.rouse_anyway(),
@@ -89,7 +89,7 @@ impl Line {
         }
     }
 
-    /// Whom to wake if the line's worker sleeps.
+    /// The waker of the line's worker, if it sleeps.
     pub fn rouse_anyway(&mut self) -> Option<Waker> {
         self.wake_count.take().map(|_| self.waker.clone())
     }

@@ -1,8 +1,9 @@
-//! The oldest strategy: batches of what waits longest, one request of each sequence (contract/schedulers.md section 3).
+//! The oldest strategy: batches of the requests that wait longest, one of each sequence (contract/schedulers.md section
+//! 3).
 //!
 //! The heads of a line's slots are the queue of a batcher of its own, with the rules of the dynamic batcher (section 2)
 //! for requests of one row: preferred sizes, a delay, an order of responses. A sequence's next request enters when the
-//! former one was released, so that a state is there before it is needed.
+//! previous one was released, so that its state is there before it is needed.
 
 use super::line::Line;
 use super::tables::Tables;
@@ -31,7 +32,7 @@ impl OldestRules {
         }
     }
 
-    /// What goes of a queue of which `count` requests, `is_closed` to more, could be one batch, the oldest of which
+    /// Decides on a queue of which `count` requests, `is_closed` to more, could be one batch, the oldest of which
     /// entered at `oldest_ns` (section 2, "Decision after the scan").
     fn decide(&self, count: usize, is_closed: bool, oldest_ns: u64, now_ns: u64) -> Decision {
         if count == 0 {
@@ -69,7 +70,7 @@ impl OldestRules {
         };
         let is_closed = count == self.max_batch_size || count < most || is_closed;
         match self.decide(count, is_closed, oldest.entered_ns, now_ns) {
-            // One that differs closes the batch: each has to be looked at.
+            // A request that differs closes the batch, so each has to be checked.
             Decision::Wait { until_ns, .. } if is_compared => Decision::Wait { until_ns, count: count + 1 },
             decision => decision,
         }
@@ -106,7 +107,7 @@ impl SequenceBatcher {
             match taken {
                 Some(Taken::Row(mut row)) => {
                     let order = self.tables().line(worker).map(|line| line.order.clone());
-                    // One that comes back has its place.
+                    // A request that was executed before has its place already.
                     if let Some(order) = order.filter(|_| preserves_order && !row.queued.is_again) {
                         order.enter(&mut row.queued.request);
                     }
@@ -137,7 +138,7 @@ mod tests {
         };
         let cut = Decision::Cut;
         let wait = |until_ns, count| Decision::Wait { until_ns, count };
-        // Preferred sizes, delay in µs, requests, whether no more fit, their age in µs, what happens.
+        // Preferred sizes, delay in µs, requests, whether no more fit, their age in µs, the decision.
         for (preferred, delay, count, is_closed, age, expected) in [
             (&[8][..], 0, 0, false, 0, Decision::Nothing),
             (&[8], 0, 3, false, 0, cut(3)),

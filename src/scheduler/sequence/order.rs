@@ -1,9 +1,9 @@
 //! `preserve_ordering` of the oldest strategy: the responses of an instance leave in the order in which their requests
 //! entered its batches.
 //!
-//! A request of the line that is behind others has its responses held until these are through. Whoever brings the
-//! response that others wait for passes them all on, one thread at a time, so that none overtakes another on the last
-//! steps. What ends without a response, because it was dropped, holds up nobody.
+//! The responses of a request that is behind others are held until these are done. The thread that delivers the
+//! response that others wait for passes them all on, one thread at a time, so that no response overtakes another on the
+//! last steps. A request that ends without a response, because it was dropped, delays no other.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use nereid_memory::{BlockMut, Exhausted, Target};
 use nereid_request::shared::Wish;
 use nereid_request::{Asked, Completion, Delivery, Job, Request, Sink, Status};
 
-/// The requests of one instance whose responses are due, in their order.
+/// The unanswered requests of one instance, in their order.
 #[derive(Default)]
 pub(super) struct Order(Mutex<Line>);
 
@@ -32,7 +32,7 @@ struct Entry {
     is_complete: bool,
 }
 
-/// A request's place in the line, between the request and its home.
+/// A request's place in the queue, between the request and its home.
 struct Place {
     order: Arc<Order>,
     number: u64,
@@ -40,7 +40,7 @@ struct Place {
 }
 
 impl Order {
-    /// Puts a request at the end of the line.
+    /// Puts a request at the end of the queue.
     pub fn enter(self: &Arc<Self>, request: &mut Request) {
         request.reroute(|next| {
             let mut line = self.line();
@@ -57,7 +57,7 @@ impl Order {
     fn deliver(&self, number: u64, delivery: Option<Delivery>) {
         let mut line = self.line();
         let at = usize::try_from(number.wrapping_sub(line.first)).ok();
-        // One that was passed on as a whole is gone.
+        // An entry that was passed on as a whole is gone.
         let Some(entry) = at.and_then(|at| line.entries.get_mut(at)) else { return };
         entry.is_complete |= delivery.as_ref().is_none_or(|delivery| delivery.last);
         entry.held.extend(delivery);
@@ -117,7 +117,7 @@ impl Sink for Place {
 }
 
 impl Drop for Place {
-    /// Nobody can answer any more: without an answer so far there is none.
+    /// No answer can come any more; without one so far there is none.
     fn drop(&mut self) {
         self.order.deliver(self.number, None);
     }

@@ -8,7 +8,7 @@ use nereid_request::Status;
 const REAPED_AT_ONCE: usize = 32;
 
 enum Step {
-    /// There may be more to tidy up.
+    /// There may be more idle sequences to end.
     Again,
     Cut(usize),
     Sleep(Option<u64>),
@@ -43,7 +43,7 @@ impl PayloadSource for SequenceBatcher {
                     if !payload.is_empty() {
                         return Next::Execute(payload);
                     }
-                    // All were cancelled meanwhile.
+                    // All requests were cancelled meanwhile.
                     self.leave_gate(worker);
                 }
             }
@@ -81,7 +81,7 @@ impl PayloadSource for SequenceBatcher {
 }
 
 impl SequenceBatcher {
-    /// What worker number `worker` does next.
+    /// The next step of worker number `worker`.
     fn step(&self, worker: usize, now_ns: u64) -> Step {
         self.with_tables(|tables, effects| {
             let Some(line) = tables.line(worker) else { return Step::Leave };
@@ -123,7 +123,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// Asks for the resources of a worker's instance; false if it has to wait for them.
+    /// Enters the gate of a worker's instance; false if it has to wait for its resources.
     fn enter(&self, worker: usize) -> bool {
         let gate = self.tables().line(worker).and_then(|line| line.gate.clone());
         let is_open = gate.is_none_or(|gate| gate.enter());
@@ -133,7 +133,7 @@ impl SequenceBatcher {
         is_open
     }
 
-    /// Gives them back, or the place in line for them.
+    /// Gives back the resources, or the place in the queue for them.
     fn leave_gate(&self, worker: usize) {
         let gate = self.tables().line(worker).and_then(|line| {
             line.is_at_gate = false;

@@ -1,8 +1,8 @@
-//! Which sequences live, and where: everything behind the model's one lock.
+//! The live sequences and their slots: everything behind the model's one lock.
 //!
-//! A sequence has a generational key, so that whatever comes late, a release, a timer, a cancellation, finds nothing
-//! instead of a stranger in the same place. Every call here does a bounded amount of work and hands out what is to be
-//! done without the lock (`Effects`): nothing is answered, woken or dropped in here.
+//! A sequence has a generational key, so that a late call, a release, a timer, a cancellation, finds nothing instead of
+//! another sequence in the same slot. Every call here does a bounded amount of work and returns the work to do without
+//! the lock (`Effects`): nothing is answered, woken or dropped in here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use nereid_request::{CorrelationId, Request, SEQUENCE_END, States, Status, WakeU
 
 /// Sequences that a model may have at a time, most of them in the backlog.
 const SEQUENCES_MAX: usize = u32::MAX as usize;
-/// What waits in the backlog counts as recently looked at: one that got a slot after its time is over keeps it for this
-/// long (contract/schedulers.md section 3, "Idle and timeouts").
+/// A sequence that waits in the backlog counts as recently checked: one that got a slot after its time is over keeps it
+/// for this long (contract/schedulers.md section 3, "Idle and timeouts").
 const BACKLOG_LOOK_NS: u64 = 50_000_000;
 
 /// The tables of one model version.
@@ -35,11 +35,11 @@ pub(super) struct Tables {
     pub open_lines: usize,
     pub flights: HashMap<u64, Flight>,
     serial: u64,
-    /// The last id that was made up.
+    /// The last id that the server chose.
     pub last_id: u64,
     pub is_stopped: bool,
     pub is_closed: bool,
-    /// Nothing is executed before so much has come.
+    /// No request is executed before so many have come.
     pub hold: Option<Hold>,
     /// Requests that wait in slots, and in the backlog.
     pub in_slots: usize,
@@ -55,7 +55,7 @@ pub struct Hold {
 
 pub(super) struct Sequence {
     pub id: CorrelationId,
-    /// Its id leads here.
+    /// Its id is mapped to it.
     pub is_mapped: bool,
     pub place: Place,
     pub queue: VecDeque<Queued>,
@@ -66,7 +66,7 @@ pub(super) struct Sequence {
     placed_ns: u64,
     /// Its entry among the deadlines of its line.
     deadline_ns: Option<u64>,
-    /// It ends as soon as nothing of it waits.
+    /// It ends as soon as none of its requests waits.
     is_over: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Place {
     Backlog(u64),
 }
 
-/// A request that waits.
+/// A queued request.
 pub(super) struct Queued {
     pub request: Box<Request>,
     /// It was executed before.
@@ -92,26 +92,26 @@ pub(super) struct Flight {
     pub sequence: Key,
 }
 
-/// What is to be done without the lock.
+/// Work to do without the lock.
 #[derive(Default)]
 pub(super) struct Effects {
     pub ended: Vec<(Sequence, Why)>,
-    /// Requests that waited of sequences that go on.
+    /// Queued requests that are refused while their sequences go on.
     pub refused: Vec<(Queued, Why)>,
     pub lines: Vec<Line>,
     pub wakers: SmallVec<[Waker; 1]>,
 }
 
-/// How requests of a sequence end that waited when it did.
+/// Why the queued requests of a sequence end with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// None is left.
+    /// No request is left.
     Over,
     Cancelled,
     Expired,
     /// There is no instance for it any more.
     Deserted,
-    /// Its instance has lost what it knew of it.
+    /// Its instance has lost its state.
     Lost,
 }
 
@@ -128,7 +128,7 @@ impl Effects {
 /// What [`Tables::take`] found in a slot.
 pub(super) enum Taken {
     Row(Row),
-    /// There is nothing, or nothing any more.
+    /// There is no request, or none any more.
     Nothing,
     /// Its request does not fit into the batch.
     Unlike,
@@ -139,7 +139,7 @@ pub(super) struct Row {
     pub queued: Queued,
     pub sequence: Key,
     pub states: Option<Arc<States>>,
-    /// For the owner that its release is told to.
+    /// For the report of its release.
     pub flight: Option<u64>,
     pub entered_ns: u64,
 }
@@ -182,7 +182,7 @@ impl Tables {
         self.serial
     }
 
-    /// What a key stands for now, if anything.
+    /// The sequence that a key refers to now, if any.
     pub fn resolve(&self, key: Key) -> Option<Key> {
         if mutants::is(Mutant::StaleSequence) {
             return self.sequences.keys().into_iter().find(|other| other.index() == key.index());
@@ -190,11 +190,11 @@ impl Tables {
         self.sequences.contains(key).then_some(key)
     }
 
-    /// A new sequence in the free slot of the lowest number, or at the end of the backlog
+    /// Begins a new sequence in the free slot of the lowest number, or at the end of the backlog
     /// (contract/schedulers.md section 3).
     pub fn begin(&mut self, id: CorrelationId, now_ns: u64, effects: &mut Effects) -> Result<Key, Status> {
         if self.free.is_empty() {
-            // Someone may have been idle for too long, and nobody looked.
+            // A sequence may have been idle for too long without a check.
             self.reap_all(now_ns, effects);
         }
         let order = self.next_serial();
@@ -219,7 +219,7 @@ impl Tables {
         Ok(key)
     }
 
-    /// One more request of a sequence. The last one takes its id with it.
+    /// Queues one more request of a sequence. The last one removes its id.
     pub fn push(&mut self, key: Key, queued: Queued, now_ns: u64, effects: &mut Effects) {
         let is_last = queued.request.flags & SEQUENCE_END != 0;
         let Some(sequence) = self.sequences.get_mut(key) else { return };
@@ -238,7 +238,7 @@ impl Tables {
         self.release_hold(effects);
     }
 
-    /// Nobody finds the sequence by its id any more, and its idleness does not matter.
+    /// Removes the sequence's id, so that it is not found by it any more. Its idleness does not matter then.
     pub fn unmap(&mut self, key: Key) {
         let Some(sequence) = self.sequences.get_mut(key) else { return };
         if std::mem::take(&mut sequence.is_mapped) && self.ids.get(&sequence.id) == Some(&key) {
@@ -252,7 +252,7 @@ impl Tables {
         }
     }
 
-    /// The sequence that an id leads to, unless it has been idle for too long.
+    /// The sequence with an id, unless it has been idle for too long.
     pub fn find(&mut self, id: &CorrelationId, now_ns: u64, effects: &mut Effects) -> Option<Key> {
         let key = *self.ids.get(id)?;
         if !self.is_idle(key, now_ns) {
@@ -277,12 +277,12 @@ impl Tables {
         }
     }
 
-    /// Ends all sequences whose time is over.
+    /// Ends all sequences that have been idle for too long.
     pub fn reap_all(&mut self, now_ns: u64, effects: &mut Effects) {
         (0..self.lines.len()).for_each(|line| self.reap(line, now_ns, usize::MAX, effects));
     }
 
-    /// Ends, at a line, sequences whose time is over: looks at up to `limit`.
+    /// Ends such sequences of a line: checks up to `limit`.
     pub fn reap(&mut self, line: usize, now_ns: u64, limit: usize, effects: &mut Effects) {
         for _ in 0..limit {
             let Some(place) = self.line(line) else { return };
@@ -311,7 +311,7 @@ impl Tables {
         }
     }
 
-    /// Nothing more will come: what waits is executed, and then the sequence ends.
+    /// No more requests will come: the queued ones are executed, and then the sequence ends.
     pub fn finish(&mut self, key: Key, now_ns: u64, effects: &mut Effects) {
         self.unmap(key);
         let Some(sequence) = self.sequences.get_mut(key) else { return };
@@ -321,7 +321,7 @@ impl Tables {
         }
     }
 
-    /// Ends a sequence with all that waits of it, and gives its slot to the next one.
+    /// Ends a sequence with its queued requests, and gives its slot to the next one.
     pub fn end(&mut self, key: Key, why: Why, now_ns: u64, effects: &mut Effects) {
         self.unmap(key);
         let Some(sequence) = self.sequences.remove(key) else { return };
@@ -364,7 +364,7 @@ impl Tables {
         }
     }
 
-    /// Puts a sequence, with what waits of it, into a slot that is its own from now on.
+    /// Puts a sequence, with its queued requests, into a slot, which it keeps.
     pub fn place(&mut self, key: Key, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
         let Some(sequence) = self.sequences.get_mut(key) else { return };
         let waiting = sequence.queue.len();
@@ -384,7 +384,7 @@ impl Tables {
         self.ready(number, slot, now_ns, effects);
     }
 
-    /// If a slot has a request that may be executed, lets its line know.
+    /// Updates the line of a slot that has a request that may be executed.
     pub fn ready(&mut self, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
         let serial = self.next_serial();
         let is_held = self.hold.is_some();
@@ -393,7 +393,7 @@ impl Tables {
         let Some(Slot { sequence: Some(key), posture: Posture::Idle }) = line.slots.get(slot) else { return };
         let Some(sequence) = self.sequences.get(*key) else { return };
         let Some(first) = sequence.queue.front() else { return };
-        // With the oldest strategy it enters its batcher now; a slot of the direct one has held it since it came.
+        // With the oldest strategy it enters its batcher now; a slot of the direct one has had it since it came.
         let entered_ns = match is_oldest {
             true => now_ns.max(line.heads.last().map_or(0, |head| head.entered_ns)),
             false => first.request.stamps.queued_ns.max(sequence.placed_ns),
@@ -404,7 +404,7 @@ impl Tables {
         }
     }
 
-    /// Takes the next request of a slot for a payload. `fits` says whether it may be in one batch with the others.
+    /// Takes the next request of a slot for a payload. `fits` returns whether it may be in one batch with the others.
     pub fn take(
         &mut self,
         number: usize,
@@ -452,7 +452,7 @@ impl Tables {
         Taken::Row(Row { queued, sequence: key, states, flight, entered_ns })
     }
 
-    /// A backend let go of a request: its slot may go on. `None` for one that is not known (any more).
+    /// A backend released a request: its slot may go on. `None` for a request that is not (or no longer) registered.
     pub fn land(&mut self, serial: u64, now_ns: u64, effects: &mut Effects) -> Option<Flight> {
         let flight = self.flights.remove(&serial)?;
         let line = self.line(flight.line).filter(|line| line.birth == flight.birth);
@@ -465,14 +465,14 @@ impl Tables {
         Some(flight)
     }
 
-    /// What a batch is compared by: the first request that it could have.
+    /// What a batch is compared with: the first request that it could have.
     pub fn front(&self, number: usize, slot: usize) -> Option<(&Request, Option<&States>)> {
         let line = self.lines.get(number)?.as_ref()?;
         let sequence = self.sequences.get(line.slots.get(slot)?.sequence?)?;
         Some((&sequence.queue.front()?.request, sequence.states.as_deref()))
     }
 
-    /// Lets executions begin once enough has come.
+    /// Lets executions begin once enough requests have come.
     pub fn release_hold(&mut self, effects: &mut Effects) {
         let Some(hold) = self.hold else { return };
         if self.is_stopped || self.in_slots >= hold.requests && self.in_backlog >= hold.backlog {

@@ -1,4 +1,4 @@
-//! The sequence batcher in small steps: texts, order, idleness, what comes late.
+//! The sequence batcher in small steps: texts, order, idleness, late calls.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Ids of what a worker takes, `-` for null requests; executed and answered at once.
+    /// Ids of the requests that a worker takes, `-` for null requests; executed and answered at once.
     fn run(&self, worker: usize) -> String {
         let mut payload = self.payload(worker);
         let ids = keys(&payload);
@@ -205,7 +205,7 @@ fn the_backlog_is_served_in_order() {
     for (key, id, flags) in [(1, 1, START), (2, 2, START), (3, 3, START | END), (4, 2, 0), (5, 4, START), (6, 1, END)] {
         world.send(key, id, flags);
     }
-    // The id is free as soon as the end is accepted: a new sequence, at the end of the line.
+    // The id is free as soon as the end is accepted: the new sequence waits at the end of the backlog.
     world.send(7, 3, START);
     assert_eq!([world.run(0), world.run(0), world.run(0), world.run(0)], ["1", "6", "2", "4"]);
     assert!(world.sleeps_until(0).is_some(), "sequence 2 has the slot");
@@ -232,7 +232,7 @@ fn a_start_in_the_middle_goes_on_with_new_states() {
     };
     let seen = [step(1, START, 5), step(2, 0, 6), step(3, START, 7), step(4, END, 8), step(5, START, 9)];
     assert_eq!(seen, [0, 5, 0, 7, 0]);
-    // Server issue 7117: what a client left is not what the next one with its id, or in its slot, finds.
+    // Server issue 7117: the state that a client left is not found by the next one with its id, or in its slot.
     world.send(6, 1, END);
     world.run(0);
     world.send(7, 2, START);
@@ -253,10 +253,11 @@ fn idle_sequences_lose_their_id_and_then_their_slot() {
     assert_eq!(world.run(0), "3");
     world.send(4, 1, 0);
     world.pass(100);
-    // Its worker was busy elsewhere, say, and nobody looked: it is over all the same, but what it sent is executed.
+    // Its worker was busy elsewhere, for example, and no thread checked: it is over all the same, but its requests are
+    // executed.
     assert_eq!(world.refusal(1, 0), unknown("1"));
     assert_eq!([world.run(0), world.run(0)], ["4", "2"]);
-    // One that waited in the backlog for longer is looked at 50 ms after it got its slot.
+    // A sequence that waited in the backlog for longer is checked 50 ms after it got its slot.
     world.pass(49);
     world.send(5, 2, 0);
     assert_eq!(world.run(0), "5");
@@ -269,7 +270,7 @@ fn idle_sequences_lose_their_id_and_then_their_slot() {
     assert_eq!(defaults.sleeps_until(0), Some(NOW_NS.get() + 1_000 * MS));
 }
 
-/// Server issue 8449: its reaper looked at the same sequence for ever and the model was dead.
+/// Server issue 8449: its reaper checked the same sequence for ever and the model was dead.
 #[test]
 fn reaping_comes_to_an_end_and_the_slots_are_free() {
     let world = World::new(2, "max_batch_size: 64 sequence_batching { max_sequence_idle_microseconds: 1000 }");
@@ -318,7 +319,7 @@ fn the_backlog_has_a_timeout_for_whole_sequences() {
     assert_eq!(world.answers.take(), [(2, text.clone()), (3, text)]);
     assert_eq!(world.counts(), (0, 2));
     assert_eq!(world.refusal(2, 0), unknown("2"));
-    // One that got its slot in time has no timeout any more; one whose slot has been free, too.
+    // A sequence that got its slot in time has no timeout any more, nor has one for which a slot was free.
     let third = timed(4, 3, START, 150_000);
     world.pass(150);
     world.batcher.expire(&third.ticket).now();
@@ -341,7 +342,7 @@ fn a_cancelled_first_request_takes_its_sequence_along() {
     assert_eq!(world.answers.take(), cancelled(&[2]), "not the first: the others go on for now");
     assert_eq!(world.run(0), "1");
     world.answers.take();
-    // In the backlog any one is enough.
+    // In the backlog any request is enough.
     world.batcher.cancel(&waiting).now();
     let mut gone = world.answers.take();
     gone.sort();
@@ -372,7 +373,7 @@ fn what_comes_late_finds_no_stranger() {
     assert_eq!(world.sleeps_until(0), None, "nothing goes before the release");
     drop(kept);
     assert_eq!(world.run(0), "2");
-    // Sequence 1 is over, and its place is that of sequence 2.
+    // Sequence 1 is over, and sequence 2 has its slot.
     world.batcher.expire(&timed).now();
     world.batcher.cancel(&timed).now();
     assert_eq!(world.run(0), "3");
@@ -485,7 +486,7 @@ fn iterative_sequences_come_back_until_they_are_released() {
         let seen: Vec<_> = payload.requests().iter().map(|it| (it.correlation_id.clone(), it.flags)).collect();
         assert_eq!(seen, [(CorrelationId::Number(1), START), (CorrelationId::Number(2), START)]);
         let mut requests = payload.take();
-        // Server stopping does not stop them.
+        // The server's stop does not stop them.
         world.batcher.stop();
         requests.remove(0).reschedule().unwrap();
         assert_eq!(world.counts().0, 1);
@@ -503,7 +504,8 @@ fn iterative_sequences_come_back_until_they_are_released() {
     }
 }
 
-/// Whoever chose the id: the slot is free for the next one, and what waited of the sequence runs before.
+/// Even with an id from the client: the slot is free for the next one, and the queued requests of the sequence run
+/// before.
 #[test]
 fn the_last_release_ends_an_iterative_sequence() {
     let world = World::new(1, "sequence_batching { iterative_sequence: true }");
@@ -544,7 +546,7 @@ fn one_that_comes_back_too_late_stays_with_its_backend() {
     assert!(matches!(world.poll(0), Next::Sleep { .. }));
     assert_eq!(world.answers.take(), [(2, Some("<invalid code>: ".to_owned()))]);
     assert_eq!(world.batcher.unfinished(), 0);
-    // Only where the model says so.
+    // Only where the model's configuration enables it.
     let plain = World::new(1, "sequence_batching { oldest { } }");
     plain.send(1, 1, START);
     plain.send(2, 1, 0);
@@ -589,7 +591,7 @@ fn instances_come_and_go_while_sequences_live() {
     assert!(world.refusal(3, START).message.contains("passive"));
 }
 
-/// What had begun is over, for what waits of it and for what comes next; what has still to begin is not.
+/// Begun sequences are over, for their queued requests and for later ones; those that have still to begin are not.
 #[test]
 fn an_instance_that_lost_its_state_goes_on_with_no_sequence() {
     for strategy in ["", "oldest { max_candidate_sequences: 3 }"] {
@@ -598,7 +600,7 @@ fn an_instance_that_lost_its_state_goes_on_with_no_sequence() {
             world.send(key, id, START);
         }
         assert_eq!(world.run(0), "1 2 3");
-        // One is idle, of one a request waits, of one another start; one waits for a slot.
+        // One is idle, one has a queued request, one another start; one waits for a slot.
         world.send(4, 2, 0);
         world.send(5, 3, 0);
         world.send(6, 3, START);
@@ -615,7 +617,7 @@ fn an_instance_that_lost_its_state_goes_on_with_no_sequence() {
         executed.retain(|c| c != ' ');
         assert!(["867", "687"].contains(&executed.as_str()), "{executed}");
         assert_eq!(world.counts().0, 0);
-        // A second loss finds nothing that has begun but the new sequence.
+        // A second loss ends only the new sequence, which has begun.
         world.batcher.lost(world.workers[0]);
         assert!(world.refusal(4, 0).message.contains("must specify the START flag"));
         world.send(9, 1, START);
@@ -637,7 +639,7 @@ fn a_stopped_batcher_goes_on_with_what_has_begun() {
     assert_eq!([world.run(0), world.run(0)], ["3", "2"]);
     assert!(matches!(world.poll(0), Next::Sleep { .. }));
     world.send(4, 2, 0);
-    // Nobody can send any more.
+    // No client can send any more.
     world.batcher.close();
     assert_eq!(world.run(0), "4", "what was accepted is executed");
     assert!(matches!(world.poll(0), Next::Leave));
@@ -656,7 +658,7 @@ fn executions_may_be_held_until_enough_has_come() {
     assert_eq!([world.run(0), world.run(0), world.run(0)], ["1", "3", "2"]);
 }
 
-/// A way in that is closed at first, and what happened at it.
+/// A gate that is closed at first, and the calls to it.
 #[derive(Default)]
 struct Doors(Mutex<Vec<&'static str>>, std::sync::atomic::AtomicBool);
 

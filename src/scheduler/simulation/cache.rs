@@ -1,5 +1,5 @@
-//! The default scheduler behind the response cache: what is answered without an execution was executed before, with
-//! success, and what was executed with success is not executed again while there is room.
+//! The default scheduler behind the response cache: a request that is answered without an execution was executed
+//! before, with success, and one that was executed with success is not executed again while there is room.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ struct Caching {
     inputs: u64,
     /// Everything fits.
     is_roomy: bool,
-    /// Inputs that were executed with success, as their answers came home.
+    /// Inputs that were executed with success, as their answers arrived.
     known: BTreeSet<u64>,
     /// Keys of requests that were executed.
     executed: BTreeSet<u64>,
 }
 
-/// The request's input, and whether its answer was known when it was sent.
+/// The request's input, and whether its answer had arrived when it was sent.
 #[derive(Clone, Copy)]
 struct Facts {
     input: u64,

@@ -21,7 +21,7 @@ struct Batches {
     workers: usize,
     patience_once_in: u64,
     largest_batch: u64,
-    /// With `preserve_ordering`: what each generation accepted and has not answered yet.
+    /// With `preserve_ordering`: the accepted and unanswered requests of each generation.
     order: Option<Vec<VecDeque<u64>>>,
 }
 
@@ -39,7 +39,7 @@ struct Facts {
     level: usize,
     rows: u64,
     columns: i64,
-    /// When it becomes a delayed one.
+    /// When it becomes a delayed request.
     late_at_ns: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Policy {
         )
     }
 
-    /// The timeout of a request that asks for `wanted_us` (contract/schedulers.md section 2, "Enqueue").
+    /// The timeout of a request that sets `wanted_us` (contract/schedulers.md section 2, "Enqueue").
     fn timeout_us(&self, wanted_us: u64) -> Option<u64> {
         let own = self.overrides && wanted_us > 0 && wanted_us < self.timeout_us;
         Some(if own { wanted_us } else { self.timeout_us }).filter(|&timeout_us| timeout_us > 0)
@@ -123,8 +123,8 @@ impl Batches {
         }
     }
 
-    /// Answers leave in the order of the requests. Nobody leaves and no time runs out: an answer that is held back
-    /// looks like one that never came.
+    /// Answers leave in the order of the requests. No client leaves and no request times out: an answer that is held
+    /// back looks like one that never came.
     fn ordered(random: &mut Random) -> Batches {
         let policy = Policy { rejects: true, timeout_us: 0, overrides: false, queue_size_max: 0 };
         Batches {
@@ -149,7 +149,7 @@ impl Batches {
         facts.late_at_ns.is_some_and(|at_ns| at_ns < now_ns)
     }
 
-    /// The order in which requests are to be taken. Among late ones of a level any order is right.
+    /// The order in which requests have to be taken. Among late ones of a level any order is right.
     fn rank(facts: &Facts, key: u64, now_ns: u64) -> (usize, bool, u64) {
         match Batches::is_late(facts, now_ns) {
             true => (facts.level, true, 0),
@@ -279,7 +279,8 @@ impl Rules for Batches {
         let oldest_ns = taken.iter().map(|sent| sent.sent_ns).min().unwrap_or(now_ns);
         let largest = self.preferred.last().copied().unwrap_or(0);
         let is_late = self.delay_ns > 0 && now_ns - oldest_ns >= self.delay_ns;
-        // Among late ones any is the next; what is said of the next holds for others then, or does not matter.
+        // Among late requests any may be the next; the condition on the next one then holds for others, or does not
+        // matter.
         let grows = |next: &Sent<Facts>| {
             // Where the next one would lead beyond all preferred sizes and none was met, a batch goes without it.
             let exceeds = rows + next.facts.rows > largest && !is_late;
@@ -358,7 +359,7 @@ fn mistakes_of_the_dynamic_batcher_are_noticed() {
     ] {
         assert!(catches(mutant, 100, WEATHER, Batches::random).is_some(), "{mutant:?}");
     }
-    // Rare: among sizes that no prefix has, one goes, and a prefix has one.
+    // Rare: only where no prefix of the queue has a preferred size before the removal, and one has after it.
     assert!(catches(Mutant::RemovalUnseen, 800, WEATHER, Batches::random).is_some());
     assert!(catches(Mutant::OrderForgotten, 20, WEATHER, Batches::ordered).is_some());
 }

@@ -1,5 +1,5 @@
-//! An ensemble of one step over the default scheduler: how requests, wake-ups, cancellations and answers get through it
-//! to real workers. What more steps do with their tensors is played beside the ensemble itself, without workers.
+//! An ensemble of one step over the default scheduler: requests, wake-ups, cancellations and answers reach real workers
+//! through it. The tensors of several steps are simulated beside the ensemble itself, without workers.
 
 use super::*;
 use crate::ensemble::{Composing, Ensemble, Models, Wanted};
@@ -47,7 +47,7 @@ impl Models for Only {
     }
 }
 
-/// Stops the model with the ensemble, so that its workers go.
+/// Stops the model with the ensemble, so that its workers leave.
 struct Both {
     ensemble: Ensemble,
     step: Arc<Direct>,

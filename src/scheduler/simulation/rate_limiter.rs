@@ -1,4 +1,4 @@
-//! Workers behind the rate limiter: what executes at one time never needs more than there is, and nobody waits while
+//! Workers behind the rate limiter: those that execute at one time never need more than there is, and none waits while
 //! what it needs is free.
 
 use std::collections::BTreeMap;
@@ -10,17 +10,17 @@ use nereid_request::Status;
 use nereid_wire::inference::ModelRateLimiter;
 use nereid_wire::inference::model_rate_limiter::Resource;
 
-/// What there is of the one resource, over all models.
+/// Total of the one resource, over all models.
 const LIMIT: u32 = 5;
 
 struct Limited {
-    /// Outlives the schedulers: a reloaded model finds what its predecessor still has.
+    /// Outlives the schedulers: a reloaded model finds the resources that its predecessor still has.
     limiter: Arc<RateLimiter>,
     demands: Arc<Mutex<Demands>>,
     workers: usize,
 }
 
-/// What each worker needs, and what those have that execute now.
+/// The demands of all workers, and of those that execute now.
 #[derive(Default)]
 struct Demands {
     given: Vec<u32>,

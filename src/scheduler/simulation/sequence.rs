@@ -1,5 +1,5 @@
 //! Sequences: clients that start, go on, forget to end, start twice, leave; slots that are fewer than sequences; states
-//! that must be neither lost nor seen by strangers.
+//! that must be neither lost nor seen by other sequences.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use nereid_model_config::ModelSpec;
 use nereid_request::{CorrelationId, DataType, SEQUENCE_END, SEQUENCE_START, Shape};
 use nereid_wire::inference::ModelSequenceBatching;
 
-/// A configuration, and what its clients know.
+/// A configuration, and the state of its clients.
 struct Sequences {
     spec: Arc<ModelSpec>,
     config: ModelSequenceBatching,
     is_direct: bool,
     is_iterative: bool,
-    /// Of each instance.
+    /// Slots of each instance.
     slots: usize,
     rows_max: usize,
     has_delay: bool,
@@ -30,17 +30,17 @@ struct Sequences {
     generation: usize,
     clients: BTreeMap<u64, Client>,
     eras: BTreeMap<u64, Era>,
-    /// Which era a row or a slot was seen with last, by generation, worker and row.
+    /// The era with which a row or a slot was last seen, by generation, worker and row.
     rows: BTreeMap<(usize, usize, usize), u64>,
     /// Executions of requests that are executed more than once.
     laps: BTreeMap<u64, Lap>,
-    /// Ids that clients of iterative sequences chose, and whether a request of theirs is under way.
+    /// Ids that clients of iterative sequences chose, and whether a request with one is under way.
     own_ids: BTreeMap<u64, bool>,
     last_era: u64,
     last_chain: u64,
 }
 
-/// What a client thinks of its id.
+/// A client's view of its id.
 #[derive(Clone, Copy)]
 struct Client {
     era: u64,
@@ -58,13 +58,13 @@ struct Era {
     /// Order of its first request.
     started: u64,
     place: Option<(usize, usize)>,
-    /// When it was seen in its slot first.
+    /// When it was first seen in its slot.
     placed_ns: u64,
     executed: u64,
     last_key: u64,
     touched_ns: u64,
     has_ended: bool,
-    /// Another one was seen in its slot.
+    /// Another era was seen in its slot.
     is_displaced: bool,
     is_cancelled: bool,
     may_expire_at_ns: Option<u64>,
@@ -86,7 +86,7 @@ struct Facts {
     timeout_us: u64,
 }
 
-/// Out of the way of those that the server makes up.
+/// Not in the range of those that the server chooses.
 const FIRST_OWN_ID: u64 = 1 << 40;
 
 const CONTROLS: &str = r#"
@@ -159,7 +159,7 @@ impl Sequences {
         Sequences::random(random, is_direct, true)
     }
 
-    /// One instance that stays: then more can be said of who gets a slot.
+    /// One instance that stays, so that the order of slots can be checked too.
     fn single(random: &mut Random) -> Sequences {
         Sequences { workers: 1, is_staffed_alike: true, ..Sequences::random(random, true, false) }
     }
@@ -238,7 +238,7 @@ impl Sequences {
         }
     }
 
-    /// The id and the flags of a request that is executed until its backend lets go of it: 0 asks the server for an
+    /// The id and the flags of a request that is executed until its backend releases it: 0 lets the server choose an
     /// id. A client that chose one may try to go on with it, which is too late.
     fn iterate(&mut self, random: &mut Random) -> (u64, u64, u32) {
         let id = FIRST_OWN_ID + random.below(8);
@@ -250,7 +250,7 @@ impl Sequences {
         }
     }
 
-    /// A request of a sequence of its own, perhaps not for the first time.
+    /// Checks a request of a sequence of its own, which may have been executed before.
     fn see_lap(&mut self, request: &Request, key: u64) -> Checked {
         let lap = self.laps.entry(key).or_default();
         let first = u64::from(lap.executed == 0);
@@ -347,7 +347,7 @@ impl Rules for Sequences {
         let is_start = facts.flags & SEQUENCE_START != 0;
         let era = self.era(facts.era)?;
         if !is_start {
-            // One that was in the backlog for long may be looked at a moment later.
+            // A sequence that was in the backlog for long may be checked a moment later.
             let idle = era.executed > 0 && era.touched_ns + idle_ns + 50 * MS <= facts.sent_ns;
             if era.has_ended || era.generation != generation || idle {
                 return Err(format!("a request of sequence {} was accepted after its end", facts.id));
@@ -452,7 +452,7 @@ impl Rules for Sequences {
             return Ok(());
         }
         let is_present = |era: &&Era| {
-            // Who came from the backlog keeps the slot for a moment, however long it waited there.
+            // A sequence from the backlog keeps the slot for a moment, however long it waited there.
             let is_idle = (era.touched_ns + self.idle_ns).max(era.placed_ns) + 50 * MS <= now_ns;
             era.place.is_some() && era.generation == self.generation && !era.has_ended && !is_idle
         };
@@ -489,7 +489,7 @@ impl Rules for Sequences {
         if expired && (era.executed > 0 || era.may_expire_at_ns.is_none_or(|at_ns| at_ns > now_ns)) {
             return Err(format!("request {key} expired before its time"));
         }
-        // What fell with others went with the whole sequence.
+        // Requests that ended with others ended with the whole sequence.
         if expired || !is_cancelled && error.is_some_and(|status| status.code == Code::Cancelled) {
             era.has_ended = true;
         }
@@ -511,7 +511,7 @@ impl Rules for Sequences {
         if let Some(states) = &request.states {
             let after = number_of(request, "BEFORE").unwrap_or(0) + 1;
             let shape = if self.spec.is_batching() { Shape::from_slice(&[1, 1]) } else { Shape::from_slice(&[1]) };
-            // A null request's goes nowhere.
+            // The update of a null request is discarded.
             states.update("AFTER", DataType::Uint64, shape, Slice::copy_of(&after.to_le_bytes())).unwrap();
         }
         if self.is_iterative && request.origin == Origin::Client && !random.once_in(4) {
@@ -531,7 +531,7 @@ impl Rules for Sequences {
 }
 
 const WEATHER: Weather = Weather { requests: 600, pause_ns: 300 * US, burst: 12, reload_every: 60, change_every: 20 };
-/// Nobody comes and nobody goes.
+/// No reloads and no changes of workers.
 const CALM: Weather = Weather { reload_every: 0, change_every: 0, ..WEATHER };
 
 #[test]

@@ -1,4 +1,4 @@
-//! What becomes of the values: responses of the ensemble, its end, and its statistics.
+//! The use of values: responses of the ensemble, its end, and its statistics.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use nereid_request::{
     Value as Parameter,
 };
 
-/// The same sums in the words of the statistics.
+/// The same sums in the type of the statistics.
 pub(super) fn counted(sums: &TimeSums) -> Sums {
     Sums {
         queue_ns: sums.queue_ns,
@@ -78,7 +78,7 @@ impl Run {
             }
             add_credits(&mut credits, &value.credits);
         }
-        // Where nobody limits the responses, nobody says either when one has arrived.
+        // Where responses are not limited, no delivery is reported either.
         if self.request.limit_of_responses().is_some() {
             let bytes = response.outputs.iter().map(OutputTensor::byte_size).fold(0, usize::saturating_add);
             response.credit = Credit::passed_on(&credits, bytes);
@@ -91,7 +91,7 @@ impl Run {
         self.responses.send(response, last);
     }
 
-    /// Nothing is in flight and nothing will be.
+    /// Ends the run: no step is in flight, and none will begin.
     pub(super) fn end(&self, state: &mut State) {
         self.close(state);
         let prefix = format!("in ensemble '{}', ", self.shared.plan.name);
@@ -122,14 +122,14 @@ impl Run {
 
     fn close(&self, state: &mut State) {
         state.has_ended = true;
-        // Steps may be released late; what they were made from need not wait for that.
+        // Steps may be released late; the values that they were made from need not wait for that.
         state.flow.clear();
         if let Some(bell) = state.bell.take() {
             *lock(&bell.0) = Weak::new();
         }
     }
 
-    /// Counted before the last response leaves, so that whoever has it also sees it counted.
+    /// Counted before the last response is sent, so that a client that has it also sees it counted.
     fn report_success(&self) {
         if !self.request.is_counted() {
             return;
@@ -144,8 +144,8 @@ impl Run {
     }
 }
 
-/// What a response says of its sequence, else what its request said; and whether it said anything. Flags that it does
-/// not name are off then.
+/// The sequence that a response names, else that of its request; and whether it named one. Flags that such a response
+/// does not name are off.
 fn sequence_of(response: &Response, request: &Sequence) -> Result<(Sequence, bool), Status> {
     let mut told = Sequence { id: request.id.clone(), flags: 0 };
     let mut is_told = false;

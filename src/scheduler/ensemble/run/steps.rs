@@ -1,4 +1,4 @@
-//! Requests to steps: when they are made, when they must wait, and what happens to them when nobody waits any more.
+//! Requests to steps: when they are made, when they must wait, and how they are cancelled.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use nereid_request::{Beside, Completion, Home, InputTensor, Observation, Request
 use nereid_wire::inference::model_config::SchedulingChoice;
 
 impl Run {
-    /// Makes the request to a step that has its inputs, or has it wait for its turn.
+    /// Makes the request to a step that has its inputs, or queues it.
     pub(super) fn launch(
         self: &Arc<Self>,
         state: &mut State,
@@ -38,7 +38,7 @@ impl Run {
         self.enter(state, step, inputs, home);
     }
 
-    /// Goes on with what waited until less was in flight.
+    /// Makes the requests that waited until less was in flight.
     pub(super) fn launch_queued(self: &Arc<Self>, state: &mut State, home: &mut dyn Home) {
         while state.in_flight.len() < IN_FLIGHT_MAX && state.error.is_none() {
             let Some((step, inputs)) = state.queued.pop_front() else { return };
@@ -60,14 +60,14 @@ impl Run {
         self.shared.limiters[step].as_ref()
     }
 
-    /// Gives the room of a step back, and tells who has it now.
+    /// Gives the room of a step back, and notifies the run that has it now.
     pub(super) fn leave(&self, step: usize) {
         if let Some(Waiter { run, key, .. }) = self.limiter(step).and_then(|limiter| limiter.leave()) {
             run.post(Event::Granted { key, step });
         }
     }
 
-    /// The limiter counts what waited under `key`.
+    /// The limiter counts the step that waited under `key`.
     pub(super) fn granted(self: &Arc<Self>, state: &mut State, key: u64, step: usize, home: &mut dyn Home) {
         match state.in_line.remove(&key) {
             Some(InLine { step, inputs, .. }) if state.error.is_none() && !state.is_cancelled => {
@@ -193,9 +193,9 @@ impl Run {
         (request, sequence, is_told)
     }
 
-    /// Whether a step may wait for those behind it. Not if they could wait for it in turn: for an instance of the same
+    /// Whether a step may wait for those after it. Not if they could wait for it in turn: for an instance of the same
     /// model, which may be hidden in another ensemble, or for resources that it keeps while it is executed. Then the
-    /// number of what waits in the run is the bound.
+    /// bound on values that wait in the run applies alone.
     fn may_hold_back(&self, step: usize, spec: &ModelSpec) -> bool {
         let keeps_resources = spec.config.instance_group.iter().any(|group| {
             let limiter = group.rate_limiter.as_ref();
@@ -209,7 +209,7 @@ impl Run {
         spec.decoupled && !keeps_resources && !others.any(|(_, other)| other.as_ref().is_some_and(|o| meets(o.spec())))
     }
 
-    /// Nobody waits any more: what has begun is told, what has not begun will not.
+    /// The request was cancelled: cancels the steps in flight, and begins no others.
     pub(super) fn cancelled(&self, state: &mut State, home: &mut dyn Home) {
         state.is_cancelled = true;
         self.cancel_steps(state, home);
@@ -235,7 +235,7 @@ impl Run {
         }
     }
 
-    /// After an error nothing begins any more. What has room already gives it back when it learns of it.
+    /// After an error no step begins. One that has its room already gives it back when it handles that event.
     pub(super) fn forget_waiting(&self, state: &mut State) {
         state.flow.clear();
         state.queued.clear();

@@ -1,7 +1,7 @@
-//! Where the tensors are wanted that a step makes: on a device, if all who read them take them there.
+//! Where the outputs of a step should lie: on a device, if all their readers take them there.
 //!
-//! A step asks on its own thread while others go on with the run, so that nothing here looks at the run's state: the
-//! number of a request tells its step.
+//! A step calls this on its own thread while other threads advance the run, so nothing here reads the run's state: the
+//! number of a request identifies its step.
 
 use super::Run;
 use nereid_request::Asked;
@@ -17,7 +17,7 @@ impl Run {
         (key % (self.shared.plan.steps.len() as u64).max(1)) as usize
     }
 
-    /// Where an output of that step is wanted.
+    /// Where an output of that step should lie.
     pub(super) fn wish_of(&self, step: usize, asked: &Asked<'_>) -> Wish {
         let plan = &self.shared.plan;
         let outputs = plan.steps.get(step).map_or(&[][..], |step| &step.outputs);
@@ -35,10 +35,11 @@ impl Run {
         match (wanted.next(), wanted.next()) {
             (None, _) if has_readers => Wish::OnDevice,
             (Some(answer), None) => match self.request.wish_for(&answer.name, asked.byte_size) {
-                // The place is not written before the response is complete: another value may come before that.
+                // The client's memory is not written before the response is complete: another value may come before
+                // that.
                 Ok(Wish::At(_)) if has_readers || !self.route.answers_once() => Wish::OnDevice,
                 Ok(wish) => wish,
-                // Whoever sends the response finds that out, too, and says so in the ensemble's name.
+                // The thread that sends the response finds the same error, and reports it as the ensemble's.
                 Err(_) => Wish::OnHost,
             },
             _ => Wish::OnHost,

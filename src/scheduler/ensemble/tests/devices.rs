@@ -11,7 +11,7 @@ fn gpu() -> Gpu {
     gpus.get(0).expect("a device").clone()
 }
 
-/// A place of four bytes that a client set aside.
+/// Memory of four bytes that a client has reserved.
 fn place() -> Wish {
     let driver = Arc::new(Simulated::new(Spec::prompt(1, 3)));
     let handle = driver.ipc_export(0, driver.allocate(0, 4).unwrap()).unwrap();
@@ -55,10 +55,10 @@ fn a_tensor_stays_on_a_device_if_all_who_read_it_take_it_there() {
         takers.iter().for_each(|name| bench.part(name).takes_device_tensors.store(true, Ordering::Relaxed));
         let _ticket = bench.send(1, &[("X", "x")]);
         let request = bench.part("p").take().unwrap();
-        // What a step makes for others, and what is an answer.
+        // Outputs that other steps read, and outputs that are answers.
         assert_eq!([wish(&request, "O"), wish(&request, "P")], expected, "{number}");
         assert_eq!(wish(&request, "nothing"), "host");
-        // A reader that no requested output needs has no say.
+        // A reader that no requested output needs does not count.
         let only_y = {
             let mut request = request_to(&bench.spec, &bench.client, 2, &[("X", "x")]);
             request.outputs.push(nereid_request::RequestedOutput { name: Text::from("Y"), index: 0 });

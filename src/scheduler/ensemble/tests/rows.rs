@@ -68,7 +68,7 @@ fn what_no_requested_output_needs_is_not_run() {
     bench.answer("r");
     bench.answer("s");
     assert_eq!(bench.told(1), "Z=s.O(r.O(x)).");
-    // A part that is not needed need not be there.
+    // A part that is not needed need not exist.
     lock(&bench.kitchen.0).remove("p");
     let mut request = request_to(&bench.spec, &bench.client, 2, &[("X", "x")]);
     crate::validate::add_output(&mut request, Text::from("Z")).unwrap();
@@ -88,7 +88,7 @@ fn optional_inputs_may_stay_absent_and_outputs_too() {
     bench.answer("p");
     bench.answer("q");
     assert_eq!(bench.told(2), "Y=q.O(p.O(x)) V=p.P(x).");
-    // An output that the model leaves out: no output here, and no input there.
+    // An output that the model leaves out: it is missing from the response and from the readers' inputs.
     let leave_out = |key: u64, output: &str| {
         let ticket = bench.send(key, &[("X", "x")]);
         let (part, request) = (bench.part("p"), bench.part("p").take().unwrap());
@@ -128,7 +128,7 @@ fn a_step_gets_what_its_request_said() {
         (request.correlation_id.clone(), request.flags)
     };
     assert_eq!(passed("p"), (CorrelationId::Number(7), SEQUENCE_START));
-    // A response may name another sequence, for those who read it.
+    // A response may name another sequence, for its readers.
     let (part, request) = (bench.part("p"), bench.part("p").take().unwrap());
     let mut response = response_of(&part, &request, "");
     response.parameters.push(Text::from("sequence_id"), Parameter::String(Text::from("s")));
@@ -146,7 +146,7 @@ fn a_step_gets_what_its_request_said() {
     assert_eq!(parameters, ["sequence_id=String(\"s\")", "sequence_start=Bool(false)", "sequence_end=Bool(true)"]);
 }
 
-/// What step q is told of its sequence, or what the client is, when p and r say these of theirs.
+/// The sequence that step q gets, or the error that the client gets, when p and r answer with these parameters.
 fn joined(of_p: &[(&str, Parameter)], of_r: &[(&str, Parameter)]) -> Result<(CorrelationId, u32), String> {
     let steps = ["p I=X -> O=A", "r I=X -> O=B", "q I=A J=B -> O=Y"];
     let parts = vec![model("p", "I", "O", ""), model("r", "I", "O", ""), model("q", "I J", "O", "")];
@@ -170,7 +170,7 @@ fn what_steps_say_of_their_sequences_is_joined() {
     let named = CorrelationId::Text(Text::from("s"));
     let id = |id: &str| ("sequence_id", Parameter::String(Text::from(id)));
     assert_eq!(joined(&[], &[]), Ok((CorrelationId::Number(7), SEQUENCE_START)));
-    // Flags that a response does not name are off once it says anything.
+    // Flags that a response does not name are off once it names any.
     assert_eq!(joined(&[id("s")], &[]), Ok((named.clone(), 0)));
     let end = ("sequence_end", Parameter::Bool(true));
     assert_eq!(joined(&[], std::slice::from_ref(&end)), Ok((CorrelationId::Number(7), SEQUENCE_END)));
@@ -255,7 +255,7 @@ fn decoupled_steps_run_those_behind_them_for_each_response() {
     let expected = [0, 1, 2].map(|number| format!("Y=join.O(d.O#{number}(x),d.P#{number}(x))")).join("; ");
     assert_eq!(bench.told(1), expected + ".", "the last response is the end");
     drop((responses, request));
-    // The end comes alone if it comes late, and a stream may be empty.
+    // A late end comes alone, and a stream may be empty.
     for (key, marks, expected) in [(2, &["#0"][..], "Y=join.O(d.O#0(x),d.P#0(x)); -."), (3, &[], "-.")] {
         let _ticket = bench.send(key, &[("X", "x")]);
         let request = part.take().unwrap();
@@ -356,7 +356,7 @@ fn cancellation_reaches_the_steps() {
     assert_eq!(bench.told(1), "!in ensemble 'e', .", "it still waited");
     assert!(bench.part("p").take().is_none());
     drop(ticket);
-    // One that executes can see it, and is the last to run.
+    // An executed request can see its cancellation, and is the last step to run.
     let ticket = bench.send(2, &[("X", "x")]);
     let (part, request) = (bench.part("p"), bench.part("p").take().unwrap());
     cancel(&ticket);
@@ -386,7 +386,7 @@ fn the_time_of_a_step_is_kept_at_home() {
     assert_eq!(bench.told(1), "!in ensemble 'e', Request timeout expired.");
     assert!(bench.part("p").take().is_none(), "a tombstone");
     drop(expired);
-    // A timer that comes after the end finds nothing to do, and keeps nothing alive.
+    // A timer that fires after the end does nothing, and keeps nothing alive.
     let ticket = bench.send(2, &[("X", "x")]);
     bench.answer("p");
     assert_eq!(bench.told(2), "Y=p.O(x).");
@@ -405,7 +405,7 @@ fn so_many_requests_of_a_step_are_in_flight() {
     assert_eq!(bench.waiting("p"), 2);
     bench.answer("p");
     assert_eq!((bench.waiting("p"), bench.waiting("q")), (2, 1));
-    // Who waits can be cancelled, and the others move up.
+    // A waiting request can be cancelled, and the others move up.
     bench.ensemble.cancel(&tickets[3]).now();
     bench.client.work_all();
     assert_eq!(bench.told(3), "!in ensemble 'e', .");
@@ -502,7 +502,7 @@ fn a_stopped_ensemble_refuses() {
     assert_eq!(bench.statistics.snapshot().fail.count, 0);
 }
 
-/// A thread in which `part` answers its request so many times, and gives it back. It counts what was sent.
+/// A thread in which `part` answers its request so many times and returns it. It counts the responses.
 fn answer_often(part: &Arc<Part>, count: usize) -> (std::thread::JoinHandle<Box<Request>>, Arc<AtomicUsize>) {
     let request = part.take().expect("a request waits");
     let (part, sent) = (Arc::clone(part), Arc::new(AtomicUsize::new(0)));
@@ -542,7 +542,7 @@ fn who_reads_slowly_holds_the_first_step_back_through_the_others() {
             assert_eq!(sent.load(Ordering::SeqCst), most, "one with the client, one with the other step");
         }
     }
-    // Only now: an end that comes while the last answer is on its way goes with it.
+    // Only now: an end that comes while the last answer is being sent goes with it.
     thread.join().unwrap().responses().send_end();
     bench.client.work_all();
     assert_eq!((bench.told(1).as_str(), bench.runs()), ("-.", 0));

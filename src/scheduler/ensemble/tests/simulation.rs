@@ -1,5 +1,5 @@
-//! Random graphs under random orders of events, with and without a home: every request is answered once, with what its
-//! steps made; and each known mistake is noticed.
+//! Random graphs under random orders of events, with and without a home: every request is answered once, with the
+//! values that its steps made; and each known mistake is caught.
 
 use super::*;
 use crate::mutants::{self, Mutant};
@@ -17,8 +17,8 @@ impl Dice {
     }
 }
 
-/// One ensemble, its parts, and what a request for `x` that meets no error is answered by; `#` stands for the number
-/// of a response of the decoupled part.
+/// One ensemble, its parts, and the answer to a request for `x` that meets no error; `#` stands for the number of a
+/// response of the decoupled part.
 struct Graph {
     outputs: &'static str,
     steps: &'static [&'static str],
@@ -55,12 +55,12 @@ const GRAPHS: [Graph; 4] = [
         steps: &["d I=X -> O=V P=B", "j I=B -> O=Y"],
         parts: &[("d", "I", "O P"), ("j", "I", "O")],
         decoupled: "d",
-        // Numbers of Y are those of its own arrivals: only the sets can be told.
+        // Numbers of Y are those of its own arrivals, so only the sets can be compared.
         answer: "",
     },
 ];
 
-/// What a request was sent, and what became of it meanwhile.
+/// A request as it was sent, and its state.
 struct Sent {
     ticket: Option<Ticket>,
     is_cancelled: bool,
@@ -76,7 +76,7 @@ struct World {
     errors: BTreeMap<u64, Vec<String>>,
     /// Responses of the decoupled part, by request.
     responses: BTreeMap<u64, usize>,
-    /// What waits to be answered further.
+    /// Requests that are not answered completely.
     open: Vec<(Arc<Part>, Box<Request>, usize)>,
 }
 
@@ -100,7 +100,7 @@ impl World {
         World { bench, graph, dice, sent: Vec::new(), in_flight_max, errors, responses, open }
     }
 
-    /// One thing happens; false if it could not.
+    /// Lets one event happen; false if it was not possible.
     fn turn(&mut self) -> Result<bool, String> {
         let parts = self.bench.kitchen.parts();
         let part = Arc::clone(&parts[self.dice.roll(parts.len())]);
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// A part begins with one of its requests, and perhaps ends it.
+    /// A part takes one of its requests, and may end it.
     fn take(&mut self, part: &Arc<Part>) -> bool {
         let count = lock(&part.held).len();
         let at = self.dice.roll(count);
@@ -150,7 +150,7 @@ impl World {
         true
     }
 
-    /// A decoupled request gets one more response, or its end.
+    /// Sends a decoupled request one more response, or its end.
     fn go_on(&mut self) -> bool {
         if self.open.is_empty() {
             return false;
@@ -185,9 +185,9 @@ impl World {
         Ok(())
     }
 
-    /// What must hold in the end.
+    /// Checks the invariants at the end.
     fn judge(&mut self) -> Result<(), String> {
-        // Somebody may have cancelled only now.
+        // A request may have been cancelled only now.
         self.bench.client.work_all();
         for (key, sent) in self.sent.iter().enumerate() {
             let key = key as u64;
@@ -215,8 +215,8 @@ impl World {
         self.judge_rest()
     }
 
-    /// A part is asked once, and what stands behind the decoupled one once for each of its responses. Whoever looks at
-    /// the answers alone does not see the steps that were made in vain.
+    /// Checks that a part is called once, and the parts after the decoupled one once for each of its responses. The
+    /// answers alone do not show steps that ran in vain.
     fn judge_steps(&self, key: u64, is_success: bool) -> Result<(), String> {
         for part in self.bench.kitchen.parts() {
             let asked = lock(&part.asked).get(&key.to_string()).copied().unwrap_or(0);

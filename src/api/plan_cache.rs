@@ -1,7 +1,7 @@
 //! What a shard keeps of requests and answers, so that those that come again are compared, and not read or written.
 //!
 //! `Api` owns one [`PlanCache`]. It has the switch, forgets what it kept when models change, and counts what was of
-//! use. docs/design.md, "What comes again", lists the keys.
+//! use. docs/design.md, "Repeated requests", lists the keys.
 
 mod answer_key;
 mod bounds;

@@ -1,4 +1,4 @@
-//! The backends of tests/backends, compiled when a test asks for one.
+//! The backends of tests/backends, each compiled when a test first needs it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use std::sync::{Mutex, PoisonError};
 use crate::paths;
 use crate::skip::skip;
 
-/// A directory for `--backend-directory` that holds the C identity as backend `copycat`, for configs that name it as
-/// their `runtime` as `identity/libtriton_foreign.so`, and as what another server takes for `identity`. None,
-/// after a visible skip, without a C compiler.
+/// A directory for `--backend-directory` with the identity backend in C under three names: as backend `copycat`, as
+/// `identity/libtriton_foreign.so` for configurations that name it as their `runtime`, and as the backend `identity` of
+/// other servers. None, after a visible skip, without a C compiler.
 pub fn directory() -> Option<PathBuf> {
     let libraries = ["copycat/libtriton_copycat.so", "identity/libtriton_foreign.so", "identity/libtriton_identity.so"];
     made("identity.c", &libraries)
 }
 
-/// A directory for `--backend-directory` with the backend of `file`, which is named like it, `.c` or `.cc`. None, after
-/// a visible skip, without a compiler.
+/// A directory for `--backend-directory` with the backend compiled from `file` (`.c` or `.cc`), under the name of the
+/// file. None, after a visible skip, without a compiler.
 pub fn compiled(file: &str) -> Option<PathBuf> {
     let name = file.split('.').next().unwrap_or(file);
     made(file, &[&format!("{name}/libtriton_{name}.so")])
@@ -28,7 +28,7 @@ pub fn compiled_as(file: &str, libraries: &[&str]) -> Option<PathBuf> {
     made(file, libraries)
 }
 
-/// What came of compiling each file.
+/// The result of compiling each file.
 type Made = HashMap<String, Result<PathBuf, String>>;
 
 fn made(file: &str, libraries: &[&str]) -> Option<PathBuf> {
@@ -60,7 +60,7 @@ fn compile(file: &str, libraries: &[&str]) -> Result<PathBuf, String> {
         }
         match compiler.args(["-pthread", "-o"]).arg(&path).arg(&source).output() {
             Err(error) => return Err(format!("no compiler '{program}': {error}")),
-            // A compiler that is there and refuses our own source is a failure, not a reason to skip.
+            // If there is a compiler and it rejects our own source, that is a failure and not a reason to skip.
             Ok(output) => assert!(output.status.success(), "{source:?}: {}", String::from_utf8_lossy(&output.stderr)),
         }
     }

@@ -1,4 +1,4 @@
-//! Authorities and certificates for the tests of TLS, made with the openssl command for each test.
+//! Authorities and certificates for the tests of TLS, created with the openssl command for each test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use crate::paths;
 use crate::server::PATIENCE;
 use crate::skip::skip;
 
-/// A directory with `authority.pem`, `server.pem` and `client.pem` that it has signed, `stranger.pem` that another has
-/// signed (`other.pem`), and the `.key` of each.
+/// A directory with `authority.pem`, with `server.pem` and `client.pem`, which that authority has signed, with
+/// `stranger.pem`, which another authority (`other.pem`) has signed, and with the `.key` of each.
 pub struct Certificates {
     directory: PathBuf,
 }
@@ -43,10 +43,10 @@ impl Certificates {
         Some(made)
     }
 
-    /// Adds `<name>.pem` of X.509 version 1, signed by `authority.pem`: what comes of the usual commands without
+    /// Adds `<name>.pem` of X.509 version 1, signed by `authority.pem`: the result of the usual commands without
     /// extensions.
     pub fn version_1(&self, name: &str) -> &Certificates {
-        // Older clients look for the server's name here, as there is no other place for it.
+        // Older clients read the server's name from here, as version 1 has no other field for it.
         let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
         self.openssl(&["req", "-new", "-subj", "/CN=localhost", "-keyout", &key, "-out", &request]);
         let signing = ["-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial", "-out", &certificate];
@@ -70,7 +70,7 @@ impl Certificates {
         ]
     }
 
-    /// The same, with certificates asked of clients.
+    /// The same, and the flags that require certificates of clients.
     pub fn mutual_flags(&self, service: &str) -> Vec<String> {
         let mut flags = self.server_flags(service);
         flags[0] = format!("--{service}-use-ssl-mutual=true");
@@ -112,7 +112,7 @@ impl Certificates {
         ]);
     }
 
-    /// With a fresh key on a curve, which takes no time to make.
+    /// Uses a new elliptic-curve key, which is fast to create.
     fn openssl(&self, words: &[&str]) {
         let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
         self.run(&[words, &key].concat());
@@ -124,7 +124,7 @@ impl Certificates {
         assert!(output.status.success(), "openssl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A TLS connection to `stream`'s other end. `identity`: the certificate to show.
+    /// A TLS connection to `stream`'s other end. `identity`: the certificate of the client.
     pub fn client<S: std::io::Read + std::io::Write>(
         &self,
         stream: S,
@@ -136,7 +136,7 @@ impl Certificates {
         StreamOwned::new(session, stream)
     }
 
-    /// That of a server that shows `server.pem`.
+    /// The TLS configuration of a server with `server.pem`.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         let certificate = CertificateDer::from_pem_file(self.path("server.pem")).expect("a certificate");
         let key = PrivateKeyDer::from_pem_file(self.path("server.key")).expect("a key");

@@ -1,4 +1,4 @@
-//! Limits that a container or an operator may set, laid on the server by the kernel itself: see confine.c.
+//! Limits that a container or an operator may set; the kernel enforces them on the server (see confine.c).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 use crate::paths;
 use crate::skip::skip;
 
-/// The words that start the server and refuse these system calls with `error` (`EPERM`, `ENOSYS`). None, after a
-/// visible skip, without a C compiler.
+/// The command line that starts the server and makes these system calls fail with `error` (`EPERM`, `ENOSYS`). None,
+/// after a visible skip, without a C compiler.
 pub fn refusing(error: &str, calls: &str) -> Option<Vec<String>> {
     words(&["refuse", error, calls])
 }
 
-/// The same for a limit on the memory that may be locked.
+/// The same for a limit on locked memory.
 pub fn locking_at_most(bytes: u64) -> Option<Vec<String>> {
     words(&["memlock", &bytes.to_string()])
 }

@@ -1,4 +1,5 @@
-//! A gRPC peer made of the crate h2 and the messages of proto/: shows headers, messages and trailers as they come.
+//! A gRPC peer that uses the crate h2 and the messages of proto/: returns headers, messages and trailers as they are
+//! received.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -11,20 +12,20 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::server::PATIENCE;
 
-/// One connection; calls run one after the other or as several open exchanges.
+/// One connection; calls run one after another, or in parallel as several open exchanges.
 pub struct Grpc {
     runtime: Runtime,
     sender: h2::client::SendRequest<Bytes>,
 }
 
-/// What a call ended with: `grpc-status` and the decoded `grpc-message`.
+/// The end of a call: `grpc-status` and the decoded `grpc-message`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     pub code: u32,
     pub message: String,
 }
 
-/// The codes that the contract uses (contract/grpc.md section 3).
+/// The status codes that the contract uses (contract/grpc.md section 3).
 pub mod code {
     pub const OK: u32 = 0;
     pub const CANCELLED: u32 = 1;
@@ -38,7 +39,7 @@ pub mod code {
     pub const UNAVAILABLE: u32 = 14;
 }
 
-/// A call in progress.
+/// A call in flight.
 pub struct Exchange {
     send: h2::SendStream<Bytes>,
     response: Option<h2::client::ResponseFuture>,
@@ -48,15 +49,15 @@ pub struct Exchange {
     flags: Vec<u8>,
 }
 
-/// Everything that came for a call.
+/// Everything that was received for a call.
 #[derive(Debug)]
 pub struct Reply {
     pub http_status: u16,
     pub headers: HeaderMap,
     pub messages: Vec<Bytes>,
-    /// What came with the status, where it came behind messages.
+    /// The trailers with the status, if they followed messages.
     pub trailers: HeaderMap,
-    /// Of each message, those that came before the last look included: 1 says that it is compressed.
+    /// The compression flag of each message received so far: 1 means compressed.
     pub flags: Vec<u8>,
     pub status: Status,
 }
@@ -73,7 +74,7 @@ impl Grpc {
             builder.initial_window_size(8 << 20).initial_connection_window_size(16 << 20).max_frame_size(1 << 20);
             let (sender, connection) = builder.handshake::<_, Bytes>(stream).await.expect("the HTTP/2 handshake");
             tokio::spawn(async move {
-                // The end of the connection shows in the exchanges that it cuts off.
+                // The end of the connection is reported by the exchanges that it interrupts.
                 let _ = connection.await;
             });
             sender
@@ -81,7 +82,7 @@ impl Grpc {
         Grpc { runtime, sender }
     }
 
-    /// The server has asked its clients to go elsewhere (GOAWAY).
+    /// Whether the server has sent GOAWAY.
     pub fn is_sent_away(&mut self) -> bool {
         self.flush();
         let sender = &mut self.sender;
@@ -100,7 +101,7 @@ impl Grpc {
         Ok(decode(&reply.messages[0]))
     }
 
-    /// Sends the pieces as they are (frames of gRPC, or what a broken client takes for them) and reads to the end.
+    /// Sends the pieces unchanged (gRPC frames, or invalid ones of a broken client) and reads to the end.
     pub fn exchange(&mut self, path: &str, headers: &[(&str, &str)], pieces: &[Bytes]) -> Reply {
         let mut exchange = self.open(path, headers);
         for piece in pieces {
@@ -143,7 +144,7 @@ impl Grpc {
 
     pub fn send_bytes(&mut self, exchange: &mut Exchange, bytes: Bytes) {
         let _entered = self.runtime.enter();
-        // Refused only where the server has already ended the call; the reply says so.
+        // Fails only if the server has already ended the call; the reply then shows that.
         let _ = exchange.send.send_data(bytes, false);
     }
 
@@ -152,7 +153,7 @@ impl Grpc {
         let _ = exchange.send.send_data(Bytes::new(), true);
     }
 
-    /// Lets the connection write what calls have queued; the reply would otherwise be the first to drive it.
+    /// Lets the connection write the queued data of calls; otherwise the first read of a reply would do that.
     pub fn flush(&mut self) {
         self.runtime.block_on(async {
             for _ in 0..16 {
@@ -161,7 +162,7 @@ impl Grpc {
         });
     }
 
-    /// Gives the call up (RST_STREAM with CANCEL).
+    /// Cancels the call (RST_STREAM with CANCEL).
     pub fn cancel(&mut self, mut exchange: Exchange) {
         exchange.send.send_reset(h2::Reason::CANCEL);
         self.flush();
@@ -172,7 +173,7 @@ impl Grpc {
         self.runtime.block_on(patiently(exchange.next_message()))
     }
 
-    /// Reads what is left and the status.
+    /// Reads the remaining messages and the status.
     pub fn finish(&mut self, mut exchange: Exchange) -> Reply {
         self.runtime.block_on(patiently(async {
             let mut messages = Vec::new();

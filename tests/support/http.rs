@@ -1,4 +1,4 @@
-//! A scripted HTTP/1.1 peer: sends exactly the bytes it is given, reads answers one by one.
+//! A scripted HTTP/1.1 peer: sends exactly the given bytes, reads responses one by one.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,20 +7,21 @@ use serde_json::Value;
 
 use crate::server::PATIENCE;
 
-/// One connection. Answers may be pipelined: what follows an answer is kept for the next.
+/// One connection. Responses may be pipelined: bytes after a response are kept for the next.
 pub struct Peer {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
-/// Other tests start processes, which hold copies of every descriptor for a moment: closing ours would be seen late.
+/// Other tests start processes, which have copies of every descriptor for a short time: the server would detect a close
+/// of ours late.
 impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// One answer.
+/// One response.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -42,12 +43,12 @@ impl Peer {
         self
     }
 
-    /// Sends, and says whether the server still took the bytes (it may have closed after an error).
+    /// Sends; false if the server no longer accepts bytes (it may have closed the connection after an error).
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Says that nothing more comes from here.
+    /// Ends the sending direction of the connection.
     pub fn finish(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -60,17 +61,17 @@ impl Peer {
         self.send(&request("POST", path, headers, body)).answer()
     }
 
-    /// The next final answer; panics where the connection ends or is no HTTP.
+    /// The next final response; panics if the connection ends or the bytes are not HTTP.
     pub fn answer(&mut self) -> Answer {
         self.try_answer().unwrap_or_else(|problem| panic!("expected an answer: {problem}"))
     }
 
-    /// The head of the next answer, whose chunks are read one by one.
+    /// The head of the next response, whose chunks are then read one by one.
     pub fn head(&mut self) -> Answer {
         self.try_head().unwrap_or_else(|problem| panic!("expected an answer: {problem}"))
     }
 
-    /// The next chunk; None is the last one. Err: the connection ends in the middle.
+    /// The next chunk; None after the last one. Err if the connection ends in between.
     pub fn try_chunk(&mut self) -> Result<Option<Vec<u8>>, String> {
         let line_end = loop {
             if let Some(at) = find(&self.received, b"\r\n") {
@@ -111,7 +112,7 @@ impl Peer {
         Ok(Answer { status, headers, body: Vec::new() })
     }
 
-    /// The next answer, interim ones (1xx) included; Err says what came instead.
+    /// The next response, including interim ones (1xx); Err describes what was received instead.
     pub fn try_answer(&mut self) -> Result<Answer, String> {
         let mut answer = self.try_head()?;
         let chunked = answer.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
@@ -128,7 +129,7 @@ impl Peer {
         Ok(answer)
     }
 
-    /// Asserts that the server closes the connection, and that nothing else comes first.
+    /// Asserts that the server closes the connection without sending further bytes.
     pub fn expect_close(&mut self) {
         let closed = self.read_more().is_err();
         let rest = String::from_utf8_lossy(&self.received);
@@ -166,7 +167,7 @@ impl Peer {
 }
 
 impl Answer {
-    /// The first header of that name, in any case.
+    /// The first header with this name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
@@ -179,8 +180,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.text()))
     }
 
-    /// The text of an error answer (contract/http.md section 2): the body must be `{"error":"<text>"}` and nothing
-    /// else.
+    /// The text of an error response (contract/http.md section 2): the body must be exactly `{"error":"<text>"}`.
     pub fn error(&self) -> String {
         let json: Value = serde_json::from_slice(&self.body).unwrap_or(Value::Null);
         match json.as_object() {
@@ -190,7 +190,7 @@ impl Answer {
         .unwrap_or_else(|| panic!("expected {{\"error\":…}}, got {} {:?}", self.status, self.text()))
     }
 
-    /// The leading JSON and the binary tail of an inference answer.
+    /// The leading JSON and the binary data of an inference response.
     pub fn split(&self) -> (Value, &[u8]) {
         match self.header("inference-header-content-length") {
             None => (self.json(), &[]),
@@ -216,7 +216,7 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) 
     bytes
 }
 
-/// The bytes of an inference request with a binary tail.
+/// The bytes of an inference request with binary data after the JSON.
 pub fn infer_with_tail(path: &str, json: &str, tail: &[u8]) -> Vec<u8> {
     let length = json.len().to_string();
     let body = [json.as_bytes(), tail].concat();

@@ -1,5 +1,5 @@
-//! A scripted HTTP/2 peer: sends exactly the frames it is given, reads frames one by one. It acknowledges nothing and
-//! answers nothing by itself.
+//! A scripted HTTP/2 peer: sends exactly the frames it is given, reads frames one by one. It sends no acknowledgements
+//! and no replies by itself.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -126,7 +126,7 @@ pub struct RawPeer {
 }
 
 impl RawPeer {
-    /// Connects without a word.
+    /// Connects without sending anything.
     pub fn connect(address: SocketAddr) -> RawPeer {
         let stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
         stream.set_nodelay(true).expect("TCP_NODELAY");
@@ -139,7 +139,7 @@ impl RawPeer {
         RawPeer { stream: Box::new(stream), received: Vec::new() }
     }
 
-    /// Connects and shakes hands: settings of both sides, acknowledged.
+    /// Connects and exchanges settings: those of both sides, acknowledged.
     pub fn greet(address: SocketAddr, values: &[(u16, u32)]) -> RawPeer {
         let mut peer = RawPeer::connect(address);
         peer.shake_hands(values);
@@ -159,7 +159,7 @@ impl RawPeer {
         self
     }
 
-    /// Sends, and says whether the server still took the bytes (it may have closed after an error).
+    /// Sends; false if the server no longer accepts bytes (it may have closed the connection after an error).
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).and_then(|()| self.stream.flush()).is_ok()
     }
@@ -175,7 +175,7 @@ impl RawPeer {
         self.send(&frame(kind::DATA, END_STREAM, stream, &framed))
     }
 
-    /// The next frame, or None where the connection ends, be it by a reset.
+    /// The next frame, or None at the end of the connection, also by a reset.
     pub fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some([a, b, c, kind, flags, s0, s1, s2, s3]) = self.received.first_chunk::<9>().copied() {
@@ -241,10 +241,10 @@ impl RawPeer {
         last
     }
 
-    /// The bytes that come until the connection ends, frames or not.
+    /// All bytes until the end of the connection, whether they form frames or not.
     pub fn raw_end(&mut self) -> Vec<u8> {
         let mut all = std::mem::take(&mut self.received);
-        // A reset ends it as well as a close.
+        // A reset ends the connection like a close.
         let _ = self.stream.read_to_end(&mut all);
         all
     }

@@ -1,4 +1,4 @@
-//! NVIDIA's in-process API and its front ends, in an environment of Python that is made once.
+//! NVIDIA's in-process API and its front ends, in a Python environment that is created once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use crate::prepared::{fingerprint, prepared, source, step};
 use crate::python::Python;
 use crate::skip::{skip, skip_for_want_of};
 
-/// What older hosts lack, beside the environment.
+/// The directory of libraries that older hosts lack, beside the environment.
 const SHIM: &str = "older_host.so";
 
-/// What the packages were built for; pip takes them for no older host unless it is asked for them by name.
+/// The platform for which the packages were built; on older hosts pip installs them only if the platform is named.
 const PLATFORMS: [&str; 5] = ["manylinux_2_39", "manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
 
-/// The environment, and what has to be preloaded in it on an older host. None, after a visible skip, where Python 3.12
-/// or the packages cannot be had.
+/// The environment, and the libraries to preload in it on an older host. None, after a visible skip, if Python 3.12 or
+/// the packages are not available.
 pub fn python() -> Option<(Python, Option<PathBuf>)> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let Some(interpreter) = python_312() else {
-        // Debian's stable release has another one, and packages come without an interpreter.
+        // Debian's stable release has another version, and the packages contain no interpreter.
         skip_for_want_of("Python 3.12, for which alone NVIDIA's in-process API is published");
         return None;
     };
@@ -57,7 +57,7 @@ fn make(interpreter: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// Of the PATH, or one that pyenv keeps.
+/// The Python 3.12 of the PATH, or one of pyenv's.
 fn python_312() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv"));
     let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from).or_else(home);

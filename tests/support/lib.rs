@@ -1,7 +1,7 @@
-//! What the tests share: the server as a child process and the ways in which it is run, peers that speak HTTP and gRPC,
-//! model repositories, certificates, and the programs that are compiled or fetched for tests.
+//! The support crate of all tests: it starts the server as a child process on each engine, connects HTTP and gRPC
+//! peers, creates model repositories and certificates, and compiles or downloads the programs that tests need.
 
-// What a library owes to strangers, and only our tests call this one.
+// These lints are for the public API of a library; only our tests call this crate.
 #![allow(clippy::new_without_default, clippy::should_implement_trait)]
 
 pub mod backend;

@@ -1,4 +1,4 @@
-//! Caches and repository agents of tests/backends, compiled when a test asks for one.
+//! The caches and repository agents of tests/backends, each compiled when a test first needs it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -43,14 +43,14 @@ fn compile(source: &str) -> Result<PathBuf, String> {
     match compiler.args(["-pthread", "-o"]).arg(&library).arg(path_of(source)).output() {
         Err(error) => Err(format!("no compiler '{program}': {error}")),
         Ok(output) => {
-            // A compiler that is there and refuses our own source is a failure, not a reason to skip.
+            // If there is a compiler and it rejects our own source, that is a failure and not a reason to skip.
             assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
             Ok(library)
         }
     }
 }
 
-/// A directory of libraries as `--cache-directory` and `--repoagent-directory` name them.
+/// A directory of libraries for `--cache-directory` or `--repoagent-directory`.
 pub struct Libraries(PathBuf);
 
 impl Libraries {
@@ -68,7 +68,7 @@ impl Libraries {
         &self.0
     }
 
-    /// The library as `file` of the folder `name`.
+    /// Puts the library into the folder `name` as `file`.
     pub fn add(&self, name: &str, file: &str, library: &Path) -> &Libraries {
         let folder = self.0.join(name);
         std::fs::create_dir_all(&folder).expect("a folder for a library");
@@ -84,7 +84,7 @@ impl Libraries {
         self.add(name, &format!("libtritoncache_{name}.so"), library)
     }
 
-    /// `--<flag>` with this directory.
+    /// The flag `--<flag>` with this directory as its value.
     pub fn flag(&self, flag: &str) -> String {
         format!("--{flag}={}", self.0.display())
     }

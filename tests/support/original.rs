@@ -1,4 +1,4 @@
-//! The official server, release 2.51, as it comes in a wheel from PyPI: the judge of what our answers should be.
+//! The official server, release 2.51, from a wheel of PyPI. Tests compare our responses with its responses.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 use crate::paths;
 use crate::skip::skip;
 
-/// The path of an official server that is already here, in place of the download.
+/// The path of an installed official server, to use in place of the download.
 const ORIGINAL: &str = "NEREID_TEST_ORIGINAL";
 const WHEEL: &str = "nvidia_pytriton-0.7.0";
 
-/// The words that start it. Downloaded and unpacked under target/ by the first who asks; None, after a visible skip,
-/// where it cannot be had or does not run.
+/// The command line that starts it. The first caller downloads and unpacks it under target/. None, after a visible
+/// skip, if it is not available or does not run.
 pub fn original() -> Option<Vec<String>> {
     static MADE: OnceLock<Result<Vec<String>, String>> = OnceLock::new();
     match MADE.get_or_init(make) {
@@ -32,7 +32,7 @@ fn make() -> Result<Vec<String>, String> {
     };
     let wrapper = paths::root().join("tests/support/original.sh");
     let words = vec!["sh".into(), wrapper.display().to_string(), server.display().to_string()];
-    // It says how it is used, or what this host lacks for it.
+    // It prints its usage, or the libraries that this host lacks.
     let help =
         Command::new(&server).arg("--help").output().map_err(|error| format!("{}: {error}", server.display()))?;
     let text = String::from_utf8_lossy(&help.stderr).into_owned();
@@ -52,7 +52,7 @@ fn downloaded() -> Result<PathBuf, String> {
     if complete.exists() {
         return Ok(server);
     }
-    // What an interrupted attempt left is not trusted.
+    // The files of an interrupted attempt may be incomplete.
     let _ = fs::remove_dir_all(&root);
     let requirements = paths::root().join("tests/python/original.txt");
     let mut download = Command::new("python3");

@@ -1,14 +1,15 @@
-//! Tests that set what a process has only once, such as its global log, run in a process that has no other test.
+//! Runs a test in a process without other tests, because it changes something that exists once in a process, such as
+//! the log.
 
 use std::process::Command;
 
 use crate::variant::is_second_run;
 
-/// Set in a process that was started for one test.
+/// Set in a process that was started for a single test.
 const OWN_PROCESS: &str = "NEREID_TEST_OWN_PROCESS";
 
-/// Whether this process was started for the test `name` alone. Where it was not, the test runs in a process of its own,
-/// and the caller has nothing more to do; the second run of a binary leaves such tests out.
+/// Whether this process was started only for the test `name`. If not, this function runs the test in a process of its
+/// own, and the caller returns; the second run of a binary omits such tests.
 pub fn is_own_process(name: &str) -> bool {
     if std::env::var_os(OWN_PROCESS).is_some() {
         return true;

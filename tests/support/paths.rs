@@ -1,7 +1,7 @@
-//! Where tests find the sources, the server under test, and room for their own files.
+//! Paths of the sources, of the server under test, and of directories for the files of tests.
 //!
-//! Cargo names the program and the temporary directory to integration tests only, when it compiles them. This crate
-//! is compiled apart from them and finds both from the test binary, which lies in `<target>/<profile>/deps`.
+//! Cargo names the program and the temporary directory to integration tests only, when it compiles them. This crate is
+//! compiled separately and derives both from the path of the test binary, which is in `<target>/<profile>/deps`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub fn server() -> PathBuf {
     profile().join("nereid")
 }
 
-/// The directory that keeps what is expensive to make from one run to the next: `target/`.
+/// The directory for files that are expensive to create and kept between runs: `target/`.
 pub fn target() -> PathBuf {
     profile().parent().expect("a profile lies in a target directory").to_owned()
 }

@@ -1,4 +1,4 @@
-//! Triton's own load client, made ready once: the program out of its wheel, and stand-ins for the libraries of a GPU.
+//! Triton's own load client, prepared once: the program from its wheel, and empty libraries in place of those of a GPU.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::prepared::{fingerprint, prepared, source, step};
 use crate::skip::skip;
 
-/// Where the program and its stand-ins lie; None after a visible skip.
+/// The directory of the program and the empty libraries; None after a visible skip.
 pub fn program() -> Option<&'static Path> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match MADE.get_or_init(make) {
@@ -44,7 +44,7 @@ fn make() -> Result<PathBuf, String> {
         step(compiler.arg("-o").arg(root.join("libcudart.so.12")).arg(&cudart))?;
         std::fs::remove_file(&wheel).map_err(|error| format!("{wheel:?}: {error}"))
     })?;
-    // Says its version, or which library the host lacks (libb64).
+    // Prints its version, or the library that the host lacks (libb64).
     step(command(&root).arg("--version"))?;
     Ok(root)
 }

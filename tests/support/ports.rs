@@ -1,7 +1,7 @@
 //! Ports for servers to listen on.
 //!
-//! Between the look at a port and the server's bind somebody else could take it. The kernel gives none of these away by
-//! itself, and what runs beside us, other test binaries and our own second run, has other blocks of them.
+//! Between the check of a port and the server's bind another program could take it. The kernel assigns none of these
+//! ports by itself, and concurrent processes (other test binaries, our own second run) use other blocks of ports.
 
 use crate::paths;
 use std::fs::{self, File};
@@ -14,17 +14,17 @@ const FIRST: u16 = 20_000;
 const BLOCK: u16 = 100;
 const BLOCKS: u16 = 120;
 
-/// What this process has of them.
+/// The blocks of ports of this process.
 struct Held {
-    /// Of the block that is being handed out.
+    /// The next port of the current block.
     left: Range<u16>,
-    /// One for each block, locked until the process ends: its servers may still listen there.
+    /// One lock file for each block, locked until the process ends, because its servers may still listen there.
     locks: Vec<File>,
 }
 
 static HELD: Mutex<Held> = Mutex::new(Held { left: 0..0, locks: Vec::new() });
 
-/// A port on which nobody listens now, and which no other test gets.
+/// A port on which no program listens now, and which no other test gets.
 pub fn free_port() -> u16 {
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -35,18 +35,18 @@ pub fn free_port() -> u16 {
             held.locks.push(lock);
             continue;
         };
-        // On every address, as servers listen that are told of none.
+        // On every address, where servers without an address flag listen.
         if TcpListener::bind(("0.0.0.0", port)).is_ok() {
             return port;
         }
     }
 }
 
-/// The number of a block that nobody else has, and what keeps it ours.
+/// The number of a block that no other process has, and the locked file that reserves it.
 fn free_block() -> (u16, File) {
     let folder = paths::temporary().join("ports");
     fs::create_dir_all(&folder).expect("a folder for locks");
-    // Not where the last one began, whose connections may linger.
+    // Does not start at the block of the last process, whose connections may not have ended yet.
     let start = (std::process::id() % u32::from(BLOCKS)) as u16;
     for number in (0..BLOCKS).map(|number| (start + number) % BLOCKS) {
         let file = File::options().create(true).truncate(false).write(true).open(folder.join(number.to_string()));

@@ -1,12 +1,12 @@
-//! What tests bring in from outside or build themselves, under target/, once for all test binaries.
+//! Files that tests download or build, under target/, once for all test binaries.
 
 use crate::paths;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory `target/<name>`, filled by `make` unless a run before has done that to its end. Others who ask
-/// meanwhile wait. `name` says all that the contents depend on.
+/// The directory `target/<name>`, filled by `make` unless an earlier run has completed that. Concurrent callers wait.
+/// `name` contains everything on which the contents depend.
 pub fn prepared(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let target = paths::target();
     let root = target.join(name);
@@ -15,7 +15,7 @@ pub fn prepared(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> R
     lock.lock().map_err(|error| format!("the lock of {root:?}: {error}"))?;
     let complete = root.join("complete");
     if !complete.exists() {
-        // What an interrupted attempt left is not trusted.
+        // The files of an interrupted attempt may be incomplete.
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(&root).map_err(|error| format!("{root:?}: {error}"))?;
         make(&root)?;
@@ -24,7 +24,7 @@ pub fn prepared(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> R
     Ok(root)
 }
 
-/// Runs a command to its end; Err holds what it wrote.
+/// Runs a command to its end; Err contains its output.
 pub fn step(command: &mut Command) -> Result<String, String> {
     match command.output() {
         Err(error) => Err(format!("{:?}: {error}", command.get_program())),
@@ -40,7 +40,7 @@ pub fn source(path: &str) -> PathBuf {
     paths::root().join(path)
 }
 
-/// Tells contents apart (FNV-1a), so that what was made of an older file is not taken for what the new one makes.
+/// A hash of the contents (FNV-1a), so that results of an older file are not used for a newer one.
 pub fn fingerprint(contents: &[&[u8]]) -> String {
     let bytes = contents.iter().flat_map(|bytes| bytes.iter());
     let hash =

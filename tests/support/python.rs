@@ -1,5 +1,5 @@
-//! The official Triton client and ONNX Runtime, and whatever else tests use of Python's, in environments of our own
-//! that are made once per set of requirements.
+//! Python environments with the official Triton client, ONNX Runtime and other packages that tests use, each created
+//! once for its file of requirements.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ impl Python {
         Python::with("requirements.txt")
     }
 
-    /// The environment under target/ with the packages of tests/python/`requirements`; made by the first who asks,
-    /// others wait. None, after a visible skip, where Python, its venv module or the packages cannot be had.
+    /// The environment under target/ with the packages of tests/python/`requirements`. The first caller creates it,
+    /// others wait. None, after a visible skip, if Python, its venv module or the packages are not available.
     pub fn with(requirements: &'static str) -> Option<Python> {
         type Made = Vec<(&'static str, Result<Python, String>)>;
         static MADE: Mutex<Made> = Mutex::new(Vec::new());
@@ -43,7 +43,7 @@ impl Python {
         }
     }
 
-    /// An environment that was made otherwise.
+    /// An environment that was created in another way.
     pub fn at(root: &Path) -> Python {
         Python { root: root.to_owned() }
     }
@@ -58,7 +58,7 @@ impl Python {
         paths::root().join("tests/python").join(script)
     }
 
-    /// The same, to be started.
+    /// The command that runs it.
     pub fn command(&self, script: &str) -> Command {
         let mut command = Command::new(self.root.join("bin/python"));
         // -B: no byte code next to the sources.
@@ -81,7 +81,7 @@ impl Python {
         format!("--backend-config=onnxruntime,library={}", self.onnxruntime().display())
     }
 
-    /// Where its packages lie: `…/lib/python<version>/site-packages`.
+    /// The directory of its packages: `…/lib/python<version>/site-packages`.
     pub fn packages(&self) -> PathBuf {
         let lib = self.root.join("lib");
         let found = entries(&lib).into_iter().map(|python| python.join("site-packages")).find(|path| path.is_dir());
@@ -107,7 +107,7 @@ fn make(requirements: &str) -> Result<Python, String> {
     let lock = File::create(root.with_extension("lock")).map_err(|error| format!("lock of {root:?}: {error}"))?;
     lock.lock().map_err(|error| format!("lock of {root:?}: {error}"))?;
     if !complete.exists() {
-        // What an interrupted attempt left is not trusted.
+        // The files of an interrupted attempt may be incomplete.
         let _ = fs::remove_dir_all(&root);
         step(Command::new("python3").args(["-m", "venv"]).arg(&root), "no Python environment")?;
         let mut install = Command::new(root.join("bin/python"));
@@ -139,7 +139,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// FNV-1a: stable over compilers, unlike the standard library's hasher.
+/// FNV-1a: the same with every compiler, unlike the standard library's hasher.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! The official Python backend as it comes in the wheel, unmodified, put where a server finds it with its stub.
+//! The official Python backend from the wheel, unmodified, copied to a place where a server finds it and its stub.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,19 +12,19 @@ use crate::paths;
 use crate::python::Python;
 use crate::skip::skip;
 
-/// A place to which the backend was copied, with what it finds beside itself.
+/// A directory with a copy of the backend and the files that it needs beside itself.
 #[derive(Clone)]
 pub struct Installed {
     pub backends: PathBuf,
-    /// Where the stub finds its Python, unless the system knows it.
+    /// The directory of the stub's libpython, unless the system's loader finds it.
     pub environment: Vec<(String, String)>,
 }
 
-/// Copied by the first who asks. None, after a visible skip, where the wheel or numpy cannot be had.
+/// The first caller copies it. None, after a visible skip, if the wheel or numpy is not available.
 pub fn installed() -> Option<Installed> {
     static MADE: OnceLock<Option<Result<Installed, String>>> = OnceLock::new();
     let made = MADE.get_or_init(|| {
-        // Each of these has said why it is not there.
+        // Each of these functions has printed the reason.
         let (words, python) = (original()?, Python::with("numpy-1.txt")?);
         Some(install(Path::new(words.last()?), &python))
     });
@@ -62,7 +62,7 @@ fn install(server: &Path, python: &Python) -> Result<Installed, String> {
     let copied = to.join("triton_python_backend_stub");
     fs::copy(&stub, &copied).map_err(wrong(&stub))?;
     let _ = Command::new("chmod").arg("+x").arg(&copied).status();
-    // The stub looks for modules beside the backend, and takes no notice of PYTHONPATH.
+    // The stub searches modules beside the backend, and ignores PYTHONPATH.
     for package in ["numpy", "numpy.libs"] {
         symlink(packages.join(package), to.join(package)).map_err(wrong(&to))?;
     }
@@ -70,7 +70,7 @@ fn install(server: &Path, python: &Python) -> Result<Installed, String> {
     Ok(Installed { backends, environment })
 }
 
-/// What the stub needs to find its libpython.
+/// The environment with which the stub finds its libpython.
 fn library_path(stub: &Path) -> Result<Vec<(String, String)>, String> {
     let missing = |environment: &[(String, String)]| {
         let output = Command::new("ldd").arg(stub).envs(environment.iter().cloned()).output();
@@ -83,7 +83,7 @@ fn library_path(stub: &Path) -> Result<Vec<(String, String)>, String> {
     tries.into_iter().find(|environment| !missing(environment)).ok_or_else(|| format!("{stub:?} lacks a library here"))
 }
 
-/// A name for shared memory that no other server uses. What servers leave behind that were killed goes with it.
+/// A prefix for shared memory that no other server uses. Dropping it removes the objects that killed servers left.
 pub struct Regions(pub String);
 
 impl Regions {
@@ -111,5 +111,5 @@ impl Drop for Regions {
     }
 }
 
-/// Names the library: without it ours is served by the Python backend that is built in.
+/// Names the library as `runtime`: without it our server would use its built-in Python backend.
 pub const BACKEND: &str = r#"backend: "python" runtime: "libtriton_python.so""#;

@@ -1,4 +1,4 @@
-//! A small deterministic random number generator (SplitMix64), so that a failure can be repeated from its seed.
+//! A small deterministic random number generator (SplitMix64), so that a failure can be reproduced from its seed.
 
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -16,7 +16,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -1,4 +1,4 @@
-//! Model repositories that a test states itself, written to a temporary directory and removed with their owner.
+//! Model repositories that a test defines, written to a temporary directory and removed when they are dropped.
 
 use crate::paths;
 use std::fs;
@@ -43,7 +43,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// A pair of `datatype` (protocol name) with `dims` as they stand in the config: `-1`, `2, -1`.
+    /// A pair of `datatype` (protocol name) with `dims` as in the configuration: `-1`, `2, -1`.
     pub fn new(datatype: &'static str, dims: &'static str) -> Pair {
         Pair { datatype, dims, input: "", output: "" }
     }
@@ -53,7 +53,7 @@ impl Pair {
         self
     }
 
-    /// The same reshape on both sides, which identity demands.
+    /// The same reshape for input and output, which identity requires.
     pub fn reshape(mut self, reshape: &'static str) -> Pair {
         self.input = reshape;
         self.output = reshape;
@@ -66,13 +66,13 @@ impl Pair {
     }
 }
 
-/// The directory that becomes `--model-repository`.
+/// The directory for `--model-repository`.
 pub struct Repository {
     root: PathBuf,
 }
 
 impl Repository {
-    /// An empty repository under the build's own temporary directory.
+    /// An empty repository in the temporary directory of the build.
     pub fn new() -> Repository {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -95,14 +95,14 @@ impl Repository {
         self
     }
 
-    /// A model of nothing but a config and an empty version directory `1`.
+    /// A model that consists of a configuration and an empty version directory `1`.
     pub fn model(&self, name: &str, config: &str) -> &Repository {
         self.file(&format!("{name}/config.pbtxt"), config);
         fs::create_dir_all(self.root.join(name).join("1")).expect("make a version directory");
         self
     }
 
-    /// One more version directory for a model that has a config.
+    /// Adds a version directory to a model.
     pub fn version(&self, name: &str, version: &str) -> &Repository {
         fs::create_dir_all(self.root.join(name).join(version)).expect("make a version directory");
         self

@@ -1,5 +1,5 @@
-//! The server as a child process: free ports, a repository, its log kept, a start that waits for readiness and a stop
-//! that demands exit code 0.
+//! The server as a child process with free ports and a repository. Its log is kept; the start waits for readiness, and
+//! the stop requires exit code 0.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -16,22 +16,22 @@ use crate::variant::Variant;
 
 pub use crate::ports::free_port;
 
-/// Nothing here takes this long; it only turns a hang into a failure.
+/// Longer than any step takes; it only turns a hang into a failure.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Names another binary to test in place of ours: the expectations in these tests can be held against the original
-/// server that way (behind a wrapper that drops the flags it does not know).
+/// The path of another binary to test in place of ours, so that the tests can run against the original server (through
+/// a wrapper that removes the flags that it does not have).
 pub const OTHER_SERVER: &str = "NEREID_TEST_SERVER";
 
-/// What starts the official server (support/original.rs). By it a server is known to be that one.
+/// The script that starts the official server (support/original.rs). A server started by it is the official one.
 pub const ORIGINAL_WRAPPER: &str = "tests/support/original.sh";
 
 thread_local! {
-    /// Official servers of this thread's tests that ended by a fault of their own.
+    /// Official servers of this thread's tests that crashed.
     static CRASHES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many official servers crashed in this thread's tests so far.
+/// The number of official servers that have crashed in this thread's tests.
 pub fn crashes() -> usize {
     CRASHES.get()
 }
@@ -40,7 +40,7 @@ fn is_original(words: &[String]) -> bool {
     words.iter().any(|word| word.ends_with(ORIGINAL_WRAPPER))
 }
 
-/// Counts the end of an official server unless it ended by itself or by a signal that the tests send.
+/// Counts the end of an official server as a crash, unless it exited or a signal that the tests send ended it.
 fn note_end(status: ExitStatus) {
     const SENT_BY_TESTS: [i32; 3] = [2, 9, 15]; // SIGINT, SIGKILL, SIGTERM
     if status.signal().is_some_and(|signal| !SENT_BY_TESTS.contains(&signal)) {
@@ -53,11 +53,11 @@ pub fn binary() -> OsString {
     std::env::var_os(OTHER_SERVER).unwrap_or_else(|| paths::server().into())
 }
 
-/// A running server. Dropping it kills it, so that a failing test leaves nothing behind.
+/// A running server. Dropping it kills the process, so that a failing test leaves none.
 pub struct Server {
     child: Child,
     log: Log,
-    /// The official server, whose crashes are its own.
+    /// Whether this is the official server, whose crashes are counted.
     is_original: bool,
     pub http: SocketAddr,
     pub grpc: SocketAddr,
@@ -65,17 +65,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts on free ports and waits until /v2/health/ready says 200; fails with the log if the process ends first.
+    /// Starts on free ports and waits until /v2/health/ready returns 200; fails with the log if the process ends first.
     pub fn start(variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         Server::start_with(variant, repository, flags, "/v2/health/ready")
     }
 
-    /// Starts and waits for 200 from `probe` (live, where a model is meant not to load).
+    /// Starts and waits for 200 from `probe` (the live route, if a model is expected not to load).
     pub fn start_with(variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {
         Server::start_under(&[], variant, repository, flags, probe)
     }
 
-    /// The same with more environment variables than the test's own.
+    /// The same with environment variables in addition to the test's.
     pub fn start_in(
         variant: Variant,
         repository: &Path,
@@ -89,7 +89,7 @@ impl Server {
         Server::start_under(&words, variant, repository, flags, probe)
     }
 
-    /// The same through other words than our binary's path: a program that confines it (support/confine.rs), or
+    /// The same with another command in place of our binary: a program that confines it (support/confine.rs), or
     /// another server. None: our binary.
     pub fn start_under(words: &[String], variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {
         for _ in 0..5 {
@@ -99,7 +99,7 @@ impl Server {
                     server.wait_for_ports(flags);
                     return server;
                 }
-                // Somebody else took one of the ports between our look at it and the server's bind.
+                // Another program took one of the ports between our check and the server's bind.
                 Err(log) if log.contains("already in use") || log.contains("ddress in use") => continue,
                 Err(log) => panic!("the server ended before it was ready:\n{log}"),
             }
@@ -107,8 +107,8 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
-    /// Starts and waits until the log says `line`: where readiness cannot be asked for over plain HTTP. Endpoints are
-    /// told when all of them answer.
+    /// Starts and waits until the log contains `line`, for servers without readiness over plain HTTP. The log lists the
+    /// endpoints when all of them answer.
     pub fn start_saying(variant: Variant, repository: &Path, flags: &[&str], line: &str) -> Server {
         for _ in 0..5 {
             let mut server = Server::launch(&[], variant, repository, flags);
@@ -146,7 +146,7 @@ impl Server {
         Server { child, log, is_original: is_original(words), http: at(http), grpc: at(grpc), metrics: at(metrics) }
     }
 
-    /// Polls until the probe answers 200. Err is the log of a process that ended instead.
+    /// Polls until the probe returns 200. Err is the log of a process that ended instead.
     fn wait_until_answers(&mut self, probe: &str) -> Result<(), String> {
         let started = Instant::now();
         let request = format!("GET {probe} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
@@ -167,8 +167,8 @@ impl Server {
         }
     }
 
-    /// gRPC starts before HTTP and metrics after it (contract/cli.md section 7): readiness alone does not promise the
-    /// latter.
+    /// gRPC starts before HTTP and metrics after it (contract/cli.md section 7): readiness does not imply that metrics
+    /// answer.
     fn wait_for_ports(&self, flags: &[&str]) {
         for (service, address) in [("grpc", self.grpc), ("metrics", self.metrics)] {
             if flags.iter().any(|flag| flag.starts_with(&format!("--allow-{service}="))) {
@@ -186,12 +186,12 @@ impl Server {
         self.child.id()
     }
 
-    /// Everything that the server wrote so far, both streams.
+    /// The output of the server so far, both streams.
     pub fn log(&self) -> String {
         self.log.so_far()
     }
 
-    /// Waits until the log holds `text`: an event that a test can act on.
+    /// Waits until the log contains `text`: an event on which a test can act.
     pub fn wait_for_log(&self, text: &str) {
         let started = Instant::now();
         while !self.log.so_far().contains(text) {
@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// Waits for an event that can only be looked for; the log tells of what came instead.
+    /// Waits for an event that must be polled; on failure the log shows what happened instead.
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let started = Instant::now();
         while !holds() {
@@ -209,12 +209,12 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM and goes on.
+    /// Sends SIGTERM and returns.
     pub fn terminate(&self) {
         signal(self.pid(), "TERM");
     }
 
-    /// Waits for the end of the process and returns its status and log.
+    /// Waits until the process ends and returns its status and log.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let status = wait_bounded(&mut self.child, &self.log);
         if self.is_original {
@@ -223,8 +223,8 @@ impl Server {
         (status, self.log.finish())
     }
 
-    /// Whether the official server has crashed; a connection can break a moment before its process is gone. What
-    /// crashed is counted when the server is dropped.
+    /// Whether the official server has crashed; a connection can break shortly before its process ends. A crash is
+    /// counted when the server is dropped.
     pub fn has_crashed(&mut self) -> bool {
         const DUMPING: Duration = Duration::from_secs(2);
         let started = Instant::now();
@@ -237,10 +237,10 @@ impl Server {
         false
     }
 
-    /// SIGTERM, and exit code 0 or the test fails. Returns the log.
+    /// Sends SIGTERM; the test fails unless the exit code is 0. Returns the log.
     pub fn stop(self) -> String {
         if std::env::var_os(OTHER_SERVER).is_some() {
-            // Held against for its answers only: the original waits for its clients' idle connections.
+            // Only its responses are compared: the original waits for idle connections of its clients.
             return self.log();
         }
         self.terminate();
@@ -250,7 +250,7 @@ impl Server {
         log
     }
 
-    /// Open descriptors of the process.
+    /// The number of open descriptors of the process.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("descriptors of the server").count()
     }
@@ -283,7 +283,7 @@ impl Drop for Server {
     }
 }
 
-/// The binary, or the program and first words of what is started in its place.
+/// The binary, or the program and first arguments that are started in its place.
 fn command_of(words: &[String]) -> Command {
     let Some((program, words)) = words.split_first() else { return Command::new(binary()) };
     let mut command = Command::new(program);
@@ -291,12 +291,12 @@ fn command_of(words: &[String]) -> Command {
     command
 }
 
-/// Runs the binary to its end with exactly these arguments; returns status, standard output and standard error.
+/// Runs the binary with exactly these arguments until it ends; returns status, standard output and standard error.
 pub fn run_to_end(arguments: &[&str]) -> (ExitStatus, String, String) {
     run_to_end_under(&[], arguments)
 }
 
-/// The same through other words than our binary's path, as for [`Server::start_under`].
+/// The same with another command in place of our binary, as for [`Server::start_under`].
 pub fn run_to_end_under(words: &[String], arguments: &[&str]) -> (ExitStatus, String, String) {
     let mut command = command_of(words);
     command.args(arguments);
@@ -314,7 +314,7 @@ fn spawn(command: &mut Command) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("{:?} does not start: {error}", command.get_program()))
 }
 
-/// Sends a signal by name; the shell's own `kill`, because this crate's tests hold no unsafe code.
+/// Sends a signal by name, with the `kill` of the shell, because the tests contain no unsafe code.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().expect("run sh");
     assert!(status.success(), "kill -{name} {pid}: {status}");
@@ -334,7 +334,7 @@ fn wait_bounded(child: &mut Child, log: &Log) -> ExitStatus {
     }
 }
 
-/// What a child writes, gathered by threads that end with its pipes.
+/// The output of a child process, collected by threads that end with its pipes.
 struct Log {
     text: Arc<Mutex<String>>,
     readers: Vec<std::thread::JoinHandle<()>>,

@@ -1,18 +1,19 @@
-//! Skips that can be seen: a test that cannot run here says so on the terminal, and fails where skipping is forbidden.
+//! Visible skips: a test that cannot run on this host prints the reason to the terminal, and fails if skipping is
+//! forbidden.
 
 use std::io::Write;
 
-/// Set to anything but `0` where every test must run (continuous integration): a skip becomes a failure.
+/// If this is set to anything but `0`, every test must run (continuous integration): a skip is a failure.
 pub const NO_SKIP: &str = "NEREID_TEST_NO_SKIP";
 
-/// Says that the calling test does nothing for want of something that nothing could install on this host: no failure
-/// even where skipping is forbidden.
+/// Prints that the calling test is skipped because it needs something that cannot be installed on this host. This is no
+/// failure, even if skipping is forbidden.
 pub fn skip_for_want_of(what: &str) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: this host has no {what}", thread.name().unwrap_or("?"));
 }
 
-/// Says why the calling test does nothing. The test harness captures `eprintln!` of tests that pass, hence the plain
+/// Prints why the calling test is skipped. The test harness captures `eprintln!` of tests that pass, hence the direct
 /// write.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();

@@ -1,5 +1,5 @@
-//! What is repeated because a failure said nothing about the server: the official server crashed, or the test did not
-//! get the CPU while the server waited for it.
+//! Repeats tests after failures that are not the server's: the official server crashed, or the test did not get the CPU
+//! in time.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -10,8 +10,8 @@ use crate::server::crashes;
 
 const ATTEMPTS: usize = 3;
 
-/// Runs a comparison, and again, three times in all, where the official server crashed in it: it does so now and then
-/// when its index is read while a model unloads (SIGSEGV), which says nothing about ours. Nothing else is excused.
+/// Runs a comparison up to three times, as long as the official server crashes in it. That server sometimes crashes
+/// (SIGSEGV) when its index is read while a model unloads. Any other failure is a failure of the test.
 pub fn steadily(comparison: impl Fn()) {
     for attempt in 1..=ATTEMPTS {
         let before = crashes();
@@ -23,7 +23,7 @@ pub fn steadily(comparison: impl Fn()) {
     }
 }
 
-/// The time that a server leaves its client for what the test does next.
+/// The time limit that a server sets for the next action of its client, here the test.
 #[derive(Default)]
 pub struct Window {
     open: Cell<Option<(Instant, Duration)>>,
@@ -31,7 +31,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Begins; ends the one before.
+    /// Begins a window; ends the previous one.
     pub fn open(&self, limit: Duration) {
         self.close();
         self.open.set(Some((Instant::now(), limit)));
@@ -51,8 +51,8 @@ impl Window {
     }
 }
 
-/// Runs a scenario, and again, three times in all, where it failed and had missed a window: the machine did not run the
-/// test, and the server was right to wait no longer. A scenario that fails in time fails.
+/// Runs a scenario up to three times, as long as it fails after it has missed a window: then the machine did not run
+/// the test in time, and the server was right to wait no longer. A scenario that fails in time is a failure.
 pub fn in_time(scenario: impl Fn(&Window)) {
     for attempt in 1..=ATTEMPTS {
         let window = Window::default();
@@ -64,12 +64,12 @@ pub fn in_time(scenario: impl Fn(&Window)) {
     }
 }
 
-/// Says on the terminal that the official server failed by itself.
+/// Prints to the terminal that the official server failed by itself.
 pub fn say_that_it_failed(attempt: usize) {
     say("the official server failed by itself", attempt);
 }
 
-/// On the terminal itself: the harness captures what tests print.
+/// Writes to the terminal directly, because the harness captures the output of tests.
 fn say(what: &str, attempt: usize) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("?");

@@ -1,4 +1,4 @@
-//! System calls of a process or of one of its threads, call by call, as strace sees them.
+//! The system calls of a process or of one of its threads, recorded by strace.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,25 +7,26 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use crate::server::signal;
 use crate::skip::skip;
 
-/// What is looked at.
+/// What is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All threads of the process with this number.
+    /// All threads of the process with this id.
     Process(u32),
-    /// The one thread with this number.
+    /// The thread with this id.
     Thread(u32),
 }
 
-/// A strace that is attached.
+/// A running, attached strace.
 pub struct Strace {
     child: Child,
-    /// Kept open for what it says at its end.
+    /// Kept open for the output at its end.
     said: BufReader<ChildStderr>,
     trace: PathBuf,
 }
 
 impl Strace {
-    /// Returns once it is attached; it writes to `trace`. None, visibly: there is no strace, or it may not attach.
+    /// Returns once it is attached; it writes to `trace`. None, after a visible skip, if there is no strace or it may
+    /// not attach.
     pub fn attach(scope: Scope, trace: &Path) -> Option<Strace> {
         let mut command = Command::new("strace");
         let number = match scope {
@@ -42,7 +43,7 @@ impl Strace {
         };
         let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();
-        // It says so when it is attached, or why it cannot be.
+        // It reports when it is attached, or why it cannot attach.
         let is_attached = said.read_line(&mut line).is_ok() && line.contains("attached");
         if !is_attached {
             let _ = child.kill();
@@ -53,7 +54,7 @@ impl Strace {
         Some(Strace { child, said, trace: trace.to_path_buf() })
     }
 
-    /// Detaches and returns what was called, a line for each call in the order of their beginnings.
+    /// Detaches and returns the calls, one line each, in the order in which they began.
     pub fn finish(mut self) -> Vec<String> {
         signal(self.child.id(), "INT");
         self.child.wait().expect("strace ends");
@@ -70,7 +71,7 @@ pub fn name_of(call: &str) -> &str {
     before.split_whitespace().last().unwrap_or_default()
 }
 
-/// The thread of process `pid` that is called `name`.
+/// The thread of process `pid` with the name `name`.
 pub fn thread_called(name: &str, pid: u32) -> u32 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads of the server");
     let is_it = |path: &Path| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name);

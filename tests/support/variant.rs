@@ -1,17 +1,17 @@
-//! The ways in which the server is run: how many shards, on which engine. Both engines answer to the same tests.
+//! The variants of the server under test: the number of shards and the engine. Both engines must pass the same tests.
 //!
 //! A test either runs over [`ALL`] variants or over the [`usual`] one, which is io_uring. Every test binary then runs
-//! itself once more with epoll as the usual one: so plain `cargo test` covers both engines, and what already ran over
-//! all variants does not run again. [`ENGINE`] restricts everything to one engine by hand.
+//! itself once more with epoll as the usual one. So `cargo test` covers both engines, and tests that ran over all
+//! variants do not run again. [`ENGINE`] restricts a run to one engine.
 
 use std::process::Command;
 
 use crate::server::OTHER_SERVER;
 use crate::skip::skip;
 
-/// `io_uring` or `epoll`: the one engine that all tests shall run on.
+/// `io_uring` or `epoll`: the engine for all tests of the run.
 pub const ENGINE: &str = "NEREID_TEST_ENGINE";
-/// Set for the second run of a test binary, in which only tests of the usual variant have something to do.
+/// Set for the second run of a test binary, in which only tests of the usual variant run.
 const SECOND_RUN: &str = "NEREID_TEST_SECOND_RUN";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,12 +20,12 @@ pub struct Variant {
     pub io_cores: &'static str,
 }
 
-/// One shard on io_uring: what a test uses unless it says otherwise.
+/// One shard on io_uring: the variant of most tests.
 pub const DEFAULT: Variant = Variant { io_engine: "io_uring", io_cores: "1" };
 
 const EPOLL: Variant = Variant { io_engine: "epoll", io_cores: "1" };
 
-/// For the tests in which the number of shards or the engine may matter.
+/// For tests that may depend on the number of shards or on the engine.
 pub const ALL: [Variant; 3] = [DEFAULT, Variant { io_engine: "io_uring", io_cores: "2" }, EPOLL];
 
 /// Runs `test` once per variant of `variants` that this host can run, naming the variant on the terminal when the
@@ -53,7 +53,7 @@ pub fn each(variants: &[Variant], test: impl Fn(Variant)) {
     }
 }
 
-/// The default variant, or epoll where io_uring is refused (the tests of the engine itself say so visibly).
+/// The default variant, or epoll on hosts that refuse io_uring (the tests of the engine itself report that visibly).
 pub fn usual() -> Variant {
     match std::env::var(ENGINE).as_deref() {
         Ok("epoll") => EPOLL,
@@ -65,14 +65,14 @@ pub fn usual() -> Variant {
 }
 
 /// Runs this test binary once more with epoll as the usual variant: the test `what_ran_on_io_uring_runs_on_epoll_too`,
-/// which stands in every binary that starts servers.
+/// which every binary that starts servers contains.
 pub fn run_again_on_epoll() {
     let restricted = [ENGINE, OTHER_SERVER].iter().any(|name| std::env::var_os(name).is_some());
     if restricted || !io_uring_works() {
         return;
     }
     let mut again = Command::new(std::env::current_exe().expect("the path of this test binary"));
-    // Beside the tests of the first run, which have the cores as well.
+    // In parallel with the tests of the first run, which use the cores too.
     let output = again
         .args(["--test-threads=2", "--color=never"])
         .env(ENGINE, "epoll")
@@ -85,7 +85,7 @@ pub fn run_again_on_epoll() {
     assert!(report.contains("test result: ok. "), "the second run says nothing of its result:\n{report}");
 }
 
-/// Whether this is the run of the test binary that [`run_again_on_epoll`] has started.
+/// Whether [`run_again_on_epoll`] has started this run of the test binary.
 pub fn is_second_run() -> bool {
     std::env::var_os(SECOND_RUN).is_some()
 }

@@ -48,18 +48,18 @@ struct Numbers {
 
 /// Answer to [`BatcherToken::acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum Acquisition {
     /// The caller holds the token.
     Holder,
-    /// The caller is registered as idle: it parks until [`BatcherToken::place`] says something else than `Waiting`.
+    /// The caller is registered as idle: it parks until [`BatcherToken::idle_state`] says something else than `Waiting`.
     Idle,
     /// There is nothing more to do for this model version.
     Stopped,
 }
 
-/// Answer to [`BatcherToken::place`].
+/// Answer to [`BatcherToken::idle_state`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum IdleState {
     Waiting,
     /// The token was handed to the caller.
     Holder,
@@ -72,7 +72,7 @@ pub enum Armed {
     /// Park, with the batcher's timeout if it has one; then [`BatcherToken::disarm`].
     Park,
     /// Something came meanwhile: drain, and arm again if that was not enough.
-    LookAgain,
+    DrainAgain,
     Stopped,
 }
 
@@ -151,26 +151,26 @@ impl BatcherToken {
     }
 
     /// Called by a worker that has nothing to do: takes the token if it is free, else registers as idle.
-    pub fn acquire(&self, me: Worker) -> Turn {
+    pub fn acquire(&self, me: Worker) -> Acquisition {
         let mut word = self.load();
         loop {
             if word.is_stopped() {
-                return Turn::Stopped;
+                return Acquisition::Stopped;
             }
             let changed = if word.state() == FREE {
                 match self.exchange(word, word.with_state(HELD)) {
-                    Ok(_) => return Turn::Holder,
+                    Ok(_) => return Acquisition::Holder,
                     Err(now) => now,
                 }
             } else {
                 // A worker that retired while it was on the stack and is back may still be on it.
                 if self.nodes[me].move_from(LEFT, IDLE) {
-                    return Turn::Idle;
+                    return Acquisition::Idle;
                 }
                 self.nodes[me].state.store(IDLE, Ordering::Relaxed);
                 self.nodes[me].below.store(word.idle_bits(), Ordering::Relaxed);
                 match self.exchange(word, word.with_idle_bits(me as u32 + 1)) {
-                    Ok(_) => return Turn::Idle,
+                    Ok(_) => return Acquisition::Idle,
                     Err(now) => {
                         self.nodes[me].state.store(OUT, Ordering::Relaxed);
                         now
@@ -195,14 +195,14 @@ impl BatcherToken {
     }
 
     /// Asked by an idle worker before each park and after it.
-    pub fn place(&self, me: Worker) -> Place {
+    pub fn idle_state(&self, me: Worker) -> IdleState {
         match self.nodes[me].state.load(Ordering::Acquire) {
             GRANTED => {
                 self.nodes[me].state.store(OUT, Ordering::Relaxed);
-                Place::Holder
+                IdleState::Holder
             }
-            IDLE => Place::Waiting,
-            _ => Place::Stopped,
+            IDLE => IdleState::Waiting,
+            _ => IdleState::Stopped,
         }
     }
 
@@ -227,7 +227,7 @@ impl BatcherToken {
             return Armed::Park;
         }
         self.disarm(me);
-        Armed::LookAgain
+        Armed::DrainAgain
     }
 
     /// Called by the holder after its park. True if it was woken on purpose, false if its time was up.
@@ -257,7 +257,7 @@ impl BatcherToken {
             return true;
         }
         // OUT: stopped meanwhile.
-        self.place(me) != Place::Holder
+        self.idle_state(me) != IdleState::Holder
     }
 
     /// Ends the service: nobody becomes idle or parks as the holder any more. Wake all workers that this returns.
@@ -480,32 +480,32 @@ mod tests {
     #[test]
     fn the_first_holds_and_the_others_are_idle() {
         let token = token(3);
-        assert_eq!(token.acquire(0), Turn::Holder);
-        assert_eq!(token.acquire(1), Turn::Idle);
-        assert_eq!(token.acquire(2), Turn::Idle);
-        assert_eq!(token.place(1), Place::Waiting);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
+        assert_eq!(token.acquire(1), Acquisition::Idle);
+        assert_eq!(token.acquire(2), Acquisition::Idle);
+        assert_eq!(token.idle_state(1), IdleState::Waiting);
         assert_eq!(token.enqueued(|| 1), None, "the holder is awake");
         assert_eq!(token.pass(0, || true), Some(2), "the one that ran last is warm");
-        assert_eq!(token.place(2), Place::Holder);
-        assert_eq!(token.place(1), Place::Waiting);
+        assert_eq!(token.idle_state(2), IdleState::Holder);
+        assert_eq!(token.idle_state(1), IdleState::Waiting);
         assert_eq!(token.pass(2, || false), None);
         assert_eq!(token.enqueued(|| 1), Some(1), "a free token and an idle worker");
-        assert_eq!(token.place(1), Place::Holder);
+        assert_eq!(token.idle_state(1), IdleState::Holder);
         assert_eq!(token.pass(1, || true), None, "all are busy");
         assert_eq!(token.enqueued(|| 1), None, "all are busy");
-        assert_eq!(token.acquire(0), Turn::Holder, "and the first that is done looks");
+        assert_eq!(token.acquire(0), Acquisition::Holder, "and the first that is done looks");
     }
 
     #[test]
     fn an_armed_holder_is_woken_at_its_count_and_once() {
         let token = token(1);
-        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
         assert_eq!(token.arm(0, 3, || false), Armed::Park);
         assert_eq!(token.enqueued(|| 2), None);
         assert_eq!(token.enqueued(|| 3), Some(0));
         assert_eq!(token.enqueued(|| 4), None);
         assert!(token.disarm(0), "woken on purpose");
-        assert_eq!(token.arm(0, 5, || true), Armed::LookAgain);
+        assert_eq!(token.arm(0, 5, || true), Armed::DrainAgain);
         assert_eq!(token.enqueued(|| 6), None, "awake");
         assert_eq!(token.arm(0, 7, || false), Armed::Park);
         assert!(!token.disarm(0), "its time was up");
@@ -527,21 +527,21 @@ mod tests {
             looks.get() > 1
         });
         assert_eq!(woken, Some(1));
-        assert_eq!(token.place(1), Place::Holder);
+        assert_eq!(token.idle_state(1), IdleState::Holder);
     }
 
     #[test]
     fn who_is_busy_looks_for_more_only_where_nobody_else_does() {
         let token = token(2);
-        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
         assert!(!token.try_hold(), "somebody has the token");
         assert_eq!(token.pass(0, || false), None);
         assert!(token.try_hold());
         assert_eq!(token.enqueued(|| 1), None, "the holder is awake");
-        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.acquire(1), Acquisition::Idle);
         assert_eq!(token.pass(0, || true), Some(1), "what it has not taken is for who is idle");
         token.stop();
-        assert_eq!(token.place(1), Place::Holder);
+        assert_eq!(token.idle_state(1), IdleState::Holder);
         assert_eq!(token.pass(1, || false), None);
         assert!(!token.try_hold(), "there is nothing more to do");
     }
@@ -549,45 +549,45 @@ mod tests {
     #[test]
     fn who_retires_is_skipped_and_may_come_back() {
         let token = token(3);
-        assert_eq!(token.acquire(0), Turn::Holder);
-        assert_eq!(token.acquire(1), Turn::Idle);
-        assert_eq!(token.acquire(2), Turn::Idle);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
+        assert_eq!(token.acquire(1), Acquisition::Idle);
+        assert_eq!(token.acquire(2), Acquisition::Idle);
         assert!(token.retire(2));
-        assert_eq!(token.acquire(2), Turn::Idle, "back while still on the stack");
+        assert_eq!(token.acquire(2), Acquisition::Idle, "back while still on the stack");
         assert!(token.retire(2));
         assert_eq!(token.pass(0, || true), Some(1));
         assert!(!token.retire(1), "was made the holder");
         assert_eq!(token.pass(1, || true), None);
-        assert_eq!(token.acquire(2), Turn::Holder);
-        assert_eq!(token.acquire(0), Turn::Idle);
+        assert_eq!(token.acquire(2), Acquisition::Holder);
+        assert_eq!(token.acquire(0), Acquisition::Idle);
         assert!(token.retire(0));
         assert_eq!(token.pass(2, || true), None, "nobody is left");
-        assert_eq!(token.acquire(1), Turn::Holder, "and the token was not lost");
+        assert_eq!(token.acquire(1), Acquisition::Holder, "and the token was not lost");
     }
 
     #[test]
     fn workers_come_and_go() {
         let token = token(2);
-        assert_eq!(token.acquire(0), Turn::Holder);
-        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
+        assert_eq!(token.acquire(1), Acquisition::Idle);
         assert_eq!(token.join(), Ok(2), "while others work");
-        assert_eq!(token.acquire(2), Turn::Idle);
+        assert_eq!(token.acquire(2), Acquisition::Idle);
         assert!(token.retire(1));
         token.left(1);
         assert_eq!(token.join(), Ok(1), "the number goes to somebody else");
-        assert_eq!(token.acquire(1), Turn::Idle, "whose node is still on the stack");
+        assert_eq!(token.acquire(1), Acquisition::Idle, "whose node is still on the stack");
         assert_eq!(token.pass(0, || true), Some(2));
-        assert_eq!(token.place(2), Place::Holder);
+        assert_eq!(token.idle_state(2), IdleState::Holder);
         assert_eq!(token.pass(2, || true), Some(1));
-        assert_eq!(token.place(1), Place::Holder);
+        assert_eq!(token.idle_state(1), IdleState::Holder);
         assert_eq!(token.pass(1, || true), None, "all are busy");
-        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
         assert_eq!(token.pass(0, || false), None);
-        assert_eq!(token.acquire(0), Turn::Holder);
-        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
+        assert_eq!(token.acquire(1), Acquisition::Idle);
         assert_eq!(token.pass(0, || false), None);
         assert_eq!(token.enqueued(|| 1), Some(1), "who stays is claimed");
-        assert_eq!(token.place(1), Place::Holder);
+        assert_eq!(token.idle_state(1), IdleState::Holder);
         token.left(0);
         token.left(2);
         token.left(2);
@@ -598,20 +598,20 @@ mod tests {
     #[test]
     fn stopping_wakes_everybody_who_sleeps() {
         let stopped = token(4);
-        assert_eq!(stopped.acquire(0), Turn::Holder);
-        (1..4).for_each(|worker| assert_eq!(stopped.acquire(worker), Turn::Idle));
+        assert_eq!(stopped.acquire(0), Acquisition::Holder);
+        (1..4).for_each(|worker| assert_eq!(stopped.acquire(worker), Acquisition::Idle));
         assert!(stopped.retire(2));
         assert_eq!(stopped.arm(0, 1, || false), Armed::Park);
         let mut woken = stopped.stop();
         woken.sort_unstable();
         assert_eq!(woken, [0, 1, 3]);
         assert!(stopped.is_stopped());
-        assert_eq!(stopped.place(1), Place::Stopped);
+        assert_eq!(stopped.idle_state(1), IdleState::Stopped);
         assert!(stopped.retire(3));
         assert!(stopped.disarm(0));
         assert_eq!(stopped.arm(0, 1, || false), Armed::Stopped);
         assert_eq!(stopped.pass(0, || true), None);
-        assert_eq!(stopped.acquire(1), Turn::Stopped);
+        assert_eq!(stopped.acquire(1), Acquisition::Stopped);
         assert_eq!(stopped.enqueued(|| 1), None);
         assert!(stopped.stop().is_empty());
     }
@@ -620,12 +620,12 @@ mod tests {
     fn the_word_holds_its_largest_values() {
         let token = token(BatcherToken::MAX_WORKERS);
         assert_eq!(token.join(), Err(TooManyWorkers));
-        assert_eq!(token.acquire(0), Turn::Holder);
-        (1..BatcherToken::MAX_WORKERS).for_each(|worker| assert_eq!(token.acquire(worker), Turn::Idle));
+        assert_eq!(token.acquire(0), Acquisition::Holder);
+        (1..BatcherToken::MAX_WORKERS).for_each(|worker| assert_eq!(token.acquire(worker), Acquisition::Idle));
         for worker in (1..BatcherToken::MAX_WORKERS).rev() {
             let me = if worker == BatcherToken::MAX_WORKERS - 1 { 0 } else { worker + 1 };
             assert_eq!(token.pass(me, || true), Some(worker));
-            assert_eq!(token.place(worker), Place::Holder);
+            assert_eq!(token.idle_state(worker), IdleState::Holder);
         }
         assert_eq!(token.arm(1, BatcherToken::MAX_WAKE_COUNT, || false), Armed::Park);
         assert_eq!(token.enqueued(|| BatcherToken::MAX_WAKE_COUNT - 1), None);

@@ -26,7 +26,7 @@ mod wake_flag;
 mod loom;
 
 pub use actor::{Actor, NoActor};
-pub use batcher_token::{Armed, BatcherToken, Place, TooManyWorkers, Turn, Worker};
+pub use batcher_token::{Acquisition, Armed, BatcherToken, IdleState, TooManyWorkers, Worker};
 pub use mpsc::{Consumer, Mpsc, Outlet};
 pub use post::Post;
 pub use segmented_vec::SegmentedVec;

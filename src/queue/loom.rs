@@ -10,7 +10,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use self::wake_flag::Parker;
-use super::{Armed, BatcherToken, Mpsc, Place, Sleeper, Turn, Wake, Worker};
+use super::{Acquisition, Armed, BatcherToken, IdleState, Mpsc, Sleeper, Wake, Worker};
 
 /// Up to this many forced switches per run: enough for all known bugs of this kind, and it ends.
 const PREEMPTIONS: usize = 3;
@@ -192,13 +192,13 @@ impl Version {
     fn work(&self, me: Worker, cut: usize, parker: &Parker, wake: &dyn Fn(Worker)) {
         loop {
             match self.token.acquire(me) {
-                Turn::Holder => {}
-                Turn::Stopped => return,
-                Turn::Idle => loop {
-                    match self.token.place(me) {
-                        Place::Waiting => parker.wait(),
-                        Place::Holder => break,
-                        Place::Stopped => return,
+                Acquisition::Holder => {}
+                Acquisition::Stopped => return,
+                Acquisition::Idle => loop {
+                    match self.token.idle_state(me) {
+                        IdleState::Waiting => parker.wait(),
+                        IdleState::Holder => break,
+                        IdleState::Stopped => return,
                     }
                 },
             }
@@ -260,7 +260,7 @@ impl Version {
                     parker.wait();
                     self.token.disarm(me);
                 }
-                Armed::LookAgain => {}
+                Armed::DrainAgain => {}
                 Armed::Stopped => {
                     self.token.pass(me, || false);
                     return None;
@@ -349,9 +349,9 @@ fn a_claim_and_a_retirement_meet() {
     model(PREEMPTIONS, || {
         let token = Arc::new(token(3));
         let pending = Arc::new(AtomicUsize::new(0));
-        assert_eq!(token.acquire(0), Turn::Holder);
-        assert_eq!(token.acquire(1), Turn::Idle);
-        assert_eq!(token.acquire(2), Turn::Idle);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
+        assert_eq!(token.acquire(1), Acquisition::Idle);
+        assert_eq!(token.acquire(2), Acquisition::Idle);
         let leaver = thread::spawn({
             let (token, pending) = (Arc::clone(&token), Arc::clone(&pending));
             move || {
@@ -374,20 +374,20 @@ fn a_claim_and_a_retirement_meet() {
         token.pass(0, || pending.load(Ordering::Relaxed) > 0);
         let came_back = leaver.join().unwrap();
         enqueuer.join().unwrap();
-        let first = token.place(1) == Place::Holder;
+        let first = token.idle_state(1) == IdleState::Holder;
         let second = match came_back {
-            Some(Turn::Holder) => true,
-            Some(Turn::Idle) => {
-                let place = token.place(2);
-                assert_ne!(place, Place::Stopped, "who comes back has its node");
-                place == Place::Holder
+            Some(Acquisition::Holder) => true,
+            Some(Acquisition::Idle) => {
+                let place = token.idle_state(2);
+                assert_ne!(place, IdleState::Stopped, "who comes back has its node");
+                place == IdleState::Holder
             }
             _ => false,
         };
-        let free = !first && !second && token.acquire(0) == Turn::Holder;
+        let free = !first && !second && token.acquire(0) == Acquisition::Holder;
         assert_eq!(usize::from(first) + usize::from(second) + usize::from(free), 1, "exactly one token");
         if free {
-            assert!(token.place(1) != Place::Waiting, "no work is left with an idle worker and a free token");
+            assert!(token.idle_state(1) != IdleState::Waiting, "no work is left with an idle worker and a free token");
         }
     });
 }
@@ -397,8 +397,8 @@ fn a_claim_and_a_retirement_meet() {
 fn a_claim_and_a_stop_meet() {
     model(PREEMPTIONS, || {
         let token = Arc::new(token(2));
-        assert_eq!(token.acquire(0), Turn::Holder);
-        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
+        assert_eq!(token.acquire(1), Acquisition::Idle);
         token.pass(0, || false);
         let enqueuer = thread::spawn({
             let token = Arc::clone(&token);
@@ -406,10 +406,10 @@ fn a_claim_and_a_stop_meet() {
         });
         let stopped = token.stop();
         let claimed = enqueuer.join().unwrap();
-        let place = token.place(1);
+        let place = token.idle_state(1);
         match claimed {
-            Some(1) => assert_eq!((stopped, place), (vec![], Place::Holder)),
-            None => assert_eq!((stopped, place), (vec![1], Place::Stopped)),
+            Some(1) => assert_eq!((stopped, place), (vec![], IdleState::Holder)),
+            None => assert_eq!((stopped, place), (vec![1], IdleState::Stopped)),
             other => panic!("{other:?} was never idle"),
         }
     });
@@ -422,21 +422,21 @@ fn a_wake_up_reaches_who_is_armed_now() {
     model(PREEMPTIONS, || {
         let token = Arc::new(token(2));
         let pending = Arc::new(AtomicUsize::new(0));
-        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(0), Acquisition::Holder);
         assert_eq!(token.arm(0, 1, || false), Armed::Park);
         let second = thread::spawn({
             let (token, pending) = (Arc::clone(&token), Arc::clone(&pending));
             move || {
                 match token.acquire(1) {
-                    Turn::Holder => {}
-                    Turn::Idle => loop {
-                        match token.place(1) {
-                            Place::Waiting => thread::park(),
-                            Place::Holder => break,
-                            Place::Stopped => return,
+                    Acquisition::Holder => {}
+                    Acquisition::Idle => loop {
+                        match token.idle_state(1) {
+                            IdleState::Waiting => thread::park(),
+                            IdleState::Holder => break,
+                            IdleState::Stopped => return,
                         }
                     },
-                    Turn::Stopped => return,
+                    Acquisition::Stopped => return,
                 }
                 while pending.load(Ordering::Relaxed) == 0 && !token.is_stopped() {
                     if token.arm(1, 1, || pending.load(Ordering::Relaxed) > 0) == Armed::Park {
@@ -480,19 +480,19 @@ fn work_until_told(token: &BatcherToken, me: Worker, pending: &AtomicUsize, told
             return;
         }
         let mut turn = token.acquire(me);
-        while turn == Turn::Idle {
-            turn = match token.place(me) {
-                Place::Holder => Turn::Holder,
-                Place::Stopped => Turn::Stopped,
-                Place::Waiting if !told.load(Ordering::Relaxed) => {
+        while turn == Acquisition::Idle {
+            turn = match token.idle_state(me) {
+                IdleState::Holder => Acquisition::Holder,
+                IdleState::Stopped => Acquisition::Stopped,
+                IdleState::Waiting if !told.load(Ordering::Relaxed) => {
                     thread::park();
-                    Turn::Idle
+                    Acquisition::Idle
                 }
-                Place::Waiting if token.retire(me) => return,
-                Place::Waiting => Turn::Holder,
+                IdleState::Waiting if token.retire(me) => return,
+                IdleState::Waiting => Acquisition::Holder,
             };
         }
-        if turn == Turn::Stopped {
+        if turn == Acquisition::Stopped {
             return;
         }
         while !more() {
@@ -504,7 +504,7 @@ fn work_until_told(token: &BatcherToken, me: Worker, pending: &AtomicUsize, told
                     thread::park();
                     token.disarm(me);
                 }
-                Armed::LookAgain => {}
+                Armed::DrainAgain => {}
                 Armed::Stopped => return wake(token.pass(me, || false)),
             }
         }
@@ -604,8 +604,8 @@ fn a_worker_joins_while_work_is_published() {
 fn a_number_is_used_again_while_it_is_popped() {
     model(PREEMPTIONS, || {
         let version = Changing::new(2);
-        assert_eq!(version.token.acquire(0), Turn::Holder);
-        assert_eq!(version.token.acquire(1), Turn::Idle);
+        assert_eq!(version.token.acquire(0), Acquisition::Holder);
+        assert_eq!(version.token.acquire(1), Acquisition::Idle);
         assert!(version.token.retire(1));
         version.token.left(1);
         assert_eq!(version.token.join(), Ok(1));

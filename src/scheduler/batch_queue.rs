@@ -16,7 +16,7 @@ use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::{Borrowable, Next, Payload, Purpose, Refused, STOPPING, Services, WorkerInfo, answer_expired};
 use nereid_observe::statistics::ModelStatistics;
-use nereid_queue::{Armed, BatcherToken, Mpsc, Outlet, Place, SegmentedVec, Turn};
+use nereid_queue::{Acquisition, Armed, BatcherToken, IdleState, Mpsc, Outlet, SegmentedVec};
 use nereid_request::{Request, Status, Ticket, WakeUp, Waker};
 
 /// Forms payloads. Only one thread at a time uses it: the holder of the token, or a thread that sweeps.
@@ -365,22 +365,22 @@ impl<F: Former> BatchQueue<F> {
             }
             Posture::Idle => {}
             Posture::Busy => match self.token.acquire(worker) {
-                Turn::Holder => return Call::Holder,
-                Turn::Stopped => return Call::Stopped,
-                Turn::Idle => {}
+                Acquisition::Holder => return Call::Holder,
+                Acquisition::Stopped => return Call::Stopped,
+                Acquisition::Idle => {}
             },
         }
-        match self.token.place(worker) {
-            Place::Holder => Call::Holder,
-            Place::Stopped => Call::Stopped,
-            Place::Waiting if !slot.is_dismissed() => {
+        match self.token.idle_state(worker) {
+            IdleState::Holder => Call::Holder,
+            IdleState::Stopped => Call::Stopped,
+            IdleState::Waiting if !slot.is_dismissed() => {
                 slot.leave_gate();
                 slot.set_posture(Posture::Idle);
                 Call::Idle
             }
-            Place::Waiting if self.token.retire(worker) => Call::Dismissed,
+            IdleState::Waiting if self.token.retire(worker) => Call::Dismissed,
             // It has become the holder this very moment.
-            Place::Waiting => Call::Holder,
+            IdleState::Waiting => Call::Holder,
         }
     }
 
@@ -475,7 +475,7 @@ impl<F: Former> BatchQueue<F> {
                             return Next::Sleep { until_ns };
                         }
                         // A push is under way.
-                        Armed::LookAgain => pause(&mut spins),
+                        Armed::DrainAgain => pause(&mut spins),
                         Armed::Stopped => {
                             self.pass(worker);
                             return self.take_rest(slot, now_ns);

@@ -165,7 +165,7 @@ impl BatchQueue {
                     thread::park();
                     self.token.disarm(0);
                 }
-                Armed::LookAgain => thread::yield_now(),
+                Armed::DrainAgain => thread::yield_now(),
                 Armed::Stopped => unreachable!("nobody stops it"),
             }
         }
@@ -178,7 +178,7 @@ impl BatchQueue {
 fn a_sweep_hides_nothing_from_the_holder() {
     model(2, || {
         let queue = BatchQueue::new();
-        assert_eq!(queue.token.acquire(0), Turn::Holder);
+        assert_eq!(queue.token.acquire(0), Acquisition::Holder);
         let worker = thread::spawn({
             let queue = Arc::clone(&queue);
             move || queue.work()
@@ -210,7 +210,7 @@ fn a_holder_whose_time_is_up_takes_what_is_there() {
         });
         let mut done = 0;
         while done < 2 {
-            assert_eq!(version.token.acquire(0), Turn::Holder);
+            assert_eq!(version.token.acquire(0), Acquisition::Holder);
             let armed = version.token.arm(0, 2, || !version.inbox_is_empty());
             if armed == Armed::Park {
                 version.token.disarm(0);
@@ -262,7 +262,7 @@ impl Lent {
     }
 
     fn work(&self, parker: &Parker, wake: &dyn Fn(Worker)) -> usize {
-        while self.version.token.acquire(0) == Turn::Holder {
+        while self.version.token.acquire(0) == Acquisition::Holder {
             let Some(_) = self.version.form(0, 1, parker) else { break };
             self.version.token.pass(0, || self.version.pending() > 0);
             // The token is free, and others may come to the instance: the word decides.

@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_busy_looks_for_more_only_where_nobody_else_does() {
+    fn a_busy_worker_takes_only_a_free_token() {
         let token = token(2);
         assert_eq!(token.acquire(0), Acquisition::Holder);
         assert!(!token.try_hold(), "somebody has the token");
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn who_retires_is_skipped_and_may_come_back() {
+    fn a_retired_worker_is_skipped_and_may_come_back() {
         let token = token(3);
         assert_eq!(token.acquire(0), Acquisition::Holder);
         assert_eq!(token.acquire(1), Acquisition::Idle);
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn stopping_wakes_everybody_who_sleeps() {
+    fn stopping_wakes_every_sleeping_worker() {
         let stopped = token(4);
         assert_eq!(stopped.acquire(0), Acquisition::Holder);
         (1..4).for_each(|worker| assert_eq!(stopped.acquire(worker), Acquisition::Idle));

@@ -31,5 +31,5 @@ pub use mpsc::{Consumer, Mpsc, Outlet};
 pub use post::Post;
 pub use segmented_vec::SegmentedVec;
 pub use sleeper::{Sleeper, Wake};
-pub use spin::{AdaptiveSpin, Spin, Used};
+pub use spin::{AdaptiveSpin, CoreInUse, Spin};
 pub use wake_flag::WakeFlag;

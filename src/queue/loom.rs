@@ -156,12 +156,12 @@ struct Version {
     batcher: UnsafeCell<usize>,
     wake_count: usize,
     /// A worker takes a second payload with its first.
-    looks_ahead: bool,
+    takes_ahead: bool,
     finished: AtomicBool,
 }
 
 impl Version {
-    fn new(workers: usize, requests: usize, wake_count: usize, looks_ahead: bool) -> Arc<Version> {
+    fn new(workers: usize, requests: usize, wake_count: usize, takes_ahead: bool) -> Arc<Version> {
         Arc::new(Version {
             token: token(workers),
             inbox: Mpsc::new(),
@@ -170,7 +170,7 @@ impl Version {
             all: requests,
             batcher: UnsafeCell::new(0),
             wake_count,
-            looks_ahead,
+            takes_ahead,
             finished: AtomicBool::new(false),
         })
     }
@@ -206,7 +206,7 @@ impl Version {
             if let Some(worker) = self.token.pass(me, || self.pending() > 0) {
                 wake(worker);
             }
-            let payload = payload + self.look_ahead(me, cut, wake);
+            let payload = payload + self.take_ahead(me, cut, wake);
             if self.done.fetch_add(payload, Ordering::Relaxed) + payload == self.all {
                 self.finished.store(true, Ordering::Relaxed);
                 self.token.stop().into_iter().for_each(wake);
@@ -215,8 +215,8 @@ impl Version {
     }
 
     /// What a worker that executes takes beside, if there is anything.
-    fn look_ahead(&self, me: Worker, cut: usize, wake: &dyn Fn(Worker)) -> usize {
-        if !self.looks_ahead || self.pending() == 0 || !self.token.try_hold() {
+    fn take_ahead(&self, me: Worker, cut: usize, wake: &dyn Fn(Worker)) -> usize {
+        if !self.takes_ahead || self.pending() == 0 || !self.token.try_hold() {
             return 0;
         }
         let payload = self.drain().min(cut);
@@ -286,10 +286,10 @@ fn serve_with(
     each: usize,
     wake_count: usize,
     cut: usize,
-    looks_ahead: bool,
+    takes_ahead: bool,
 ) {
     model(preemptions, move || {
-        let version = Version::new(workers, enqueuers * each, wake_count, looks_ahead);
+        let version = Version::new(workers, enqueuers * each, wake_count, takes_ahead);
         let parkers: Arc<Vec<Parker>> = Arc::new((0..workers).map(|_| Parker::new()).collect());
         let handles: Vec<_> = (0..workers)
             .map(|me| {
@@ -333,7 +333,7 @@ fn two_workers_and_two_enqueuers() {
 
 /// One that takes more than it executes neither keeps the token nor leaves work behind that an idle one could do.
 #[test]
-fn a_worker_that_looks_ahead_leaves_nothing_behind() {
+fn a_worker_that_takes_ahead_leaves_nothing_behind() {
     serve_with(PREEMPTIONS, 1, 1, 2, 1, 1, true);
     serve_with(2, 2, 1, 2, 1, 1, true);
 }
@@ -418,7 +418,7 @@ fn a_claim_and_a_stop_meet() {
 /// A holder's time is up and it passes the token to another one, which arms in the same way, while an enqueuer is about
 /// to wake the first: the wake-up must reach the second.
 #[test]
-fn a_wake_up_reaches_who_is_armed_now() {
+fn a_wake_up_reaches_the_worker_that_is_armed_now() {
     model(PREEMPTIONS, || {
         let token = Arc::new(token(2));
         let pending = Arc::new(AtomicUsize::new(0));
@@ -472,11 +472,17 @@ fn a_wake_up_reaches_who_is_armed_now() {
 }
 
 /// A worker's life as long as nobody tells it to leave, and then its leaving, as the schedulers do it.
-fn work_until_told(token: &BatcherToken, me: Worker, pending: &AtomicUsize, told: &AtomicBool, wake: &dyn Fn(Worker)) {
+fn work_until_dismissed(
+    token: &BatcherToken,
+    me: Worker,
+    pending: &AtomicUsize,
+    dismissed: &AtomicBool,
+    wake: &dyn Fn(Worker),
+) {
     let more = || pending.load(Ordering::Relaxed) > 0;
     let wake = |worker: Option<Worker>| worker.into_iter().for_each(wake);
     loop {
-        if told.load(Ordering::Relaxed) {
+        if dismissed.load(Ordering::Relaxed) {
             return;
         }
         let mut turn = token.acquire(me);
@@ -484,7 +490,7 @@ fn work_until_told(token: &BatcherToken, me: Worker, pending: &AtomicUsize, told
             turn = match token.idle_state(me) {
                 IdleState::Holder => Acquisition::Holder,
                 IdleState::Stopped => Acquisition::Stopped,
-                IdleState::Waiting if !told.load(Ordering::Relaxed) => {
+                IdleState::Waiting if !dismissed.load(Ordering::Relaxed) => {
                     thread::park();
                     Acquisition::Idle
                 }
@@ -496,7 +502,7 @@ fn work_until_told(token: &BatcherToken, me: Worker, pending: &AtomicUsize, told
             return;
         }
         while !more() {
-            if told.load(Ordering::Relaxed) {
+            if dismissed.load(Ordering::Relaxed) {
                 return wake(token.pass(me, more));
             }
             match token.arm(me, 1, more) {
@@ -515,7 +521,7 @@ fn work_until_told(token: &BatcherToken, me: Worker, pending: &AtomicUsize, told
 
 /// One worker of a version while workers come and go.
 struct WorkerSlot {
-    told: AtomicBool,
+    dismissed: AtomicBool,
     thread: std::sync::OnceLock<thread::Thread>,
 }
 
@@ -527,7 +533,7 @@ struct Changing {
 
 impl Changing {
     fn new(workers: usize) -> Arc<Changing> {
-        let slot = || WorkerSlot { told: AtomicBool::new(false), thread: std::sync::OnceLock::new() };
+        let slot = || WorkerSlot { dismissed: AtomicBool::new(false), thread: std::sync::OnceLock::new() };
         Arc::new(Changing { token: token(workers), pending: AtomicUsize::new(0), slots: [slot(), slot()] })
     }
 
@@ -540,7 +546,9 @@ impl Changing {
         let this = Arc::clone(this);
         thread::spawn(move || {
             this.slots[me].thread.set(thread::current()).expect("set once");
-            work_until_told(&this.token, me, &this.pending, &this.slots[me].told, &|worker| this.wake(worker));
+            work_until_dismissed(&this.token, me, &this.pending, &this.slots[me].dismissed, &|worker| {
+                this.wake(worker)
+            });
         })
     }
 
@@ -552,12 +560,12 @@ impl Changing {
     }
 
     fn dismiss(&self, thread: &thread::Thread, worker: Worker) {
-        self.slots[worker].told.store(true, Ordering::Relaxed);
+        self.slots[worker].dismissed.store(true, Ordering::Relaxed);
         thread.unpark();
     }
 }
 
-/// Requests are published while one worker is told to leave and another stays: the one that stays serves what the
+/// Requests are published while one worker is dismissed to leave and another stays: the one that stays serves what the
 /// other did not, or loom reports that it sleeps for ever.
 #[test]
 fn a_worker_leaves_with_work_pending() {

@@ -22,7 +22,7 @@ struct Cores {
 
 /// A core that is used as long as this lives.
 #[derive(Debug)]
-pub struct Used(Spin);
+pub struct CoreInUse(Spin);
 
 impl Spin {
     /// Looking longer than this never pays: about twice what a wake-up costs.
@@ -44,26 +44,26 @@ impl Spin {
     }
 
     /// The caller is about to work, whoever spins.
-    pub fn work(&self) -> Used {
+    pub fn work(&self) -> CoreInUse {
         if let Some(cores) = &self.0 {
             cores.busy.fetch_add(1, Ordering::Relaxed);
         }
-        Used(self.clone())
+        CoreInUse(self.clone())
     }
 
     /// A core to spin on, unless all of them are in use.
-    pub fn enter(&self) -> Option<Used> {
+    pub fn enter(&self) -> Option<CoreInUse> {
         let cores = self.0.as_ref()?;
         // A count and nothing else: who comes at the same time may see too many, and then sleeps.
         if cores.busy.fetch_add(1, Ordering::Relaxed) < cores.count {
-            return Some(Used(self.clone()));
+            return Some(CoreInUse(self.clone()));
         }
         cores.busy.fetch_sub(1, Ordering::Relaxed);
         None
     }
 }
 
-impl Drop for Used {
+impl Drop for CoreInUse {
     fn drop(&mut self) {
         if let Some(cores) = &self.0.0 {
             cores.busy.fetch_sub(1, Ordering::Relaxed);
@@ -83,8 +83,8 @@ pub struct AdaptiveSpin {
 const WEIGHT: u64 = 4;
 /// A wait counts as so many budgets at most, so that a pause is forgotten after a few short waits.
 const LONGEST_BUDGETS: u64 = 4;
-/// Looks between two looks at the clock.
-const LOOKS: u32 = 16;
+/// Looks between two polls at the clock.
+const POLLS: u32 = 16;
 
 impl AdaptiveSpin {
     /// It sleeps until it has seen that its waits are short.
@@ -100,7 +100,7 @@ impl AdaptiveSpin {
     }
 
     /// A wait is over. Of one that ended in a sleep, the wake-up is left out: it would not have been there.
-    pub fn learn(&mut self, waited_ns: u64, has_slept: bool) {
+    pub fn record_wait(&mut self, waited_ns: u64, has_slept: bool) {
         let budget_ns = self.spin.budget_ns();
         let wake_up_ns = if has_slept { budget_ns / 2 } else { 0 };
         let waited_ns = waited_ns.saturating_sub(wake_up_ns).min(budget_ns.saturating_mul(LONGEST_BUDGETS));
@@ -108,7 +108,12 @@ impl AdaptiveSpin {
     }
 
     /// Looks until `look` sees something, for as long as that may take and at most until `until_ns`; true: it did.
-    pub fn watch(&self, until_ns: Option<u64>, clock: impl Fn() -> u64, mut look: impl FnMut() -> bool) -> bool {
+    pub fn spin_until(
+        &self,
+        until_ns: Option<u64>,
+        clock: impl Fn() -> u64,
+        mut is_over: impl FnMut() -> bool,
+    ) -> bool {
         let limit_ns = self.limit_ns();
         if limit_ns == 0 {
             return false;
@@ -116,8 +121,8 @@ impl AdaptiveSpin {
         let Some(_core) = self.spin.enter() else { return false };
         let until_ns = clock().saturating_add(limit_ns).min(until_ns.unwrap_or(u64::MAX));
         loop {
-            for _ in 0..LOOKS {
-                if look() {
+            for _ in 0..POLLS {
+                if is_over() {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -137,27 +142,27 @@ mod tests {
 
     const BUDGET: u64 = 1_000;
 
-    fn taught(waits: &[(u64, bool)]) -> AdaptiveSpin {
+    fn after_waits(waits: &[(u64, bool)]) -> AdaptiveSpin {
         let mut adaptive = AdaptiveSpin::new(Spin::new(BUDGET, 1));
-        waits.iter().for_each(|(waited_ns, has_slept)| adaptive.learn(*waited_ns, *has_slept));
+        waits.iter().for_each(|(waited_ns, has_slept)| adaptive.record_wait(*waited_ns, *has_slept));
         adaptive
     }
 
     #[test]
-    fn short_waits_are_looked_through_and_long_ones_slept_through() {
-        assert_eq!(taught(&[]).limit_ns(), 0, "nothing is known");
-        assert_eq!(taught(&[(100, false)]).limit_ns(), BUDGET);
-        assert_eq!(taught(&[(100, false), (BUDGET * 100, false)]).limit_ns(), 0, "one pause ends it");
-        let mut after_pause = taught(&[(10, false), (u64::MAX, true)]);
+    fn short_waits_are_spun_through_and_long_ones_slept_through() {
+        assert_eq!(after_waits(&[]).limit_ns(), 0, "nothing is known");
+        assert_eq!(after_waits(&[(100, false)]).limit_ns(), BUDGET);
+        assert_eq!(after_waits(&[(100, false), (BUDGET * 100, false)]).limit_ns(), 0, "one pause ends it");
+        let mut after_pause = after_waits(&[(10, false), (u64::MAX, true)]);
         let rounds = (0..).take_while(|_| {
-            after_pause.learn(100, true);
+            after_pause.record_wait(100, true);
             after_pause.limit_ns() == 0
         });
         assert!(rounds.count() < 4, "and a few short waits bring it back");
         // What takes a little longer than the budget is never looked for.
-        let mut adaptive = taught(&[]);
+        let mut adaptive = after_waits(&[]);
         for _ in 0..100 {
-            adaptive.learn(BUDGET + BUDGET / 2 + 20, true);
+            adaptive.record_wait(BUDGET + BUDGET / 2 + 20, true);
             assert_eq!(adaptive.limit_ns(), 0);
         }
     }
@@ -165,30 +170,30 @@ mod tests {
     #[test]
     fn a_wake_up_is_not_a_wait() {
         // Half a budget of each is the wake-up's.
-        assert_eq!(taught(&[(BUDGET, true), (BUDGET, true)]).limit_ns(), BUDGET);
-        assert_eq!(taught(&[(BUDGET, false), (BUDGET, false)]).limit_ns(), 0);
+        assert_eq!(after_waits(&[(BUDGET, true), (BUDGET, true)]).limit_ns(), BUDGET);
+        assert_eq!(after_waits(&[(BUDGET, false), (BUDGET, false)]).limit_ns(), 0);
     }
 
     #[test]
-    fn who_is_forbidden_to_never_looks() {
+    fn a_thread_that_must_not_spin_never_polls() {
         let mut adaptive = AdaptiveSpin::new(Spin::default());
-        adaptive.learn(1, false);
+        adaptive.record_wait(1, false);
         assert_eq!(adaptive.limit_ns(), 0);
-        assert!(!adaptive.watch(None, || unreachable!(), || unreachable!()));
+        assert!(!adaptive.spin_until(None, || unreachable!(), || unreachable!()));
         assert!(!Spin::new(0, 4).is_allowed() && !Spin::new(1, 0).is_allowed());
         drop(Spin::default().work());
         assert!(Spin::default().enter().is_none());
     }
 
     #[test]
-    fn nobody_spins_where_all_cores_are_in_use() {
+    fn no_thread_spins_where_all_cores_are_in_use() {
         let spin = Spin::new(BUDGET, 2);
         let (working, spinning) = (spin.work(), spin.enter());
         assert!(spinning.is_some() && spin.enter().is_none());
         let adaptive = AdaptiveSpin { spin: spin.clone(), expected_ns: 0 };
-        assert!(!adaptive.watch(None, || unreachable!(), || unreachable!()));
+        assert!(!adaptive.spin_until(None, || unreachable!(), || unreachable!()));
         drop(working);
-        assert!(adaptive.watch(None, || 0, || true));
+        assert!(adaptive.spin_until(None, || 0, || true));
         // Work is done whatever it takes.
         let more = [spin.work(), spin.work(), spin.work()];
         drop((spinning, more));
@@ -196,19 +201,19 @@ mod tests {
     }
 
     #[test]
-    fn a_look_ends_with_what_it_looks_for_or_with_its_time() {
-        let adaptive = taught(&[(100, false)]);
-        let (now_ns, looks) = (Cell::new(5), Cell::new(0));
+    fn a_spin_ends_with_its_condition_or_with_its_time() {
+        let adaptive = after_waits(&[(100, false)]);
+        let (now_ns, polls) = (Cell::new(5), Cell::new(0));
         let clock = || now_ns.replace(now_ns.get() + 100);
         let seen_at = |count: u32| {
-            looks.set(0);
-            adaptive.watch(None, clock, || looks.replace(looks.get() + 1) == count)
+            polls.set(0);
+            adaptive.spin_until(None, clock, || polls.replace(polls.get() + 1) == count)
         };
-        assert!(seen_at(0) && seen_at(LOOKS * 3));
+        assert!(seen_at(0) && seen_at(POLLS * 3));
         assert!(!seen_at(u32::MAX));
-        assert!((9..=11).contains(&(looks.get() / LOOKS)), "{} looks", looks.get());
+        assert!((9..=11).contains(&(polls.get() / POLLS)), "{} polls", polls.get());
         let began_ns = now_ns.get();
-        assert!(!adaptive.watch(Some(began_ns + 250), clock, || false));
+        assert!(!adaptive.spin_until(Some(began_ns + 250), clock, || false));
         assert_eq!(now_ns.get(), began_ns + 400);
     }
 }

@@ -35,9 +35,9 @@ impl Parker {
     #[inline]
     fn until(&mut self, until_ns: Option<u64>) {
         let began_ns = now_ns();
-        let has_slept = !self.spin.watch(until_ns, now_ns, || self.flag.is_called());
+        let has_slept = !self.spin.spin_until(until_ns, now_ns, || self.flag.is_called());
         self.flag.wait(|| park(until_ns));
-        self.spin.learn(now_ns().saturating_sub(began_ns), has_slept);
+        self.spin.record_wait(now_ns().saturating_sub(began_ns), has_slept);
     }
 }
 

@@ -173,7 +173,7 @@ impl ParkPolicy {
         if moved {
             let has_slept = std::mem::take(&mut self.has_slept);
             if let Some(since_ns) = self.idle_since_ns.take() {
-                self.spin.learn(now_ns.saturating_sub(since_ns), has_slept);
+                self.spin.record_wait(now_ns.saturating_sub(since_ns), has_slept);
             }
             return false;
         }

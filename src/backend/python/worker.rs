@@ -23,7 +23,7 @@ use super::process::{self, Process, ending, wait_readable};
 use super::worker_supervisor::not_healthy;
 use nereid_clock::now_ns;
 use nereid_gpu::Gpus;
-use nereid_queue::{AdaptiveSpin, Spin, Used};
+use nereid_queue::{AdaptiveSpin, CoreInUse, Spin};
 use nereid_request::{Grant, Status};
 
 /// Handles a worker's messages other than results, and cleans up after the worker's end. The thread that received the
@@ -95,7 +95,7 @@ pub struct Worker {
     pub question: Question,
     attendant: Arc<dyn Attendant>,
     /// The core on which its process may spin.
-    _core: Option<Used>,
+    _core: Option<CoreInUse>,
     /// Number and pidfd of the process, once it runs.
     pidfd: OnceLock<(u32, OwnedFd)>,
     has_ended: AtomicBool,
@@ -265,20 +265,20 @@ impl Worker {
             }
             let longest = left.into_iter().chain(look_every).min();
             match &mut spin {
-                Some(spin) => self.watch(spin, longest),
+                Some(spin) => self.spin_or_sleep(spin, longest),
                 None => self.await_bell(longest),
             }
         }
     }
 
     /// Spins for a message of the main thread as long as that pays, then sleeps.
-    fn watch(&self, spin: &mut AdaptiveSpin, longest: Option<Duration>) {
+    fn spin_or_sleep(&self, spin: &mut AdaptiveSpin, longest: Option<Duration>) {
         let began_ns = now_ns();
-        let is_there = spin.watch(None, now_ns, || self.link.has_output());
+        let is_there = spin.spin_until(None, now_ns, || self.link.has_output());
         if !is_there {
             self.await_bell(longest);
         }
-        spin.learn(now_ns().saturating_sub(began_ns), !is_there);
+        spin.record_wait(now_ns().saturating_sub(began_ns), !is_there);
     }
 
     /// Sleeps until the main thread rings, or for at most `longest`.

@@ -231,13 +231,13 @@ fn a_holder_whose_time_is_up_takes_what_is_there() {
 }
 
 /// An instance that a shard may borrow.
-struct Lent {
+struct BorrowedInstance {
     version: Arc<Version>,
     /// The owner word; `None` once the worker has left with the instance.
     instance: Mutex<Option<UnsafeCell<usize>>>,
 }
 
-impl Lent {
+impl BorrowedInstance {
     fn execute(instance: &UnsafeCell<usize>) {
         // SAFETY: whoever is here holds the owner word; loom checks exactly that.
         instance.with_mut(|runs| unsafe { *runs += 1 });
@@ -249,7 +249,7 @@ impl Lent {
             && let Ok(instance) = self.instance.try_lock()
             && let Some(instance) = &*instance
         {
-            Lent::execute(instance);
+            BorrowedInstance::execute(instance);
             return self.done(wake);
         }
         self.version.enqueue(wake);
@@ -267,7 +267,7 @@ impl Lent {
             self.version.token.pass(0, || self.version.pending() > 0);
             // The token is free, and others may come to the instance: the word decides.
             let instance = self.instance.lock().unwrap();
-            Lent::execute(instance.as_ref().expect("only we take it away"));
+            BorrowedInstance::execute(instance.as_ref().expect("only we take it away"));
             drop(instance);
             self.done(wake);
         }
@@ -283,20 +283,20 @@ impl Lent {
 fn an_instance_is_run_by_one_thread_at_a_time() {
     model(2, || {
         let version = Version::new(1, 2, 1, false);
-        let lent = Arc::new(Lent { version, instance: Mutex::new(Some(UnsafeCell::new(0))) });
+        let shared = Arc::new(BorrowedInstance { version, instance: Mutex::new(Some(UnsafeCell::new(0))) });
         let parker = Parker::new();
         let worker = thread::spawn({
-            let (lent, parker) = (Arc::clone(&lent), parker.clone());
+            let (shared, parker) = (Arc::clone(&shared), parker.clone());
             // Woken by its own last request: it does not sleep then.
-            move || lent.work(&parker, &|_| {})
+            move || shared.work(&parker, &|_| {})
         });
         let other = thread::spawn({
-            let (lent, parker) = (Arc::clone(&lent), parker.clone());
-            move || lent.submit(&|_| parker.call())
+            let (shared, parker) = (Arc::clone(&shared), parker.clone());
+            move || shared.submit(&|_| parker.call())
         });
-        lent.submit(&|_| parker.call());
+        shared.submit(&|_| parker.call());
         other.join().unwrap();
         assert_eq!(worker.join().unwrap(), 2);
-        assert_eq!(lent.version.pending(), 0);
+        assert_eq!(shared.version.pending(), 0);
     });
 }

@@ -114,7 +114,7 @@ impl Bell {
 
 /// A reader that looks before it waits, and rings that come before it does: loom reports one that sleeps for ever.
 #[test]
-fn a_bell_after_every_frame_wakes_a_reader_that_looked_before() {
+fn a_bell_after_every_frame_wakes_a_reader_that_checked_before() {
     model(PREEMPTIONS, || {
         let (mut producer, mut consumer) = stream();
         let bell = Arc::new(Bell::default());

@@ -46,7 +46,7 @@ impl Parker {
 
 /// A lost call leaves the thread parked for ever, which loom reports as a deadlock; a call is never taken for another.
 #[test]
-fn a_flag_is_seen_or_wakes() {
+fn a_call_is_seen_or_wakes() {
     model(PREEMPTIONS, || {
         let parker = Parker::new();
         let work = Arc::new(AtomicUsize::new(0));

@@ -1,10 +1,10 @@
-//! What reads the mail that other threads post, in turns of the thread on which it lives.
+//! The [`Actor`] of a thread: it processes the mail that other threads post, in turns of the thread that owns it.
 
-/// What does its work in turns, on the thread of its owner: a shard's service behind the connections.
+/// Work that runs in turns on the thread of its owner: a shard's service behind the connections.
 pub trait Actor {
     /// What other threads post to it.
     type Mail: Send;
-    /// Where it puts what it has to say. The owner takes it from there later in the same turn.
+    /// The queue of its replies. The owner takes them later in the same turn.
     type Replies;
 
     fn mail(&mut self, mail: Self::Mail, replies: &mut Self::Replies);
@@ -13,21 +13,21 @@ pub trait Actor {
     /// keep turns short, and wakes the threads that have to be woken.
     fn work(&mut self, replies: &mut Self::Replies);
 
-    /// True while there is work that no mail and no event will announce: the turn does not park.
+    /// True while there is work for which neither mail nor an event will come: then the turn does not park.
     fn has_work(&self) -> bool {
         false
     }
 
-    /// When it next has something to do by itself, as a time of the monotonic clock.
+    /// The time of its next own deadline, on the monotonic clock.
     fn next_deadline_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Does what is due. What comes of it is told by mail.
+    /// Does what is due. Its results come by mail.
     fn on_time(&mut self, _now_ns: u64) {}
 }
 
-/// The actor of an owner that has none.
+/// The actor type of an owner without an actor.
 #[derive(Debug)]
 pub enum NoActor {}
 

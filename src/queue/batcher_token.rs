@@ -1,8 +1,8 @@
-//! Which worker forms the next batch: the batcher token of one model version, and who may be woken for it.
+//! The batcher token of one model version: which worker forms the next batch, and which worker may be woken for it.
 //!
-//! The workers of a model version share its inboxes. Whoever holds the token drains them and forms the payload
-//! (docs/design.md, decision 2). Token, wake count and the stack of idle workers are one atomic word, so that no
-//! enqueuer and no worker ever waits for another one:
+//! The workers of a model version share its inboxes. The holder of the token drains them and forms the payload
+//! (docs/design.md, decision 2). Token, wake count and the stack of idle workers are one atomic word, so that neither
+//! an enqueuer nor a worker ever waits for another:
 //!
 //! ```text
 //!            acquire / enqueued claims an idle worker            arm
@@ -14,11 +14,12 @@
 //! Three properties hold, and are the loom models of this module: there are never two holders; no wake-up is lost; no
 //! work is left while the token is free and a worker is idle. The last two rest on one argument: an enqueuer publishes
 //! its work, passes a sequentially consistent fence and reads the word; a holder changes the word (arms or frees it),
-//! passes such a fence and looks at the work again. Whichever fence comes second sees the other side's write. With a
-//! wake count above one, the enqueuer whose fence comes last also sees what every earlier one counted.
+//! passes such a fence and checks for work again. The thread with the later fence sees the other side's write. With a
+//! wake count above one, the enqueuer whose fence comes last also sees the counts of all earlier ones.
 //!
 //! Only the holder takes workers off the stack, so its links cannot change under a pop (ABA). The word carries a tag
-//! all the same, which every change bumps: a stale exchange then always fails, and a wake-up goes to who is armed now.
+//! all the same, which every change bumps: a stale exchange then always fails, and a wake-up goes to the worker that is
+//! armed now.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -32,17 +33,17 @@ pub type Worker = usize;
 /// The batcher token of one model version, and the workers that may hold it.
 pub struct BatcherToken {
     word: AtomicU64,
-    /// Whom to wake while the word says ARMED. Written only by the holder, before it arms.
+    /// The worker to wake while the word is ARMED. Only the holder writes it, before it arms.
     holder: AtomicU32,
     nodes: SegmentedVec<StackNode>,
     numbers: Mutex<Numbers>,
 }
 
-/// Which numbers are given out. Looked at only when a worker comes or goes.
+/// The numbers that are in use. Accessed only when a worker joins or leaves.
 #[derive(Debug, Default)]
 struct Numbers {
     next: Worker,
-    /// Below `next`, and of nobody now: the lowest is given out first.
+    /// Numbers below `next` that no worker has now: the lowest is given out first.
     free: BTreeSet<Worker>,
 }
 
@@ -51,9 +52,10 @@ struct Numbers {
 pub enum Acquisition {
     /// The caller holds the token.
     Holder,
-    /// The caller is registered as idle: it parks until [`BatcherToken::idle_state`] says something else than `Waiting`.
+    /// The caller is registered as idle: it parks until [`BatcherToken::idle_state`] returns something other than
+    /// `Waiting`.
     Idle,
-    /// There is nothing more to do for this model version.
+    /// The token was stopped: this model version has no further work.
     Stopped,
 }
 
@@ -71,7 +73,7 @@ pub enum IdleState {
 pub enum Armed {
     /// Park, with the batcher's timeout if it has one; then [`BatcherToken::disarm`].
     Park,
-    /// Something came meanwhile: drain, and arm again if that was not enough.
+    /// Requests came meanwhile: drain, and arm again if they are not enough.
     DrainAgain,
     Stopped,
 }
@@ -82,7 +84,7 @@ pub struct TooManyWorkers;
 
 impl BatcherToken {
     pub const MAX_WORKERS: usize = 4096;
-    /// Wake counts above this wake the holder earlier than asked, which costs a look and nothing else.
+    /// A wake count above this wakes the holder earlier than requested, which costs one more drain.
     pub const MAX_WAKE_COUNT: usize = u16::MAX as usize;
 
     /// A free token without workers.
@@ -95,7 +97,8 @@ impl BatcherToken {
         }
     }
 
-    /// Gives one more worker its number, at any time: it takes part once it [acquires](BatcherToken::acquire).
+    /// Assigns a number to one more worker, at any time. The worker takes part once it
+    /// [acquires](BatcherToken::acquire).
     pub fn join(&self) -> Result<Worker, TooManyWorkers> {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(free) = numbers.free.pop_first() {
@@ -109,9 +112,9 @@ impl BatcherToken {
         Ok(number)
     }
 
-    /// The worker's number is free for another one. It neither holds the token nor waits for it: it passed the one,
-    /// [retired](BatcherToken::retire) from the other, was stopped, or never acquired. Its node may still be on the
-    /// stack of idle workers, marked as left; who gets the number takes the node over as it is.
+    /// Frees the worker's number for another worker. The caller neither holds the token nor waits for it: it passed the
+    /// token, [retired](BatcherToken::retire), was stopped, or never acquired. Its node may still be on the stack of
+    /// idle workers, marked as left; the next worker with this number takes the node over as it is.
     pub fn left(&self, me: Worker) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if me < numbers.next {
@@ -120,13 +123,13 @@ impl BatcherToken {
     }
 
     /// Called by an enqueuer after its push. `pending` is the number of requests that are published and in no payload
-    /// yet; every enqueuer must have counted its own before its push. Wake the worker that this returns.
+    /// yet; every enqueuer must have counted its own before its push. The caller wakes the worker that this returns.
     pub fn enqueued(&self, pending: impl Fn() -> usize) -> Option<Worker> {
         fence(Ordering::SeqCst);
         let mut word = self.load();
         loop {
             let next = match word.state() {
-                // The holder is awake, and looks again before it parks or lets go.
+                // The holder is awake, and checks again before it parks or releases the token.
                 HELD => return None,
                 ARMED => {
                     if pending() < word.wake_count() {
@@ -138,10 +141,10 @@ impl BatcherToken {
                         Err(now) => now,
                     }
                 }
-                // Everybody is busy; whoever is done first acquires the token and looks.
+                // All workers are busy; the first to finish acquires the token and drains.
                 _ if word.idle().is_none() => return None,
                 _ => match self.exchange(word, word.with_state(HELD)) {
-                    // We hold the token for a moment, on behalf of whom we hand it to.
+                    // This thread holds the token for a moment, for the worker that it hands it to.
                     Ok(_) => return self.hand_over(|| pending() > 0),
                     Err(now) => now,
                 },
@@ -150,7 +153,7 @@ impl BatcherToken {
         }
     }
 
-    /// Called by a worker that has nothing to do: takes the token if it is free, else registers as idle.
+    /// Called by a worker without work: takes the token if it is free, else registers the worker as idle.
     pub fn acquire(&self, me: Worker) -> Acquisition {
         let mut word = self.load();
         loop {
@@ -181,8 +184,8 @@ impl BatcherToken {
         }
     }
 
-    /// Takes the token if it is free, for a worker that has work and looks for more. It [passes](BatcherToken::pass)
-    /// the token on as after any look.
+    /// Takes the token if it is free, for a worker that has work and wants more. It [passes](BatcherToken::pass) the
+    /// token on as every holder does.
     pub fn try_hold(&self) -> bool {
         let mut word = self.load();
         while word.state() == FREE && !word.is_stopped() {
@@ -194,7 +197,7 @@ impl BatcherToken {
         false
     }
 
-    /// Asked by an idle worker before each park and after it.
+    /// Called by an idle worker before and after each park.
     pub fn idle_state(&self, me: Worker) -> IdleState {
         match self.nodes[me].state.load(Ordering::Acquire) {
             GRANTED => {
@@ -207,7 +210,7 @@ impl BatcherToken {
     }
 
     /// Called by the holder before it parks: an enqueuer that makes the count of pending requests reach `wake_count`
-    /// wakes it. `unseen` says whether an inbox holds anything that the holder has not drained.
+    /// wakes it. `unseen` returns whether an inbox holds anything that the holder has not drained.
     pub fn arm(&self, me: Worker, wake_count: usize, unseen: impl Fn() -> bool) -> Armed {
         let wake_count = wake_count.clamp(1, BatcherToken::MAX_WAKE_COUNT);
         self.holder.store(me as u32, Ordering::Relaxed);
@@ -230,7 +233,7 @@ impl BatcherToken {
         Armed::DrainAgain
     }
 
-    /// Called by the holder after its park. True if it was woken on purpose, false if its time was up.
+    /// Called by the holder after its park. True if an enqueuer or a stop woke it, false if its time was up.
     pub fn disarm(&self, _me: Worker) -> bool {
         let mut word = self.load();
         while word.state() == ARMED {
@@ -242,15 +245,15 @@ impl BatcherToken {
         true
     }
 
-    /// Called by the holder once it has cut its payload (or gives up): lets go of the token, or hands it to an idle
-    /// worker if `more_work` is left. Wake the worker that this returns.
+    /// Called by the holder once it has cut its payload (or gives up): releases the token, or hands it to an idle
+    /// worker if `more_work` is left. The caller wakes the worker that this returns.
     pub fn pass(&self, _me: Worker, more_work: impl Fn() -> bool) -> Option<Worker> {
         self.hand_over(more_work)
     }
 
-    /// An idle worker leaves. False if it was made the holder meanwhile: then it has to [`pass`](BatcherToken::pass)
-    /// the token first. A busy worker just does not acquire again: as long as another one stays, that one is idle and
-    /// will be claimed, holds the token, or will acquire it and look.
+    /// Takes an idle worker off. False if it was made the holder meanwhile: then it has to [`pass`](BatcherToken::pass)
+    /// the token first. A busy worker leaves by not acquiring again: as long as another worker stays, that worker is
+    /// idle and will be claimed, holds the token, or will acquire it and drain.
     #[must_use]
     pub fn retire(&self, me: Worker) -> bool {
         if self.nodes[me].move_from(IDLE, LEFT) {
@@ -260,7 +263,8 @@ impl BatcherToken {
         self.idle_state(me) != IdleState::Holder
     }
 
-    /// Ends the service: nobody becomes idle or parks as the holder any more. Wake all workers that this returns.
+    /// Stops the token: no worker becomes idle or parks as the holder any more. The caller wakes all workers that this
+    /// returns.
     pub fn stop(&self) -> Vec<Worker> {
         let mut word = self.load();
         loop {
@@ -288,7 +292,7 @@ impl BatcherToken {
         self.load().is_stopped()
     }
 
-    /// The caller owns the token and gives it away: to an idle worker if there is work, else to nobody.
+    /// Called by the owner of the token: hands it to an idle worker if there is work, else frees it.
     fn hand_over(&self, more_work: impl Fn() -> bool) -> Option<Worker> {
         loop {
             if more_work()
@@ -308,8 +312,9 @@ impl BatcherToken {
             if !more_work() {
                 return None;
             }
-            // Work came, or a worker became idle, just before we let go. Whoever has the token now sees the work; if
-            // nobody has it, we take it back, unless all are busy and will look by themselves.
+            // Work came, or a worker became idle, just before the release. A worker that has the token now sees the
+            // work; if the token is free, this thread takes it back, unless all workers are busy: each acquires again
+            // when it is done.
             loop {
                 let word = self.load();
                 if word.state() != FREE || word.idle().is_none() {
@@ -343,7 +348,7 @@ impl BatcherToken {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// Release for whoever takes the token next (it sees what the last holder did), acquire for ourselves.
+    /// Release for the next holder of the token (it sees what the last one did), acquire for this thread.
     fn exchange(&self, from: Word, to: Word) -> Result<Word, Word> {
         let to = to.tagged();
         match self.word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire) {
@@ -366,13 +371,13 @@ impl std::fmt::Debug for BatcherToken {
     }
 }
 
-/// Where a worker sits. Only the worker moves itself out of OUT and GRANTED.
+/// The state of a worker's node: not on the stack. Only the worker itself leaves OUT and GRANTED.
 const OUT: u32 = 0;
 /// On the stack, waiting.
 const IDLE: u32 = 1;
 /// Off the stack, made the holder, perhaps not awake yet.
 const GRANTED: u32 = 2;
-/// On the stack, but gone: whoever pops it looks for another one.
+/// On the stack, but the worker is gone: the thread that pops the node pops another.
 const LEFT: u32 = 3;
 
 struct StackNode {
@@ -392,13 +397,13 @@ impl StackNode {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The worker was just popped: makes it `idle_becomes`, or says that it has left.
+    /// Called for a worker that was just popped: its state becomes `idle_becomes`. False if the worker has left.
     fn leave_stack(&self, idle_becomes: u32) -> bool {
         loop {
             if self.move_from(IDLE, idle_becomes) {
                 return true;
             }
-            // It may come back between the two looks, thinking that it is still on the stack.
+            // The worker may come back between the two exchanges, and then takes itself to be still on the stack.
             if self.move_from(LEFT, OUT) {
                 return false;
             }
@@ -493,7 +498,7 @@ mod tests {
         assert_eq!(token.idle_state(1), IdleState::Holder);
         assert_eq!(token.pass(1, || true), None, "all are busy");
         assert_eq!(token.enqueued(|| 1), None, "all are busy");
-        assert_eq!(token.acquire(0), Acquisition::Holder, "and the first that is done looks");
+        assert_eq!(token.acquire(0), Acquisition::Holder, "and the first that is done acquires");
     }
 
     #[test]
@@ -504,7 +509,7 @@ mod tests {
         assert_eq!(token.enqueued(|| 2), None);
         assert_eq!(token.enqueued(|| 3), Some(0));
         assert_eq!(token.enqueued(|| 4), None);
-        assert!(token.disarm(0), "woken on purpose");
+        assert!(token.disarm(0), "an enqueuer woke it");
         assert_eq!(token.arm(0, 5, || true), Armed::DrainAgain);
         assert_eq!(token.enqueued(|| 6), None, "awake");
         assert_eq!(token.arm(0, 7, || false), Armed::Park);
@@ -534,16 +539,16 @@ mod tests {
     fn a_busy_worker_takes_only_a_free_token() {
         let token = token(2);
         assert_eq!(token.acquire(0), Acquisition::Holder);
-        assert!(!token.try_hold(), "somebody has the token");
+        assert!(!token.try_hold(), "another worker has the token");
         assert_eq!(token.pass(0, || false), None);
         assert!(token.try_hold());
         assert_eq!(token.enqueued(|| 1), None, "the holder is awake");
         assert_eq!(token.acquire(1), Acquisition::Idle);
-        assert_eq!(token.pass(0, || true), Some(1), "what it has not taken is for who is idle");
+        assert_eq!(token.pass(0, || true), Some(1), "what it has not taken goes to an idle worker");
         token.stop();
         assert_eq!(token.idle_state(1), IdleState::Holder);
         assert_eq!(token.pass(1, || false), None);
-        assert!(!token.try_hold(), "there is nothing more to do");
+        assert!(!token.try_hold(), "the token was stopped");
     }
 
     #[test]
@@ -561,7 +566,7 @@ mod tests {
         assert_eq!(token.acquire(2), Acquisition::Holder);
         assert_eq!(token.acquire(0), Acquisition::Idle);
         assert!(token.retire(0));
-        assert_eq!(token.pass(2, || true), None, "nobody is left");
+        assert_eq!(token.pass(2, || true), None, "no worker is left");
         assert_eq!(token.acquire(1), Acquisition::Holder, "and the token was not lost");
     }
 
@@ -574,8 +579,8 @@ mod tests {
         assert_eq!(token.acquire(2), Acquisition::Idle);
         assert!(token.retire(1));
         token.left(1);
-        assert_eq!(token.join(), Ok(1), "the number goes to somebody else");
-        assert_eq!(token.acquire(1), Acquisition::Idle, "whose node is still on the stack");
+        assert_eq!(token.join(), Ok(1), "the number goes to another worker");
+        assert_eq!(token.acquire(1), Acquisition::Idle, "its node is still on the stack");
         assert_eq!(token.pass(0, || true), Some(2));
         assert_eq!(token.idle_state(2), IdleState::Holder);
         assert_eq!(token.pass(2, || true), Some(1));
@@ -586,7 +591,7 @@ mod tests {
         assert_eq!(token.acquire(0), Acquisition::Holder);
         assert_eq!(token.acquire(1), Acquisition::Idle);
         assert_eq!(token.pass(0, || false), None);
-        assert_eq!(token.enqueued(|| 1), Some(1), "who stays is claimed");
+        assert_eq!(token.enqueued(|| 1), Some(1), "the worker that stays is claimed");
         assert_eq!(token.idle_state(1), IdleState::Holder);
         token.left(0);
         token.left(2);

@@ -1,9 +1,9 @@
-//! A stream of frames through memory that two processes share: one producer, one consumer, no lock.
+//! A stream of frames in memory that two processes share: one producer, one consumer, no lock.
 //!
 //! Positions count bytes from the beginning and never wrap; the place of a byte is its position modulo the capacity. A
-//! frame lies in one piece: where the rest up to the end is too short, a mark says so and the frame begins at the
+//! frame lies in one piece: where the rest up to the end is too short, a mark stands there and the frame begins at the
 //! front. The producer publishes its position after the frame, the consumer after it has copied the frame. Neither
-//! trusts what the other says: a position that cannot be is an error, after which nothing is read any more.
+//! trusts the other's position: an impossible one is an error, after which nothing is read any more.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -14,23 +14,23 @@ const SKIP: u32 = u32::MAX;
 
 /// The memory of one stream.
 pub trait Memory {
-    /// Of the producer.
+    /// The producer's position.
     fn head(&self) -> &AtomicU64;
 
-    /// Of the consumer.
+    /// The consumer's position.
     fn tail(&self) -> &AtomicU64;
 
-    /// Bytes; a power of two, 64 at least.
+    /// In bytes; a power of two, 64 at least.
     fn capacity(&self) -> usize;
 
-    /// Copies `bytes` to that place, which lies inside.
+    /// Copies `bytes` to offset `at`; the range lies inside.
     fn write(&self, at: usize, bytes: &[u8]);
 
-    /// Appends a copy of what is at that place, which lies inside.
+    /// Appends a copy of the `len` bytes from offset `at` on; the range lies inside.
     fn read(&self, at: usize, len: usize, bytes: &mut Vec<u8>);
 }
 
-/// The other side has said what cannot be.
+/// The other side has published an impossible position or written an impossible length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the other side's position in a stream of frames cannot be")]
 pub struct Corrupt;
@@ -63,7 +63,7 @@ impl<M: Memory> Producer<M> {
         &self.memory
     }
 
-    /// Appends a frame. False: there is no room now; a payload over [`payload_max`] never finds any.
+    /// Appends a frame. False if there is no room now; for a payload over [`payload_max`] there never is.
     pub fn push(&mut self, kind: u32, payload: &[u8]) -> Result<bool, Corrupt> {
         let capacity = self.memory.capacity();
         if payload.len() > payload_max(capacity) {
@@ -106,12 +106,13 @@ impl<M: Memory> Consumer<M> {
         Consumer { memory, tail, head_bytes: Vec::with_capacity(HEAD) }
     }
 
-    /// Whether there is a frame, or something wrong with the stream.
+    /// True if a frame is there, or if the stream is corrupt.
     pub fn has_next(&self) -> bool {
         self.memory.head().load(Ordering::Acquire) != self.tail
     }
 
-    /// Takes the next frame: its payload replaces what is in `payload`, its kind is returned. `None`: there is none.
+    /// Takes the next frame: its payload replaces the contents of `payload`, its kind is returned. `None` if there is
+    /// none.
     pub fn pop(&mut self, payload: &mut Vec<u8>) -> Result<Option<u32>, Corrupt> {
         payload.clear();
         let capacity = self.memory.capacity();
@@ -221,8 +222,8 @@ mod tests {
         assert_eq!(producer.push(1, b""), Err(Corrupt), "read before it was written");
     }
 
-    /// The other side writes whatever it likes wherever it likes: frames that are none are refused, and nothing is read
-    /// that lies outside (the memory of this test would panic).
+    /// The other side writes arbitrary bytes anywhere: invalid frames are refused, and no byte outside is read (the
+    /// memory of this test would panic).
     #[test]
     fn whatever_the_other_side_writes_is_read_or_refused() {
         let mut random = 0x9e37_79b9_7f4a_7c15u64;

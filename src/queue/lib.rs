@@ -1,9 +1,9 @@
 //! How work changes threads: lock-free queues, the sleep/wake handshake and the batcher token.
 //!
 //! A hand-over is the only crossing between a shard and an instance worker (docs/design.md, decisions 2 and 3), so it
-//! must never fail, never block the thread that hands over, and wake only a sleeper: both ends awake cost 0.4 µs there
-//! and back, a parked end 20–25 µs each way. Everything here is modelled in loom (`queue/loom.rs`) before anything
-//! uses it:
+//! must never fail, never block the thread that hands over, and wake only a sleeping thread: both ends awake cost 0.4
+//! µs there and back, a parked end 20–25 µs each way. Everything here is modelled in loom (`queue/loom.rs`) before
+//! anything uses it:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release --package nereid-queue --lib

@@ -1,4 +1,4 @@
-//! The protocols of this module under loom: every interleaving, with the weak memory orders that the code asks for.
+//! The protocols of this crate under loom: every interleaving, with the weak memory orders that the code requests.
 
 mod batching;
 mod frames;
@@ -12,7 +12,7 @@ use loom::thread;
 use self::wake_flag::Parker;
 use super::{Acquisition, Armed, BatcherToken, IdleState, Mpsc, Sleeper, Wake, Worker};
 
-/// Up to this many forced switches per run: enough for all known bugs of this kind, and it ends.
+/// Forced switches per run: enough for all known bugs of this kind, and few enough for the run to end.
 const PREEMPTIONS: usize = 3;
 
 fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
@@ -214,7 +214,7 @@ impl Version {
         }
     }
 
-    /// What a worker that executes takes beside, if there is anything.
+    /// Takes a second payload for a worker that is about to execute, if requests are pending.
     fn take_ahead(&self, me: Worker, cut: usize, wake: &dyn Fn(Worker)) -> usize {
         if !self.takes_ahead || self.pending() == 0 || !self.token.try_hold() {
             return 0;
@@ -227,10 +227,11 @@ impl Version {
         payload
     }
 
-    /// What was drained by earlier holders and by us, and is not cut yet. Only the holder of the token may ask.
+    /// Drains the inbox; the count of requests that are drained, by earlier holders or here, and not cut yet. Only the
+    /// holder of the token may call this.
     fn drain(&self) -> usize {
         self.batcher.with_mut(|drained| {
-            // SAFETY: only the holder of the token is here; loom checks exactly that.
+            // SAFETY: only the holder of the token gets here; loom checks exactly that.
             let drained = unsafe { &mut *drained };
             let mut inbox = self.inbox.consume().expect("only the holder drains");
             while inbox.pop().is_some() {
@@ -331,7 +332,8 @@ fn two_workers_and_two_enqueuers() {
     serve(2, 2, 2, 1, 1, 1);
 }
 
-/// One that takes more than it executes neither keeps the token nor leaves work behind that an idle one could do.
+/// A worker that takes more than it executes neither keeps the token nor leaves work behind that an idle worker could
+/// do.
 #[test]
 fn a_worker_that_takes_ahead_leaves_nothing_behind() {
     serve_with(PREEMPTIONS, 1, 1, 2, 1, 1, true);
@@ -356,7 +358,7 @@ fn a_claim_and_a_retirement_meet() {
             let (token, pending) = (Arc::clone(&token), Arc::clone(&pending));
             move || {
                 if token.retire(2) {
-                    // And comes back at once, still on the stack or not.
+                    // It comes back at once, still on the stack or not.
                     return Some(token.acquire(2));
                 }
                 let woken = token.pass(2, || pending.load(Ordering::Relaxed) > 0);
@@ -379,7 +381,7 @@ fn a_claim_and_a_retirement_meet() {
             Some(Acquisition::Holder) => true,
             Some(Acquisition::Idle) => {
                 let place = token.idle_state(2);
-                assert_ne!(place, IdleState::Stopped, "who comes back has its node");
+                assert_ne!(place, IdleState::Stopped, "a worker that comes back has its node");
                 place == IdleState::Holder
             }
             _ => false,
@@ -392,7 +394,7 @@ fn a_claim_and_a_retirement_meet() {
     });
 }
 
-/// Stopping and a claim meet: everybody who sleeps is woken by one or the other.
+/// Stopping and a claim meet: every sleeping worker is woken by one or the other.
 #[test]
 fn a_claim_and_a_stop_meet() {
     model(PREEMPTIONS, || {
@@ -415,8 +417,8 @@ fn a_claim_and_a_stop_meet() {
     });
 }
 
-/// A holder's time is up and it passes the token to another one, which arms in the same way, while an enqueuer is about
-/// to wake the first: the wake-up must reach the second.
+/// A holder's time is up and it passes the token to another worker, which arms in the same way, while an enqueuer is
+/// about to wake the first: the wake-up must reach the second.
 #[test]
 fn a_wake_up_reaches_the_worker_that_is_armed_now() {
     model(PREEMPTIONS, || {
@@ -440,7 +442,7 @@ fn a_wake_up_reaches_the_worker_that_is_armed_now() {
                 }
                 while pending.load(Ordering::Relaxed) == 0 && !token.is_stopped() {
                     if token.arm(1, 1, || pending.load(Ordering::Relaxed) > 0) == Armed::Park {
-                        // For ever, if the wake-up went to the other one.
+                        // This parks for ever if the wake-up went to the other worker.
                         thread::park();
                         token.disarm(1);
                     }
@@ -471,7 +473,7 @@ fn a_wake_up_reaches_the_worker_that_is_armed_now() {
     });
 }
 
-/// A worker's life as long as nobody tells it to leave, and then its leaving, as the schedulers do it.
+/// The loop of a worker until it is dismissed, and then its leaving, as the schedulers do it.
 fn work_until_dismissed(
     token: &BatcherToken,
     me: Worker,
@@ -538,10 +540,10 @@ impl Changing {
     }
 
     fn wake(&self, worker: Worker) {
-        self.slots[worker].thread.get().expect("known before it acquires").unpark();
+        self.slots[worker].thread.get().expect("set before it acquires").unpark();
     }
 
-    /// Starts the thread of a worker; its handle is known before it is let in.
+    /// Starts the thread of a worker; its handle is set before the worker acquires.
     fn start(this: &Arc<Changing>, me: Worker) -> thread::JoinHandle<()> {
         let this = Arc::clone(this);
         thread::spawn(move || {
@@ -565,8 +567,8 @@ impl Changing {
     }
 }
 
-/// Requests are published while one worker is dismissed to leave and another stays: the one that stays serves what the
-/// other did not, or loom reports that it sleeps for ever.
+/// Requests are published while one worker is dismissed and another stays: the one that stays serves what the other did
+/// not, or loom reports that it sleeps for ever.
 #[test]
 fn a_worker_leaves_with_work_pending() {
     model(PREEMPTIONS, || {

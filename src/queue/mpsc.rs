@@ -1,9 +1,9 @@
-//! An unbounded queue for many producers and one consumer at a time, whose push cannot fail.
+//! An unbounded queue for many producers and one consumer at a time; a push cannot fail.
 //!
 //! The list is Vyukov's: a producer swaps itself in as the newest node and then links its predecessor to it; the
 //! consumer follows the links. Between the two steps of a push the rest of the list is out of sight: a consumer takes
-//! that for an empty queue, which is safe because every producer wakes (or looks for a holder) only after its push is
-//! complete.
+//! that for an empty queue, which is safe because every producer wakes the consumer (or checks for a holder) only after
+//! its push is complete.
 //!
 //! What bounds the queue is what may be pushed: admission counts requests, a decoupled model has credits, a shard has
 //! a bounded number of connections.
@@ -14,12 +14,12 @@ use crossbeam_utils::CachePadded;
 
 use super::sync::{AtomicBool, AtomicPtr, Ordering, UnsafeCell};
 
-/// The queue. Anybody may [`push`](Mpsc::push); whoever holds the [`Consumer`] may pop.
+/// The queue. Any thread may [`push`](Mpsc::push); the holder of the [`Consumer`] may pop.
 ///
-/// `S` is what consumers hand from one to the next: what they popped and did not use up yet, say. The right to pop
-/// guards it, so it costs nothing more.
+/// Consumers hand a state of type `S` from one to the next, for example values that were popped and not used up yet.
+/// The right to pop guards it, so it costs nothing more.
 pub struct Mpsc<T, S = ()> {
-    /// The newest node; producers meet here.
+    /// The newest node, which producers swap.
     newest: CachePadded<AtomicPtr<Node<T>>>,
     /// The node before the oldest value. Belongs to the holder of `consuming`.
     oldest: CachePadded<UnsafeCell<*mut Node<T>>>,
@@ -38,7 +38,7 @@ pub struct Consumer<'a, T, S = ()> {
     queue: &'a Mpsc<T, S>,
 }
 
-/// The part of a [`Consumer`] that pops, while the other one is the state.
+/// The part of a [`Consumer`] that pops; its other part is the state.
 pub struct Outlet<'a, T> {
     oldest: &'a UnsafeCell<*mut Node<T>>,
 }
@@ -70,12 +70,12 @@ impl<T, S> Mpsc<T, S> {
         unsafe { &*before }.next.store(node, Ordering::Release);
     }
 
-    /// Takes the right to pop, or `None` while somebody else holds it.
+    /// Takes the right to pop, or `None` while another thread holds it.
     pub fn consume(&self) -> Option<Consumer<'_, T, S>> {
-        // The load spares the line of a queue that somebody else is draining.
+        // The load keeps the cache line shared while another thread drains the queue.
         let is_free = !self.consuming.load(Ordering::Relaxed)
             && self.consuming.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        // Made only now: one that is dropped gives the right back, whoever has it.
+        // Made only now: dropping a consumer gives the right back, even if another thread holds it.
         is_free.then(|| Consumer { queue: self })
     }
 }
@@ -86,7 +86,7 @@ impl<T, S> Consumer<'_, T, S> {
         self.parts().1.pop()
     }
 
-    /// What consumers share, and the end to pop from.
+    /// The state that consumers share, and the end to pop from.
     pub fn parts(&mut self) -> (&mut S, Outlet<'_, T>) {
         // SAFETY: `consuming` makes us the only one at this end, and `&mut self` the only reference.
         let state = self.queue.state.with_mut(|state| unsafe { &mut *state });
@@ -114,7 +114,7 @@ impl<T> Outlet<'_, T> {
             // SAFETY: linked nodes are alive, and the producer is done with its value once it is linked.
             let value = unsafe { &*next }.value.with_mut(|value| unsafe { (*value).take() });
             let spent = std::mem::replace(oldest, next);
-            // SAFETY: its `next` is set, so no producer looks at it again, and we have stepped over it.
+            // SAFETY: its `next` is set, so no producer reads it again, and we have stepped over it.
             drop(unsafe { Box::from_raw(spent) });
             debug_assert!(value.is_some(), "every node behind the stub holds a value");
             value
@@ -144,7 +144,7 @@ impl<T, S> Drop for Mpsc<T, S> {
         let mut consumer = Consumer { queue: self };
         while consumer.pop().is_some() {}
         std::mem::forget(consumer);
-        // SAFETY: `&mut self`: nobody pushes or pops any more, and one node is always left.
+        // SAFETY: `&mut self`: no thread pushes or pops any more, and one node is always left.
         self.oldest.with_mut(|oldest| drop(unsafe { Box::from_raw(*oldest) }));
     }
 }
@@ -185,7 +185,7 @@ mod tests {
         let queue = Mpsc::<u8>::new();
         let first = queue.consume().unwrap();
         assert!(queue.consume().is_none());
-        assert!(queue.consume().is_none(), "who was refused has given nothing back");
+        assert!(queue.consume().is_none(), "a refused consumer has given nothing back");
         drop(first);
         assert!(queue.consume().is_some());
     }

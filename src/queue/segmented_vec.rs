@@ -1,4 +1,4 @@
-//! A vector that grows without moving: the numbered places of the workers of a model version.
+//! A vector that grows without moving its elements: the numbered places of the workers of a model version.
 //!
 //! A version has one worker or a thousand, and may get more while it runs. Places lie in segments, each twice the size
 //! of the one before, so that a reader needs no lock and a small model pays for few.
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn places_are_distinct_and_stay() {
         let places = SegmentedVec::<AtomicUsize>::default();
-        assert!(places.get(0).is_none(), "nothing is there before it is asked for");
+        assert!(places.get(0).is_none(), "no place exists before it is provided");
         for index in 0..SegmentedVec::<AtomicUsize>::MAX {
             assert!(places.provide(index));
             places[index].store(index + 1, Ordering::Relaxed);

@@ -1,19 +1,20 @@
 //! The handshake between one consumer that may sleep and producers that wake it only if it does.
 //!
-//! The consumer says that it is asleep, *then looks again*, then parks. A producer makes its work visible, then looks
-//! whether the consumer is asleep. Both sides put a sequentially consistent fence between their write and their read:
+//! The consumer declares itself asleep, *then checks for work again*, then parks. A producer makes its work visible,
+//! then checks whether the consumer is asleep. Both sides put a sequentially consistent fence between their write and
+//! their read:
 //!
 //! ```text
 //! consumer                         producer
 //! asleep = true        (1)         work = 1           (a)
 //! fence(SeqCst)        (2)         fence(SeqCst)      (b)
-//! look at work         (3)         look at asleep     (c)
+//! read work            (3)         read asleep        (c)
 //! park if none                     wake if asleep
 //! ```
 //!
 //! The two fences stand in one total order. If (2) comes first, (c) sees (1) and the producer wakes; if (b) comes
-//! first, (3) sees (a) and the consumer does not park. So no wake-up is lost. A wake-up may come too many (the consumer
-//! woke for another reason meanwhile), so a park may return early and every consumer looks for work after it.
+//! first, (3) sees (a) and the consumer does not park. So no wake-up is lost. There may be one wake-up too many (the
+//! consumer woke for another reason meanwhile), so a park may return early and every consumer checks for work after it.
 
 use super::sync::{AtomicBool, Ordering, fence};
 
@@ -22,7 +23,7 @@ pub trait Wake {
     fn wake(&self);
 }
 
-/// The consumer's "I am asleep", and how to wake it.
+/// The flag that a consumer is asleep, and how to wake it.
 #[derive(Debug)]
 pub struct Sleeper<W> {
     asleep: AtomicBool,

@@ -1,14 +1,14 @@
-//! Who may look for work instead of sleeping, for how long, and whether it is worth it.
+//! Spinning: which threads may poll for work instead of sleeping, for how long, and whether it pays.
 //!
-//! A wake-up costs 20–25 µs, a look at memory nothing; so a thread that expects its next work sooner than that does
-//! better to look for it. It learns from its last waits whether to expect that. Looking takes a core that others may
-//! need: a permission belongs to a set of cores, counts who works there, and lets nobody spin on the last of them.
+//! A wake-up costs 20–25 µs, a read of memory nothing; so a thread that expects its next work sooner than that had
+//! better poll for it. It predicts that from its last waits. Polling takes a core that other threads may need: a
+//! permission belongs to a set of cores, counts the threads that work there, and lets none spin on the last of them.
 
 use std::sync::Arc;
 
 use super::sync::{AtomicUsize, Ordering};
 
-/// The permission of the threads on one set of cores; clones are the same one. The default forbids it.
+/// The permission to spin of the threads on one set of cores; clones share it. The default forbids spinning.
 #[derive(Debug, Clone, Default)]
 pub struct Spin(Option<Arc<Cores>>);
 
@@ -20,12 +20,12 @@ struct Cores {
     busy: AtomicUsize,
 }
 
-/// A core that is used as long as this lives.
+/// Counts one core as in use for as long as it lives.
 #[derive(Debug)]
 pub struct CoreInUse(Spin);
 
 impl Spin {
-    /// Looking longer than this never pays: about twice what a wake-up costs.
+    /// Polling longer than this never pays: about twice what a wake-up costs.
     pub const BUDGET_NS: u64 = 50_000;
 
     /// Threads on `cores` cores may spin for `budget_ns` at a time; 0 of either forbids it.
@@ -38,12 +38,12 @@ impl Spin {
         self.0.is_some()
     }
 
-    /// 0: it is forbidden.
+    /// 0 if spinning is forbidden.
     pub fn budget_ns(&self) -> u64 {
         self.0.as_ref().map_or(0, |cores| cores.budget_ns)
     }
 
-    /// The caller is about to work, whoever spins.
+    /// Counts a core for the caller, which is about to work, however many threads spin.
     pub fn work(&self) -> CoreInUse {
         if let Some(cores) = &self.0 {
             cores.busy.fetch_add(1, Ordering::Relaxed);
@@ -51,10 +51,10 @@ impl Spin {
         CoreInUse(self.clone())
     }
 
-    /// A core to spin on, unless all of them are in use.
+    /// A core to spin on; `None` if all are in use.
     pub fn enter(&self) -> Option<CoreInUse> {
         let cores = self.0.as_ref()?;
-        // A count and nothing else: who comes at the same time may see too many, and then sleeps.
+        // A plain count: of threads that come at the same time, one may see too many, and then sleeps.
         if cores.busy.fetch_add(1, Ordering::Relaxed) < cores.count {
             return Some(CoreInUse(self.clone()));
         }
@@ -71,7 +71,7 @@ impl Drop for CoreInUse {
     }
 }
 
-/// What one thread has learnt of its waits.
+/// The record that one thread keeps of its waits, to decide how long to spin.
 #[derive(Debug)]
 pub struct AdaptiveSpin {
     spin: Spin,
@@ -79,27 +79,27 @@ pub struct AdaptiveSpin {
     expected_ns: u64,
 }
 
-/// Of the average, the part that is the last wait: one in so many.
+/// The last wait's weight in the average: one in this many.
 const WEIGHT: u64 = 4;
-/// A wait counts as so many budgets at most, so that a pause is forgotten after a few short waits.
+/// A wait counts as this many budgets at most, so that a few short waits outweigh a pause.
 const LONGEST_BUDGETS: u64 = 4;
-/// Looks between two polls at the clock.
+/// Polls between two reads of the clock.
 const POLLS: u32 = 16;
 
 impl AdaptiveSpin {
-    /// It sleeps until it has seen that its waits are short.
+    /// A new thread sleeps until its recorded waits are short.
     pub fn new(spin: Spin) -> AdaptiveSpin {
         let expected_ns = spin.budget_ns();
         AdaptiveSpin { spin, expected_ns }
     }
 
-    /// How long to look before the next sleep; 0: not at all.
+    /// How long to spin before the next sleep; 0: not at all.
     pub fn limit_ns(&self) -> u64 {
         let budget_ns = self.spin.budget_ns();
         if self.expected_ns < budget_ns { budget_ns } else { 0 }
     }
 
-    /// A wait is over. Of one that ended in a sleep, the wake-up is left out: it would not have been there.
+    /// Records a wait. Of a wait that ended in a sleep, the wake-up is left out: without the sleep there would be none.
     pub fn record_wait(&mut self, waited_ns: u64, has_slept: bool) {
         let budget_ns = self.spin.budget_ns();
         let wake_up_ns = if has_slept { budget_ns / 2 } else { 0 };
@@ -107,7 +107,8 @@ impl AdaptiveSpin {
         self.expected_ns = self.expected_ns - self.expected_ns / WEIGHT + waited_ns / WEIGHT;
     }
 
-    /// Looks until `look` sees something, for as long as that may take and at most until `until_ns`; true: it did.
+    /// Polls until `is_over` returns true, for as long as spinning pays and at most until `until_ns`. True if it
+    /// returned true.
     pub fn spin_until(
         &self,
         until_ns: Option<u64>,
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn short_waits_are_spun_through_and_long_ones_slept_through() {
-        assert_eq!(after_waits(&[]).limit_ns(), 0, "nothing is known");
+        assert_eq!(after_waits(&[]).limit_ns(), 0, "no wait is recorded");
         assert_eq!(after_waits(&[(100, false)]).limit_ns(), BUDGET);
         assert_eq!(after_waits(&[(100, false), (BUDGET * 100, false)]).limit_ns(), 0, "one pause ends it");
         let mut after_pause = after_waits(&[(10, false), (u64::MAX, true)]);
@@ -159,7 +160,7 @@ mod tests {
             after_pause.limit_ns() == 0
         });
         assert!(rounds.count() < 4, "and a few short waits bring it back");
-        // What takes a little longer than the budget is never looked for.
+        // Waits a little longer than the budget are never spun through.
         let mut adaptive = after_waits(&[]);
         for _ in 0..100 {
             adaptive.record_wait(BUDGET + BUDGET / 2 + 20, true);

@@ -1,4 +1,4 @@
-//! The atomics of this module: std's, or loom's when the protocols are being modelled.
+//! The atomics of this crate: std's, or loom's when the protocols are being modelled.
 
 #[cfg(loom)]
 pub(super) use loom::{
@@ -8,7 +8,7 @@ pub(super) use loom::{
 #[cfg(not(loom))]
 pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// std's cell under loom's interface, so that loom can watch every access.
+/// std's cell under loom's interface, so that loom can check every access.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -1,8 +1,8 @@
-//! What one thread waits for and others call: seen while it still looks, a wake-up only once it sleeps.
+//! The flag that one thread waits for and others raise: seen while it polls, a wake-up only once it sleeps.
 //!
-//! One word has three values. Whoever calls puts CALLED there and wakes only if it was ASLEEP; the waiting thread
-//! sleeps only if it can change QUIET to ASLEEP. Both are exchanges of one word, so one of them comes first: either the
-//! waiting thread sees the call, or the caller sees it asleep. A call that comes too early ends the next wait at once.
+//! One word has three values. A caller writes CALLED and wakes only if it was ASLEEP; the waiting thread sleeps only if
+//! it can change QUIET to ASLEEP. Both are exchanges of one word, so one of them comes first: either the waiting thread
+//! sees the call, or the caller sees it asleep. A call that comes too early ends the next wait at once.
 
 use super::Wake;
 use super::sync::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ impl<W: Wake> WakeFlag<W> {
         WakeFlag { state: AtomicU32::new(QUIET), wake }
     }
 
-    /// Called after what it is about is visible. True if that took a wake-up.
+    /// Raises the flag, after the work that it announces is visible. True if that took a wake-up.
     pub fn call(&self) -> bool {
         let was_asleep = self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP;
         if was_asleep {
@@ -32,13 +32,13 @@ impl<W: Wake> WakeFlag<W> {
         was_asleep
     }
 
-    /// Whether somebody has called since the last wait: what a thread looks at that does not sleep yet.
+    /// True if the flag was raised since the last wait: polled by a thread that does not sleep yet.
     pub fn is_called(&self) -> bool {
         self.state.load(Ordering::Acquire) == CALLED
     }
 
-    /// Ends a wait. `park` runs until somebody has called, or until it says that it is over; it may return early. True
-    /// if somebody has called.
+    /// Waits. `park` runs until the flag is raised, or until it returns false: its time is over. It may return early.
+    /// True if the flag was raised.
     pub fn wait(&self, mut park: impl FnMut() -> bool) -> bool {
         if self.state.compare_exchange(QUIET, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             while park() && !self.is_called() {}
@@ -72,7 +72,7 @@ mod tests {
         let mut parks = 0;
         let called = flag.wait(|| {
             parks += 1;
-            // Once for nothing.
+            // It returns early once.
             parks == 1 || flag.call()
         });
         assert_eq!((called, parks, flag.wake.0.load(Ordering::Relaxed)), (true, 2, 1));

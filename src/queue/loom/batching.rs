@@ -1,5 +1,5 @@
-//! What schedulers build on the token: the state word of a request, tombstones and who sweeps them, a holder that
-//! waits for a batch, an instance that may be borrowed.
+//! What schedulers build on the token: the state word of a request, tombstones and their sweep, a holder that waits for
+//! a batch, an instance that may be borrowed.
 
 use loom::sync::Mutex;
 
@@ -10,7 +10,7 @@ const TAKEN: usize = 1;
 const EXPIRED: usize = 2;
 const CANCELLED: usize = 3;
 
-/// The state word of a request and who can still answer it, as `request::Admission` has them.
+/// The state word of a request, which decides what can still answer it, as in `request::Admission`.
 struct Admission {
     state: AtomicUsize,
     ended: AtomicBool,
@@ -34,7 +34,7 @@ impl Admission {
         }
     }
 
-    /// The request is dropped: it is answered with an error, unless whoever took it back answers.
+    /// The request is dropped: it is answered with an error, unless the thread that took it back answers.
     fn drop_request(&self) {
         let is_last = self.holders.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_last && self.state.load(Ordering::Acquire) < EXPIRED {
@@ -43,7 +43,7 @@ impl Admission {
     }
 }
 
-/// A request of one place in a bounded level: worker, timer and client compete, and a second request wants the place.
+/// A request in a level with room for one: worker, timer and client compete, and a second request waits for the room.
 #[test]
 fn one_of_worker_timer_and_client_answers_and_gives_the_place_back() {
     model(PREEMPTIONS, || {
@@ -69,13 +69,13 @@ fn one_of_worker_timer_and_client_answers_and_gives_the_place_back() {
         admission.drop_request();
         let won = [taken, timer.join().unwrap(), client.join().unwrap()];
         assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
-        assert_eq!(admission.answers.load(Ordering::Relaxed), 1, "answered once, by who won it");
+        assert_eq!(admission.answers.load(Ordering::Relaxed), 1, "answered once, by the thread that won it");
         let free = |count: usize| (count < 1).then_some(count + 1);
         assert!(level.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).is_ok(), "the place is free");
     });
 }
 
-/// A batch goes at so many living requests.
+/// A batch is cut at this many living requests.
 const BATCH: usize = 2;
 
 /// A batch queue: requests that can be taken back, and a former that keeps what it drained.
@@ -166,7 +166,7 @@ impl BatchQueue {
                     self.token.disarm(0);
                 }
                 Armed::DrainAgain => thread::yield_now(),
-                Armed::Stopped => unreachable!("nobody stops it"),
+                Armed::Stopped => unreachable!("no thread stops it"),
             }
         }
     }
@@ -198,14 +198,14 @@ fn a_sweep_hides_nothing_from_the_holder() {
     });
 }
 
-/// A holder waits for two requests, and its time may be up at any moment; what it leaves the next one serves.
+/// A holder waits for two requests, and its time may be up at any moment; the next holder serves what it leaves.
 #[test]
 fn a_holder_whose_time_is_up_takes_what_is_there() {
     model(2, || {
         let version = Version::new(1, 2, 2, false);
         let enqueuer = thread::spawn({
             let version = Arc::clone(&version);
-            // Its wake-up meets nobody: the holder never parks, its time is always up.
+            // Its wake-up finds no sleeper: the holder never parks, its time is always up.
             move || (0..2).for_each(|_| version.enqueue(&|_| {}))
         });
         let mut done = 0;
@@ -220,7 +220,7 @@ fn a_holder_whose_time_is_up_takes_what_is_there() {
             drop(inbox);
             version.pending.fetch_sub(taken, Ordering::Relaxed);
             done += taken;
-            assert_eq!(version.token.pass(0, || version.pending() > 0), None, "nobody else is there");
+            assert_eq!(version.token.pass(0, || version.pending() > 0), None, "there is no other worker");
             if taken == 0 {
                 thread::yield_now();
             }
@@ -239,11 +239,11 @@ struct BorrowedInstance {
 
 impl BorrowedInstance {
     fn execute(instance: &UnsafeCell<usize>) {
-        // SAFETY: whoever is here holds the owner word; loom checks exactly that.
+        // SAFETY: the caller holds the owner word; loom checks exactly that.
         instance.with_mut(|runs| unsafe { *runs += 1 });
     }
 
-    /// A shard's way: it runs the request if nobody waits and nobody runs, and hands it over otherwise.
+    /// A shard's submission: it executes the request if none waits and none is executing, and hands it over otherwise.
     fn submit(&self, wake: &dyn Fn(Worker)) {
         if self.version.pending() == 0
             && let Ok(instance) = self.instance.try_lock()
@@ -265,14 +265,14 @@ impl BorrowedInstance {
         while self.version.token.acquire(0) == Acquisition::Holder {
             let Some(_) = self.version.form(0, 1, parker) else { break };
             self.version.token.pass(0, || self.version.pending() > 0);
-            // The token is free, and others may come to the instance: the word decides.
+            // The token is free, and other threads may reach the instance: the owner word decides.
             let instance = self.instance.lock().unwrap();
             BorrowedInstance::execute(instance.as_ref().expect("only we take it away"));
             drop(instance);
             self.done(wake);
         }
         let instance = self.instance.lock().unwrap().take();
-        // SAFETY: nobody else can reach it any more.
+        // SAFETY: no other thread can reach it any more.
         instance.map_or(0, |instance| instance.with(|runs| unsafe { *runs }))
     }
 }
@@ -287,7 +287,7 @@ fn an_instance_is_run_by_one_thread_at_a_time() {
         let parker = Parker::new();
         let worker = thread::spawn({
             let (shared, parker) = (Arc::clone(&shared), parker.clone());
-            // Woken by its own last request: it does not sleep then.
+            // The worker's own last request wakes it: it does not sleep then.
             move || shared.work(&parker, &|_| {})
         });
         let other = thread::spawn({

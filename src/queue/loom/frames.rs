@@ -1,5 +1,5 @@
-//! The stream of frames: nobody reads bytes that are still written, or overwrites what is still read, and nothing gets
-//! lost where the reader sleeps on a doorbell.
+//! The stream of frames: no side reads bytes that are still written, or overwrites bytes that are still read, and no
+//! frame is lost where the reader sleeps on a doorbell.
 
 use loom::sync::atomic::AtomicU64;
 use loom::sync::{Condvar, Mutex};
@@ -10,14 +10,14 @@ use super::*;
 const CAPACITY: usize = 64;
 const WORD: usize = 8;
 
-/// Memory in words that loom watches one by one.
+/// Memory in words, each of which loom checks.
 struct Stream {
     head: AtomicU64,
     tail: AtomicU64,
     words: Vec<UnsafeCell<[u8; WORD]>>,
 }
 
-// SAFETY: that is what is being proved; loom fails the test where two threads meet in a word.
+// SAFETY: this is what the test proves; loom fails it where two threads access a word at a time.
 unsafe impl Sync for Stream {}
 
 impl Memory for Arc<Stream> {
@@ -35,14 +35,14 @@ impl Memory for Arc<Stream> {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         for (place, byte) in (at..).zip(bytes) {
-            // SAFETY: loom has the access to itself, or fails.
+            // SAFETY: loom fails the test unless the access is exclusive.
             self.words[place / WORD].with_mut(|word| unsafe { (*word)[place % WORD] = *byte });
         }
     }
 
     fn read(&self, at: usize, len: usize, bytes: &mut Vec<u8>) {
         for place in at..at + len {
-            // SAFETY: as above, with other readers.
+            // SAFETY: loom fails the test if a thread writes meanwhile; other readers are allowed.
             bytes.push(self.words[place / WORD].with(|word| unsafe { (*word)[place % WORD] }));
         }
     }
@@ -112,7 +112,8 @@ impl Bell {
     }
 }
 
-/// A reader that looks before it waits, and rings that come before it does: loom reports one that sleeps for ever.
+/// A reader that checks before it waits, and rings that come before the check: loom reports a reader that sleeps for
+/// ever.
 #[test]
 fn a_bell_after_every_frame_wakes_a_reader_that_checked_before() {
     model(PREEMPTIONS, || {

@@ -1,22 +1,22 @@
-//! A worker's wait: a call is seen by who looks and wakes who sleeps, and none is lost.
+//! A worker's wait: a polling worker sees a call, a sleeping one is woken by it, and no call is lost.
 
 use super::super::WakeFlag;
 use super::*;
 
-/// How a worker waits: it looks once, as one that spins, and then sleeps.
+/// How a worker waits: it polls once, as if it spun, and then sleeps.
 #[derive(Clone)]
 pub(super) struct Parker {
     flag: Arc<WakeFlag<Late>>,
     late: Late,
 }
 
-/// The thread that sleeps, known once it does for the first time.
+/// The thread that sleeps, set when it first does.
 #[derive(Clone, Default)]
 struct Late(Arc<std::sync::OnceLock<thread::Thread>>);
 
 impl Wake for Late {
     fn wake(&self) {
-        self.0.get().expect("it sleeps").unpark();
+        self.0.get().expect("set before it sleeps").unpark();
     }
 }
 
@@ -30,7 +30,7 @@ impl Parker {
         self.flag.call();
     }
 
-    /// Until somebody has called.
+    /// Returns after a call.
     pub fn wait(&self) {
         self.late.0.get_or_init(thread::current);
         if !self.flag.is_called() {
@@ -63,7 +63,8 @@ fn a_call_is_seen_or_wakes() {
     });
 }
 
-/// What the caller did before is visible to whom it called; a wait whose time is up leaves a late call to the next one.
+/// What the caller did before is visible to the thread that it woke; a wait whose time is up leaves a late call to the
+/// next wait.
 #[test]
 fn a_flag_that_comes_late_ends_the_next_wait() {
     model(PREEMPTIONS, || {

@@ -215,15 +215,15 @@ impl Pool {
     }
 
     /// Charges `bytes` that lie elsewhere, for as long as the answer lives.
-    pub fn hold(&self, bytes: usize) -> Result<Held, Exhausted> {
+    pub fn hold(&self, bytes: usize) -> Result<Charge, Exhausted> {
         self.0.charge(bytes, bytes)?;
-        Ok(Held { account: Arc::clone(&self.0), bytes })
+        Ok(Charge { account: Arc::clone(&self.0), bytes })
     }
 
     /// A place to count for this connection, and its client, what lies in the memory of others: answers that wait for
     /// it. The server's budget has those already.
-    pub fn tally(&self) -> Tally {
-        Tally { account: Arc::clone(&self.0), bytes: 0 }
+    pub fn tally(&self) -> ShareTally {
+        ShareTally { account: Arc::clone(&self.0), bytes: 0 }
     }
 
     /// Gives blocks back to the system that nobody needed since the last call. To be called now and then.
@@ -262,19 +262,19 @@ fn move_into(block: &mut BlockMut, mut larger: BlockMut) {
 
 /// Bytes that are charged to a pool though they lie elsewhere.
 #[derive(Debug)]
-pub struct Held {
+pub struct Charge {
     account: Arc<Account>,
     bytes: usize,
 }
 
 /// Bytes that count against the share of a connection though they are not charged to it.
 #[derive(Debug)]
-pub struct Tally {
+pub struct ShareTally {
     account: Arc<Account>,
     bytes: usize,
 }
 
-impl Tally {
+impl ShareTally {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -286,20 +286,20 @@ impl Tally {
     }
 }
 
-impl Drop for Tally {
+impl Drop for ShareTally {
     #[inline]
     fn drop(&mut self) {
         self.account.recount(self.bytes, 0);
     }
 }
 
-impl Held {
+impl Charge {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-impl Drop for Held {
+impl Drop for Charge {
     #[inline]
     fn drop(&mut self) {
         self.account.release(self.bytes);

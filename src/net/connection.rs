@@ -4,7 +4,7 @@ mod state;
 
 use std::time::Duration;
 
-use nereid_memory::{BlockMut, Key, Pool, Slice, Tally};
+use nereid_memory::{BlockMut, Key, Pool, ShareTally, Slice};
 use nereid_protocol::http1::IntakeState;
 use nereid_protocol::http2::StreamId;
 use nereid_protocol::service::{CallKey, Port, Reply, Service};
@@ -103,7 +103,7 @@ pub(super) struct Connection {
     /// It came when hardly any descriptors were left: it has these seconds, and one request.
     pub brief_s: Option<u32>,
     /// Counts the answers that wait here against the memory that the connection may have.
-    unsent: Tally,
+    unsent: ShareTally,
     sent_callbacks: SentCallbacks<At>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
@@ -123,7 +123,7 @@ pub(super) enum Second {
 }
 
 impl Connection {
-    pub fn new(wire: Wire, port: Port, load_guard: LoadGuard, tls: Option<Tls>, unsent: Tally) -> Connection {
+    pub fn new(wire: Wire, port: Port, load_guard: LoadGuard, tls: Option<Tls>, unsent: ShareTally) -> Connection {
         Connection {
             wire,
             port,

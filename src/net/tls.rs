@@ -21,7 +21,7 @@ use tracing::debug;
 use super::connection::Connection;
 use super::timeouts::copy_portion;
 use super::{Net, Shared};
-use nereid_memory::{BlockMut, Exhausted, Held, Key, Pool, Slice};
+use nereid_memory::{BlockMut, Charge, Exhausted, Key, Pool, Slice};
 use nereid_protocol::service::{Port, Service};
 
 pub use credentials::{Credentials, CredentialsError};
@@ -82,7 +82,7 @@ pub(super) struct Tls {
     shaking_s: u32,
     pool: Pool,
     /// What a long handshake is charged with.
-    held: Option<Held>,
+    held: Option<Charge>,
 }
 
 enum State {

@@ -27,7 +27,7 @@ mod times;
 use std::sync::Arc;
 
 use nereid_gpu::Gpus;
-use nereid_memory::{BlockMut, Exhausted, Held, Pool, ReleaseGuard, Slice};
+use nereid_memory::{BlockMut, Charge, Exhausted, Pool, ReleaseGuard, Slice};
 
 pub use control::{Control, LoadUnderWay, Replacement};
 pub use datatype::DataType;
@@ -149,7 +149,7 @@ pub struct Request {
     /// Who watches it; few requests have one.
     pub observer: Option<Observation>,
     /// What its id and parameters are charged with, where they are long.
-    pub held: Option<Held>,
+    pub held: Option<Charge>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub release_report: Option<ReleaseReport>,

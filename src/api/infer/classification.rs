@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::contiguous;
-use nereid_memory::{Exhausted, Held, Pool, Slice};
+use nereid_memory::{Charge, Exhausted, Pool, Slice};
 use nereid_model_config::labels::Labels;
 use nereid_request::{DataType, OutputTensor, Shape, Status, element_count};
 
@@ -186,7 +186,7 @@ impl Classifier {
 /// The strings so far: how many bytes they come to is known at the end.
 struct Encoded {
     bytes: Vec<u8>,
-    held: Option<Held>,
+    held: Option<Charge>,
 }
 
 impl Encoded {

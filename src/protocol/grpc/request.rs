@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::ops::Range;
 
-use nereid_memory::{Held, Slice};
+use nereid_memory::{Charge, Slice};
 
 /// Capacities above these are not kept for the next request.
 const TEXT_KEPT_BYTES: usize = 64 * 1024;
@@ -180,7 +180,7 @@ pub struct InferRequest {
     /// raw_input_contents in order, each aligned to [`nereid_memory::ALIGNMENT`].
     pub raw: Vec<Slice>,
     /// What the rest of it is charged with.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<Charge>,
 }
 
 impl InferRequest {

@@ -10,7 +10,7 @@ use super::reader::{Container, Event, Reader};
 use super::syntax::SyntaxError;
 use super::text;
 use super::value::{ESCAPE_BYTES_MAX, Elements, Kind, Paused, Value};
-use nereid_memory::{BlockMut, Exhausted, Held, Slice};
+use nereid_memory::{BlockMut, Charge, Exhausted, Slice};
 
 /// Decides whether the array behind the member `key` is kept as a byte range. `depth` counts the containers around
 /// the member: 1 for members of the root, 3 for `inputs[i].data`.
@@ -49,7 +49,7 @@ pub struct Document {
     text_bytes: usize,
     key_bytes: usize,
     /// What the nodes are charged with, where they are many.
-    held: Option<Held>,
+    held: Option<Charge>,
 }
 
 /// Where the numbers of the array go that passes.

@@ -7,7 +7,7 @@ use super::super::request::{InferRequest, Input, List, Output, Param, Str};
 use super::super::{Bound, Malformed, ReadError};
 use super::fields::{Field, Kind, Numbers, Text, WireType};
 use super::{Limits, NUMBERS_AT_ONCE};
-use nereid_memory::{BlockMut, Held, Pool, Slice, TRUSTED_BYTES};
+use nereid_memory::{BlockMut, Charge, Pool, Slice, TRUSTED_BYTES};
 
 /// Parameters of one message or tensor: they are sorted in one go.
 const ENTRIES_MAX: usize = 4096;
@@ -32,7 +32,7 @@ pub(super) struct Builder {
     /// The list of the current input that keeps its elements.
     kept: Option<List>,
     /// What the request takes beside its tensors, if that is more than a little.
-    held: Option<Held>,
+    held: Option<Charge>,
 }
 
 /// Bytes of strings, shapes and lists that are not worth charging.
@@ -73,7 +73,7 @@ impl Builder {
     /// Charges what the request takes beside its tensors, ahead of what it will take soon.
     fn charge(&mut self) -> Result<(), ReadError> {
         let used = self.request.text_bytes() + self.request.items() * ITEM_BYTES;
-        if used > FREE_BYTES && used > self.held.as_ref().map_or(0, Held::bytes) / 2 {
+        if used > FREE_BYTES && used > self.held.as_ref().map_or(0, Charge::bytes) / 2 {
             // Lists grow to twice what they hold, and are copied as they grow.
             self.held = Some(self.arena.pool().hold(used.saturating_mul(4))?);
         }

@@ -32,7 +32,7 @@ pub use release_guard::ReleaseGuard;
 pub use segment::Segment;
 pub use slab::{Full, Key, Slab};
 pub use slice::Slice;
-pub use target::{Given, Target};
+pub use target::{ForeignMemory, Target};
 
 /// Alignment in bytes of the first byte of every block: enough for any vector load and for C++ backends that cast the
 /// pointer they are given.

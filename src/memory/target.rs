@@ -12,7 +12,7 @@ use super::{BlockMut, Slice, Window};
 pub enum Target {
     Block(BlockMut),
     Window(Window),
-    Given(Given),
+    Foreign(ForeignMemory),
 }
 
 impl Target {
@@ -21,7 +21,7 @@ impl Target {
         match self {
             Target::Block(block) => block.freeze(),
             Target::Window(window) => window.slice(),
-            Target::Given(given) => given.freeze(),
+            Target::Foreign(given) => given.freeze(),
         }
     }
 
@@ -29,7 +29,7 @@ impl Target {
     pub fn place(&self) -> (u32, i64) {
         match self {
             Target::Block(_) | Target::Window(_) => (0, 0),
-            Target::Given(given) => given.place,
+            Target::Foreign(given) => given.place,
         }
     }
 }
@@ -47,8 +47,8 @@ impl Deref for Target {
         match self {
             Target::Block(block) => block,
             Target::Window(window) => window.bytes(),
-            // SAFETY: readable by the promise of `Given::new`, and only written through `&mut self`.
-            Target::Given(given) => unsafe { std::slice::from_raw_parts(given.at.as_ptr(), given.len) },
+            // SAFETY: readable by the promise of `ForeignMemory::new`, and only written through `&mut self`.
+            Target::Foreign(given) => unsafe { std::slice::from_raw_parts(given.at.as_ptr(), given.len) },
         }
     }
 }
@@ -58,14 +58,14 @@ impl DerefMut for Target {
         match self {
             Target::Block(block) => block,
             Target::Window(window) => window.bytes_mut(),
-            // SAFETY: nobody else looks at it until it is frozen, by the promise of `Given::new`.
-            Target::Given(given) => unsafe { std::slice::from_raw_parts_mut(given.at.as_ptr(), given.len) },
+            // SAFETY: nobody else looks at it until it is frozen, by the promise of `ForeignMemory::new`.
+            Target::Foreign(given) => unsafe { std::slice::from_raw_parts_mut(given.at.as_ptr(), given.len) },
         }
     }
 }
 
 /// Memory of somebody else's, which goes back with its owner.
-pub struct Given {
+pub struct ForeignMemory {
     at: NonNull<u8>,
     len: usize,
     place: (u32, i64),
@@ -73,17 +73,17 @@ pub struct Given {
 }
 
 // SAFETY: the memory is this value's alone until it is frozen, and its owner may be dropped by any thread.
-unsafe impl Send for Given {}
-// SAFETY: `&Given` only reads.
-unsafe impl Sync for Given {}
+unsafe impl Send for ForeignMemory {}
+// SAFETY: `&ForeignMemory` only reads.
+unsafe impl Sync for ForeignMemory {}
 
-impl Given {
+impl ForeignMemory {
     /// # Safety
     /// `at..at + len` is the CPU's to read and write, and nobody else's, until `owner` is dropped. `at` may be NULL if
     /// `len` is 0. No larger than half the address space.
-    pub unsafe fn new(at: *mut u8, len: usize, place: (u32, i64), owner: Arc<dyn Any + Send + Sync>) -> Given {
+    pub unsafe fn new(at: *mut u8, len: usize, place: (u32, i64), owner: Arc<dyn Any + Send + Sync>) -> ForeignMemory {
         let (at, len) = NonNull::new(at).map_or((NonNull::dangling(), 0), |at| (at, len));
-        Given { at, len, place, owner }
+        ForeignMemory { at, len, place, owner }
     }
 
     fn freeze(self) -> Slice {
@@ -92,9 +92,9 @@ impl Given {
     }
 }
 
-impl std::fmt::Debug for Given {
+impl std::fmt::Debug for ForeignMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Given({} bytes)", self.len)
+        write!(f, "ForeignMemory({} bytes)", self.len)
     }
 }
 
@@ -109,15 +109,15 @@ mod tests {
         let mut bytes = vec![0u8; 4];
         let at = bytes.as_mut_ptr();
         // SAFETY: the vector's bytes stay where they are and are looked at by nobody else until the owner is gone.
-        let given = unsafe { Given::new(at, 4, (1, 7), Arc::new(Owner(bytes))) };
-        let mut target = Target::Given(given);
+        let given = unsafe { ForeignMemory::new(at, 4, (1, 7), Arc::new(Owner(bytes))) };
+        let mut target = Target::Foreign(given);
         target.copy_from_slice(b"word");
         assert_eq!((target.place(), &*target), ((1, 7), &b"word"[..]));
         let slice = target.freeze();
         assert_eq!(slice.foreign_owner::<Owner>().map(|owner| &owner.0[..]), Some(&b"word"[..]));
         assert!(slice.foreign_owner::<u8>().is_none());
         // SAFETY: no byte at all.
-        let empty = unsafe { Given::new(std::ptr::null_mut(), 9, (0, 0), Arc::new(())) };
-        assert!(Target::Given(empty).is_empty());
+        let empty = unsafe { ForeignMemory::new(std::ptr::null_mut(), 9, (0, 0), Arc::new(())) };
+        assert!(Target::Foreign(empty).is_empty());
     }
 }

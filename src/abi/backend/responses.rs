@@ -11,7 +11,7 @@ use crate::abi::casts::{self, Either};
 use crate::abi::handles::{FactoryHandle, OutputHandle, OutputMemory, ResponseHandle};
 use crate::abi::server::responses::Head;
 use crate::abi::server::{BufferAttributes, Error};
-use nereid_memory::{Given, Target};
+use nereid_memory::{ForeignMemory, Target};
 use nereid_request::shared::Wish;
 use nereid_request::{
     Asked, DataType, MemoryType, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count, format_shape,
@@ -237,8 +237,8 @@ fn memory_for(response: &ResponseHandle, asked: &Asked<'_>) -> Result<OutputMemo
     };
     let (at, len) = (buffer.as_mut_ptr(), asked.byte_size);
     // SAFETY: the buffer is its owner's alone, and of this length.
-    let given = unsafe { Given::new(at, len, (MemoryType::CpuPinned as u32, 0), Arc::new(buffer)) };
-    Ok(OutputMemory::Host(Target::Given(given)))
+    let given = unsafe { ForeignMemory::new(at, len, (MemoryType::CpuPinned as u32, 0), Arc::new(buffer)) };
+    Ok(OutputMemory::Host(Target::Foreign(given)))
 }
 
 /// The place that a plug-in prefers for memory; a kind that does not exist is no preference.

@@ -21,7 +21,7 @@ use crate::abi::guard::{Work, guarded};
 use crate::server::access::Access;
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
-use nereid_memory::{BlockMut, Exhausted, Given, ReleaseGuard, Slice, Target};
+use nereid_memory::{BlockMut, Exhausted, ForeignMemory, ReleaseGuard, Slice, Target};
 use nereid_request::shared::Wish;
 use nereid_request::{
     Admission, Apart, Asked, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation,
@@ -518,7 +518,7 @@ impl Sink for Answers {
         let owner = Arc::new(Provided { buffer, number: self.number });
         // SAFETY: an allocator gives memory of that size for this response alone until its release, which is the
         // owner's drop; memory that the CPU cannot write does not get here.
-        Ok(Some(Target::Given(unsafe { Given::new(at, byte_size, place, owner) })))
+        Ok(Some(Target::Foreign(unsafe { ForeignMemory::new(at, byte_size, place, owner) })))
     }
 
     /// Requests memory of a device from the application, which may give other memory.

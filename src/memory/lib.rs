@@ -27,7 +27,7 @@ pub use gather::Gather;
 pub use heap::Heap;
 pub use pool::{Charge, Pool, ShareTally, Source, TRUSTED_BYTES};
 pub use portions::Portions;
-pub use regions::{Region, Regions, Use, Window, WindowError};
+pub use regions::{Region, RegionUse, Regions, Window, WindowError};
 pub use release_guard::ReleaseGuard;
 pub use segment::Segment;
 pub use slab::{Full, Key, Slab};

@@ -100,13 +100,13 @@ impl Region {
 
 /// A request that has to do with a region.
 #[derive(Debug)]
-pub struct Use {
+pub struct RegionUse {
     region: Arc<Region>,
-    table: Arc<Table>,
+    table: Arc<RegionTable>,
     is_over: AtomicBool,
 }
 
-impl Use {
+impl RegionUse {
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
@@ -124,16 +124,16 @@ impl Use {
     }
 }
 
-impl Drop for Use {
+impl Drop for RegionUse {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 #[derive(Debug, Default)]
-struct Table(Mutex<BTreeMap<Box<[u8]>, Arc<Region>>>);
+struct RegionTable(Mutex<BTreeMap<Box<[u8]>, Arc<Region>>>);
 
-impl Table {
+impl RegionTable {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, Arc<Region>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,7 +149,7 @@ impl Table {
 /// The registry; see the [module](self).
 #[derive(Debug, Default)]
 pub struct Regions {
-    table: Arc<Table>,
+    table: Arc<RegionTable>,
     job_thread: JobThread,
 }
 
@@ -160,9 +160,9 @@ impl Regions {
     }
 
     /// Begins a use of a region; `None`: there is none of that name.
-    pub fn get(&self, name: &[u8]) -> Option<Use> {
+    pub fn get(&self, name: &[u8]) -> Option<RegionUse> {
         let region = self.table.lock().get(name).filter(|region| region.uses.begin()).cloned()?;
-        Some(Use { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
+        Some(RegionUse { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
     }
 
     /// The region of that name, for who wants to know of it.

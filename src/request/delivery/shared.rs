@@ -18,7 +18,7 @@ use super::{ResponseFactory, credit};
 use crate::{Place, Request, Response, Status, Text};
 use nereid_gpu::{DeviceTarget, DeviceUse};
 use nereid_memory::regions::JobThread;
-use nereid_memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};
+use nereid_memory::{BlockMut, Exhausted, Region, RegionUse, Slice, Target, Window};
 
 /// Bytes that a shard copies itself: 25 µs where pages are at hand.
 pub const COPIED_AT_ONCE: usize = 256 * 1024;
@@ -41,7 +41,7 @@ pub enum Wish {
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Shared {
-    uses: SmallVec<[Use; 2]>,
+    uses: SmallVec<[RegionUse; 2]>,
     windows: SmallVec<[(Text, Window); 2]>,
     /// What of it is memory of devices.
     on_devices: Option<Box<OnDevices>>,
@@ -65,11 +65,11 @@ impl Shared {
     }
 
     /// The use of the region of that name, if the request has one.
-    pub fn use_of(&self, region: &[u8]) -> Option<&Use> {
+    pub fn use_of(&self, region: &[u8]) -> Option<&RegionUse> {
         self.uses.iter().find(|one| one.region().name() == region)
     }
 
-    pub fn add_use(&mut self, one: Use) {
+    pub fn add_use(&mut self, one: RegionUse) {
         self.uses.push(one);
     }
 
@@ -356,7 +356,7 @@ impl Completion {
         }
         if delivery.last {
             // Before the answer is out: whoever has it may count on the region to be free.
-            shared.uses.iter().for_each(Use::end);
+            shared.uses.iter().for_each(RegionUse::end);
             shared.on_devices.iter().flat_map(|on_devices| &on_devices.uses).for_each(DeviceUse::end);
         }
         self.forward(delivery);

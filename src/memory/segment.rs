@@ -113,7 +113,7 @@ impl Segment {
     /// range. What they are may change under their reader's eyes, as in a client's shared memory.
     pub fn slice(self: &Arc<Self>, at: usize, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Option<Slice> {
         let start = self.start(at, len)?;
-        let owner = Arc::new(Kept { _keep: keep, _segment: Arc::clone(self) });
+        let owner = Arc::new(SliceOwner { _keep: keep, _segment: Arc::clone(self) });
         // SAFETY: the mapping lives as long as the owner. Who writes there is another process.
         Some(unsafe { Slice::foreign(start, len, owner) })
     }
@@ -133,7 +133,7 @@ impl Drop for Segment {
 }
 
 /// What keeps a slice's bytes: the range is given back before the mapping can go.
-struct Kept {
+struct SliceOwner {
     _keep: Arc<dyn Any + Send + Sync>,
     _segment: Arc<Segment>,
 }

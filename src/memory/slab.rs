@@ -46,14 +46,14 @@ pub struct Full<T>(pub T);
 /// Values in places that are reused, each time under a new key.
 #[derive(Debug)]
 pub struct Slab<T> {
-    places: Vec<Place<T>>,
+    places: Vec<SlabEntry<T>>,
     free: Vec<u32>,
     len: usize,
     limit: usize,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct SlabEntry<T> {
     /// Of the value that is here, or of the next one.
     generation: u32,
     value: Option<T>,
@@ -78,7 +78,7 @@ impl<T> Slab<T> {
             Some(index) => index,
             None => {
                 let Ok(index) = u32::try_from(self.places.len()) else { return Err(Full(value)) };
-                self.places.push(Place { generation: 1, value: None });
+                self.places.push(SlabEntry { generation: 1, value: None });
                 index
             }
         };

@@ -66,19 +66,19 @@ static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
 /// A place in the list.
 #[derive(Debug)]
-pub(super) struct Place(usize);
+pub(super) struct RangeSlot(usize);
 
-impl Place {
+impl RangeSlot {
     /// `None`: all are taken.
-    pub fn take() -> Option<Place> {
+    pub fn take() -> Option<RangeSlot> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = free.pop() {
-            return Some(Place(index));
+            return Some(RangeSlot(index));
         }
         let index = TAKEN.load(Ordering::Relaxed);
         (index < REGIONS_MAX).then(|| {
             TAKEN.store(index + 1, Ordering::Release);
-            Place(index)
+            RangeSlot(index)
         })
     }
 
@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RangeSlot {
     fn drop(&mut self) {
         self.clear();
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn an_address_is_in_one_range_or_in_none() {
-        let place = Place::take().unwrap();
+        let place = RangeSlot::take().unwrap();
         // Not mapped: nobody faults there.
         place.set(0x1000, 0x3000);
         let range = place.range();

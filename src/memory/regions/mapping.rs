@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use super::RegisterError;
-use super::faults::{self, Place};
+use super::faults::{self, RangeSlot};
 use super::job_thread::JobThread;
 
 /// A window on an object that other processes read and write too.
@@ -15,7 +15,7 @@ pub(super) struct Mapping {
     at: NonNull<u8>,
     len: usize,
     /// Gone once the pages are.
-    place: Option<Place>,
+    place: Option<RangeSlot>,
     job_thread: JobThread,
 }
 
@@ -34,7 +34,7 @@ impl Mapping {
             return Err(RegisterError::InvalidArgs);
         }
         faults::install().map_err(RegisterError::NoHandler)?;
-        let place = Place::take().ok_or(RegisterError::TooMany)?;
+        let place = RangeSlot::take().ok_or(RegisterError::TooMany)?;
         let (Ok(len), Ok(offset)) = (usize::try_from(byte_size), libc::off_t::try_from(offset)) else {
             return Err(RegisterError::InvalidArgs);
         };
@@ -62,7 +62,7 @@ impl Mapping {
     }
 
     pub fn is_lost(&self) -> bool {
-        self.place.as_ref().is_some_and(Place::is_lost)
+        self.place.as_ref().is_some_and(RangeSlot::is_lost)
     }
 
     /// Gives the addresses back now; it may take a while.
@@ -88,7 +88,7 @@ impl Drop for Mapping {
     }
 }
 
-fn unmap(at: usize, len: usize, place: Place) -> io::Result<()> {
+fn unmap(at: usize, len: usize, place: RangeSlot) -> io::Result<()> {
     // Before the addresses may become somebody else's.
     place.clear();
     // SAFETY: the mapping was made with this length, and its last holder is gone.

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::arena::Arena;
 use super::driver::Driver;
-use nereid_memory::{Slice, Source};
+use nereid_memory::{BlockSource, Slice};
 
 /// The pool. Clones are the same; the default one is always empty.
 #[derive(Clone, Default)]
@@ -52,8 +52,8 @@ impl PinnedPool {
     }
 
     /// The pool as the memory of larger blocks of another one, so that what is received lies where devices read it.
-    pub fn source(&self) -> Option<Arc<dyn Source>> {
-        self.shared.clone().map(|shared| shared as Arc<dyn Source>)
+    pub fn source(&self) -> Option<Arc<dyn BlockSource>> {
+        self.shared.clone().map(|shared| shared as Arc<dyn BlockSource>)
     }
 
     /// The same for what may stay out for long: no more than a part of the pool in all.
@@ -116,7 +116,7 @@ const LENT_PART: usize = 2;
 
 // SAFETY: the memory is whole pages of the driver's, ranges begin at multiples of more than the alignment and do not
 // overlap. The lock is held for a few steps, except when the memory is allocated, which `prepare` does before.
-unsafe impl Source for Shared {
+unsafe impl BlockSource for Shared {
     fn take(&self, size: usize) -> Option<NonNull<u8>> {
         if !self.has_room_to_lend(size) {
             return None;

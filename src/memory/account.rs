@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::block::Header;
-use super::pool::Shared;
+use super::pool::PoolCore;
 
 /// Bytes of each connection that are not counted for its client.
 const FREE_BYTES: usize = 256 * 1024;
@@ -60,7 +60,7 @@ impl std::fmt::Display for Exhausted {
 
 /// See the [module](self).
 pub(super) struct Account {
-    pool: Arc<Shared>,
+    pool: Arc<PoolCore>,
     /// `None`: the server's own, which has no other bound than the pool's.
     share: Option<Share>,
 }
@@ -79,15 +79,15 @@ impl std::fmt::Debug for Account {
 }
 
 impl Account {
-    pub fn of_server(pool: Arc<Shared>) -> Arc<Account> {
+    pub fn of_server(pool: Arc<PoolCore>) -> Arc<Account> {
         Arc::new(Account { pool, share: None })
     }
 
-    pub fn of_connection(pool: Arc<Shared>, limit: usize, peer: Option<Arc<Peer>>) -> Arc<Account> {
+    pub fn of_connection(pool: Arc<PoolCore>, limit: usize, peer: Option<Arc<Peer>>) -> Arc<Account> {
         Arc::new(Account { pool, share: Some(Share { used: AtomicUsize::new(0), limit, peer }) })
     }
 
-    pub fn pool(&self) -> &Arc<Shared> {
+    pub fn pool(&self) -> &Arc<PoolCore> {
         &self.pool
     }
 
@@ -197,11 +197,11 @@ pub struct Peer {
 #[derive(Debug)]
 pub struct Peers {
     limit: usize,
-    known: Mutex<Known>,
+    table: Mutex<PeerTable>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct PeerTable {
     peers: HashMap<IpAddr, Weak<Peer>>,
     /// So many entries lead to a look at which of them are still of use.
     sweep_at: usize,
@@ -213,7 +213,7 @@ const SWEEP_FROM: usize = 1024;
 impl Peers {
     /// `limit`: bytes for each.
     pub fn new(limit: usize) -> Peers {
-        Peers { limit, known: Mutex::new(Known { peers: HashMap::new(), sweep_at: SWEEP_FROM }) }
+        Peers { limit, table: Mutex::new(PeerTable { peers: HashMap::new(), sweep_at: SWEEP_FROM }) }
     }
 
     /// The client at this address. Those of one IPv6 network of 64 bits count as one: it is what a host is given.
@@ -222,7 +222,7 @@ impl Peers {
             IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
             v4 => v4,
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = known.peers.get(&address).and_then(Weak::upgrade) {
             return peer;
         }

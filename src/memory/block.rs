@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use super::account::{Account, Exhausted};
-use super::pool::Source;
+use super::pool::BlockSource;
 use super::unmapper::Unmapper;
 use super::{ALIGNMENT, Slice};
 
@@ -24,7 +24,7 @@ pub(super) struct Header {
     /// What the block is charged to; its pool takes the block back.
     pool: Option<Arc<Account>>,
     /// Whose memory it is, if it is not the system's.
-    source: Option<Arc<dyn Source>>,
+    source: Option<Arc<dyn BlockSource>>,
 }
 
 const HEADER: usize = size_of::<Header>();
@@ -78,7 +78,7 @@ unsafe fn enlarge(header: NonNull<Header>, capacity: usize) -> Option<NonNull<He
 }
 
 /// The same in the memory of `source`, if it has some left; what is in it is unspecified.
-pub(super) fn allocate_from(source: &Arc<dyn Source>, capacity: usize) -> Option<NonNull<Header>> {
+pub(super) fn allocate_from(source: &Arc<dyn BlockSource>, capacity: usize) -> Option<NonNull<Header>> {
     let size = layout(capacity)?.size();
     let header = source.take(size)?.cast::<Header>();
     if !header.as_ptr().addr().is_multiple_of(ALIGNMENT) {

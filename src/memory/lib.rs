@@ -25,7 +25,7 @@ pub use account::{Bound, Exhausted, Peer, Peers};
 pub use block::BlockMut;
 pub use gather::Gather;
 pub use heap::Heap;
-pub use pool::{Charge, Pool, ShareTally, Source, TRUSTED_BYTES};
+pub use pool::{BlockSource, Charge, Pool, ShareTally, TRUSTED_BYTES};
 pub use portions::Portions;
 pub use regions::{Region, RegionUse, Regions, Window, WindowError};
 pub use release_guard::ReleaseGuard;

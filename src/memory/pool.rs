@@ -32,7 +32,7 @@ pub const TRUSTED_BYTES: usize = 64 * 1024;
 /// # Safety
 /// Of the implementation: what is taken is initialised, aligned to [`super::ALIGNMENT`], and nobody else's until it is
 /// given back.
-pub unsafe trait Source: Send + Sync {
+pub unsafe trait BlockSource: Send + Sync {
     /// `None`: there is none left. Never waits for long: it may be a shard that asks.
     fn take(&self, size: usize) -> Option<NonNull<u8>>;
 
@@ -44,12 +44,12 @@ pub unsafe trait Source: Send + Sync {
 /// Smallest block in bytes that comes from a source.
 const SOURCED_FROM: usize = 64 * 1024;
 
-struct Free(NonNull<Header>);
+struct FreeBlock(NonNull<Header>);
 // SAFETY: a block on a free list has no other owner.
-unsafe impl Send for Free {}
+unsafe impl Send for FreeBlock {}
 
-pub(super) struct Shared {
-    free: [ArrayQueue<Free>; CLASSES],
+pub(super) struct PoolCore {
+    free: [ArrayQueue<FreeBlock>; CLASSES],
     /// Fewest free blocks of each class since the last trim: that many were of no use.
     idle: [AtomicUsize; CLASSES],
     /// Capacity in bytes of all blocks that are out, and of what else is charged.
@@ -57,7 +57,7 @@ pub(super) struct Shared {
     /// Capacity in bytes of all blocks that there are, those on the free lists included.
     held: AtomicUsize,
     limit: usize,
-    source: Option<Arc<dyn Source>>,
+    source: Option<Arc<dyn BlockSource>>,
     /// What unmaps large blocks; the threads that let go of them do where there is none.
     unmapper: Option<Unmapper>,
 }
@@ -86,15 +86,15 @@ impl Pool {
 
     /// The same for a server: larger blocks come from `source` while it has memory, and a thread of the pool unmaps
     /// large ones. The error is that of its start.
-    pub fn of_server(limit: usize, source: Option<Arc<dyn Source>>) -> io::Result<Pool> {
+    pub fn of_server(limit: usize, source: Option<Arc<dyn BlockSource>>) -> io::Result<Pool> {
         Ok(Pool::of(limit, source, Some(Unmapper::start()?)))
     }
 
-    fn of(limit: usize, source: Option<Arc<dyn Source>>, unmapper: Option<Unmapper>) -> Pool {
+    fn of(limit: usize, source: Option<Arc<dyn BlockSource>>, unmapper: Option<Unmapper>) -> Pool {
         let free = std::array::from_fn(|class| ArrayQueue::new((KEPT_PER_CLASS / (SMALLEST << class)).clamp(1, 4096)));
         let idle = std::array::from_fn(|_| AtomicUsize::new(0));
         let (out, held) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Pool(Account::of_server(Arc::new(Shared { free, idle, out, held, limit, source, unmapper })))
+        Pool(Account::of_server(Arc::new(PoolCore { free, idle, out, held, limit, source, unmapper })))
     }
 
     pub(super) fn of_account(account: &Arc<Account>) -> Pool {
@@ -169,7 +169,7 @@ impl Pool {
         if shared.free[class_of(len)].is_empty() || self.0.charge(capacity, len).is_err() {
             return None;
         }
-        let Some(Free(header)) = shared.pop(class_of(len)) else {
+        let Some(FreeBlock(header)) = shared.pop(class_of(len)) else {
             self.0.release(capacity);
             return None;
         };
@@ -306,7 +306,7 @@ impl Drop for Charge {
     }
 }
 
-impl Shared {
+impl PoolCore {
     /// Counts `bytes` as out, or says how many are left.
     pub(super) fn charge(&self, bytes: usize) -> Result<(), usize> {
         if bytes > self.limit {
@@ -368,7 +368,7 @@ impl Shared {
         let count = count.min(self.free[class].len());
         let mut some = false;
         for _ in 0..count {
-            let Some(Free(header)) = self.free[class].pop() else { break };
+            let Some(FreeBlock(header)) = self.free[class].pop() else { break };
             self.held.fetch_sub(SMALLEST << class, Ordering::Relaxed);
             // SAFETY: free blocks have no other owner.
             unsafe { block::free(header, self.unmapper.as_ref()) }
@@ -377,7 +377,7 @@ impl Shared {
         some
     }
 
-    fn pop(&self, class: usize) -> Option<Free> {
+    fn pop(&self, class: usize) -> Option<FreeBlock> {
         let free = self.free[class].pop();
         self.idle[class].fetch_min(self.free[class].len(), Ordering::Relaxed);
         free
@@ -388,10 +388,10 @@ impl Shared {
     pub(super) unsafe fn put_back(&self, header: NonNull<Header>, capacity: usize) {
         let kept = self.held.load(Ordering::Relaxed).saturating_sub(self.out.load(Ordering::Relaxed));
         let refused = match capacity <= LARGEST_KEPT && kept <= self.limit / KEPT_SHARE {
-            true => self.free[class_of(capacity)].push(Free(header)).err(),
-            false => Some(Free(header)),
+            true => self.free[class_of(capacity)].push(FreeBlock(header)).err(),
+            false => Some(FreeBlock(header)),
         };
-        if let Some(Free(header)) = refused {
+        if let Some(FreeBlock(header)) = refused {
             self.held.fetch_sub(capacity, Ordering::Relaxed);
             // SAFETY: the list did not take it, so we are still the only owner.
             unsafe { block::free(header, self.unmapper.as_ref()) }
@@ -399,7 +399,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for PoolCore {
     fn drop(&mut self) {
         self.shed_all();
     }
@@ -468,7 +468,7 @@ mod tests {
     unsafe impl Sync for Single {}
 
     // SAFETY: it is initialised, aligned, and the flag keeps it from anybody else.
-    unsafe impl Source for Single {
+    unsafe impl BlockSource for Single {
         fn take(&self, size: usize) -> Option<NonNull<u8>> {
             (size <= self.size && !self.is_out.swap(true, Ordering::AcqRel)).then_some(self.at)
         }

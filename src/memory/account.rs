@@ -30,7 +30,7 @@ pub enum Bound {
 /// A bound is reached: nothing was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
-    pub asked: usize,
+    pub requested: usize,
     pub left: usize,
     pub limit: usize,
     pub bound: Bound,
@@ -38,8 +38,8 @@ pub struct Exhausted {
 
 impl Exhausted {
     /// The system has no memory for so many bytes.
-    pub fn of_system(asked: usize) -> Exhausted {
-        Exhausted { asked, left: 0, limit: 0, bound: Bound::System }
+    pub fn of_system(requested: usize) -> Exhausted {
+        Exhausted { requested, left: 0, limit: 0, bound: Bound::System }
     }
 }
 
@@ -47,14 +47,16 @@ impl std::error::Error for Exhausted {}
 
 impl std::fmt::Display for Exhausted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Exhausted { asked, left, limit, bound } = self;
+        let Exhausted { requested, left, limit, bound } = self;
         let of = match bound {
             Bound::Server => "the server's",
             Bound::Connection => "this connection's",
             Bound::Client => "this client's",
-            Bound::System => return write!(f, "{asked} bytes were asked for, but the system has no memory for them"),
+            Bound::System => {
+                return write!(f, "{requested} bytes were asked for, but the system has no memory for them");
+            }
         };
-        write!(f, "{asked} bytes were asked for, but only {left} of {of} {limit} bytes for request data are free")
+        write!(f, "{requested} bytes were asked for, but only {left} of {of} {limit} bytes for request data are free")
     }
 }
 
@@ -95,9 +97,9 @@ impl Account {
         self.share.as_ref().map_or(usize::MAX, |share| share.limit)
     }
 
-    /// Counts `bytes` where they belong, or nowhere. `asked`: what the error is to name.
-    pub fn charge(&self, bytes: usize, asked: usize) -> Result<(), Exhausted> {
-        let refused = |bound, left, limit| Exhausted { asked, left, limit, bound };
+    /// Counts `bytes` where they belong, or nowhere. `requested`: what the error is to name.
+    pub fn charge(&self, bytes: usize, requested: usize) -> Result<(), Exhausted> {
+        let refused = |bound, left, limit| Exhausted { requested, left, limit, bound };
         if let Some(share) = &self.share {
             share.charge(bytes).map_err(|(bound, left, limit)| refused(bound, left, limit))?;
         }
@@ -222,16 +224,16 @@ impl Peers {
             IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
             v4 => v4,
         };
-        let mut known = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(peer) = known.peers.get(&address).and_then(Weak::upgrade) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = table.peers.get(&address).and_then(Weak::upgrade) {
             return peer;
         }
-        if known.peers.len() >= known.sweep_at {
-            known.peers.retain(|_, peer| peer.strong_count() > 0);
-            known.sweep_at = SWEEP_FROM.max(2 * known.peers.len());
+        if table.peers.len() >= table.sweep_at {
+            table.peers.retain(|_, peer| peer.strong_count() > 0);
+            table.sweep_at = SWEEP_FROM.max(2 * table.peers.len());
         }
         let peer = Arc::new(Peer { used: AtomicUsize::new(0), limit: self.limit });
-        known.peers.insert(address, Arc::downgrade(&peer));
+        table.peers.insert(address, Arc::downgrade(&peer));
         peer
     }
 }
@@ -296,7 +298,7 @@ mod tests {
         let all = pool.get(MIB).unwrap();
         assert_eq!(pool.check(), Ok(()));
         let more = pool.get_anyway(1000);
-        assert_eq!(pool.check().unwrap_err().asked, 1024);
+        assert_eq!(pool.check().unwrap_err().requested, 1024);
         drop((all, more));
         assert_eq!((pool.check(), pool.bytes_in_use()), (Ok(()), 0));
     }
@@ -313,7 +315,7 @@ mod tests {
         for n in 0..10 * SWEEP_FROM as u32 {
             peers.at(std::net::Ipv4Addr::from(n).into());
         }
-        assert!(peers.known.lock().unwrap().peers.len() <= SWEEP_FROM);
-        assert!(Arc::ptr_eq(&kept, &at("2001:db8::2")), "who is here is known");
+        assert!(peers.table.lock().unwrap().peers.len() <= SWEEP_FROM);
+        assert!(Arc::ptr_eq(&kept, &at("2001:db8::2")), "a client with connections is found");
     }
 }

@@ -64,7 +64,7 @@ mod tests {
         assert!(pool.bytes_in_use() >= 1000);
         assert!(!heap.free(one.wrapping_add(1)), "not the address that was handed out");
         assert!(heap.free(one) && !heap.free(one), "freed once");
-        assert_eq!(heap.allocate(2 << 20).unwrap_err().asked, 2 << 20);
+        assert_eq!(heap.allocate(2 << 20).unwrap_err().requested, 2 << 20);
         assert_eq!(heap.in_use(), (1, 0));
         drop(heap);
         assert_eq!(pool.bytes_in_use(), 0, "what was left goes with the heap");

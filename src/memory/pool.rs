@@ -145,7 +145,12 @@ impl Pool {
     pub fn check(&self) -> Result<(), Exhausted> {
         let (shared, out) = (self.0.pool(), self.bytes_in_use());
         if out > shared.limit {
-            return Err(Exhausted { asked: out - shared.limit, left: 0, limit: shared.limit, bound: Bound::Server });
+            return Err(Exhausted {
+                requested: out - shared.limit,
+                left: 0,
+                limit: shared.limit,
+                bound: Bound::Server,
+            });
         }
         Ok(())
     }
@@ -427,8 +432,8 @@ mod tests {
         assert_eq!(pool.bytes_in_use(), 0);
         assert_eq!(pool.get(700_000).unwrap().as_ptr(), at, "the same block serves again");
         let error = pool.get(5 << 20).unwrap_err();
-        assert_eq!((error.asked, error.left), (5 << 20, 4 << 20));
-        assert_eq!(pool.get(usize::MAX).unwrap_err().asked, usize::MAX);
+        assert_eq!((error.requested, error.left), (5 << 20, 4 << 20));
+        assert_eq!(pool.get(usize::MAX).unwrap_err().requested, usize::MAX);
     }
 
     #[test]

@@ -75,6 +75,6 @@ mod tests {
     fn a_pool_at_its_bound_says_so() {
         let (pool, mut portions) = (Pool::new(BLOCK_BYTES), Portions::default());
         let _whole = pool.get(1).unwrap();
-        assert_eq!(portions.copy(&pool, b"x").unwrap_err().asked, BLOCK_BYTES);
+        assert_eq!(portions.copy(&pool, b"x").unwrap_err().requested, BLOCK_BYTES);
     }
 }

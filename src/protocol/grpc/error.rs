@@ -106,7 +106,8 @@ mod tests {
         for (error, code, text) in cases {
             assert_eq!((error.code(), error.to_string().as_str()), (code, text));
         }
-        let full = ReadError::Exhausted(Exhausted { asked: 1, left: 0, limit: 0, bound: nereid_memory::Bound::Server });
+        let full =
+            ReadError::Exhausted(Exhausted { requested: 1, left: 0, limit: 0, bound: nereid_memory::Bound::Server });
         assert_eq!(full.code(), Code::ResourceExhausted);
         let source = ReadError::Malformed(Malformed::Utf8);
         assert_eq!(source.source().unwrap().to_string(), "a string is not UTF-8");

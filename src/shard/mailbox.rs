@@ -26,12 +26,12 @@ impl<H, A> From<H> for Mail<H, A> {
 }
 
 /// The senders' end. Clones post to the same shard.
-pub struct Mailbox<M>(Arc<Shared<M>>);
+pub struct Mailbox<M>(Arc<MailboxState<M>>);
 
 /// The shard's end. There is one.
-pub struct Inbox<M>(Arc<Shared<M>>);
+pub struct Inbox<M>(Arc<MailboxState<M>>);
 
-struct Shared<M> {
+struct MailboxState<M> {
     queue: Mpsc<M>,
     sleeper: Sleeper<Waker>,
     closed: AtomicBool,
@@ -40,7 +40,7 @@ struct Shared<M> {
 /// A mailbox and its inbox.
 pub fn mailbox<M>() -> io::Result<(Mailbox<M>, Inbox<M>)> {
     let sleeper = Sleeper::new(Waker::new()?);
-    let shared = Arc::new(Shared { queue: Mpsc::new(), sleeper, closed: AtomicBool::new(false) });
+    let shared = Arc::new(MailboxState { queue: Mpsc::new(), sleeper, closed: AtomicBool::new(false) });
     Ok((Mailbox(Arc::clone(&shared)), Inbox(shared)))
 }
 

@@ -87,7 +87,7 @@ impl<T> Core<T> {
         &*self.clock
     }
 
-    fn look_at_clock(&mut self) {
+    fn read_clock(&mut self) {
         self.now_ns = self.clock.now_ns();
     }
 }
@@ -113,7 +113,7 @@ impl<H: Handler> Shard<H> {
     /// be more to do at once.
     pub fn turn(&mut self, may_park: bool) -> io::Result<bool> {
         let Shard { handler, core, inbox, events } = self;
-        core.look_at_clock();
+        core.read_clock();
         let drained = inbox.drain(MAILS_PER_TURN, |mail| match mail {
             Mail::Handler(mail) => handler.mail(mail, core),
             Mail::Actor(mail) => {
@@ -137,7 +137,7 @@ impl<H: Handler> Shard<H> {
         };
         // Mail came just before the park, or there was none to be: what the handler asked for is started all the same.
         parked.unwrap_or_else(|| core.engine.turn(Park::Never, events))?;
-        core.look_at_clock();
+        core.read_clock();
         for event in events.drain(..) {
             moved = true;
             handler.event(event, core);

@@ -33,10 +33,10 @@ pub(super) struct Chunks {
     count: usize,
     /// Chunks that are lent.
     out: Cell<usize>,
-    free: Free,
+    free: FreeChunks,
 }
 
-enum Free {
+enum FreeChunks {
     Stack(RefCell<Vec<u16>>),
     Kernel { ring: Region, tail: Cell<u16> },
 }
@@ -49,7 +49,7 @@ impl Chunks {
     /// Chunks whose free ones lie on a stack.
     pub(super) fn on_stack(count: usize) -> Rc<Chunks> {
         let count = Chunks::clamp(count);
-        let free = Free::Stack(RefCell::new((0..count).rev().map(|index| index as u16).collect()));
+        let free = FreeChunks::Stack(RefCell::new((0..count).rev().map(|index| index as u16).collect()));
         Rc::new(Chunks { memory: Region::zeroed(count * CHUNK_BYTES), count, out: Cell::new(0), free })
     }
 
@@ -57,7 +57,7 @@ impl Chunks {
     pub(super) fn in_ring(count: usize) -> Rc<Chunks> {
         let count = Chunks::clamp(count);
         let ring = Region::zeroed(count * size_of::<BufRingEntry>());
-        let free = Free::Kernel { ring, tail: Cell::new(0) };
+        let free = FreeChunks::Kernel { ring, tail: Cell::new(0) };
         let chunks = Chunks { memory: Region::zeroed(count * CHUNK_BYTES), count, out: Cell::new(0), free };
         (0..count).for_each(|index| chunks.put_back(index as u16));
         Rc::new(chunks)
@@ -75,8 +75,8 @@ impl Chunks {
     /// Address of the ring, for the kernel.
     pub(super) fn ring_address(&self) -> Option<u64> {
         match &self.free {
-            Free::Stack(_) => None,
-            Free::Kernel { ring, .. } => Some(ring.start.as_ptr() as u64),
+            FreeChunks::Stack(_) => None,
+            FreeChunks::Kernel { ring, .. } => Some(ring.start.as_ptr() as u64),
         }
     }
 
@@ -85,7 +85,7 @@ impl Chunks {
         self: &Rc<Self>,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Option<Result<Chunk, E>> {
-        let Free::Stack(free) = &self.free else { return None };
+        let FreeChunks::Stack(free) = &self.free else { return None };
         let index = free.borrow_mut().pop()?;
         self.out.set(self.out.get() + 1);
         let mut chunk = Chunk { chunks: Rc::clone(self), index, len: 0 };
@@ -114,8 +114,8 @@ impl Chunks {
 
     fn put_back(&self, index: u16) {
         match &self.free {
-            Free::Stack(free) => free.borrow_mut().push(index),
-            Free::Kernel { ring, tail } => {
+            FreeChunks::Stack(free) => free.borrow_mut().push(index),
+            FreeChunks::Kernel { ring, tail } => {
                 let base = ring.start.as_ptr().cast::<BufRingEntry>();
                 let at = usize::from(tail.get()) & (self.count - 1);
                 // SAFETY: `at` is below the number of entries. There are as many entries as chunks, and this chunk is

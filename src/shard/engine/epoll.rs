@@ -42,7 +42,7 @@ pub struct Epoll {
     /// Connections with an operation that may be able to run, in the order in which they became so.
     runnable: VecDeque<Key>,
     /// The last turn has asked the kernel what is ready.
-    has_looked: bool,
+    has_polled: bool,
     /// Receives that found no free chunk.
     starved: VecDeque<Key>,
     closed: Vec<Event>,
@@ -83,7 +83,7 @@ impl Epoll {
             connections: Vec::new(),
             listeners: Vec::new(),
             runnable: VecDeque::new(),
-            has_looked: false,
+            has_polled: false,
             starved: VecDeque::new(),
             closed: Vec::new(),
             ready: vec![libc::epoll_event { events: 0, u64: 0 }; 256],
@@ -400,10 +400,10 @@ impl Engine for Epoll {
         let timeout = wake_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns)));
         // An answer goes out without another look at the kernel, which is a system call as the send is. No two turns in
         // a row go without one: who always has something to do would hide the others.
-        let skips = std::mem::take(&mut self.has_looked) && !self.runnable.is_empty();
+        let skips = std::mem::take(&mut self.has_polled) && !self.runnable.is_empty();
         if !skips {
             self.wait(timeout, now_ns, events)?;
-            self.has_looked = true;
+            self.has_polled = true;
         }
         // Only those that are runnable now: what they cause runs in the next turn.
         for _ in 0..self.runnable.len() {

@@ -76,7 +76,7 @@ struct Connection {
 
 /// What an operation was, in the top four bits of its `user_data`; below are 28 bits of generation and the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum OperationKind {
     Receive = 1,
     Send = 2,
     Cancel = 3,
@@ -88,12 +88,12 @@ enum Kind {
 
 const GENERATION_MASK: u32 = 0x0fff_ffff;
 
-fn user_data(kind: Kind, generation: u32, index: usize) -> u64 {
+fn user_data(kind: OperationKind, generation: u32, index: usize) -> u64 {
     (kind as u64) << 60 | u64::from(generation & GENERATION_MASK) << 32 | (index as u64 & u64::from(u32::MAX))
 }
 
-fn kind_of(user_data: u64) -> Option<Kind> {
-    use Kind::*;
+fn kind_of(user_data: u64) -> Option<OperationKind> {
+    use OperationKind::*;
     [Receive, Send, Cancel, Accept, CancelAccept, Wake, CancelWake].into_iter().find(|k| *k as u64 == user_data >> 60)
 }
 
@@ -141,7 +141,7 @@ impl Uring {
         let entry = opcode::Read::new(Fd(self.waker.file().as_raw_fd()), at, 8).build();
         self.wake_armed = true;
         // SAFETY: the counter is boxed and outlives the ring's operations (see `Drop`).
-        unsafe { self.push(entry.user_data(user_data(Kind::Wake, 0, 0))) }
+        unsafe { self.push(entry.user_data(user_data(OperationKind::Wake, 0, 0))) }
     }
 
     fn arm_receive(&mut self, key: Key) {
@@ -161,7 +161,7 @@ impl Uring {
         };
         connection.starved = false;
         // SAFETY: a chunk is chosen by the kernel; a block stays in `connection.receive` until the completion.
-        unsafe { self.push(entry.user_data(user_data(Kind::Receive, key.generation(), key.index()))) }
+        unsafe { self.push(entry.user_data(user_data(OperationKind::Receive, key.generation(), key.index()))) }
     }
 
     fn arm_send(&mut self, key: Key) {
@@ -185,7 +185,7 @@ impl Uring {
             }
         };
         // SAFETY: the connection is boxed, and its header, pieces and slices are not touched until the completion.
-        unsafe { self.push(entry.user_data(user_data(Kind::Send, key.generation(), key.index()))) }
+        unsafe { self.push(entry.user_data(user_data(OperationKind::Send, key.generation(), key.index()))) }
     }
 
     /// Cancels one operation by its name, under a name of its own.
@@ -230,24 +230,24 @@ impl Uring {
             Err(_) => Err(io::Error::from_raw_os_error(-result)),
         };
         match kind_of(user_data) {
-            Some(Kind::Receive) => self.received(index, generation, outcome, flags, events),
-            Some(Kind::Send) => self.sent(index, generation, outcome, events),
-            Some(Kind::Cancel) => {
+            Some(OperationKind::Receive) => self.received(index, generation, outcome, flags, events),
+            Some(OperationKind::Send) => self.sent(index, generation, outcome, events),
+            Some(OperationKind::Cancel) => {
                 if let Some(connection) = self.of(index, generation) {
                     connection.cancels = connection.cancels.saturating_sub(1);
                     self.finish(index);
                 }
             }
-            Some(Kind::Accept) => self.accepted(index, generation, outcome, flags, now_ns, events),
-            Some(Kind::CancelAccept) => self.cancelled_accept(index, generation),
-            Some(Kind::Wake) => {
+            Some(OperationKind::Accept) => self.accepted(index, generation, outcome, flags, now_ns, events),
+            Some(OperationKind::CancelAccept) => self.cancelled_accept(index, generation),
+            Some(OperationKind::Wake) => {
                 self.wake_armed = false;
                 if !self.stopping {
                     events.push(Event::Woken);
                     self.arm_wake();
                 }
             }
-            Some(Kind::CancelWake) | None => {}
+            Some(OperationKind::CancelWake) | None => {}
         }
     }
 
@@ -398,7 +398,7 @@ impl Engine for Uring {
             sending.recalled = true;
             connection.cancels += 1;
             let name = |kind| user_data(kind, key.generation(), key.index());
-            self.cancel(name(Kind::Send), name(Kind::Cancel));
+            self.cancel(name(OperationKind::Send), name(OperationKind::Cancel));
         }
         Ok(())
     }
@@ -418,7 +418,7 @@ impl Engine for Uring {
             let _ = sys::shutdown(connection.fd.as_fd(), true);
             connection.cancels += 1;
             let all = CancelBuilder::fd(Fd(connection.fd.as_raw_fd())).all();
-            let name = user_data(Kind::Cancel, key.generation(), key.index());
+            let name = user_data(OperationKind::Cancel, key.generation(), key.index());
             // SAFETY: no memory is involved; the descriptor stays open until the completion.
             unsafe { self.push(opcode::AsyncCancel2::new(all).build().user_data(name)) }
         }
@@ -470,7 +470,7 @@ impl Drop for Uring {
             let _ = self.stop_listening(id);
         }
         if self.wake_armed {
-            self.cancel(user_data(Kind::Wake, 0, 0), user_data(Kind::CancelWake, 0, 0));
+            self.cancel(user_data(OperationKind::Wake, 0, 0), user_data(OperationKind::CancelWake, 0, 0));
         }
         let mut events = Vec::new();
         for _ in 0..DRAIN_MS {

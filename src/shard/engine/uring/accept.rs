@@ -7,7 +7,7 @@ use io_uring::types::Fd;
 use io_uring::{cqueue, opcode};
 
 use super::super::{ACCEPT_RETRY_NS, Event, Refused, is_transient_accept_error, slot_mut, sys};
-use super::{GENERATION_MASK, Kind, Uring, user_data};
+use super::{GENERATION_MASK, OperationKind, Uring, user_data};
 
 pub(super) struct Listener {
     socket: OwnedFd,
@@ -41,7 +41,10 @@ impl Uring {
         let generation = listener.generation;
         if listener.accepting {
             listener.cancels += 1;
-            self.cancel(user_data(Kind::Accept, generation, id), user_data(Kind::CancelAccept, generation, id));
+            self.cancel(
+                user_data(OperationKind::Accept, generation, id),
+                user_data(OperationKind::CancelAccept, generation, id),
+            );
         }
         self.finish_listener(id);
         Ok(())
@@ -111,7 +114,7 @@ impl Uring {
         let Some(listener) = self.listeners.get_mut(id).and_then(Option::as_mut) else { return };
         listener.accepting = true;
         let entry = opcode::AcceptMulti::new(Fd(listener.socket.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
-        let name = user_data(Kind::Accept, listener.generation, id);
+        let name = user_data(OperationKind::Accept, listener.generation, id);
         // SAFETY: no memory is involved; the descriptor stays open until the completion.
         unsafe { self.push(entry.user_data(name)) }
     }

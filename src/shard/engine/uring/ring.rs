@@ -80,9 +80,9 @@ pub(super) struct Ring {
 }
 
 /// What a kernel has or has not, in words, and how it is asked for.
-type Wish = (&'static str, fn(&mut Builder));
+type SetupFlag = (&'static str, fn(&mut Builder));
 
-const WANTED: [Wish; 4] = [
+const WANTED: [SetupFlag; 4] = [
     ("cooperative task running (Linux 5.19)", |ring| {
         ring.setup_coop_taskrun().setup_taskrun_flag();
     }),

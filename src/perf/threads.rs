@@ -15,7 +15,7 @@ use super::tally::Tally;
 use super::tls::Security;
 use nereid_memory::Pool;
 use nereid_shard::engine::Limits;
-use nereid_shard::probe::{Probe, Wanted};
+use nereid_shard::probe::{EngineRequest, Probe};
 use nereid_shard::{EngineKind, MailOf, Mailbox, Running, mailbox};
 
 /// Bytes of each thread that may be on their way.
@@ -106,7 +106,8 @@ impl Threads {
     pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Threads, PerfError> {
         let engine = match plan.client.engine {
             Some(engine) => Ok(engine),
-            None => nereid_shard::probe::choose(Wanted::Auto, || Probe::begin().outcome()).map(|choice| choice.engine),
+            None => nereid_shard::probe::choose(EngineRequest::Auto, || Probe::begin().outcome())
+                .map(|choice| choice.engine),
         };
         let engine = engine.map_err(|error| PerfError::Plan(error.to_string()))?;
         let connector = Connector::start(&plan.target)?;

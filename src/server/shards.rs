@@ -27,7 +27,7 @@ use nereid_scheduler::validate::tensors_looked_at_max;
 use nereid_shard::engine::Limits;
 use nereid_shard::listener::{self, SocketFile};
 use nereid_shard::placement::Placement;
-use nereid_shard::probe::{self, Probe, Wanted};
+use nereid_shard::probe::{self, EngineRequest, Probe};
 use nereid_shard::{self as shard, Core, EngineKind, Load, MailOf, Mailbox, Running, StartError, Starting, mailbox};
 
 /// Most timers of one shard.
@@ -327,10 +327,10 @@ impl ShardParts {
     }
 }
 
-fn wanted(engine: IoEngine) -> Wanted {
+fn wanted(engine: IoEngine) -> EngineRequest {
     match engine {
-        IoEngine::Auto => Wanted::Auto,
-        IoEngine::IoUring => Wanted::Exactly(EngineKind::IoUring),
-        IoEngine::Epoll => Wanted::Exactly(EngineKind::Epoll),
+        IoEngine::Auto => EngineRequest::Auto,
+        IoEngine::IoUring => EngineRequest::Exactly(EngineKind::IoUring),
+        IoEngine::Epoll => EngineRequest::Exactly(EngineKind::Epoll),
     }
 }

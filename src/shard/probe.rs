@@ -24,7 +24,7 @@ const STEP_NS: u64 = 2_000_000_000;
 
 /// What `--io-engine` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wanted {
+pub enum EngineRequest {
     #[default]
     Auto,
     Exactly(EngineKind),
@@ -42,27 +42,30 @@ pub struct UnknownEngine(String);
 
 /// The engine that will run, and what the log should say about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub struct ChosenEngine {
     pub engine: EngineKind,
     pub message: String,
 }
 
 /// Decides with the help of `probe`, which is only asked if the answer matters. An error if io_uring was demanded and
 /// is not there.
-pub fn choose(wanted: Wanted, probe: impl FnOnce() -> Result<(), Unavailable>) -> Result<Choice, Unavailable> {
+pub fn choose(
+    wanted: EngineRequest,
+    probe: impl FnOnce() -> Result<(), Unavailable>,
+) -> Result<ChosenEngine, Unavailable> {
     let found = match wanted {
-        Wanted::Exactly(EngineKind::Epoll) => {
-            return Ok(Choice { engine: EngineKind::Epoll, message: "using the epoll engine, as asked".into() });
+        EngineRequest::Exactly(EngineKind::Epoll) => {
+            return Ok(ChosenEngine { engine: EngineKind::Epoll, message: "using the epoll engine, as asked".into() });
         }
         _ => probe(),
     };
     match (found, wanted) {
-        (Ok(()), _) => Ok(Choice { engine: EngineKind::IoUring, message: "using the io_uring engine".into() }),
-        (Err(reason), Wanted::Auto) => {
+        (Ok(()), _) => Ok(ChosenEngine { engine: EngineKind::IoUring, message: "using the io_uring engine".into() }),
+        (Err(reason), EngineRequest::Auto) => {
             let message = format!("io_uring is not available ({reason}): using the epoll engine");
-            Ok(Choice { engine: EngineKind::Epoll, message })
+            Ok(ChosenEngine { engine: EngineKind::Epoll, message })
         }
-        (Err(reason), Wanted::Exactly(_)) => Err(reason),
+        (Err(reason), EngineRequest::Exactly(_)) => Err(reason),
     }
 }
 
@@ -92,18 +95,18 @@ impl Probe {
 }
 
 /// Why an event did not come.
-enum Missed {
+enum StepError {
     /// The ring could not be entered, for whatever step.
     Enter(io::Error),
     /// Another event came, or none.
     Event,
 }
 
-impl Missed {
-    fn says(self, lacking: &'static str) -> Unavailable {
+impl StepError {
+    fn into_unavailable(self, lacking: &'static str) -> Unavailable {
         match self {
-            Missed::Enter(error) => Unavailable::refused("io_uring_enter")(error),
-            Missed::Event => Unavailable::Lacks(vec![lacking]),
+            StepError::Enter(error) => Unavailable::refused("io_uring_enter")(error),
+            StepError::Event => Unavailable::Lacks(vec![lacking]),
         }
     }
 }
@@ -121,11 +124,11 @@ impl Trial {
     }
 
     fn run(mut self) -> Result<(), Unavailable> {
-        let lacks = |what: &'static str| move |missed: Missed| missed.says(what);
+        let lacks = |what: &'static str| move |error: StepError| error.into_unavailable(what);
         let name = format!("nereid-probe-{}-{}", std::process::id(), Monotonic.now_ns());
         let address = SocketAddr::from_abstract_name(name)?;
         let (listener, listening) = (UnixListener::bind_addr(&address)?, 0);
-        self.ask(|engine| engine.listen(listener.into(), listening))?;
+        self.start(|engine| engine.listen(listener.into(), listening))?;
         let peer = UnixStream::connect_addr(&address)?;
         peer.set_read_timeout(Some(std::time::Duration::from_nanos(STEP_NS)))?;
         let accepted = self.wait(|event| match event {
@@ -134,10 +137,10 @@ impl Trial {
         });
         let fd = accepted.map_err(lacks("multishot accept (Linux 5.19)"))?;
         let key = Key::from_u64(1 << 32).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        self.ask(|engine| engine.register(fd, key))?;
+        self.start(|engine| engine.register(fd, key))?;
 
         io::Write::write_all(&mut &peer, b"chunk")?;
-        self.ask(|engine| engine.receive(key))?;
+        self.start(|engine| engine.receive(key))?;
         let chunk = self.wait(|event| match event {
             Event::Received { received: Received::Chunk(chunk), .. } => Some(chunk.to_vec()),
             _ => None,
@@ -145,7 +148,7 @@ impl Trial {
         chunk.map_err(lacks("receiving into provided buffers (Linux 5.19)"))?;
 
         io::Write::write_all(&mut &peer, b"direct")?;
-        self.ask(|engine| engine.receive_direct(key, BlockMut::unpooled(16), 0, 16))?;
+        self.start(|engine| engine.receive_direct(key, BlockMut::unpooled(16), 0, 16))?;
         let direct = self.wait(|event| match event {
             Event::Received { received: Received::Direct { .. }, .. } => Some(()),
             _ => None,
@@ -154,7 +157,7 @@ impl Trial {
 
         for pieces in [vec![Slice::from_static(b"one")], vec![Slice::from_static(b"two"), Slice::from_static(b"three")]]
         {
-            self.ask(|engine| engine.send(key, pieces))?;
+            self.start(|engine| engine.send(key, pieces))?;
             let sent = self.wait(|event| match event {
                 Event::Sent { result: Ok(_), .. } => Some(()),
                 _ => None,
@@ -168,41 +171,41 @@ impl Trial {
         let woken = self.wait(|event| matches!(event, Event::Woken).then_some(()));
         woken.map_err(lacks("reading of an eventfd (Linux 5.6)"))?;
 
-        self.ask(|engine| engine.receive(key))?;
+        self.start(|engine| engine.receive(key))?;
         self.engine.turn(Park::Never, &mut self.events).map_err(Unavailable::refused("io_uring_enter"))?;
-        self.ask(|engine| engine.close(key))?;
+        self.start(|engine| engine.close(key))?;
         let closed = self.wait(|event| matches!(event, Event::Closed { .. }).then_some(()));
         closed.map_err(lacks("cancellation (Linux 5.19)"))?;
-        self.ask(|engine| engine.stop_listening(listening))?;
+        self.start(|engine| engine.stop_listening(listening))?;
         let stopped = self.wait(|event| matches!(event, Event::ListenerClosed { .. }).then_some(()));
         stopped.map_err(lacks("cancellation (Linux 5.5)"))
     }
 
-    fn ask(&mut self, what: impl FnOnce(&mut Uring) -> Result<(), super::engine::Refused>) -> io::Result<()> {
+    fn start(&mut self, what: impl FnOnce(&mut Uring) -> Result<(), super::engine::Refused>) -> io::Result<()> {
         what(&mut self.engine).map_err(io::Error::other)
     }
 
     /// The first event, if it is the wanted one.
-    fn wait<T>(&mut self, mut wanted: impl FnMut(Event) -> Option<T>) -> Result<T, Missed> {
+    fn wait<T>(&mut self, mut wanted: impl FnMut(Event) -> Option<T>) -> Result<T, StepError> {
         let deadline = Monotonic.now_ns().saturating_add(STEP_NS);
         while Monotonic.now_ns() < deadline {
-            self.engine.turn(Park::Until(deadline), &mut self.events).map_err(Missed::Enter)?;
+            self.engine.turn(Park::Until(deadline), &mut self.events).map_err(StepError::Enter)?;
             if let Some(event) = self.events.drain(..).next() {
-                return wanted(event).ok_or(Missed::Event);
+                return wanted(event).ok_or(StepError::Event);
             }
         }
-        Err(Missed::Event)
+        Err(StepError::Event)
     }
 }
 
-impl FromStr for Wanted {
+impl FromStr for EngineRequest {
     type Err = UnknownEngine;
 
-    fn from_str(text: &str) -> Result<Wanted, UnknownEngine> {
+    fn from_str(text: &str) -> Result<EngineRequest, UnknownEngine> {
         match text {
-            "auto" => Ok(Wanted::Auto),
-            "io_uring" => Ok(Wanted::Exactly(EngineKind::IoUring)),
-            "epoll" => Ok(Wanted::Exactly(EngineKind::Epoll)),
+            "auto" => Ok(EngineRequest::Auto),
+            "io_uring" => Ok(EngineRequest::Exactly(EngineKind::IoUring)),
+            "epoll" => Ok(EngineRequest::Exactly(EngineKind::Epoll)),
             _ => Err(UnknownEngine(text.to_owned())),
         }
     }
@@ -215,8 +218,8 @@ mod tests {
     #[test]
     fn the_engine_is_chosen_and_the_choice_is_explained() {
         let forbidden = || Err(Unavailable::Forbidden("io_uring_setup"));
-        assert_eq!(choose(Wanted::Auto, || Ok(())).unwrap().engine, EngineKind::IoUring);
-        let fallen_back = choose(Wanted::Auto, forbidden).unwrap();
+        assert_eq!(choose(EngineRequest::Auto, || Ok(())).unwrap().engine, EngineKind::IoUring);
+        let fallen_back = choose(EngineRequest::Auto, forbidden).unwrap();
         assert_eq!(fallen_back.engine, EngineKind::Epoll);
         assert_eq!(
             fallen_back.message,
@@ -224,7 +227,7 @@ mod tests {
              kernel.io_uring_disabled): using the epoll engine"
         );
         let lacks = || Err(Unavailable::Lacks(vec!["wheels", "wings"]));
-        let message = choose(Wanted::Auto, lacks).unwrap().message;
+        let message = choose(EngineRequest::Auto, lacks).unwrap().message;
         assert_eq!(
             message,
             "io_uring is not available (the kernel's io_uring has no wheels, no wings): using the epoll engine"
@@ -233,7 +236,7 @@ mod tests {
         assert_eq!(choose("io_uring".parse().unwrap(), || Ok(())).unwrap().engine, EngineKind::IoUring);
         let asked = choose("epoll".parse().unwrap(), || unreachable!("nobody needs to know"));
         assert_eq!(asked.unwrap().engine, EngineKind::Epoll);
-        assert!("kqueue".parse::<Wanted>().is_err());
+        assert!("kqueue".parse::<EngineRequest>().is_err());
     }
 
     /// Where the ring can be made at all, every step of the trial works; where it cannot, the reason is a known one.

@@ -87,7 +87,7 @@ fn options(engine: EngineKind, name: &str) -> Options {
 }
 
 fn engines() -> Vec<EngineKind> {
-    let choice = probe::choose(probe::Wanted::Auto, || probe::Probe::begin().outcome()).unwrap();
+    let choice = probe::choose(probe::EngineRequest::Auto, || probe::Probe::begin().outcome()).unwrap();
     if choice.engine == EngineKind::Epoll {
         skip(&choice.message);
         return vec![choice.engine];

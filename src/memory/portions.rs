@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_at_its_bound_says_so() {
+    fn a_pool_at_its_bound_returns_an_error() {
         let (pool, mut portions) = (Pool::new(BLOCK_BYTES), Portions::default());
         let _whole = pool.get(1).unwrap();
         assert_eq!(portions.copy(&pool, b"x").unwrap_err().requested, BLOCK_BYTES);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_keeps_the_mapping_and_tells_when_it_goes() {
+    fn a_slice_keeps_the_mapping_and_its_owner() {
         static GONE: AtomicBool = AtomicBool::new(false);
         struct Range;
         impl Drop for Range {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_to_nobody_is_let_go() {
+    fn mail_without_a_reader_is_dropped() {
         let (mailbox, inbox) = mailbox::<Arc<()>>().unwrap();
         let mail = Arc::new(());
         mailbox.post(Arc::clone(&mail));

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_given_or_refused() {
+    fn requested_cores_are_given_or_refused() {
         let listed = cores(8, 8).place(Some(&IoCores::List(vec![2, 5]))).unwrap();
         assert_eq!((listed.shards, listed.workers), (vec![Some(2), Some(5)], vec![0, 1, 3, 4, 6, 7]));
         let all = cores(4, 4).place(Some(&IoCores::Count(4))).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_may_spin_where_nobody_shares_a_core() {
+    fn a_spin_time_is_granted_where_no_core_is_shared() {
         let spins = |cores: &Cores, io: IoCores, spin_us| {
             let (placement, refused) = cores.arrange(Some(&io), spin_us).unwrap();
             (placement.spin_ns, refused)
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_bound_to_what_they_are_told() {
+    fn threads_are_bound_to_their_cores() {
         let ours = Cores::of_this_process().unwrap();
         assert!(!ours.cpus.is_empty() && (1..=ours.cpus.len()).contains(&ours.quota));
         let last = *ours.cpus.last().unwrap();

@@ -214,7 +214,7 @@ fn a_bound_and_spinning_shard_is_a_shard_too() {
 }
 
 #[test]
-fn what_goes_wrong_at_the_start_is_said() {
+fn a_failed_start_is_reported() {
     for engine in engines() {
         let (_mailbox, inbox) = mailbox().unwrap();
         let failed = start::<Echo>(options(engine, "fails"), inbox, |_| Err(io::Error::other("no handler")));

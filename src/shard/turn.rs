@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_told_to_stop_does_not_park() {
+    fn a_shard_that_is_stopped_does_not_park() {
         let (mut shard, mailbox, _) = shard(1);
         mailbox.post(Mail::Stop);
         shard.turn(true).unwrap();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_spins_for_its_time_and_then_parks() {
+    fn a_park_policy_spins_for_its_time_and_then_parks() {
         let mut park_policy = ParkPolicy::new(Spin::new(100, 1));
         assert!(park_policy.may_park(false, 900), "it knows of no short wait");
         assert!(!park_policy.may_park(true, 920));

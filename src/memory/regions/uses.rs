@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_use_of_a_marked_one_says_so_and_nobody_begins_another() {
+    fn the_last_use_of_a_marked_region_is_its_end() {
         let uses = Uses::default();
         assert!(uses.begin() && uses.begin());
         assert!(!uses.mark(), "it is used");

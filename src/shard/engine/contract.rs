@@ -39,7 +39,7 @@ contract! {
     a_long_gather_reaches_a_slow_reader
     closing_ends_what_is_in_flight
     a_dropped_engine_returns_all_memory
-    direct_receives_land_where_they_are_told
+    direct_receives_land_in_their_window
     a_reset_is_an_error_and_no_signal
     either_side_may_close_half
     a_burst_of_connections_is_accepted
@@ -189,7 +189,7 @@ fn a_dropped_engine_returns_all_memory(make: Make) {
     }
 }
 
-fn direct_receives_land_where_they_are_told(make: Make) {
+fn direct_receives_land_in_their_window(make: Make) {
     let Some(mut rig) = rig(make, Limits::default()) else { return };
     let (key, mut peer) = rig.unix_pair();
     peer.write_all(b"0123456789").unwrap();

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn who_always_has_something_to_do_hides_nobody() {
+    fn a_busy_connection_does_not_starve_others() {
         let mut engine = Epoll::new(Limits::default(), Rc::new(Monotonic), Waker::new().unwrap()).unwrap();
         let [busy, quiet] = [0, 1].map(|index| Key::from_u64(1 << 32 | index).unwrap());
         let mut peers = [busy, quiet].map(|key| {

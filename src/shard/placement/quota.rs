@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_says_how_much_memory_there_is() {
+    fn the_tightest_group_bounds_the_memory() {
         let of = |membership: &str, mounts: &str, files: &[(&str, &str)]| {
             let all = [("proc/self/cgroup", membership), ("proc/self/mountinfo", mounts)];
             let host = Host::new(&[&all, files].concat());

@@ -2,8 +2,8 @@
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: comparable over threads, and with what C++ plug-ins read from `steady_clock`.
 ///
-/// By libc, as plug-ins do it: rustix enters the kernel's page by itself, where valgrind, under which applications that
-/// link the library may want to run, cannot follow.
+/// By libc, as plug-ins do it: rustix enters the kernel's page by itself, where valgrind cannot follow, and
+/// applications that link the library may run under valgrind.
 #[allow(unsafe_code)]
 pub fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

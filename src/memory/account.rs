@@ -1,4 +1,4 @@
-//! Whose memory it is: the server's budget, and what one connection and one client may have of it.
+//! Accounts of memory: the server's budget, and the shares of it that one connection and one client may have.
 //!
 //! Everything that a pool hands out is charged to an account and to the budget of the whole process. The account of a
 //! connection has a share of that, and the connections of one client have one together. A few bytes of each connection
@@ -17,7 +17,7 @@ use super::pool::PoolCore;
 /// Bytes of each connection that are not counted for its client.
 const FREE_BYTES: usize = 256 * 1024;
 
-/// Whose bound it is that was reached.
+/// Which bound was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     Server,
@@ -27,7 +27,7 @@ pub enum Bound {
     System,
 }
 
-/// A bound is reached: nothing was allocated.
+/// A bound is reached: no memory was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
     pub requested: usize,
@@ -97,7 +97,7 @@ impl Account {
         self.share.as_ref().map_or(usize::MAX, |share| share.limit)
     }
 
-    /// Counts `bytes` where they belong, or nowhere. `requested`: what the error is to name.
+    /// Counts `bytes` against every bound, or against none and returns an error, which names `requested`.
     pub fn charge(&self, bytes: usize, requested: usize) -> Result<(), Exhausted> {
         let refused = |bound, left, limit| Exhausted { requested, left, limit, bound };
         if let Some(share) = &self.share {
@@ -139,7 +139,7 @@ impl Account {
     /// The caller owns the block alone; it was charged to this account and has this `capacity`.
     pub unsafe fn put_back(&self, header: NonNull<Header>, capacity: usize) {
         self.release(capacity);
-        // SAFETY: the caller's promise: the block is its alone and came from this account's pool.
+        // SAFETY: by contract the caller owns the block alone, and it came from this account's pool.
         unsafe { self.pool.put_back(header, capacity) }
     }
 }
@@ -205,11 +205,11 @@ pub struct Peers {
 #[derive(Debug)]
 struct PeerTable {
     peers: HashMap<IpAddr, Weak<Peer>>,
-    /// So many entries lead to a look at which of them are still of use.
+    /// At this many entries, those without connections are removed.
     sweep_at: usize,
 }
 
-/// Entries that are kept without a look at them.
+/// Entries that are kept without a sweep.
 const SWEEP_FROM: usize = 1024;
 
 impl Peers {

@@ -23,7 +23,7 @@ pub(super) struct Header {
     capacity: usize,
     /// What the block is charged to; its pool takes the block back.
     pool: Option<Arc<Account>>,
-    /// Whose memory it is, if it is not the system's.
+    /// The source of the memory, if it is not the system's.
     source: Option<Arc<dyn BlockSource>>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn allocate(capacity: usize) -> Option<NonNull<Header>> {
         map(layout.size())
     };
     let header = NonNull::new(at.cast::<Header>())?;
-    // SAFETY: freshly allocated with the size and alignment of a header; nobody else knows the address.
+    // SAFETY: freshly allocated with the size and alignment of a header; no other code has the address.
     unsafe { header.write(Header { refs: AtomicUsize::new(1), capacity, pool: None, source: None }) };
     Some(header)
 }
@@ -66,7 +66,7 @@ unsafe fn enlarge(header: NonNull<Header>, capacity: usize) -> Option<NonNull<He
         return None;
     }
     let (from, to) = (layout(old)?.size(), layout(capacity)?.size());
-    // SAFETY: the mapping has this size, and nobody else refers to what is in it, so it may move.
+    // SAFETY: the mapping has this size, and no other reference points into it, so it may move.
     let at = unsafe { libc::mremap(header.as_ptr().cast(), from, to, libc::MREMAP_MAYMOVE) };
     if at == libc::MAP_FAILED {
         return None;
@@ -82,12 +82,12 @@ pub(super) fn allocate_from(source: &Arc<dyn BlockSource>, capacity: usize) -> O
     let size = layout(capacity)?.size();
     let header = source.take(size)?.cast::<Header>();
     if !header.as_ptr().addr().is_multiple_of(ALIGNMENT) {
-        // SAFETY: it was taken with this size a moment ago, and nobody else knows the address.
+        // SAFETY: it was taken with this size a moment ago, and no other code has the address.
         unsafe { source.give(header.cast(), size) };
         return None;
     }
     let source = Some(Arc::clone(source));
-    // SAFETY: freshly taken with the size and alignment of a header; nobody else knows the address.
+    // SAFETY: freshly taken with the size and alignment of a header; no other code has the address.
     unsafe { header.write(Header { refs: AtomicUsize::new(1), capacity, pool: None, source }) };
     Some(header)
 }
@@ -95,7 +95,7 @@ pub(super) fn allocate_from(source: &Arc<dyn BlockSource>, capacity: usize) -> O
 /// Gives the memory of a block back to the allocator, or to the system by way of `unmapper`.
 ///
 /// # Safety
-/// `header` came from [`allocate`], nobody holds a reference to the block, and it is not used again.
+/// `header` came from [`allocate`], there is no reference to the block, and it is not used again.
 pub(super) unsafe fn free(header: NonNull<Header>, unmapper: Option<&Unmapper>) {
     // SAFETY: the caller owns the block alone, so reading and dropping its header is exclusive.
     unsafe {
@@ -125,8 +125,8 @@ fn map(size: usize) -> *mut u8 {
 
 /// What a block is charged to, for as long as the borrowed reference to it lives.
 pub(super) fn account(header: &NonNull<Header>) -> Option<&Arc<Account>> {
-    // SAFETY: who holds the header by reference holds a reference of the block; the field changes only where the block
-    // has one owner.
+    // SAFETY: a holder of a reference to the header holds a reference of the block; the field changes only where the
+    // block has one owner.
     unsafe { header.as_ref() }.pool.as_ref()
 }
 
@@ -146,7 +146,7 @@ pub(super) fn retain(header: NonNull<Header>) {
 pub(super) unsafe fn release(header: NonNull<Header>) {
     // SAFETY: the caller's reference keeps the header alive up to the decrement.
     let refs = unsafe { &header.as_ref().refs };
-    // Who has the only reference need not count it down: nobody else can add one.
+    // The holder of the only reference need not count it down: no other thread can add one.
     if refs.load(Ordering::Acquire) != 1 {
         if refs.fetch_sub(1, Ordering::Release) != 1 {
             return;
@@ -175,7 +175,7 @@ pub struct BlockMut {
 
 // SAFETY: a window is exclusive, and the header's only shared state is atomic.
 unsafe impl Send for BlockMut {}
-// SAFETY: `&BlockMut` only allows reads of bytes that nobody else writes.
+// SAFETY: `&BlockMut` only allows reads of bytes that no other code writes.
 unsafe impl Sync for BlockMut {}
 
 impl BlockMut {
@@ -184,7 +184,7 @@ impl BlockMut {
     /// # Safety
     /// The caller owns the block alone and `len` is at most its capacity.
     pub(super) unsafe fn new(header: NonNull<Header>, len: usize, pool: Option<Arc<Account>>) -> BlockMut {
-        // SAFETY: by contract nobody else can see the header now.
+        // SAFETY: by contract no other code can reach the header now.
         let end = unsafe {
             let header = &mut *header.as_ptr();
             *header.refs.get_mut() = 1;
@@ -195,20 +195,20 @@ impl BlockMut {
         BlockMut { header, start: 0, len, end }
     }
 
-    /// A block that belongs to no pool; for tests and for the rare places without one.
-    /// Its length is the server's own, never one that came from outside: the process ends where there is no memory.
+    /// A block that belongs to no pool; for tests and for the rare places without a pool. Its length is the server's
+    /// own and never comes from a peer: the process ends where there is no memory.
     pub fn unpooled(len: usize) -> BlockMut {
         let Some(header) = allocate(len) else {
             handle_alloc_error(layout(len).unwrap_or(Layout::new::<Header>()));
         };
-        // SAFETY: `allocate` hands out a block that only we know, with at least `len` bytes.
+        // SAFETY: `allocate` hands out a block that only this code has, with at least `len` bytes.
         unsafe { BlockMut::new(header, len, None) }
     }
 
-    /// The same for a length that came from outside, where there is no pool to ask.
+    /// The same for a length that came from a peer, where there is no pool.
     pub fn try_unpooled(len: usize) -> Result<BlockMut, Exhausted> {
         let header = allocate(len).ok_or(Exhausted::of_system(len))?;
-        // SAFETY: `allocate` hands out a block that only we know, with at least `len` bytes.
+        // SAFETY: `allocate` hands out a block that only this code has, with at least `len` bytes.
         Ok(unsafe { BlockMut::new(header, len, None) })
     }
 
@@ -250,7 +250,7 @@ impl BlockMut {
         self.len = len;
     }
 
-    /// Appends as much of `bytes` as fits and says how much that was.
+    /// Appends as much of `bytes` as fits and returns how much that was.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.spare());
         let at = self.len;
@@ -263,7 +263,7 @@ impl BlockMut {
     pub fn split_to(&mut self, at: usize) -> Slice {
         assert!(at <= self.len, "cannot split {at} bytes off {}", self.len);
         retain(self.header);
-        // SAFETY: the reference was just added, and from here on nobody writes to `start..start + at`.
+        // SAFETY: the reference was just added, and from here on no code writes to `start..start + at`.
         let front = unsafe { Slice::from_block(self.header, data(self.header).wrapping_add(self.start), at) };
         self.start += at;
         self.len -= at;

@@ -1,4 +1,4 @@
-//! What is to be sent, in order: small pieces copied together, large ones by reference.
+//! [`Gather`]: bytes to send, in order, with small pieces copied together and large ones held by reference.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -34,8 +34,8 @@ impl Gather {
         self.len == 0
     }
 
-    /// Copies `bytes` to the end. Memory comes from `pool`, even where its bound is reached: short replies to what was
-    /// accepted must not fail, and who writes a long one looks at the bound as it goes ([`Pool::check`]).
+    /// Copies `bytes` to the end. Memory comes from `pool`, even where its bound is reached: short replies to accepted
+    /// requests must not fail, and the writer of a long one checks the bound as it goes ([`Pool::check`]).
     pub fn put(&mut self, pool: &Pool, mut bytes: &[u8]) {
         self.len += bytes.len();
         while !bytes.is_empty() {
@@ -157,7 +157,7 @@ impl Gather {
         all
     }
 
-    /// The pieces as the system call wants them.
+    /// The pieces in the form that the system call takes.
     pub fn io_slices(&mut self) -> Vec<IoSlice<'_>> {
         self.seal();
         self.pieces().map(|slice| IoSlice::new(slice)).collect()

@@ -1,7 +1,7 @@
-//! Memory for those who know it by its address only: libraries that allocate and free through a C interface.
+//! Memory that its users hold by address only: libraries that allocate and free through a C interface.
 //!
-//! It is the pool's, so that it counts against the server's bound, and the heap knows every address that is out: a
-//! stranger's is told apart, and what was never given back goes with the heap.
+//! It is the pool's, so that it counts against the server's bound. The heap records every address that is out: it
+//! rejects the address of other memory, and it frees what was never given back when it is dropped.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +34,7 @@ impl Heap {
         block.is_some()
     }
 
-    /// What is out: allocations, and their bytes.
+    /// The number of live allocations, and their bytes.
     pub fn in_use(&self) -> (usize, usize) {
         let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         (blocks.len(), blocks.values().map(|block| block.len()).sum())

@@ -1,8 +1,8 @@
 //! Where tensor bytes live: pooled, 64-byte-aligned blocks and cheap shared windows on them.
 //!
-//! Fresh pages cost more than the work done on them (a 600 KB echo took 258 µs with fresh memory, 107 µs with
-//! reused memory), so every large buffer of the request path comes from a [`Pool`] and finds its way back to it when
-//! its last holder, on whatever thread, lets go. This module knows nothing of requests, sockets or models.
+//! Fresh pages cost more than the work done on them (a 600 KB echo took 258 µs with fresh memory, 107 µs with reused
+//! memory), so every large buffer of the request path comes from a [`Pool`] and goes back to it when its last holder,
+//! on whatever thread, drops it. This crate does not depend on requests, sockets or models.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Blocks by size class, bounded in what they hold and in what is out.
+//! Pools of blocks by size class, with bounds on the bytes on their free lists and on the bytes in use.
 //!
 //! The free lists are lock-free and shared by all threads, because the last holder of a buffer may be a shard, a
 //! worker or a plug-in's own thread. Every loop here is bounded: a miss allocates, a full list frees.
@@ -24,16 +24,16 @@ const CLASSES: usize = (LARGEST_KEPT / SMALLEST).trailing_zeros() as usize + 1;
 const KEPT_PER_CLASS: usize = 64 << 20;
 /// Part of the limit that all free lists together may keep.
 const KEPT_SHARE: usize = 4;
-/// Bytes that the word of a peer is good for: room for more is taken as what it announced arrives.
+/// Bytes for which a peer's announcement suffices: memory for more is taken as the announced bytes arrive.
 pub const TRUSTED_BYTES: usize = 64 * 1024;
 
-/// Memory of a special kind for the larger blocks of a pool: such as devices reach by themselves.
+/// Memory of a special kind for the larger blocks of a pool, for example memory that devices access directly.
 ///
 /// # Safety
-/// Of the implementation: what is taken is initialised, aligned to [`super::ALIGNMENT`], and nobody else's until it is
-/// given back.
+/// Of the implementation: what is taken is initialised, aligned to [`super::ALIGNMENT`], and used by no other code
+/// until it is given back.
 pub unsafe trait BlockSource: Send + Sync {
-    /// `None`: there is none left. Never waits for long: it may be a shard that asks.
+    /// `None` if there is none left. Never waits for long: the caller may be a shard.
     fn take(&self, size: usize) -> Option<NonNull<u8>>;
 
     /// # Safety
@@ -50,15 +50,15 @@ unsafe impl Send for FreeBlock {}
 
 pub(super) struct PoolCore {
     free: [ArrayQueue<FreeBlock>; CLASSES],
-    /// Fewest free blocks of each class since the last trim: that many were of no use.
+    /// Fewest free blocks of each class since the last trim: that many were not needed.
     idle: [AtomicUsize; CLASSES],
-    /// Capacity in bytes of all blocks that are out, and of what else is charged.
+    /// Capacity in bytes of all blocks in use, and of everything else that is charged.
     out: AtomicUsize,
-    /// Capacity in bytes of all blocks that there are, those on the free lists included.
+    /// Capacity in bytes of all existing blocks, those on the free lists included.
     held: AtomicUsize,
     limit: usize,
     source: Option<Arc<dyn BlockSource>>,
-    /// What unmaps large blocks; the threads that let go of them do where there is none.
+    /// Unmaps large blocks; without it, the threads that drop them unmap them.
     unmapper: Option<Unmapper>,
 }
 
@@ -70,7 +70,7 @@ fn class_of(len: usize) -> usize {
     (len.max(SMALLEST).next_power_of_two() / SMALLEST).trailing_zeros() as usize
 }
 
-/// Bytes of the block that a length gets. A length that nothing could hold is as good as one beyond any limit.
+/// Bytes of the block for a length. A length that overflows counts as one beyond any limit.
 fn capacity_of(len: usize) -> usize {
     match len <= LARGEST_KEPT {
         true => SMALLEST << class_of(len),
@@ -121,12 +121,12 @@ impl Pool {
             self.0.release(capacity);
             return Err(Exhausted::of_system(len));
         };
-        // SAFETY: the block is fresh or from a free list: nobody else knows it, and it holds at least `len` bytes.
+        // SAFETY: the block is fresh or from a free list: no other code has it, and it holds at least `len` bytes.
         Ok(unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) })
     }
 
-    /// The same without asking whether the bound is reached, for lengths that are the server's own: what must be
-    /// answered is, and counts. The process ends where the system has no memory.
+    /// The same without a check of the bound, for lengths that are the server's own: replies that must not fail get
+    /// memory, and it counts. The process ends where the system has no memory.
     pub fn get_anyway(&self, len: usize) -> BlockMut {
         if let Ok(block) = self.get(len) {
             return block;
@@ -137,11 +137,11 @@ impl Pool {
             return BlockMut::unpooled(len);
         };
         self.0.charge_anyway(capacity);
-        // SAFETY: the block is fresh or from a free list: nobody else knows it, and it holds at least `len` bytes.
+        // SAFETY: the block is fresh or from a free list: no other code has it, and it holds at least `len` bytes.
         unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) }
     }
 
-    /// An error where the server's bound is reached: whoever goes on without asking stops there.
+    /// An error where the server's bound is reached: a caller of [`Pool::get_anyway`] stops there.
     pub fn check(&self) -> Result<(), Exhausted> {
         let (shared, out) = (self.0.pool(), self.bytes_in_use());
         if out > shared.limit {
@@ -155,9 +155,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Room for the beginning of `announced` bytes that have not arrived. As long as it is more than
-    /// [`TRUSTED_BYTES`], only memory that lies ready is taken for the whole: else the window is shorter, and
-    /// [`Pool::grow`] makes it longer as the bytes come.
+    /// Room for the beginning of `announced` bytes that have not arrived. For more than [`TRUSTED_BYTES`], the whole is
+    /// taken only from memory that lies ready: else the window is shorter, and [`Pool::grow`] makes it longer as the
+    /// bytes come.
     pub fn begin(&self, announced: usize) -> Result<BlockMut, Exhausted> {
         match self.ready(announced) {
             Some(block) => Ok(block),
@@ -178,13 +178,13 @@ impl Pool {
             self.0.release(capacity);
             return None;
         };
-        // SAFETY: the block is from a free list: nobody else knows it, and it holds at least `len` bytes.
+        // SAFETY: the block is from a free list: no other code has it, and it holds at least `len` bytes.
         Some(unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) })
     }
 
-    /// Makes room for `needed` bytes in a block that is to hold `announced` in the end: four times as much as it has,
-    /// so that little is moved often, and no more than what has come deserves. What is in the window stays; the window
-    /// is as long as the room that there is for what was announced.
+    /// Makes room for `needed` bytes in a block that is to hold `announced` in the end: four times its present size, so
+    /// that few bytes are moved often, and in proportion to what has arrived. The contents of the window stay; the
+    /// window becomes as long as the room for the announced bytes.
     pub fn grow(&self, block: &mut BlockMut, needed: usize, announced: usize) -> Result<(), Exhausted> {
         let announced = announced.max(needed);
         if needed > block.capacity() {
@@ -225,13 +225,13 @@ impl Pool {
         Ok(Charge { account: Arc::clone(&self.0), bytes })
     }
 
-    /// A place to count for this connection, and its client, what lies in the memory of others: answers that wait for
-    /// it. The server's budget has those already.
+    /// A counter of bytes that lie in memory charged elsewhere, such as answers that wait for this connection. They
+    /// count for the connection and its client; the server's budget has them already.
     pub fn tally(&self) -> ShareTally {
         ShareTally { account: Arc::clone(&self.0), bytes: 0 }
     }
 
-    /// Gives blocks back to the system that nobody needed since the last call. To be called now and then.
+    /// Gives the blocks back to the system that were not needed since the last call. The server calls it at intervals.
     pub fn trim(&self) {
         let shared = self.0.pool();
         for (class, idle) in shared.idle.iter().enumerate() {
@@ -312,7 +312,7 @@ impl Drop for Charge {
 }
 
 impl PoolCore {
-    /// Counts `bytes` as out, or says how many are left.
+    /// Counts `bytes` as in use, or returns how many are left.
     pub(super) fn charge(&self, bytes: usize) -> Result<(), usize> {
         if bytes > self.limit {
             return Err(self.limit.saturating_sub(self.out.load(Ordering::Relaxed)));
@@ -354,7 +354,8 @@ impl PoolCore {
         header
     }
 
-    /// Lets free blocks go, the largest first, until `more` bytes fit within the limit beside those that are left.
+    /// Frees blocks on the free lists, the largest first, until `more` bytes fit within the limit beside those that are
+    /// left.
     fn make_room(&self, more: usize) {
         for class in (0..CLASSES).rev() {
             let too_many = || self.held.load(Ordering::Relaxed).saturating_add(more) > self.limit;
@@ -472,7 +473,7 @@ mod tests {
     // SAFETY: as above.
     unsafe impl Sync for Single {}
 
-    // SAFETY: it is initialised, aligned, and the flag keeps it from anybody else.
+    // SAFETY: it is initialised, aligned, and the flag gives it to one holder at a time.
     unsafe impl BlockSource for Single {
         fn take(&self, size: usize) -> Option<NonNull<u8>> {
             (size <= self.size && !self.is_out.swap(true, Ordering::AcqRel)).then_some(self.at)
@@ -501,7 +502,7 @@ mod tests {
         assert!(single.is_out.load(Ordering::Acquire), "it is kept for the next block");
         pool.trim();
         pool.trim();
-        assert!(!single.is_out.load(Ordering::Acquire), "nobody needed it");
+        assert!(!single.is_out.load(Ordering::Acquire), "it was not needed");
         let again = pool.get(100_000).unwrap();
         assert!(is_there(&again));
         drop((again, pool));

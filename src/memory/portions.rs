@@ -7,7 +7,7 @@ use super::{BlockMut, Exhausted, Pool, Slice, align_up};
 
 /// Longer strings get blocks of their own.
 const LONGEST: usize = 1024;
-/// A portion that waits in a queue holds so much of the pool in the worst case.
+/// A portion that waits in a queue holds this much of the pool in the worst case.
 const BLOCK_BYTES: usize = 4 * 1024;
 
 /// See the [module](self). It belongs to one thread; the portions go anywhere.
@@ -17,7 +17,7 @@ pub struct Portions {
 }
 
 impl Portions {
-    /// A copy of `bytes` that begins where numbers of any size may.
+    /// A copy of `bytes`, aligned for numbers of any size.
     pub fn copy(&mut self, pool: &Pool, bytes: &[u8]) -> Result<Slice, Exhausted> {
         if bytes.len() > LONGEST {
             let mut block = pool.get(bytes.len())?;

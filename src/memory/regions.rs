@@ -1,10 +1,9 @@
-//! Shared memory that clients have registered: one registry for the process, which all shards look into.
+//! Shared memory that clients have registered: one registry for the process, which all shards read.
 //!
 //! A region has uses: requests that read from it or write to it. As long as there is one, an unregistered region stays
-//! listed and may be used by others; the last use takes it off the list. How long its pages stay mapped is another
-//! matter: whatever points into them (a model may still look at inputs of a request that it has answered) holds them.
-//! A lookup holds the lock for a moment and never waits for a system call: a background thread of the registry maps and
-//! unmaps.
+//! listed and may be used by others; the last use takes it off the list. Its pages may stay mapped longer: every slice
+//! that points into them holds them (a model may still read inputs of a request that it has answered). A lookup holds
+//! the lock for a moment and never waits for a system call: a background thread of the registry maps and unmaps.
 
 mod faults;
 mod job_thread;
@@ -24,14 +23,14 @@ pub use self::uses::{Unregistered, Uses};
 pub use self::window::{Window, WindowError, range_in};
 
 /// Regions that are registered, or still mapped, at a time. Each is a mapping of its own, of which a process has 65530
-/// unless its host is told otherwise.
+/// unless its host is configured otherwise.
 pub const REGIONS_MAX: usize = 16_384;
 /// Bytes of a name or a key: an object's name has at most 255.
 pub const TEXT_BYTES_MAX: usize = 4096;
-/// Regions that are listed without letting go of the lock.
+/// Regions that are listed before the lock is released and taken again.
 const LISTED_AT_ONCE: usize = 64;
 
-/// What the server's own processes call their objects.
+/// The prefix of the names of the server's own objects.
 const RESERVED: &str = "triton_python_backend_shm_region_";
 
 /// Why a region cannot be registered; the texts are those of contract/http.md section 4, as far as they do not name the
@@ -98,7 +97,7 @@ impl Region {
     }
 }
 
-/// A request that has to do with a region.
+/// The use of a region by a request.
 #[derive(Debug)]
 pub struct RegionUse {
     region: Arc<Region>,
@@ -116,7 +115,8 @@ impl RegionUse {
         Window::of(&self.region, offset, byte_size)
     }
 
-    /// The request is answered: the region may go, though its pages stay for whoever still looks at them.
+    /// Called when the request is answered: the region may go, though its pages stay mapped for slices that still point
+    /// into them.
     pub fn end(&self) {
         if !self.is_over.swap(true, Ordering::AcqRel) && self.region.uses.end() {
             self.table.remove(&self.region);
@@ -159,13 +159,13 @@ impl Regions {
         &self.job_thread
     }
 
-    /// Begins a use of a region; `None`: there is none of that name.
+    /// Begins a use of a region; `None` if there is none of that name.
     pub fn get(&self, name: &[u8]) -> Option<RegionUse> {
         let region = self.table.lock().get(name).filter(|region| region.uses.begin()).cloned()?;
         Some(RegionUse { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
     }
 
-    /// The region of that name, for who wants to know of it.
+    /// The region of that name, without a use of it, for status requests.
     pub fn find(&self, name: &[u8]) -> Option<Arc<Region>> {
         self.table.lock().get(name).cloned()
     }
@@ -197,12 +197,12 @@ impl Regions {
         }
     }
 
-    /// Maps an object under a name. It makes system calls: not for shards.
+    /// Maps an object under a name. It makes system calls, so shards must not call it.
     pub fn register(&self, name: &[u8], key: &[u8], offset: u64, byte_size: u64) -> Result<(), RegisterError> {
         self.register_unless(name, key, (offset, byte_size), || false)
     }
 
-    /// The same where a region of another kind may have the name: `is_taken` is asked after the key was looked at.
+    /// The same where a region of another kind may have the name: `is_taken` is called after the key was checked.
     pub fn register_unless(
         &self,
         name: &[u8],
@@ -226,7 +226,7 @@ impl Regions {
         let mapping = Mapping::open(key, offset, byte_size, &self.job_thread)?;
         let region = Region { name: name.into(), key: key.into(), offset, uses: Uses::default(), mapping };
         let mut regions = self.table.lock();
-        // Somebody else may have been quicker.
+        // Another thread may have registered it meanwhile.
         if regions.contains_key(name) {
             return Err(RegisterError::Exists);
         }
@@ -234,14 +234,14 @@ impl Regions {
         Ok(())
     }
 
-    /// Forgets a region, at once or with its last use; that there is none is no error. Not for shards.
+    /// Unregisters a region, at once or with its last use; a missing one is no error. Shards must not call it.
     pub fn unregister(&self, name: &[u8]) -> io::Result<Unregistered> {
         let Some(region) = self.find(name) else { return Ok(Unregistered::Now) };
         if !region.uses.mark() {
             return Ok(Unregistered::WithLastUse);
         }
         drop(self.table.remove(&region));
-        // Whoever else still holds it closes it.
+        // Another holder, if there is one, closes it.
         Arc::into_inner(region).map_or(Ok(()), |region| region.mapping.close())?;
         Ok(Unregistered::Now)
     }

@@ -1,8 +1,8 @@
 //! Memory that this process shares with a child of its own: a sealed memfd, mapped by both.
 //!
 //! It has no name in any file system, so nothing of it is left after any kind of death, and the seals keep the child
-//! from truncating what this process reads. The child may write to every byte at any time; who reads numbers that
-//! matter copies them first.
+//! from truncating what this process reads. The child may write to every byte at any time; a reader copies the numbers
+//! that matter before it checks them.
 
 use std::any::Any;
 use std::io;
@@ -69,7 +69,7 @@ impl Segment {
         is_inside.then(|| self.at.as_ptr().wrapping_add(at))
     }
 
-    /// False: that does not fit there, and nothing is written.
+    /// False if it does not fit there: then no byte is written.
     #[must_use]
     pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
         let Some(to) = self.start(at, bytes.len()) else { return false };
@@ -78,7 +78,7 @@ impl Segment {
         true
     }
 
-    /// Appends a copy of `at..at + len` to `bytes`; false: there is no such range.
+    /// Appends a copy of `at..at + len` to `bytes`; false if there is no such range.
     #[must_use]
     pub fn read(&self, at: usize, len: usize, bytes: &mut Vec<u8>) -> bool {
         let Some(from) = self.start(at, len) else { return false };
@@ -101,7 +101,7 @@ impl Segment {
         unsafe { AtomicU64::from_ptr(start.cast()) }
     }
 
-    /// Sets one byte, for a reader that looks at it now and then.
+    /// Sets one byte, for a reader that polls it.
     pub fn set_byte(&self, at: usize, value: u8) {
         if let Some(start) = self.start(at, 1) {
             // SAFETY: inside the mapping.
@@ -110,11 +110,11 @@ impl Segment {
     }
 
     /// `at..at + len` as bytes of a tensor: `keep` is dropped with the last slice of them. `None`: there is no such
-    /// range. What they are may change under their reader's eyes, as in a client's shared memory.
+    /// range. They may change while they are read, as in a client's shared memory.
     pub fn slice(self: &Arc<Self>, at: usize, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Option<Slice> {
         let start = self.start(at, len)?;
         let owner = Arc::new(SliceOwner { _keep: keep, _segment: Arc::clone(self) });
-        // SAFETY: the mapping lives as long as the owner. Who writes there is another process.
+        // SAFETY: the mapping lives as long as the owner. Only another process writes there.
         Some(unsafe { Slice::foreign(start, len, owner) })
     }
 }

@@ -1,11 +1,12 @@
-//! Places with keys that never resolve once their value is gone.
+//! The [`Slab`]: entries with keys that never resolve once their value is gone.
 //!
-//! What runs elsewhere for a shard (a worker, the kernel) names its return address by such a key. The connection or
-//! request may be gone when the answer comes: then the key finds nothing, and not a stranger in the same place.
+//! Work that runs elsewhere for a shard (on a worker, in the kernel) carries such a key as its return address. The
+//! connection or request may be gone when the answer comes: then the key does not resolve, and never to another value
+//! in the same entry.
 
 use std::num::NonZeroU64;
 
-/// Index and generation of a place. As a number it fits `user_data` and is never zero.
+/// Index and generation of an entry. As a number it fits `user_data` and is never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(NonZeroU64);
 
@@ -43,7 +44,7 @@ impl std::fmt::Debug for Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
-/// Values in places that are reused, each time under a new key.
+/// Values in entries that are reused, each time under a new key.
 #[derive(Debug)]
 pub struct Slab<T> {
     places: Vec<SlabEntry<T>>,
@@ -105,7 +106,7 @@ impl<T> Slab<T> {
         let place = self.places.get_mut(key.index()).filter(|place| place.generation == key.generation())?;
         let value = place.value.take()?;
         self.len -= 1;
-        // A place whose generations are used up is not used again: four billion connections later.
+        // An entry whose generations are used up is not used again: four billion connections later.
         if let Some(next) = place.generation.checked_add(1) {
             place.generation = next;
             self.free.push(key.index() as u32);

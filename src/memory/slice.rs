@@ -1,4 +1,4 @@
-//! A shared, immutable run of bytes and whoever keeps it alive.
+//! The [`Slice`]: a shared, immutable run of bytes and the owner that keeps it alive.
 
 use std::any::Any;
 use std::ops::{Deref, Range};
@@ -14,7 +14,7 @@ enum Owner {
     Foreign(Arc<dyn Any + Send + Sync>),
 }
 
-/// Bytes that nobody writes to any more. Cloning shares them.
+/// Bytes that are no longer written. Cloning shares them.
 pub struct Slice {
     at: *const u8,
     len: usize,
@@ -51,17 +51,17 @@ impl Slice {
     /// Bytes that belong to something else, which is dropped with the last slice.
     ///
     /// # Safety
-    /// `at..at + len` is readable, and unwritten by anybody who is not synchronised with the readers, until `owner` is
+    /// `at..at + len` is readable, and written by no thread that is not synchronised with the readers, until `owner` is
     /// dropped. `at` is not null unless `len` is 0.
     pub unsafe fn foreign(at: *const u8, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Slice {
         let at = if len == 0 { NonNull::dangling().as_ptr() } else { at };
         Slice { at, len, owner: Owner::Foreign(owner) }
     }
 
-    /// What a runtime's output is to its readers, for tests.
+    /// A slice of a vector, as a runtime's output is one of foreign memory; for tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn foreign_vec(bytes: &Arc<Vec<u8>>) -> Slice {
-        // SAFETY: the slice holds the vector, and a shared vector is written by nobody.
+        // SAFETY: the slice holds the vector, and a shared vector is not written.
         unsafe { Slice::foreign(bytes.as_ptr(), bytes.len(), Arc::clone(bytes) as Arc<_>) }
     }
 
@@ -83,7 +83,7 @@ impl Slice {
         (self.at, self.len) = (rest.as_ptr(), rest.len());
     }
 
-    /// True if the bytes belong to somebody who may want them back: a runtime, a mapped region.
+    /// True if the bytes belong to an owner that may need them back: a runtime, a mapped region.
     pub fn is_foreign(&self) -> bool {
         matches!(self.owner, Owner::Foreign(_))
     }
@@ -101,7 +101,7 @@ impl Slice {
         self.foreign_owner::<super::ReleaseGuard>().is_some()
     }
 
-    /// What owns the bytes, if they belong to somebody else of that type.
+    /// The owner of the bytes, if they are foreign and it has that type.
     pub fn foreign_owner<T: Any>(&self) -> Option<&T> {
         match &self.owner {
             Owner::Foreign(owner) => owner.downcast_ref(),

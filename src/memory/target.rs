@@ -1,5 +1,5 @@
-//! Memory that an output is written to: a block of the pool, the window that its client has set aside for it, or what
-//! an application's allocator gave.
+//! Memory that an output is written to: a block of the pool, the window that its client has set aside for it, or memory
+//! from an application's allocator.
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
@@ -16,7 +16,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Nothing more is written: the bytes become a tensor's.
+    /// Ends writing: the bytes become a tensor's.
     pub fn freeze(self) -> Slice {
         match self {
             Target::Block(block) => block.freeze(),
@@ -25,7 +25,7 @@ impl Target {
         }
     }
 
-    /// Memory type and its id, as `TRITONSERVER_MemoryType` counts: what is not given lies in plain memory.
+    /// Memory type and its id, as `TRITONSERVER_MemoryType` counts: memory that is not foreign is plain memory.
     pub fn place(&self) -> (u32, i64) {
         match self {
             Target::Block(_) | Target::Window(_) => (0, 0),
@@ -47,7 +47,7 @@ impl Deref for Target {
         match self {
             Target::Block(block) => block,
             Target::Window(window) => window.bytes(),
-            // SAFETY: readable by the promise of `ForeignMemory::new`, and only written through `&mut self`.
+            // SAFETY: readable by the contract of `ForeignMemory::new`, and only written through `&mut self`.
             Target::Foreign(given) => unsafe { std::slice::from_raw_parts(given.at.as_ptr(), given.len) },
         }
     }
@@ -58,13 +58,13 @@ impl DerefMut for Target {
         match self {
             Target::Block(block) => block,
             Target::Window(window) => window.bytes_mut(),
-            // SAFETY: nobody else looks at it until it is frozen, by the promise of `ForeignMemory::new`.
+            // SAFETY: no other code accesses it until it is frozen, by the contract of `ForeignMemory::new`.
             Target::Foreign(given) => unsafe { std::slice::from_raw_parts_mut(given.at.as_ptr(), given.len) },
         }
     }
 }
 
-/// Memory of somebody else's, which goes back with its owner.
+/// Memory of an application or runtime, which goes back with its owner.
 pub struct ForeignMemory {
     at: NonNull<u8>,
     len: usize,
@@ -79,15 +79,15 @@ unsafe impl Sync for ForeignMemory {}
 
 impl ForeignMemory {
     /// # Safety
-    /// `at..at + len` is the CPU's to read and write, and nobody else's, until `owner` is dropped. `at` may be NULL if
-    /// `len` is 0. No larger than half the address space.
+    /// `at..at + len` can be read and written by the CPU, and is accessed by no other code, until `owner` is dropped.
+    /// `at` may be NULL if `len` is 0. No larger than half the address space.
     pub unsafe fn new(at: *mut u8, len: usize, place: (u32, i64), owner: Arc<dyn Any + Send + Sync>) -> ForeignMemory {
         let (at, len) = NonNull::new(at).map_or((NonNull::dangling(), 0), |at| (at, len));
         ForeignMemory { at, len, place, owner }
     }
 
     fn freeze(self) -> Slice {
-        // SAFETY: the promise of `new`; nobody writes any more.
+        // SAFETY: by the contract of `new`; it is no longer written.
         unsafe { Slice::foreign(self.at.as_ptr(), self.len, self.owner) }
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     fn what_is_written_to_given_memory_is_there_and_owned() {
         let mut bytes = vec![0u8; 4];
         let at = bytes.as_mut_ptr();
-        // SAFETY: the vector's bytes stay where they are and are looked at by nobody else until the owner is gone.
+        // SAFETY: the vector's bytes stay where they are and are accessed by no other code until the owner is gone.
         let given = unsafe { ForeignMemory::new(at, 4, (1, 7), Arc::new(Owner(bytes))) };
         let mut target = Target::Foreign(given);
         target.copy_from_slice(b"word");

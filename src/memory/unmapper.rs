@@ -13,7 +13,7 @@ const LARGE_BYTES: usize = 1 << 20;
 /// Bytes that may wait for the thread. Beyond them the calling thread unmaps, so that memory does not pile up.
 const WAITING_MAX_BYTES: usize = 512 << 20;
 
-/// The way to the thread, which ends with it.
+/// The handle of the thread, which ends with it.
 pub(super) struct Unmapper {
     waiting_bytes: Arc<AtomicUsize>,
     /// `None` while it is dropped.
@@ -21,13 +21,13 @@ pub(super) struct Unmapper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Pages that nobody uses any more.
+/// Pages that are no longer used.
 struct Mapping {
     at: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: whoever makes a mapping gives up its pages, so that they are the holder's alone on every thread.
+// SAFETY: the maker of a mapping gives up its pages, so that they are the holder's alone on every thread.
 unsafe impl Send for Mapping {}
 
 impl Drop for Mapping {
@@ -56,7 +56,7 @@ impl Unmapper {
     /// Unmaps `len` bytes from `at` on: here if they are few, else on the thread.
     ///
     /// # Safety
-    /// They are a whole mapping, nobody else refers to it, and it is not used again.
+    /// They are a whole mapping, no other reference points into it, and it is not used again.
     pub unsafe fn unmap(&self, at: NonNull<u8>, len: usize) {
         let mapping = Mapping { at, len };
         let Some(sender) = self.sender.as_ref().filter(|_| len >= LARGE_BYTES) else { return };
@@ -73,7 +73,7 @@ impl Drop for Unmapper {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // It cannot panic, and nothing waits for what it would say.
+            // It cannot panic, and its result is not used.
             let _ = thread.join();
         }
     }

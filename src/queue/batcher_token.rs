@@ -526,10 +526,10 @@ mod tests {
         let token = token(2);
         token.acquire(0);
         token.acquire(1);
-        let looks = std::cell::Cell::new(0);
+        let reads = std::cell::Cell::new(0);
         let woken = token.pass(0, || {
-            looks.set(looks.get() + 1);
-            looks.get() > 1
+            reads.set(reads.get() + 1);
+            reads.get() > 1
         });
         assert_eq!(woken, Some(1));
         assert_eq!(token.idle_state(1), IdleState::Holder);

@@ -1,8 +1,9 @@
-//! SIGBUS: a client may truncate an object while it is mapped here, and whoever touches what is gone meets the signal.
+//! SIGBUS: a client may truncate an object while it is mapped here, and a thread that touches a lost page gets the
+//! signal.
 //!
-//! The handler puts zero pages in the place of what is gone and marks the mapping as lost, so that the thread goes on,
+//! The handler puts zero pages in the place of the lost ones and marks the mapping as lost, so that the thread goes on,
 //! be it in a model or in a library, and the request is answered with an error afterwards. Only addresses of mappings
-//! that are listed here are dealt with; every other fault meets the handler that was there before. The list is read
+//! that are listed here are handled; every other fault goes to the handler that was installed before. The list is read
 //! without locks: a mapping that a thread touches is not taken from the list meanwhile, because the thread's request
 //! keeps it.
 
@@ -34,7 +35,7 @@ impl Range {
         }
     }
 
-    /// Only for the holder of the place.
+    /// Called by the owner of the slot only.
     fn set(&self, start: usize, end: usize) {
         self.sequence.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
@@ -55,21 +56,21 @@ impl Range {
 }
 
 static RANGES: [Range; REGIONS_MAX] = [const { Range::new() }; REGIONS_MAX];
-/// Places behind this one were never taken.
+/// Slots behind this one were never taken.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// Places that were given back.
+/// Slots that were given back.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// What handled the signal before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
-/// A place in the list.
+/// A slot of the list, owned by one mapping.
 #[derive(Debug)]
 pub(super) struct RangeSlot(usize);
 
 impl RangeSlot {
-    /// `None`: all are taken.
+    /// `None` if all are taken.
     pub fn take() -> Option<RangeSlot> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = free.pop() {
@@ -82,17 +83,17 @@ impl RangeSlot {
         })
     }
 
-    /// Faults in `start..end` are dealt with from now on.
+    /// Faults in `start..end` are handled from now on.
     pub fn set(&self, start: usize, end: usize) {
         self.range().set(start, end);
     }
 
-    /// To be called before the addresses are given back.
+    /// Must be called before the addresses are unmapped.
     pub fn clear(&self) {
         self.range().set(0, 0);
     }
 
-    /// Something in the range was gone.
+    /// True if a page of the range was lost.
     pub fn is_lost(&self) -> bool {
         self.range().is_lost.load(Ordering::Acquire)
     }
@@ -119,8 +120,8 @@ pub(super) fn install() -> io::Result<()> {
     PAGE_BYTES.store(super::page_bytes(), Ordering::Relaxed);
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: zeros are a valid `sigaction`, and both pointers are to such. What was there before is asked for and kept
-    // before the handler that reads it is in place; the handler has the signature that SA_SIGINFO asks for.
+    // SAFETY: zeros are a valid `sigaction`, and both pointers are to such. The previous action is read and stored
+    // before the handler that reads it is in place; the handler has the signature that SA_SIGINFO requires.
     unsafe {
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -139,14 +140,14 @@ pub(super) fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Neither waits, nor locks, nor allocates: the thread may have been anywhere.
+/// Neither waits, nor locks, nor allocates: the signal may have interrupted the thread anywhere.
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel hands over a description of the signal, with an address if a thread has touched something.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code == libc::BUS_ADRERR && mend(address) {
         return;
     }
-    // What a process has sent touches nothing again: only the default action is an end.
+    // A signal that a process has sent does not come again by itself: only the default action ends the process.
     if code > 0 {
         return go_on(signal, info, context);
     }
@@ -168,7 +169,7 @@ fn mend(address: usize) -> bool {
     for range in ranges {
         let Some(end) = range.end_if_in(address) else { continue };
         let page = address & !(PAGE_BYTES.load(Ordering::Relaxed) - 1);
-        // Before the pages are there: who reads zeros finds the mark.
+        // Before the pages are there: a reader of the zeros finds the mark.
         range.is_lost.store(true, Ordering::Release);
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
@@ -187,7 +188,7 @@ fn mend(address: usize) -> bool {
 /// A fault that is not ours.
 fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let before = BEFORE.get().map_or((libc::SIG_DFL, 0), |before| (before.sa_sigaction, before.sa_flags));
-    // SAFETY: what is no default is the address of a function, whose signature SA_SIGINFO tells.
+    // SAFETY: a value that is no default is the address of a function, whose signature SA_SIGINFO determines.
     unsafe {
         match before {
             (libc::SIG_DFL | libc::SIG_IGN, _) => end(signal),
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn an_address_is_in_one_range_or_in_none() {
         let place = RangeSlot::take().unwrap();
-        // Not mapped: nobody faults there.
+        // Not mapped: no thread faults there.
         place.set(0x1000, 0x3000);
         let range = place.range();
         assert_eq!(range.end_if_in(0xfff), None);

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn jobs_are_done_in_their_order_and_a_panic_ends_one_of_them() {
         let job_thread = JobThread::default();
-        let (done, heard) = channel();
+        let (done, finished) = channel();
         for number in 0..3 {
             let done = done.clone();
             let job = move || match number {
@@ -127,13 +127,13 @@ mod tests {
         }
         let again = job_thread.clone();
         job_thread.run(move || again.run(move || done.send(3).unwrap()));
-        assert_eq!(heard.iter().collect::<Vec<_>>(), [0, 2, 3]);
+        assert_eq!(finished.iter().collect::<Vec<_>>(), [0, 2, 3]);
     }
 
     #[test]
     fn threads_that_come_at_a_time_get_one_thread() {
         let (job_thread, start) = (JobThread::default(), Arc::new(std::sync::Barrier::new(8)));
-        let (done, heard) = channel();
+        let (done, finished) = channel();
         let senders = (0..8).map(|_| {
             let (job_thread, start, done) = (job_thread.clone(), Arc::clone(&start), done.clone());
             std::thread::spawn(move || {
@@ -143,7 +143,7 @@ mod tests {
         });
         senders.collect::<Vec<_>>().into_iter().for_each(|sender| sender.join().unwrap());
         drop(done);
-        let threads: Vec<ThreadId> = heard.iter().collect();
+        let threads: Vec<ThreadId> = finished.iter().collect();
         assert!(threads.len() == 8 && threads.iter().all(|thread| *thread == threads[0]));
         assert_eq!(job_thread.lock().as_ref().map(|(_, id)| *id), Some(threads[0]));
     }
@@ -152,14 +152,14 @@ mod tests {
     fn clients_jobs_are_bounded_and_ours_are_not() {
         let job_thread = JobThread::default();
         let (gate, opened) = channel::<()>();
-        let (done, heard) = channel();
+        let (done, finished) = channel();
         job_thread.try_run(move || opened.recv().unwrap_or_default()).unwrap();
         (1..PENDING_MAX).for_each(|_| job_thread.try_run(|| {}).unwrap());
         let refused = job_thread.try_run(|| {}).unwrap_err();
         assert_eq!(refused.to_string(), "4096 operations on shared memory are waiting already");
         job_thread.run(move || done.send(()).unwrap());
         drop(gate);
-        heard.recv().unwrap();
+        finished.recv().unwrap();
         job_thread.try_run(|| {}).unwrap();
     }
 }

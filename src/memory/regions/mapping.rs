@@ -14,7 +14,7 @@ use super::job_thread::JobThread;
 pub(super) struct Mapping {
     at: NonNull<u8>,
     len: usize,
-    /// Gone once the pages are.
+    /// `None` once the pages are unmapped.
     place: Option<RangeSlot>,
     job_thread: JobThread,
 }
@@ -65,7 +65,7 @@ impl Mapping {
         self.place.as_ref().is_some_and(RangeSlot::is_lost)
     }
 
-    /// Gives the addresses back now; it may take a while.
+    /// Unmaps now; this may take milliseconds.
     pub fn close(mut self) -> io::Result<()> {
         match self.place.take() {
             Some(place) => unmap(self.at.addr().get(), self.len, place),
@@ -89,7 +89,7 @@ impl Drop for Mapping {
 }
 
 fn unmap(at: usize, len: usize, place: RangeSlot) -> io::Result<()> {
-    // Before the addresses may become somebody else's.
+    // Before another mapping may get the addresses.
     place.clear();
     // SAFETY: the mapping was made with this length, and its last holder is gone.
     match unsafe { libc::munmap(at as *mut libc::c_void, len) } {
@@ -104,14 +104,14 @@ fn open_object(key: &[u8]) -> Result<OwnedFd, RegisterError> {
     let fd: c_int = unsafe { libc::shm_open(key.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) };
     match fd {
         ..0 => Err(RegisterError::Unopenable),
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by no other code.
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
 }
 
 fn size_of_object(object: &OwnedFd) -> io::Result<u64> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: there is room for what is asked, and zeros are a valid value of it.
+    // SAFETY: `fstat` writes one value, for which there is room, and zeros are a valid value of it.
     let status = unsafe {
         if libc::fstat(object.as_raw_fd(), status.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -121,10 +121,10 @@ fn size_of_object(object: &OwnedFd) -> io::Result<u64> {
     Ok(u64::try_from(status.st_size).unwrap_or(0))
 }
 
-/// As C's `strerror` says it.
+/// The text of C's `strerror`.
 fn error_text(number: c_int) -> String {
     let mut text: [libc::c_char; 256] = [0; 256];
-    // SAFETY: the room is as large as said, and what was zeroed ends with a zero in any case.
+    // SAFETY: the buffer has the length that is passed, and it was zeroed, so the text ends with a zero in any case.
     let text = unsafe {
         libc::strerror_r(number, text.as_mut_ptr(), text.len() - 1);
         CStr::from_ptr(text.as_ptr())

@@ -1,4 +1,5 @@
-//! What registration checks, who holds a region, and what happens when its object loses its pages.
+//! Tests of the registry: what registration checks, what holds a region, and what happens when its object loses its
+//! pages.
 
 use std::sync::mpsc::channel;
 
@@ -90,7 +91,7 @@ fn an_unregistered_region_stays_until_its_last_use() {
     assert_eq!(regions.len(), 1);
     drop(third);
     assert!(regions.is_empty() && regions.get(b"r").is_none());
-    assert_eq!(&*slice, b"abcd", "who points into it keeps its pages");
+    assert_eq!(&*slice, b"abcd", "a slice that points into it keeps its pages");
     regions.register(b"r", object.key(), 0, 2).unwrap();
     regions.unregister(b"r").unwrap();
     regions.unregister(b"r").unwrap();
@@ -104,7 +105,7 @@ fn a_use_of_a_former_region_leaves_its_successor_alone() {
     let former = regions.find(b"r").unwrap();
     regions.unregister(b"r").unwrap();
     regions.register(b"r", object.key(), 0, 4).unwrap();
-    assert!(!former.uses.begin(), "nobody may begin what is over");
+    assert!(!former.uses.begin(), "no use begins after the last one");
     assert!(regions.table.remove(&former).is_none());
     assert_eq!(regions.len(), 1);
 }
@@ -150,9 +151,9 @@ fn uses_begin_and_end_while_regions_come_and_go() {
     });
     regions.unregister(b"r").unwrap();
     assert!(regions.is_empty());
-    let (done, heard) = channel();
+    let (done, finished) = channel();
     regions.job_thread().run(move || done.send(()).unwrap());
-    heard.recv().unwrap();
+    finished.recv().unwrap();
     assert_eq!(mapped(&object), 0);
 }
 
@@ -176,9 +177,9 @@ fn pages_go_with_their_last_holder_and_not_on_its_thread() {
     drop(slice);
     assert_eq!(mapped(&object), 1);
     drop(gate);
-    let (done, heard) = channel();
+    let (done, finished) = channel();
     regions.job_thread().run(move || done.send(()).unwrap());
-    heard.recv().unwrap();
+    finished.recv().unwrap();
     assert_eq!(mapped(&object), 0);
 }
 
@@ -191,7 +192,7 @@ fn a_truncated_object_reads_as_zeros_and_is_marked() {
     let one = regions.get(b"r").unwrap();
     let slice = one.window(0, 3 * 4096).unwrap().slice();
     object.truncate(4096);
-    assert!(!one.region().is_lost(), "nobody has looked");
+    assert!(!one.region().is_lost(), "no page was touched");
     assert_eq!((slice[4095], one.region().is_lost()), (7, false));
     assert_eq!((slice[4096], one.region().is_lost()), (0, true));
     assert!(slice[4096..].iter().all(|byte| *byte == 0));

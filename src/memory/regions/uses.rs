@@ -8,9 +8,9 @@ const ONE_USE: usize = 2;
 /// When a region that is unregistered goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unregistered {
-    /// At once; also where there was none.
+    /// At once; also if no such region was registered.
     Now,
-    /// Requests use it: with the last of them.
+    /// Requests use it: it goes with the last of them.
     WithLastUse,
 }
 
@@ -19,18 +19,18 @@ pub enum Unregistered {
 pub struct Uses(AtomicUsize);
 
 impl Uses {
-    /// One more. False if nobody uses it any more and it was unregistered.
+    /// Adds a use. False if the region was unregistered and its last use has ended.
     pub fn begin(&self) -> bool {
         let more = |state: usize| (state != MARKED).then(|| state.checked_add(ONE_USE)).flatten();
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// One less. True if it was the last one of a region that was unregistered.
+    /// Ends a use. True if it was the last one of an unregistered region.
     pub fn end(&self) -> bool {
         self.0.fetch_sub(ONE_USE, Ordering::AcqRel) == ONE_USE | MARKED
     }
 
-    /// It was unregistered. True if nobody uses it.
+    /// Marks the region as unregistered. True if it has no uses.
     pub fn mark(&self) -> bool {
         self.0.fetch_or(MARKED, Ordering::AcqRel) < ONE_USE
     }

@@ -1,7 +1,7 @@
 //! A part of a region: where a tensor is read from, or written to.
 //!
-//! Its client may change the bytes at any time. Whoever reads them here checks what follows from them each time they
-//! are read, or reads a copy.
+//! Its client may change the bytes at any time. A reader here checks what follows from them each time it reads them, or
+//! reads a copy.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -79,8 +79,8 @@ impl Window {
     /// The bytes as a tensor's data; they keep the region mapped.
     pub fn slice(&self) -> Slice {
         let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&self.region) as Arc<_>;
-        // SAFETY: the window lies in the mapping, which the region keeps. That nobody writes cannot be had of memory
-        // that other processes share: no reader relies on a byte to be what it was.
+        // SAFETY: the window lies in the mapping, which the region keeps. Memory that other processes share cannot be
+        // kept from being written: no reader relies on a byte to keep its value.
         unsafe { Slice::foreign(self.start(), self.len, owner) }
     }
 
@@ -98,7 +98,8 @@ impl Window {
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let len = bytes.len().min(self.len.saturating_sub(at));
         if len > 0 {
-            // Nobody writes what a slice shows, as the compiler has it: it made this a copy of ranges that are apart.
+            // The compiler takes the bytes of a slice as unwritten, and turned this into a copy of ranges that are
+            // apart.
             let from = std::hint::black_box(bytes.as_ptr());
             // SAFETY: `at + len` lies in the window, and `copy` takes ranges that overlap.
             unsafe { std::ptr::copy(from, self.start().add(at), len) }

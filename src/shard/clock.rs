@@ -1,4 +1,4 @@
-//! Time as a shard sees it: nanoseconds that only go forward, and can be moved by hand in a simulation.
+//! The clock of a shard: nanoseconds that only go forward, and that a simulation can move by hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,11 +1,11 @@
-//! What moves bytes between sockets and memory on one shard: one contract, three engines.
+//! The I/O engine of a shard, which moves bytes between sockets and memory: one contract, three engines.
 //!
 //! [`Uring`] is the usual one, [`Epoll`] serves kernels and containers that refuse io_uring, and [`Fake`] makes either
 //! of them late and disorderly for tests. All three pass one suite (`engine/contract.rs`).
 //!
 //! # The contract
 //!
-//! An engine belongs to one thread. Operations are asked for with the methods of [`Engine`] and take effect in the next
+//! An engine belongs to one thread. Operations are requested with the methods of [`Engine`] and take effect in the next
 //! [`turn`](Engine::turn), which also brings what has completed since. Memory that is given to an operation belongs to
 //! the operation until its completion: `receive_direct` gives its block back with the event, `send` holds its slices.
 //!
@@ -20,18 +20,17 @@
 //! | `shutdown` | registered, not closing | nothing |
 //! | `close` | registered, not closing | one `Closed`, at zero operations in flight; then the key may be reused |
 //!
-//! Anything else is refused with a [`Refused`], and memory that came with the call is let go. After `close(key)`
-//! nothing but `Closed` is heard of that key: what completes late is dropped, and its memory returned, by the engine.
-//! After `Received` with `End` or `Failed` the connection may still send; the caller decides when to close.
+//! Any other call is refused with a [`Refused`], and memory that came with the call is dropped. After `close(key)` the
+//! engine reports only `Closed` for that key: it drops late completions and returns their memory. After `Received` with
+//! `End` or `Failed` the connection may still send; the caller decides when to close.
 //!
 //! # Bounds
 //!
-//! [`Limits`] says how many connections may be registered and how many 16 KiB chunks exist for [`Engine::receive`].
-//! When
-//! all chunks are out, receives wait their turn and start as chunks come back (a dropped [`Chunk`] is back): nothing
-//! fails, and nobody but the slowest holders of chunks delays others. An acceptor that is out of descriptors or memory
-//! says so and tries again after [`ACCEPT_RETRY_NS`], without spinning. A turn delivers a bounded number of events;
-//! the rest waits for the next one.
+//! [`Limits`] sets how many connections may be registered and how many 16 KiB chunks exist for [`Engine::receive`].
+//! When all chunks are out, receives wait their turn and start as chunks come back (a dropped [`Chunk`] is back): no
+//! receive fails, and only the slowest holders of chunks delay others. An acceptor that is out of descriptors or memory
+//! reports it and tries again after [`ACCEPT_RETRY_NS`], without spinning. A turn delivers a bounded number of events;
+//! the rest waits for the next turn.
 
 #![allow(unsafe_code)]
 
@@ -61,10 +60,10 @@ pub use uring::{Unavailable, Uring};
 
 /// Nanoseconds after which an acceptor that ran out of descriptors or memory tries again.
 pub const ACCEPT_RETRY_NS: u64 = 50_000_000;
-/// Events that one turn delivers at most, give or take one per connection that closes.
+/// Events that one turn delivers at most, plus at most one for each connection that closes.
 pub const EVENTS_PER_TURN: usize = 512;
 
-/// Moves bytes. See the [module](self) for what may be called when.
+/// Moves bytes. The [module](self) states which call is allowed when.
 pub trait Engine {
     /// Accepts connections on `socket` and reports them under the id `listener`.
     fn listen(&mut self, socket: OwnedFd, listener: usize) -> Result<(), Refused>;
@@ -83,17 +82,17 @@ pub trait Engine {
     /// Sends all bytes of `pieces`, in order. The engine continues partial sends by itself.
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused>;
 
-    /// Ends a send that the peer does not take: `Sent` brings back what is left, so that its memory can be let go.
+    /// Ends a send that the peer does not take: `Sent` brings back what is left, so that its memory can be dropped.
     fn recall(&mut self, key: Key) -> Result<(), Refused>;
 
-    /// Says to the peer that no more will be sent. Receiving goes on.
+    /// Ends sending, which the peer sees as the end of the stream. Receiving goes on.
     fn shutdown(&mut self, key: Key) -> Result<(), Refused>;
 
     /// Cancels what is in flight and closes the socket.
     fn close(&mut self, key: Key) -> Result<(), Refused>;
 
-    /// Starts what was asked for, waits as `park` says if there is nothing to report, and appends what has happened. An
-    /// error is the engine's own and final.
+    /// Starts the requested operations, waits as long as `park` allows if there is no event to report, and appends the
+    /// events. An error is the engine's own and final.
     fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<()>;
 
     /// Ends a parked turn from any thread; reported as `Woken`.
@@ -139,7 +138,7 @@ pub enum Event {
     Closed {
         key: Key,
     },
-    /// Somebody used the [`Waker`]. Several wake-ups may come as one.
+    /// A thread used the [`Waker`]. Several wake-ups may come as one.
     Woken,
 }
 
@@ -203,7 +202,7 @@ impl Waker {
         &self.0
     }
 
-    /// How often it was rung since the last time that somebody asked.
+    /// The number of wake-ups since the last call.
     #[cfg(test)]
     pub fn count(&self) -> u64 {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -218,7 +217,7 @@ impl Waker {
 
 impl Wake for Waker {
     fn wake(&self) {
-        // Fails or waits only with a full counter, after 2⁶⁴ − 2 wake-ups that nobody saw.
+        // Fails or waits only with a full counter, after 2⁶⁴ − 2 wake-ups that were not read.
         let _ = io::Write::write(&mut self.file(), &1u64.to_ne_bytes());
     }
 }
@@ -229,7 +228,7 @@ enum Receive {
     Direct { block: BlockMut, at: usize, len: usize },
 }
 
-/// Errors of accept that concern one connection, or nobody: the next accept may well succeed (accept(2)).
+/// Errors of accept that concern one connection, or none: the next accept may succeed (accept(2)).
 fn is_transient_accept_error(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),

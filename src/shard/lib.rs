@@ -1,4 +1,4 @@
-//! One core, one thread: connections, timers and whatever needs no model run here, in turns.
+//! A shard: one thread on one core, which runs connections, timers and all work that needs no model, in turns.
 //!
 //! Nothing on a shard is shared, so cancelling, timing out and disconnecting are plain function calls. A shard never
 //! blocks and never waits for a lock that is held longer than O(1). Other threads reach it through its [`Mailbox`]
@@ -41,12 +41,12 @@ use watch::TurnWatch;
 /// How one shard is to run.
 #[derive(Clone)]
 pub struct Options {
-    /// Of its thread; the kernel keeps 15 bytes.
+    /// The name of its thread; the kernel keeps 15 bytes.
     pub name: String,
     pub engine: EngineKind,
     /// The core that it is bound to.
     pub cpu: Option<usize>,
-    /// Of its own core.
+    /// The permission to spin on its core.
     pub spin: Spin,
     pub limits: Limits,
     pub timers_max: usize,
@@ -75,8 +75,8 @@ pub struct Starting {
     thread: JoinHandle<io::Result<()>>,
 }
 
-/// Starts a shard on a thread of its own and returns once it runs. `make` builds its handler there, with the core at
-/// hand, so that it can listen before anybody knows of the shard.
+/// Starts a shard on a thread of its own and returns once it runs. `make` builds its handler there, from the [`Core`],
+/// so that it can listen before other threads can reach the shard.
 pub fn start<H: Handler + 'static>(
     options: Options,
     inbox: Inbox<MailOf<H>>,
@@ -95,7 +95,7 @@ pub fn begin<H: Handler + 'static>(
     let (ready, runs) = mpsc::sync_channel(1);
     let body = move || {
         let outcome = run(&options, inbox, make, || drop(ready.send(Ok(()))));
-        // Where nobody waits any more, the thread's result says it.
+        // The thread's result carries the error too, for when no thread waits here any more.
         let copy = outcome.as_ref().err().map(|error| io::Error::new(error.kind(), error.to_string()));
         let _ = ready.send(copy.map_or(Ok(()), Err));
         outcome

@@ -1,6 +1,6 @@
-//! Sockets that connections come in through.
+//! The listening sockets, TCP and Unix.
 //!
-//! One socket per port, without SO_REUSEPORT unless it is asked for: a second server on the same port must fail to
+//! One socket per port, without SO_REUSEPORT unless it is requested: a second server on the same port must fail to
 //! start. Accepted sockets inherit TCP_NODELAY from their listener, which saves a call per connection.
 
 use std::io;
@@ -69,7 +69,7 @@ pub struct Unix {
     pub file: SocketFile,
 }
 
-/// The file of a Unix socket, removed with its owner unless somebody has put another in its place.
+/// The file of a Unix socket, removed with its owner unless another file has taken its place.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -78,7 +78,7 @@ pub struct SocketFile {
 }
 
 /// Listens on a path, which becomes a file with the permissions that the umask leaves. What a dead server left behind
-/// is replaced; the socket of one that runs is `AddrInUse`, and any other file `AlreadyExists`.
+/// is replaced; the socket of a running server is `AddrInUse`, and any other file `AlreadyExists`.
 pub fn unix(path: &Path) -> io::Result<Unix> {
     if path.as_os_str().len() > UNIX_PATH_MAX {
         let text = format!("the path is longer than {UNIX_PATH_MAX} bytes");
@@ -97,8 +97,8 @@ pub fn unix(path: &Path) -> io::Result<Unix> {
     Ok(Unix { listener, file })
 }
 
-/// Removes the socket of a server that is no more. It is moved aside first and looked at again there, because another
-/// server may be doing the same.
+/// Removes the socket of a dead server. It is moved aside first and checked again there, because another server may be
+/// doing the same.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         let text = "a file that is no socket is in the way";
@@ -111,7 +111,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     aside.push(format!(".{}", std::process::id()));
     let aside = PathBuf::from(aside);
     std::fs::rename(path, &aside)?;
-    // A path that has become too long to look at was looked at above.
+    // A path that has become too long to check was checked above.
     if is_served(&aside).unwrap_or(false) {
         std::fs::rename(&aside, path)?;
         return Err(io::ErrorKind::AddrInUse.into());
@@ -123,7 +123,7 @@ fn is_served(path: &Path) -> io::Result<bool> {
     match UnixStream::connect(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
-        // Its queue is full: somebody is there, if busy.
+        // Its queue is full: a server listens, but is busy.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
         Err(error) => Err(error),
     }
@@ -194,7 +194,7 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         assert_eq!(unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(path.exists(), "it is still there");
-        // It dies without a word. Another test's child may hold a copy of the descriptor for a moment.
+        // It dies without removing the file. Another test's child may hold a copy of the descriptor for a moment.
         std::mem::forget(file);
         sys::shutdown(listener.as_fd(), true).unwrap();
         drop(listener);

@@ -1,4 +1,4 @@
-//! How other threads speak to a shard: post, and wake it only if it sleeps.
+//! The mailbox through which other threads reach a shard: they post, and wake it only if it sleeps.
 //!
 //! Posting cannot fail and never waits. What bounds a mailbox is what may be posted to it: responses of admitted
 //! requests, one model map per swap, connections that the acceptor counts.
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::engine::Waker;
 use nereid_queue::{Mpsc, Post, Sleeper};
 
-/// What is posted to a shard, by who reads it there.
+/// What is posted to a shard, by its reader there.
 pub enum Mail<H, A> {
     /// For the [handler](super::Handler): connections come, go and end.
     Handler(H),
@@ -60,7 +60,7 @@ impl<M> Mailbox<M> {
     }
 }
 
-/// Of anything that is mail of the actor.
+/// Posts every type that converts into mail of the actor.
 impl<H: Send, A: Send + From<T>, T> Post<T> for Mailbox<Mail<H, A>> {
     #[inline]
     fn post(&self, mail: T) {
@@ -69,7 +69,7 @@ impl<H: Send, A: Send + From<T>, T> Post<T> for Mailbox<Mail<H, A>> {
 }
 
 impl<M> Inbox<M> {
-    /// Takes at most `most` mails, oldest first, and says how many there were.
+    /// Takes at most `most` mails, oldest first, and returns how many there were.
     pub fn drain(&mut self, most: usize, mut read: impl FnMut(M)) -> usize {
         let Some(mut consumer) = self.0.queue.consume() else { return 0 };
         let mut taken = 0;
@@ -89,7 +89,7 @@ impl<M> Inbox<M> {
         self.0.sleeper.sleep(has_mail, park)
     }
 
-    /// What posting uses to wake the shard: the engine waits for it.
+    /// The waker that posting uses; the engine waits for it.
     pub fn waker(&self) -> Waker {
         self.0.sleeper.waker().clone()
     }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(inbox.sleep(|| "slept"), Some("slept"));
     }
 
-    /// The counter of an eventfd says how often it was written: a batch of answers is one wake-up.
+    /// The counter of an eventfd counts its writes: a batch of answers is one wake-up.
     #[test]
     fn a_sleeping_shard_is_woken_once_for_many_mails() {
         let (mailbox, mut inbox) = mailbox::<i32>().unwrap();

@@ -1,7 +1,7 @@
 //! Which cores the shards run on, and which are left to the workers.
 //!
-//! A shard per four cores by default, and one below that. With fewer than four cores nothing is pinned and nobody
-//! spins, because every thread may have to share its core with the one that it waits for. A CPU quota counts like
+//! A shard per four cores by default, and one below that. With fewer than four cores no thread is pinned and none
+//! spins, because every thread may have to share its core with the thread that it waits for. A CPU quota counts like
 //! missing cores: spinning would burn the quota that the model needs.
 
 mod cgroup;
@@ -19,7 +19,7 @@ const PIN_FROM: usize = 4;
 /// Cores for each shard by default.
 const CORES_PER_SHARD: usize = 4;
 
-/// What `--io-cores` says: a number of shards, or the cores that they run on.
+/// The value of `--io-cores`: a number of shards, or the cores that they run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IoCores {
     Count(usize),
@@ -53,13 +53,13 @@ pub enum PlacementError {
     Malformed(String),
     #[error("at least one core is needed for I/O")]
     None,
-    #[error("{asked} I/O cores were asked for, but this process may only use {have}")]
-    TooMany { asked: usize, have: usize },
+    #[error("{requested} I/O cores were asked for, but this process may only use {have}")]
+    TooMany { requested: usize, have: usize },
     #[error("core {cpu} was asked for, but this process may only use {have:?}")]
     NotOurs { cpu: usize, have: Vec<usize> },
 }
 
-/// Why nobody spins although `--spin-us` asks for it.
+/// Why no thread spins although `--spin-us` requests it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoSpin {
     #[error("I/O and models share their cores (--io-cores can part them)")]
@@ -108,7 +108,7 @@ pub fn memory_granted_bytes() -> Option<u64> {
 }
 
 impl Cores {
-    /// Those of this process: its affinity, which respects its cpuset, and the quotas of its control groups.
+    /// The cores of this process: its affinity, which respects its cpuset, and the quotas of its control groups.
     pub fn of_this_process() -> io::Result<Cores> {
         let cpus = sys::affinity()?;
         let quota = quota::cores(Path::new("/")).unwrap_or(cpus.len());
@@ -120,12 +120,12 @@ impl Cores {
             Some(IoCores::List(list)) => return self.place_on(list),
             Some(IoCores::Count(0)) => return Err(PlacementError::None),
             Some(IoCores::Count(count)) if *count > self.cpus.len() => {
-                return Err(PlacementError::TooMany { asked: *count, have: self.cpus.len() });
+                return Err(PlacementError::TooMany { requested: *count, have: self.cpus.len() });
             }
             Some(IoCores::Count(count)) => *count,
             None => (self.quota / CORES_PER_SHARD).max(1),
         };
-        // Somebody has to run the models: shards on every core share them with the workers.
+        // The workers need cores to run the models: shards on every core share them with the workers.
         if self.quota < PIN_FROM || count >= self.cpus.len() {
             return Ok(Placement { shards: vec![None; count], workers: Vec::new(), spin_ns: 0 });
         }
@@ -145,9 +145,9 @@ impl Cores {
         Ok(Placement { shards: list.iter().map(|cpu| Some(*cpu)).collect(), workers, spin_ns })
     }
 
-    /// Distributes shards and workers, and says how long they may spin: for `spin_us` if that can be. The operator may
-    /// know better than to count cores, but where shards and workers share one, or time is rationed, whoever spins
-    /// keeps others from their work.
+    /// Places shards and workers, and sets how long they may spin: for `spin_us` if the placement allows it. An
+    /// operator may request to spin on fewer cores than the default needs, but where shards and workers share a core,
+    /// or a quota limits their time, a spinning thread keeps others from their work.
     pub fn arrange(
         &self,
         wanted: Option<&IoCores>,
@@ -167,7 +167,7 @@ impl Cores {
 }
 
 impl Placement {
-    /// One shard, wherever the scheduler puts it: for the library, whose process is not ours to arrange.
+    /// One shard, wherever the scheduler puts it: for the library, which runs in a process of an application.
     pub fn unpinned() -> Placement {
         Placement { shards: vec![None], workers: Vec::new(), spin_ns: 0 }
     }
@@ -228,7 +228,7 @@ mod tests {
         let error = cores(4, 4).place(Some(&IoCores::List(vec![1, 9]))).unwrap_err();
         assert_eq!(error, PlacementError::NotOurs { cpu: 9, have: vec![0, 1, 2, 3] });
         let error = cores(4, 4).place(Some(&IoCores::Count(5))).unwrap_err();
-        assert_eq!(error, PlacementError::TooMany { asked: 5, have: 4 });
+        assert_eq!(error, PlacementError::TooMany { requested: 5, have: 4 });
         assert_eq!(cores(4, 4).place(Some(&IoCores::Count(0))), Err(PlacementError::None));
         assert_eq!(cores(4, 4).place(Some(&IoCores::List(vec![]))), Err(PlacementError::None));
     }
@@ -242,7 +242,7 @@ mod tests {
         let first = || IoCores::List(vec![0]);
         assert_eq!(spins(&cores(8, 8), first(), None), (Spin::BUDGET_NS, None));
         assert_eq!(spins(&cores(2, 2), first(), None), (0, None));
-        assert_eq!(spins(&cores(2, 2), first(), Some(20)), (20_000, None), "fewer cores than the rule asks for");
+        assert_eq!(spins(&cores(2, 2), first(), Some(20)), (20_000, None), "fewer cores than the rule requires");
         assert_eq!(spins(&cores(8, 8), first(), Some(0)), (0, None));
         assert_eq!(spins(&cores(2, 2), IoCores::Count(1), Some(20)), (0, Some(NoSpin::Shared)));
         assert_eq!(spins(&cores(4, 4), IoCores::Count(4), Some(20)), (0, Some(NoSpin::Shared)));

@@ -1,8 +1,10 @@
-//! Which engine runs: tried out at start-up, on a thread of its own, before anything depends on it.
+//! The choice of the engine: io_uring is tried out at start-up, on a thread of its own, before other parts depend on
+//! it.
 //!
 //! Reading a version number would not do: containers refuse io_uring by seccomp, distributions by sysctl, and memory
 //! that may be locked runs out. So the real engine does everything once, on sockets of its own. glommio, which hosts
-//! the shard, panics in its executor's thread where io_uring is refused, so it is asked last, when the answer is yes.
+//! the shard, panics in its executor's thread where io_uring is refused, so its executor is started last, after the
+//! engine has worked.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -22,7 +24,7 @@ const LOCKED_MEMORY: u64 = 512 * 1024;
 /// Each step takes microseconds; one that takes far longer does not work. Models load at the same time, on all cores.
 const STEP_NS: u64 = 2_000_000_000;
 
-/// What `--io-engine` says.
+/// The value of `--io-engine`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EngineRequest {
     #[default]
@@ -40,22 +42,25 @@ pub enum EngineKind {
 #[error("'{0}' is not an engine: auto, io_uring or epoll")]
 pub struct UnknownEngine(String);
 
-/// The engine that will run, and what the log should say about it.
+/// The engine that will run, and the message to log about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenEngine {
     pub engine: EngineKind,
     pub message: String,
 }
 
-/// Decides with the help of `probe`, which is only asked if the answer matters. An error if io_uring was demanded and
-/// is not there.
+/// Chooses the engine. `probe` is only called if its result matters. An error if io_uring was requested and is not
+/// available.
 pub fn choose(
     wanted: EngineRequest,
     probe: impl FnOnce() -> Result<(), Unavailable>,
 ) -> Result<ChosenEngine, Unavailable> {
     let found = match wanted {
         EngineRequest::Exactly(EngineKind::Epoll) => {
-            return Ok(ChosenEngine { engine: EngineKind::Epoll, message: "using the epoll engine, as asked".into() });
+            return Ok(ChosenEngine {
+                engine: EngineKind::Epoll,
+                message: "using the epoll engine, as requested".into(),
+            });
         }
         _ => probe(),
     };
@@ -69,13 +74,13 @@ pub fn choose(
     }
 }
 
-/// A trial of io_uring that is under way, beside whatever else a start has to do.
+/// A trial of io_uring that runs beside the rest of the start.
 pub struct Probe(io::Result<JoinHandle<Result<(), Unavailable>>>);
 
 impl Probe {
     /// Tries out everything that the io_uring engine needs.
     pub fn begin() -> Probe {
-        // The ring belongs to the thread that makes it, and so does whatever goes wrong.
+        // The ring belongs to the thread that makes it, and so does its failure.
         Probe(std::thread::Builder::new().name("io-probe".into()).spawn(|| {
             if let Some(limit) = sys::memory_lock_limit()?
                 && limit < LOCKED_MEMORY
@@ -83,12 +88,12 @@ impl Probe {
                 return Err(Unavailable::LockLimit { limit, needed: LOCKED_MEMORY });
             }
             Trial::new()?.run()?;
-            // Its own rings want more than ours do: memory that it registers, and system calls of its own.
+            // Its own rings need more than ours do: memory that it registers, and system calls of its own.
             host::run_on_glommio(None, "io-probe", || Ok(|| Ok(false))).map_err(Unavailable::Host)
         }))
     }
 
-    /// Waits for the end; says in plain words what is missing.
+    /// Waits for the end of the trial; the error names what is missing.
     pub fn outcome(self) -> Result<(), Unavailable> {
         self.0?.join().unwrap_or_else(|_| Err(Unavailable::System(io::Error::other("the probe itself failed"))))
     }
@@ -185,7 +190,7 @@ impl Trial {
         what(&mut self.engine).map_err(io::Error::other)
     }
 
-    /// The first event, if it is the wanted one.
+    /// The first event, if `wanted` accepts it.
     fn wait<T>(&mut self, mut wanted: impl FnMut(Event) -> Option<T>) -> Result<T, StepError> {
         let deadline = Monotonic.now_ns().saturating_add(STEP_NS);
         while Monotonic.now_ns() < deadline {
@@ -234,8 +239,8 @@ mod tests {
         );
         assert!(choose("io_uring".parse().unwrap(), forbidden).is_err());
         assert_eq!(choose("io_uring".parse().unwrap(), || Ok(())).unwrap().engine, EngineKind::IoUring);
-        let asked = choose("epoll".parse().unwrap(), || unreachable!("nobody needs to know"));
-        assert_eq!(asked.unwrap().engine, EngineKind::Epoll);
+        let requested = choose("epoll".parse().unwrap(), || unreachable!("the probe is not needed"));
+        assert_eq!(requested.unwrap().engine, EngineKind::Epoll);
         assert!("kqueue".parse::<EngineRequest>().is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Whole shards on threads of their own, on each engine that this host has.
+//! Tests of whole shards on threads of their own, on each engine that this host has.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -225,6 +225,6 @@ fn a_failed_start_is_reported() {
         let (_mailbox, inbox) = mailbox().unwrap();
         let mut nowhere = options(engine, "nowhere");
         nowhere.cpu = Some(100_000);
-        assert!(start::<Echo>(nowhere, inbox, |_| Err(io::Error::other("never asked"))).is_err());
+        assert!(start::<Echo>(nowhere, inbox, |_| Err(io::Error::other("never called"))).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A hierarchical timer wheel: starting and cancelling cost O(1), and no step does more work than it is told to.
+//! A hierarchical timer wheel: starting and cancelling cost O(1), and no step does more work than its budget.
 //!
 //! Ticks are 2¹⁸ ns (0.26 ms): a timer fires never early and, on an awake shard, less than one tick late. Eight levels
 //! of 64 slots cover every deadline that fits 64 bits of nanoseconds. A timer hangs at the level of the highest
@@ -16,7 +16,7 @@ const LEVELS: usize = 8;
 /// The list of timers of a slot that the wheel has reached and that wait to fire or to move down.
 const REACHED: usize = LEVELS * SLOTS;
 
-/// Names a running timer.
+/// The key of a running timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerKey(Key);
 
@@ -56,7 +56,8 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Starts a timer that fires at the first look at or after `deadline_ns` (rounded up to a tick).
+    /// Starts a timer that fires at the first call of [`Timers::pop_due`] at or after `deadline_ns` (rounded up to a
+    /// tick).
     pub fn start(&mut self, deadline_ns: u64, token: T) -> Result<TimerKey, TooManyTimers> {
         let tick = deadline_ns.div_ceil(1 << TICK_SHIFT);
         let timer = Timer { tick, list: REACHED, before: None, after: None, token };
@@ -71,8 +72,8 @@ impl<T> Timers<T> {
         self.timers.remove(key.0).map(|timer| timer.token)
     }
 
-    /// When there is something to do again: a timer to fire, or timers to bring closer. Never later than the
-    /// earliest deadline, rounded up to a tick.
+    /// The time of the next step: a timer to fire, or timers to move down. Never later than the earliest deadline,
+    /// rounded up to a tick.
     pub fn next_deadline(&self) -> Option<u64> {
         if self.lists[REACHED].is_some() {
             return Some(self.position << TICK_SHIFT);
@@ -82,7 +83,7 @@ impl<T> Timers<T> {
     }
 
     /// Moves the wheel to `now_ns` and takes the next timer that is due. A timer that moves to a lower level costs one
-    /// of `budget` as one that fires does; with none left there may be more to do, and the next call goes on with it.
+    /// of `budget` as one that fires does; with none left more may be due, and the next call goes on with it.
     pub fn pop_due(&mut self, now_ns: u64, budget: &mut usize) -> Option<T> {
         let now = now_ns >> TICK_SHIFT;
         loop {
@@ -123,7 +124,7 @@ impl<T> Timers<T> {
         Some((level, slot as usize, parent | slot << shift))
     }
 
-    /// Takes a whole slot off the wheel, in O(1): only its first timer knows the list's name for sure from now on.
+    /// Takes a whole slot off the wheel, in O(1): from now on only its first timer's list index is sure to be right.
     fn reach(&mut self, level: usize, slot: usize) {
         let list = level * SLOTS + slot;
         debug_assert!(self.lists[REACHED].is_none());

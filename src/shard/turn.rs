@@ -1,4 +1,4 @@
-//! What a shard does, over and over: mail, the actor's work, sends, one call of the engine, events, timers.
+//! The turn of a shard, which it repeats: mail, the actor's work, sends, one call of the engine, events, timers.
 //!
 //! A turn is a plain function without hidden time or threads, so a simulation runs it with a fake engine and a clock
 //! that it moves by hand. Every part has a budget, so that none starves the others.
@@ -18,14 +18,14 @@ const MAILS_PER_TURN: usize = 256;
 /// Timers that one turn fires or moves.
 const TIMERS_PER_TURN: usize = 256;
 
-/// An actor, and where it puts its replies.
+/// An actor, and the queue of its replies.
 pub type WithReplies<'a, A> = (&'a mut A, &'a mut <A as Actor>::Replies);
 
-/// What runs on a shard: the connections, from the bytes to the request and back.
+/// The handler of a shard: it runs the connections, from the bytes to the request and back.
 pub trait Handler {
     /// What other threads post about connections.
     type Mail: Send;
-    /// What a timer carries. It names its owner by a generational key, as operations do.
+    /// The value that a timer carries. It refers to its owner by a generational key, as operations do.
     type Timer;
     type Actor: Actor;
 
@@ -40,19 +40,19 @@ pub trait Handler {
 
     fn timer(&mut self, timer: Self::Timer, core: &mut Core<Self::Timer>);
 
-    /// Gives the actor's replies to their connections, and starts one send for each connection that has something to
-    /// say. Called once a turn, after the mail and the actor's work and before the engine.
+    /// Gives the actor's replies to their connections, and starts one send for each connection that has output. Called
+    /// once a turn, after the mail and the actor's work and before the engine.
     fn flush(&mut self, core: &mut Core<Self::Timer>);
 
-    /// When the handler next has something to do by itself, beside its timers.
+    /// The time of the handler's next own deadline, beside its timers.
     fn next_deadline_ns(&self) -> Option<u64> {
         None
     }
 
-    /// The time that the handler asked for may have come.
+    /// Called when the handler's own deadline may have passed.
     fn on_time(&mut self, _core: &mut Core<Self::Timer>) {}
 
-    /// True while there is work that nobody will tell about: the turn does not park.
+    /// True while there is work that no event announces: then the turn does not park.
     fn has_work(&self) -> bool {
         false
     }
@@ -77,12 +77,12 @@ impl<T> Core<T> {
         Core { engine, timers: Timers::new(timers_max, now_ns), pool, clock, now_ns }
     }
 
-    /// When this part of the turn began: cheap, and the same for all events of a turn.
+    /// The time at which this part of the turn began: cheap, and the same for all events of a turn.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// The time right now, for stamps that must not be shared.
+    /// The clock itself, for stamps that must not be shared.
     pub fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
@@ -109,8 +109,8 @@ impl<H: Handler> Shard<H> {
         Shard { handler, core, inbox, events: Vec::new() }
     }
 
-    /// One turn. If nothing is to be done it waits, unless `may_park` is false. True if anything moved: then there may
-    /// be more to do at once.
+    /// One turn. If there is no work it waits, unless `may_park` is false. True if anything was done: then there may be
+    /// more work at once.
     pub fn turn(&mut self, may_park: bool) -> io::Result<bool> {
         let Shard { handler, core, inbox, events } = self;
         core.read_clock();
@@ -135,7 +135,8 @@ impl<H: Handler> Shard<H> {
             }
             false => None,
         };
-        // Mail came just before the park, or there was none to be: what the handler asked for is started all the same.
+        // Mail came just before the park, or parking was not allowed: the handler's operations are started all the
+        // same.
         parked.unwrap_or_else(|| core.engine.turn(Park::Never, events))?;
         core.read_clock();
         for event in events.drain(..) {
@@ -168,7 +169,7 @@ impl ParkPolicy {
         ParkPolicy { spin: AdaptiveSpin::new(spin), idle_since_ns: None, has_slept: false }
     }
 
-    /// Whether the next turn may park; `moved`: the last turn had something to do.
+    /// Whether the next turn may park; `moved`: the last turn had work.
     pub fn may_park(&mut self, moved: bool, now_ns: u64) -> bool {
         if moved {
             let has_slept = std::mem::take(&mut self.has_slept);
@@ -202,7 +203,7 @@ mod tests {
         Stop,
     }
 
-    /// Echoes, says "late" after a silence of a second, and closes when the peer does.
+    /// Echoes, sends "late" after a silence of a second, and closes when the peer does.
     struct Echo {
         connections: Slab<Option<Vec<u8>>>,
         dirty: Vec<Key>,
@@ -299,7 +300,7 @@ mod tests {
                     assert_eq!(answer, [round, i as u8]);
                 }
             }
-            assert_eq!(clock.now_ns(), 5, "nothing waited");
+            assert_eq!(clock.now_ns(), 5, "no turn waited");
             drop(peers);
             while !shard.handler.connections.is_empty() {
                 shard.turn(false).unwrap();
@@ -320,7 +321,7 @@ mod tests {
         while peer.read(&mut answer).is_err() {
             shard.turn(true).unwrap();
             turns += 1;
-            assert!(turns < 50, "each park goes to the next thing to do");
+            assert!(turns < 50, "each park ends at the next deadline");
         }
         assert_eq!(&answer[..4], b"late");
         let now = clock.now_ns();
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!(shard.handler.flushes, 2);
     }
 
-    /// Says again what it is told, and once a turn that it has worked.
+    /// Replies with its mail, and once a turn with a mark that it has worked.
     struct Repeats;
 
     impl Actor for Repeats {
@@ -405,7 +406,7 @@ mod tests {
     #[test]
     fn a_park_policy_spins_for_its_time_and_then_parks() {
         let mut park_policy = ParkPolicy::new(Spin::new(100, 1));
-        assert!(park_policy.may_park(false, 900), "it knows of no short wait");
+        assert!(park_policy.may_park(false, 900), "no short wait is recorded");
         assert!(!park_policy.may_park(true, 920));
         assert!(!park_policy.may_park(false, 1000));
         assert!(!park_policy.may_park(false, 1099));

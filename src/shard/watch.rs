@@ -1,4 +1,4 @@
-//! Reports turns of a shard that use more CPU time than they may, where `NEREID_TURN_BUDGET_US` asks for it.
+//! [`TurnWatch`] logs turns of a shard that use more CPU time than they may, where `NEREID_TURN_BUDGET_US` is set.
 //!
 //! A long turn holds up every other connection of the shard. Time on the CPU is measured and not time that passes, so
 //! that a busy host makes no turn look long; reading that clock is a system call, so that it is off by default.

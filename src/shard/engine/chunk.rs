@@ -27,7 +27,7 @@ pub struct Chunk {
     len: usize,
 }
 
-/// All chunks of an engine. They outlive the engine if somebody still holds one.
+/// All chunks of an engine. They outlive the engine while a [`Chunk`] is held.
 pub(super) struct Chunks {
     memory: Region,
     count: usize,
@@ -89,7 +89,7 @@ impl Chunks {
         let index = free.borrow_mut().pop()?;
         self.out.set(self.out.get() + 1);
         let mut chunk = Chunk { chunks: Rc::clone(self), index, len: 0 };
-        // SAFETY: the chunk was free and is only known here, and its memory was zeroed at birth.
+        // SAFETY: the chunk was free, only this code has its index, and its memory was zeroed when it was mapped.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.at(index).as_ptr(), CHUNK_BYTES) };
         Some(fill(bytes).map(|len| {
             chunk.len = len.min(CHUNK_BYTES);
@@ -100,7 +100,7 @@ impl Chunks {
     /// The kernel took chunk `index` from the ring and wrote `len` bytes to it.
     ///
     /// # Safety
-    /// The kernel said so, in a completion that is not used twice: nobody else has the chunk.
+    /// The kernel reported it in a completion that is not used twice: no other code has the chunk.
     pub(super) unsafe fn taken(self: &Rc<Self>, index: u16, len: usize) -> Chunk {
         assert!(usize::from(index) < self.count, "the kernel chose a chunk that it was not given");
         self.out.set(self.out.get() + 1);
@@ -137,7 +137,8 @@ impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: these bytes were written before the chunk was lent, and nobody writes to it until it is back.
+        // SAFETY: these bytes were written before the chunk was lent, and neither kernel nor engine writes to it until
+        // it is back.
         unsafe { std::slice::from_raw_parts(self.chunks.at(self.index).as_ptr(), self.len) }
     }
 }
@@ -156,8 +157,8 @@ impl std::fmt::Debug for Chunk {
     }
 }
 
-/// Page-aligned, zeroed memory, straight from the system: pages that nobody touched take no memory. The allocator would
-/// have zeroed aligned memory by hand, and so made all of it resident before the first connection came.
+/// Page-aligned, zeroed memory, directly from the system: untouched pages take no memory. The allocator would have
+/// zeroed aligned memory by hand, and so made all of it resident before the first connection came.
 struct Region {
     start: NonNull<u8>,
     bytes: usize,
@@ -176,7 +177,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapped with this size, and whoever drops the region has let go of all windows on it.
+        // SAFETY: mapped with this size, and the chunks that own the region drop it after the last window on it.
         unsafe { sys::unmap(self.start, self.bytes) }
     }
 }

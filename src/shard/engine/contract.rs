@@ -1,4 +1,4 @@
-//! The suite that every engine passes: what the contract promises, over real sockets.
+//! The suite that every engine passes: tests of the contract over real sockets.
 //!
 //! Each test runs on epoll, on io_uring (whose queues are tiny in tests, so that they overflow) and on the fake around
 //! both. Nothing here measures time; a promise that is not kept shows as a wrong value or as a hang, which
@@ -143,8 +143,8 @@ fn closing_ends_what_is_in_flight(make: Make) {
             // What was delivered before the close is delivered.
             rig.waiting.clear();
             rig.engine.close(key).unwrap();
-            assert!(matches!(rig.engine.receive(key), Err(Refused::Unknown)), "a closing key is no key");
-            // Whoever gets memory now must not get what the operation still has.
+            assert!(matches!(rig.engine.receive(key), Err(Refused::Unknown)), "a closing key is unknown");
+            // A new block must not be the memory that the operation still has.
             let mut other = rig.block(100_000);
             other.fill(0xee);
             rig.closed(key);
@@ -152,7 +152,7 @@ fn closing_ends_what_is_in_flight(make: Make) {
             drop(other);
             assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
             assert_eq!(rig.pool.bytes_in_use(), 0, "all memory is back when the connection is closed");
-            // The place is used again, and hears nothing of its predecessor.
+            // The place is used again, and gets no event of its predecessor.
             let (next, mut next_peer) = rig.unix_pair();
             assert_eq!(next.index(), key.index());
             next_peer.write_all(b"new").unwrap();
@@ -277,7 +277,7 @@ fn either_side_may_close_half(make: Make) {
     peer.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"answer");
     rig.close(key);
-    // The other way round: we end first, and still hear the peer.
+    // The other way round: this side ends first, and still receives from the peer.
     let (key, mut peer) = rig.tcp_pair();
     rig.engine.receive(key).unwrap();
     rig.turn(Park::Never);
@@ -298,7 +298,7 @@ fn a_burst_of_connections_is_accepted(make: Make) {
     let mut by_port: HashMap<u16, Key> = HashMap::new();
     for _ in 0..BURST {
         let stream: TcpStream = rig.accepted(5).into();
-        // SAFETY: asks for the descriptor's flags.
+        // SAFETY: reads the descriptor's flags; no pointers are involved.
         let flags = unsafe { libc::fcntl(stream.as_raw_fd(), libc::F_GETFD) };
         assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
         assert!(stream.nodelay().unwrap());
@@ -339,7 +339,7 @@ fn listening_ends(make: Make) {
     rig.engine.listen(again.into(), 1).unwrap();
     let _second = TcpStream::connect(address).unwrap();
     rig.accepted(1);
-    // Stopped before the engine has even begun.
+    // Stopped before the engine has begun to accept.
     rig.engine.listen(TcpListener::bind("127.0.0.1:0").unwrap().into(), 2).unwrap();
     rig.engine.stop_listening(2).unwrap();
     rig.next(|event| match event {
@@ -388,7 +388,7 @@ fn a_parked_turn_is_woken(make: Make) {
     }
     producer.join().unwrap();
     assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
-    // And without anybody asking whether it sleeps, again and again.
+    // The same without a check whether it sleeps, several times.
     for _ in 0..3 {
         rig.engine.waker().wake();
         rig.next(|event| if matches!(event, Event::Woken) { Ok(()) } else { Err(event) });

@@ -1,7 +1,7 @@
 //! The engine for hosts without io_uring: non-blocking sockets and one edge-triggered epoll.
 //!
-//! Each connection remembers whether the kernel called it readable and writable since it last said no. An operation
-//! runs when both it and the readiness are there, so completions look exactly as they do from a ring. Listeners and the
+//! Each connection stores whether the kernel reported it readable and writable since the last EAGAIN. An operation runs
+//! when it is requested and the socket is ready, so completions are the same as those of a ring. Listeners and the
 //! wake-up are level-triggered: a burst of connections is taken over several turns.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use nereid_memory::{BlockMut, Slice};
 
 /// Connections that one listener may bring in one turn.
 const ACCEPTS_PER_TURN: usize = 64;
-/// Bytes that one connection may send in one turn before others have theirs.
+/// Bytes that one connection may send in one turn before the others send.
 const SEND_PER_TURN: usize = 1 << 20;
 const BOTH_EDGES: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 /// Below the smallest key, whose generation is 1: epoll data of listeners is their id, and of the wake-up this.
@@ -41,7 +41,7 @@ pub struct Epoll {
     listeners: Vec<Option<Listener>>,
     /// Connections with an operation that may be able to run, in the order in which they became so.
     runnable: VecDeque<Key>,
-    /// The last turn has asked the kernel what is ready.
+    /// The last turn has polled the kernel for readiness.
     has_polled: bool,
     /// Receives that found no free chunk.
     starved: VecDeque<Key>,
@@ -161,7 +161,7 @@ impl Epoll {
         }
     }
 
-    /// Listens again where a pause is over, and says when the next one ends.
+    /// Listens again where a pause is over, and returns when the next one ends.
     fn resume_listeners(&mut self, now_ns: u64) -> Option<u64> {
         let mut next = None;
         for (id, listener) in self.listeners.iter_mut().enumerate() {
@@ -231,7 +231,7 @@ enum Step {
 impl Connection {
     fn run_receive(&mut self, receive: Receive, chunks: &Rc<Chunks>) -> Step {
         let key = self.key;
-        // Bytes come with their memory, errors with the receive that may be tried again.
+        // Bytes come with their memory, errors with the receive, which may be tried again.
         let outcome = match receive {
             Receive::Chunk => match chunks.fill(|bytes| receive_some(&self.fd, bytes)) {
                 None => {
@@ -251,10 +251,10 @@ impl Connection {
         };
         let received = match outcome {
             Ok((0, ..)) => Received::End,
-            Ok((n, asked, received)) => {
-                // Less than asked for: the socket is empty, and the edge will tell of more (epoll(7)). A peer's end
-                // that came with the bytes has had its edge already.
-                self.readable = n == asked || self.ended;
+            Ok((n, requested, received)) => {
+                // Less than requested: the socket is empty, and an edge will report more (epoll(7)). A peer's end that
+                // came with the bytes has had its edge already.
+                self.readable = n == requested || self.ended;
                 received
             }
             Err((error, receive)) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -317,7 +317,7 @@ impl Engine for Epoll {
 
     fn stop_listening(&mut self, listener: usize) -> Result<(), Refused> {
         let stopped = self.listeners.get_mut(listener).and_then(Option::take).ok_or(Refused::Unknown)?;
-        // Closing is not enough where somebody else holds the same socket.
+        // Closing is not enough where another process holds the same socket.
         let _ = sys::epoll_remove(self.epoll.as_fd(), stopped.socket.as_fd());
         self.closed.push(Event::ListenerClosed { listener });
         Ok(())
@@ -330,7 +330,7 @@ impl Engine for Epoll {
         }
         sys::set_nonblocking(fd.as_fd(), true)?;
         sys::epoll_add(self.epoll.as_fd(), fd.as_fd(), BOTH_EDGES, key.to_u64())?;
-        // A fresh socket can usually be written to; whether it can be read the first edge says.
+        // A fresh socket can usually be written to; the first edge reports whether it can be read.
         *slot = Some(Connection {
             fd,
             key,
@@ -398,8 +398,8 @@ impl Engine for Epoll {
             Park::Forever => resume_ns,
         };
         let timeout = wake_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns)));
-        // An answer goes out without another look at the kernel, which is a system call as the send is. No two turns in
-        // a row go without one: who always has something to do would hide the others.
+        // An answer goes out without another poll of the kernel, which is a system call as the send is. No two turns in
+        // a row go without a poll: a connection that is always runnable would starve the others.
         let skips = std::mem::take(&mut self.has_polled) && !self.runnable.is_empty();
         if !skips {
             self.wait(timeout, now_ns, events)?;
@@ -429,7 +429,7 @@ mod tests {
     use super::*;
     use crate::clock::Monotonic;
 
-    /// Every edge finds the same starved receive: it must not be remembered once more each time.
+    /// Every edge finds the same starved receive: it must not be queued once more each time.
     #[test]
     fn a_peer_cannot_grow_the_starved_ones() {
         let limits = Limits { chunks: 1, ..Limits::default() };
@@ -467,13 +467,13 @@ mod tests {
         // Enough for the whole test: each turn receives a chunk of it.
         peers[0].set_nonblocking(true).unwrap();
         while peers[0].write(&[1; CHUNK_BYTES]).is_ok() {}
-        let (mut turns, mut heard) = (0, false);
-        while !heard {
+        let (mut turns, mut is_received) = (0, false);
+        while !is_received {
             let mut events = Vec::new();
             engine.turn(Park::Never, &mut events).unwrap();
             for event in events {
                 let Event::Received { key, received: Received::Chunk(_) } = event else { panic!("{event:?}") };
-                heard |= key == quiet;
+                is_received |= key == quiet;
                 if key == busy {
                     engine.receive(busy).unwrap();
                 }
@@ -482,7 +482,7 @@ mod tests {
             if turns == 2 {
                 peers[1].write_all(b"x").unwrap();
             }
-            assert!(turns < 5, "two turns after its byte it has not been heard");
+            assert!(turns < 5, "two turns after its byte nothing was received");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! An engine that is late and disorderly, for tests: another engine, whose events it holds back and shuffles.
 //!
-//! Everything that the contract leaves open is used: events of different connections change places, a connection's
+//! It varies everything that the contract leaves open: events of different connections change places, a connection's
 //! sends and receives too, completions come turns after they happened, accepted connections wait. The same seed gives
 //! the same disorder, so over sockets whose other end is in the same thread a run can be repeated. With a [`Manual`]
 //! clock a parked turn moves the clock instead of waiting.
@@ -133,7 +133,7 @@ impl<E: Engine> Engine for Fake<E> {
     }
 
     fn recall(&mut self, key: Key) -> Result<(), Refused> {
-        // Done, but not said yet: the caller cannot know.
+        // Done, but not reported yet: the caller cannot know.
         match self.refuse_if(key, |event| matches!(event, Event::Sent { .. })) {
             Err(_) => Ok(()),
             Ok(()) => self.inner.recall(key),

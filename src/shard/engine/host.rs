@@ -1,9 +1,9 @@
-//! What runs a shard's turns: a glommio executor for io_uring, a plain loop for epoll.
+//! The host of a shard's turns: a glommio executor for io_uring, a plain loop for epoll.
 //!
 //! The shard is the executor's one task, and does not yield. It could: but glommio 0.9 goes to sleep with a task that
-//! is ready to run if its preemption timer fires just before it looks (`LocalExecutor::run_task_queues` then says that
-//! it ran nothing, and the timer's own completion does not count as an event). On a busy host, with the timer at 1 ms
-//! and a yield each turn, a shard stood still about once in 100 000 requests. glommio is named here only.
+//! is ready to run if its preemption timer fires just before it checks (`LocalExecutor::run_task_queues` then returns
+//! that it ran nothing, and the timer's own completion does not count as an event). On a busy host, with the timer at 1
+//! ms and a yield each turn, a shard stood still about once in 100 000 requests. glommio is named here only.
 
 use std::io;
 use std::time::Duration;
@@ -16,8 +16,8 @@ const RING_DEPTH: usize = 16;
 /// Out of reach, see above: the same race exists once, at the start.
 const PREEMPT_AFTER: Duration = Duration::from_secs(3600);
 
-/// Calls `turn` on a glommio executor on this thread, bound to `cpu`, until it says false or fails. `start` makes the
-/// turn, on the thread and the core where it will run.
+/// Calls `turn` on a glommio executor on this thread, bound to `cpu`, until it returns false or fails. `start` makes
+/// the turn, on the thread and the core where it will run.
 ///
 /// The thread is bound here: to place an executor on a core, glommio reads the topology of all cores four times, three
 /// files for each, which on a host of 64 cores took more of a start than all the rest.

@@ -29,7 +29,7 @@ impl Sending {
         (left > 0).then_some(Sending { pieces, next: 0, sent: 0, left, recalled: false })
     }
 
-    /// What the next call is to send.
+    /// The pieces of the next call.
     pub(super) fn io_slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
         let mut left = BYTES_PER_CALL;
         self.waiting().iter().take(PIECES_PER_CALL).map_while(move |piece| {

@@ -18,14 +18,14 @@ fn check_size(result: libc::ssize_t) -> io::Result<usize> {
 }
 
 /// # Safety
-/// `fd` is a descriptor that nobody else owns, or negative with `errno` set.
+/// `fd` is a descriptor that no other code owns, or negative with `errno` set.
 unsafe fn own(fd: libc::c_int) -> io::Result<OwnedFd> {
     let fd = check(fd)?;
     // SAFETY: by contract we are its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Fresh zeroed pages of this process alone; none where the system has none.
+/// Fresh zeroed pages of this process alone; `None` where the system has no memory.
 pub fn map_private(bytes: usize) -> Option<NonNull<u8>> {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: the kernel chooses a place where nothing lies.
@@ -34,7 +34,7 @@ pub fn map_private(bytes: usize) -> Option<NonNull<u8>> {
 }
 
 /// # Safety
-/// `at` and `bytes` are those of a [`map_private`], and nobody uses that memory any more.
+/// `at` and `bytes` are those of a [`map_private`], and that memory is not used any more.
 pub unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
     // SAFETY: by contract. It fails only for what is no mapping.
     unsafe { libc::munmap(at.as_ptr().cast(), bytes) };
@@ -55,7 +55,7 @@ pub fn eventfd() -> io::Result<OwnedFd> {
     unsafe { own(libc::eventfd(0, libc::EFD_CLOEXEC)) }
 }
 
-/// Sets or clears `O_NONBLOCK`, saving the second call where it is as wanted.
+/// Sets or clears `O_NONBLOCK`; one call only where it has that value already.
 pub fn set_nonblocking(fd: BorrowedFd<'_>, wanted: bool) -> io::Result<()> {
     // SAFETY: the descriptor is open and no pointers are involved.
     let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
@@ -79,14 +79,14 @@ pub fn send(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
     // std promises that `IoSlice` has the layout of `iovec`; the kernel only reads through it.
     message.msg_iov = pieces.as_ptr().cast_mut().cast();
     message.msg_iovlen = pieces.len() as _;
-    // SAFETY: the header points to as many valid pieces as it says.
+    // SAFETY: the header points to as many valid pieces as it states.
     check_size(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
 /// A waiting connection, non-blocking and closed on exec.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: no address is asked for; the new descriptor is ours.
+    // SAFETY: no address is requested; the new descriptor is ours.
     unsafe { own(libc::accept4(listener.as_raw_fd(), address, length, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)) }
 }
 
@@ -104,7 +104,7 @@ pub fn set_option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, val
         .map(drop)
 }
 
-/// Puts a program of classic BPF in front of a socket: what it returns is how many bytes of a packet the socket gets.
+/// Attaches a classic BPF program to a socket: it returns how many bytes of a packet the socket gets.
 pub fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let given = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
@@ -204,7 +204,7 @@ pub fn memory_lock_limit() -> io::Result<Option<u64>> {
 
 /// CPUs that the calling thread may run on, ascending.
 pub fn affinity() -> io::Result<Vec<usize>> {
-    // The library ends with the system call, whose `errno` says why it failed; so does the one below.
+    // The library ends with the system call, and `errno` still holds its error; so does the one below.
     let cores = core_affinity::get_core_ids().ok_or_else(io::Error::last_os_error)?;
     Ok(cores.into_iter().map(|core| core.id).collect())
 }

@@ -2,8 +2,8 @@
 //!
 //! Per connection there is at most one receive and one send in the ring. An ordinary receive names no memory: the
 //! kernel takes a chunk when bytes are there. A direct receive and a send own their memory until their completion, so a
-//! connection that closes stays in its place, deaf, until its last operation has come back. `user_data` is the
-//! connection's key and the kind of operation, never a descriptor.
+//! connection that closes stays in its place, without events, until its last operation has come back. `user_data` is
+//! the connection's key and the kind of operation, never a descriptor.
 
 mod accept;
 mod ring;
@@ -29,8 +29,7 @@ use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;
 
-/// Look at the socket before trying to receive: cheaper where the last receive emptied it
-/// (`IORING_RECVSEND_POLL_FIRST`).
+/// Poll the socket before trying to receive: cheaper where the last receive emptied it (`IORING_RECVSEND_POLL_FIRST`).
 const POLL_FIRST: u16 = 1;
 /// Most bytes of one receive or single-piece send; a completion counts them in 31 bits.
 const TRANSFER_MAX: usize = 1 << 30;
@@ -100,7 +99,7 @@ fn kind_of(user_data: u64) -> Option<OperationKind> {
 impl Uring {
     /// The ring belongs to the calling thread, which must be the one that uses it.
     pub fn new(limits: Limits, clock: Rc<dyn Clock>, waker: Waker) -> Result<Uring, Unavailable> {
-        // Older kernels do not wait for a descriptor that says it must not block.
+        // Older kernels do not wait for a non-blocking descriptor.
         sys::set_nonblocking(waker.file().as_fd(), false)?;
         let mut uring = Uring {
             ring: Ring::new(limits.chunks)?,
@@ -129,7 +128,7 @@ impl Uring {
     }
 
     /// # Safety
-    /// What the entry points to stays valid, and is used by nobody else, until the completion was taken.
+    /// What the entry points to stays valid, and is used by no other code, until the completion was taken.
     unsafe fn push(&mut self, entry: squeue::Entry) {
         self.in_flight += 1;
         // SAFETY: by contract.
@@ -265,9 +264,9 @@ impl Uring {
         flags: u32,
         events: &mut Vec<Event>,
     ) {
-        // First of all: whatever becomes of it, a chunk that the kernel took has to come back.
+        // First of all, because a chunk that the kernel took has to come back in every case.
         let chunk = cqueue::buffer_select(flags).map(|chunk| {
-            // SAFETY: this completion says that the kernel took the chunk, and is used once.
+            // SAFETY: this completion reports that the kernel took the chunk, and is used once.
             unsafe { self.ring.chunks().taken(chunk, *outcome.as_ref().unwrap_or(&0)) }
         });
         let Some(connection) = self.of(index, generation) else { return };

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The directories of all groups that have a say in `controller` for this process. `root` is `/`.
+/// The directories of all groups that limit `controller` for this process. `root` is `/`.
 pub(super) fn groups(root: &Path, controller: &str) -> Vec<(Interface, PathBuf)> {
     let read = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
     let (membership, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
@@ -27,7 +27,7 @@ pub(super) enum Interface {
     V2,
 }
 
-/// Where the groups of one hierarchy can be seen.
+/// The mount point of one hierarchy of groups.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     interface: Interface,
@@ -76,7 +76,7 @@ impl Membership<'_> {
         }
         let below = |path: &Path| path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
         let point = root.join(below(&mount.point) as PathBuf);
-        // Outside of what is mounted, there is only the mount point to look at.
+        // For a group outside of what is mounted, only the mount point can be read.
         let inside = self.group.strip_prefix(&mount.group).map_or_else(|_| PathBuf::new(), below);
         let group = point.join(inside);
         group.ancestors().take_while(|group| group.starts_with(&point)).map(Path::to_path_buf).collect()

@@ -1,4 +1,4 @@
-//! What the process's control groups grant it: processor time, in whole cores, and memory.
+//! The limits of the process's control groups: processor time, in whole cores, and memory.
 //!
 //! Of nested groups the tightest counts. Which cores the process may run on is not read here: its affinity already
 //! respects cpusets.
@@ -12,7 +12,7 @@ use super::cgroup::{Interface, groups};
 pub(super) fn cores(root: &Path) -> Option<usize> {
     let groups = groups(root, "cpu").into_iter();
     let tightest = groups.filter_map(|(interface, group)| limit(interface, &group)).min_by(f64::total_cmp)?;
-    // Not more than is granted: half a core more is not a core.
+    // Rounded down: not more than the group grants.
     Some((tightest as usize).max(1))
 }
 
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(of(["800000 100000\n", "400000 100000\n", "250000 100000\n"]), Some(2), "rounded down");
         assert_eq!(of(["50000 50000\n", "400000 100000\n", "400000 100000\n"]), Some(1), "the outermost");
         assert_eq!(of(["max 100000\n", "max 100000\n", "10000 100000\n"]), Some(1), "at least one");
-        assert_eq!(of(["nonsense", "-5 0\n", "0 100000\n"]), None, "what says nothing limits nothing");
+        assert_eq!(of(["nonsense", "-5 0\n", "0 100000\n"]), None, "files without a number set no limit");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What can only be tested in a process of its own, because it counts or limits what the whole process has.
+//! Tests that need a process of their own, because they count or limit what the whole process has.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -21,8 +21,8 @@ fn alone(test: &str) {
         .args(["--exact", &name, "--ignored", "--test-threads=1"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success() && said.contains("1 passed"), "{name}: {said}");
+    let output = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && output.contains("1 passed"), "{name}: {output}");
 }
 
 fn open_descriptors() -> usize {
@@ -84,14 +84,14 @@ fn accepting_pauses_and_goes_on() {
         |clock| Some(Box::new(Uring::new(Limits::default(), clock, Waker::new().unwrap()).ok()?)),
     ];
     for make in makes {
-        // A clock of ours, so that the pause ends when we say.
+        // A manual clock, so that the test ends the pause.
         let clock = crate::clock::Manual::new(1);
         let Some(engine) = make(Rc::new(clock.clone())) else { continue };
         let mut rig = Rig { engine, keys: Slab::new(1), waiting: VecDeque::new(), pool: Pool::new(0) };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let peers: Vec<OwnedFd> = (0..3).map(|_| sys::tcp_socket(&address).unwrap()).collect();
-        // Before the engine looks: io_uring goes by the limit of the moment at which it begins to accept.
+        // Before the engine begins to accept: io_uring uses the limit of that moment.
         limit(4);
         rig.engine.listen(listener.into(), 0).unwrap();
         rig.turn(Park::Never);

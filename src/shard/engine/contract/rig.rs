@@ -1,4 +1,4 @@
-//! What the suite's tests are written with: an engine, keys, peers, and events that are waited for by what they say.
+//! The rig of the suite's tests: an engine, keys, peers, and waits for events of a kind.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -12,7 +12,7 @@ use nereid_memory::Pool;
 use nereid_memory::Slab;
 use nereid_test_support::skip::skip;
 
-/// An engine under test, keys for it, and the events that nobody has asked for yet.
+/// An engine under test, keys for it, and the events that the test has not taken yet.
 pub(super) struct Rig {
     pub(super) engine: Box<dyn Engine>,
     pub(super) keys: Slab<()>,

@@ -50,7 +50,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Listens again where a pause is over, and says when the next one ends.
+    /// Listens again where a pause is over, and returns when the next one ends.
     pub(super) fn resume_listeners(&mut self, now_ns: u64) -> Option<u64> {
         let mut next: Option<u64> = None;
         for id in 0..self.listeners.len() {
@@ -78,7 +78,7 @@ impl Uring {
     ) {
         let error = match outcome {
             Ok(fd) => {
-                // SAFETY: the kernel has just made this descriptor for us, and says so once.
+                // SAFETY: the kernel has just made this descriptor for us, and reports it once.
                 let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
                 events.push(Event::Accepted { listener: id, fd });
                 None

@@ -14,7 +14,7 @@ use super::super::chunk::Chunks;
 pub(super) const CHUNK_GROUP: u16 = 0;
 /// Operations that one system call starts; more wait in `backlog`.
 const SUBMISSIONS: u32 = if cfg!(test) { 8 } else { 1024 };
-/// Beyond this the kernel keeps completions for us (`IORING_FEAT_NODROP`) and says so. Tests overflow all the time.
+/// Beyond this the kernel keeps completions for us (`IORING_FEAT_NODROP`) and sets a flag. Tests overflow all the time.
 const COMPLETIONS: u32 = if cfg!(test) { 16 } else { 4096 };
 
 /// Why io_uring cannot be used here.
@@ -39,7 +39,7 @@ pub enum Unavailable {
 }
 
 impl Unavailable {
-    /// What it means that `call`, one of io_uring's system calls, failed. A filter may refuse each of them alone.
+    /// The error for a failed `call`, one of io_uring's system calls. A filter may refuse each of them alone.
     pub(crate) fn refused(call: &'static str) -> impl Fn(io::Error) -> Unavailable {
         move |error| match error.raw_os_error() {
             Some(libc::ENOSYS) => Unavailable::Absent(call),
@@ -50,7 +50,7 @@ impl Unavailable {
     }
 }
 
-/// What failed beside the ring: not io_uring's fault, and its text says what it is.
+/// A failure outside the ring, which is not io_uring's; its text names the cause.
 impl From<io::Error> for Unavailable {
     fn from(error: io::Error) -> Unavailable {
         Unavailable::System(error)
@@ -79,10 +79,10 @@ pub(super) struct Ring {
     backlog: VecDeque<squeue::Entry>,
 }
 
-/// What a kernel has or has not, in words, and how it is asked for.
+/// A set-up flag that a kernel may lack: its description, and the call that sets it.
 type SetupFlag = (&'static str, fn(&mut Builder));
 
-const WANTED: [SetupFlag; 4] = [
+const SETUP_FLAGS: [SetupFlag; 4] = [
     ("cooperative task running (Linux 5.19)", |ring| {
         ring.setup_coop_taskrun().setup_taskrun_flag();
     }),
@@ -101,7 +101,7 @@ impl Ring {
     pub(super) fn new(chunks: usize) -> Result<Ring, Unavailable> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(COMPLETIONS).setup_clamp().dontfork();
-        WANTED.iter().for_each(|(_, want)| want(&mut builder));
+        SETUP_FLAGS.iter().for_each(|(_, set)| set(&mut builder));
         let ring = match builder.build(SUBMISSIONS) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Err(missing(error)),
             other => other.map_err(Unavailable::refused("io_uring_setup"))?,
@@ -133,7 +133,7 @@ impl Ring {
     }
 
     /// # Safety
-    /// What the entry points to stays valid, and is used by nobody else, until the completion was taken.
+    /// What the entry points to stays valid, and is used by no other code, until the completion was taken.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
         // SAFETY: by contract.
         if self.backlog.is_empty() && unsafe { self.ring.submission().push(&entry) }.is_ok() {
@@ -204,11 +204,11 @@ impl Ring {
     }
 }
 
-/// Finds out which of the wanted flags the kernel does not know.
+/// Finds out which of the set-up flags the kernel lacks.
 fn missing(error: io::Error) -> Unavailable {
-    let lacks = WANTED.iter().filter(|(_, want)| {
+    let lacks = SETUP_FLAGS.iter().filter(|(_, set)| {
         let mut builder = IoUring::builder();
-        want(&mut builder);
+        set(&mut builder);
         builder.build(8).is_err()
     });
     let lacks: Vec<_> = lacks.map(|(name, _)| *name).collect();

@@ -126,12 +126,12 @@ pub trait Pipelined {
             }
         }
         let Some(first) = under_way.front_mut() else { return false };
-        let landed = match first.flight.has_landed() {
+        let complete = match first.flight.is_complete() {
             Ok(false) => return false,
-            landed => landed,
+            complete => complete,
         };
         let Some(batch) = under_way.pop_front() else { return false };
-        match landed {
+        match complete {
             Ok(_) => self.answer(batch),
             Err(error) => {
                 let Batch { flight, cargo, .. } = batch;

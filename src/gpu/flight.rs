@@ -107,7 +107,7 @@ impl Output {
 pub struct Fetched(usize);
 
 /// Memory of the device that a flight uses.
-enum Place {
+enum FlightMemory {
     Own(DeviceBuffer),
     Slice(DeviceSlice),
     Target(DeviceTarget),
@@ -115,22 +115,22 @@ enum Place {
     Kept(Arc<DeviceBuffer>),
 }
 
-impl Place {
+impl FlightMemory {
     fn address(&self) -> DeviceAddress {
         match self {
-            Place::Own(buffer) => buffer.address(),
-            Place::Slice(slice) => slice.address(),
-            Place::Target(target) => target.address(),
-            Place::Kept(buffer) => buffer.address(),
+            FlightMemory::Own(buffer) => buffer.address(),
+            FlightMemory::Slice(slice) => slice.address(),
+            FlightMemory::Target(target) => target.address(),
+            FlightMemory::Kept(buffer) => buffer.address(),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Place::Own(buffer) => buffer.len(),
-            Place::Slice(slice) => slice.len(),
-            Place::Target(target) => target.len(),
-            Place::Kept(buffer) => buffer.len(),
+            FlightMemory::Own(buffer) => buffer.len(),
+            FlightMemory::Slice(slice) => slice.len(),
+            FlightMemory::Target(target) => target.len(),
+            FlightMemory::Kept(buffer) => buffer.len(),
         }
     }
 }
@@ -148,7 +148,7 @@ impl Staging {
     }
 
     /// For what a client takes at its own pace: clients never hold all of the pool.
-    fn to_leave(pool: &PinnedPool, len: usize) -> Staging {
+    fn for_client(pool: &PinnedPool, len: usize) -> Staging {
         pool.lend(len).map_or_else(|| Staging::Plain(BlockMut::unpooled(len)), Staging::Pinned)
     }
 
@@ -171,22 +171,22 @@ impl Staging {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// Its inputs are brought.
-    Boarding,
+    Inputs,
     /// Its model computes, or will.
     Computing,
     /// Its outputs are copied out.
-    Leaving,
+    Outputs,
     /// Nothing is added any more.
     Sealed,
     /// All is complete.
-    Landed,
+    Complete,
 }
 
 /// See the [module](self). Inputs first, then what is computed, then outputs that leave, then [`seal`](Flight::seal).
 pub struct Flight {
     stage: Stage,
-    inputs: Vec<Place>,
-    outputs: Vec<Place>,
+    inputs: Vec<FlightMemory>,
+    outputs: Vec<FlightMemory>,
     /// What copies read.
     sources: Vec<Slice>,
     device_sources: Vec<DeviceSlice>,
@@ -203,7 +203,7 @@ pub struct Flight {
 impl Flight {
     pub fn new(lanes: &Arc<Lanes>) -> driver::Result<Flight> {
         Ok(Flight {
-            stage: Stage::Boarding,
+            stage: Stage::Inputs,
             inputs: Vec::new(),
             outputs: Vec::new(),
             sources: Vec::new(),
@@ -227,18 +227,18 @@ impl Flight {
     ///
     /// # Panics
     /// If computing has begun.
-    pub fn bring(&mut self, pieces: &[Piece]) -> driver::Result<Input> {
+    pub fn add_input(&mut self, pieces: &[Piece]) -> driver::Result<Input> {
         let place = match pieces {
-            [Piece::Device(only)] if only.gpu().is_same(self.gpu()) => Place::Slice(only.clone()),
+            [Piece::Device(only)] if only.gpu().is_same(self.gpu()) => FlightMemory::Slice(only.clone()),
             _ => {
                 let buffer = self.gpu().allocate(pieces.iter().map(Piece::len).sum())?;
                 let at = buffer.address();
                 // First the place, so that it stays for what is enqueued, come what may.
-                self.inputs.push(Place::Own(buffer));
+                self.inputs.push(FlightMemory::Own(buffer));
                 return self.copy_in(at, pieces).map(|()| Input(self.inputs.len() - 1));
             }
         };
-        assert_eq!(self.stage, Stage::Boarding, "inputs come first");
+        assert_eq!(self.stage, Stage::Inputs, "inputs come first");
         self.inputs.push(place);
         Ok(Input(self.inputs.len() - 1))
     }
@@ -248,16 +248,16 @@ impl Flight {
     ///
     /// # Panics
     /// If they are too long, or computing has begun.
-    pub fn bring_to(&mut self, buffer: &Arc<DeviceBuffer>, pieces: &[Piece]) -> driver::Result<Input> {
+    pub fn add_input_in(&mut self, buffer: &Arc<DeviceBuffer>, pieces: &[Piece]) -> driver::Result<Input> {
         assert!(pieces.iter().map(Piece::len).sum::<usize>() <= buffer.len(), "the buffer is long enough");
-        self.inputs.push(Place::Kept(Arc::clone(buffer)));
+        self.inputs.push(FlightMemory::Kept(Arc::clone(buffer)));
         self.copy_in(buffer.address(), pieces).map(|()| Input(self.inputs.len() - 1))
     }
 
     fn copy_in(&mut self, at: DeviceAddress, pieces: &[Piece]) -> driver::Result<()> {
-        assert_eq!(self.stage, Stage::Boarding, "inputs come first");
+        assert_eq!(self.stage, Stage::Inputs, "inputs come first");
         let mut at = at;
-        for Run { pieces: run, is_gathered } in runs(pieces, |bytes| self.lanes.pinned.holds(bytes)) {
+        for CopyRun { pieces: run, is_gathered } in runs(pieces, |bytes| self.lanes.pinned.holds(bytes)) {
             let len = run.iter().map(Piece::len).sum();
             match run {
                 [] => {}
@@ -293,7 +293,7 @@ impl Flight {
     /// Memory for an output.
     pub fn output(&mut self, len: usize) -> driver::Result<Output> {
         let buffer = self.gpu().allocate(len)?;
-        Ok(self.add_output(Place::Own(buffer)))
+        Ok(self.add_output(FlightMemory::Own(buffer)))
     }
 
     /// An output that is written where its client wants it, on this device.
@@ -302,20 +302,20 @@ impl Flight {
     /// If the target is on another one.
     pub fn output_at(&mut self, target: DeviceTarget) -> Output {
         assert!(target.gpu().is_same(self.gpu()), "a target on this device");
-        self.add_output(Place::Target(target))
+        self.add_output(FlightMemory::Target(target))
     }
 
     /// An output in a buffer that is kept for flights of one kind, one at a time.
     pub fn output_to(&mut self, buffer: &Arc<DeviceBuffer>) -> Output {
-        self.add_output(Place::Kept(Arc::clone(buffer)))
+        self.add_output(FlightMemory::Kept(Arc::clone(buffer)))
     }
 
     /// An output that somebody else has made, on the compute stream.
     pub fn output_made(&mut self, slice: DeviceSlice) -> Output {
-        self.add_output(Place::Slice(slice))
+        self.add_output(FlightMemory::Slice(slice))
     }
 
-    fn add_output(&mut self, place: Place) -> Output {
+    fn add_output(&mut self, place: FlightMemory) -> Output {
         self.outputs.push(place);
         Output(self.outputs.len() - 1)
     }
@@ -338,7 +338,7 @@ impl Flight {
 
     /// The stream on which the model computes. What comes into it from now on finds the inputs.
     pub fn compute(&mut self) -> driver::Result<&Stream> {
-        if self.stage == Stage::Boarding {
+        if self.stage == Stage::Inputs {
             if let Some(arrived) = &self.arrived {
                 self.lanes.copy_in.record(arrived)?;
                 self.lanes.compute.wait(arrived)?;
@@ -376,16 +376,16 @@ impl Flight {
         graph.launch(compute)
     }
 
-    fn leave(&mut self) -> driver::Result<()> {
-        if self.stage < Stage::Leaving {
+    fn begin_outputs(&mut self) -> driver::Result<()> {
+        if self.stage < Stage::Outputs {
             self.compute()?;
             if let Some(computed) = &self.computed {
                 self.lanes.compute.record(computed)?;
                 self.lanes.copy_out.wait(computed)?;
             }
-            self.stage = Stage::Leaving;
+            self.stage = Stage::Outputs;
         }
-        assert_eq!(self.stage, Stage::Leaving, "before it is sealed");
+        assert_eq!(self.stage, Stage::Outputs, "before it is sealed");
         Ok(())
     }
 
@@ -394,11 +394,11 @@ impl Flight {
     /// # Panics
     /// If there is no such range.
     pub fn fetch(&mut self, output: Output, from: usize, len: usize) -> driver::Result<Fetched> {
-        self.leave()?;
+        self.begin_outputs()?;
         let place = &self.outputs[output.0];
         assert!(from.checked_add(len).is_some_and(|end| end <= place.len()), "a range of the output");
         let at = place.address().offset(from);
-        let mut staging = Staging::to_leave(&self.lanes.pinned, len);
+        let mut staging = Staging::for_client(&self.lanes.pinned, len);
         let to = staging.bytes_mut().as_mut_ptr();
         self.fetched.push(Some(staging));
         if len > 0 {
@@ -413,7 +413,7 @@ impl Flight {
     /// # Panics
     /// If the target is shorter, or there is no such range.
     pub fn deliver(&mut self, output: Output, from: usize, len: usize, target: &DeviceTarget) -> driver::Result<()> {
-        self.leave()?;
+        self.begin_outputs()?;
         let place = &self.outputs[output.0];
         assert!(from.checked_add(len).is_some_and(|end| end <= place.len()), "a range of the output");
         assert!(len <= target.len(), "the target is long enough");
@@ -429,7 +429,7 @@ impl Flight {
 
     /// Nothing is added any more: from now on it can be asked whether all is complete.
     pub fn seal(&mut self) -> driver::Result<()> {
-        self.leave()?;
+        self.begin_outputs()?;
         if let Some(done) = &self.done {
             self.lanes.copy_out.record(done)?;
         }
@@ -440,26 +440,26 @@ impl Flight {
     /// Has the model computed? For who measures; the outputs may still be on their way.
     pub fn is_computed(&self) -> driver::Result<bool> {
         match (&self.computed, self.stage) {
-            (_, Stage::Landed) => Ok(true),
-            (Some(computed), Stage::Leaving | Stage::Sealed) => computed.is_complete(),
+            (_, Stage::Complete) => Ok(true),
+            (Some(computed), Stage::Outputs | Stage::Sealed) => computed.is_complete(),
             _ => Ok(false),
         }
     }
 
     /// Is all complete? Then what it holds may be taken.
-    pub fn has_landed(&mut self) -> driver::Result<bool> {
+    pub fn is_complete(&mut self) -> driver::Result<bool> {
         if self.stage == Stage::Sealed
             && let Some(done) = &self.done
             && done.is_complete()?
         {
-            self.stage = Stage::Landed;
+            self.stage = Stage::Complete;
         }
-        Ok(self.stage == Stage::Landed)
+        Ok(self.stage == Stage::Complete)
     }
 
     /// What was fetched, once the flight has landed. Each can be taken once.
     pub fn take_fetched(&mut self, fetched: Fetched) -> Option<Slice> {
-        if self.stage != Stage::Landed {
+        if self.stage != Stage::Complete {
             return None;
         }
         self.fetched.get_mut(fetched.0)?.take().map(Staging::freeze)
@@ -467,21 +467,21 @@ impl Flight {
 
     /// The outputs as they lie on the device, once the flight has landed: in order, those in kept buffers left out.
     pub fn take_outputs(&mut self) -> Vec<Option<DeviceSlice>> {
-        if self.stage != Stage::Landed {
+        if self.stage != Stage::Complete {
             return Vec::new();
         }
         let outputs = std::mem::take(&mut self.outputs).into_iter();
         let slices = outputs.map(|place| match place {
-            Place::Own(buffer) => Some(buffer.freeze()),
-            Place::Slice(slice) => Some(slice),
-            Place::Target(target) => Some(target.freeze()),
-            Place::Kept(_) => None,
+            FlightMemory::Own(buffer) => Some(buffer.freeze()),
+            FlightMemory::Slice(slice) => Some(slice),
+            FlightMemory::Target(target) => Some(target.freeze()),
+            FlightMemory::Kept(_) => None,
         });
         slices.collect()
     }
 
     /// Waits until nothing of it is under way.
-    fn land(&mut self) -> driver::Result<()> {
+    fn wait(&mut self) -> driver::Result<()> {
         let lanes = &self.lanes;
         let ends = [(&lanes.copy_in, &self.arrived), (&lanes.compute, &self.computed), (&lanes.copy_out, &self.done)];
         for (stream, event) in ends {
@@ -496,8 +496,8 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if self.stage != Stage::Landed
-            && let Err(error) = self.land()
+        if self.stage != Stage::Complete
+            && let Err(error) = self.wait()
         {
             // Nothing runs any more on a device that is lost. After all other errors the memory is better lost than
             // shared.
@@ -527,7 +527,7 @@ impl std::fmt::Debug for Flight {
 
 /// Pieces that go as one copy.
 #[derive(Clone, Copy)]
-struct Run<'a> {
+struct CopyRun<'a> {
     pieces: &'a [Piece],
     /// They are brought together first; else they lie one behind the other.
     is_gathered: bool,
@@ -535,9 +535,9 @@ struct Run<'a> {
 
 /// Divides the pieces into what goes as one copy: each device's piece by itself, contiguous pinned pieces that are long
 /// enough together, everything between these gathered.
-fn runs<'a>(pieces: &'a [Piece], is_pinned: impl Fn(&[u8]) -> bool) -> Vec<Run<'a>> {
+fn runs<'a>(pieces: &'a [Piece], is_pinned: impl Fn(&[u8]) -> bool) -> Vec<CopyRun<'a>> {
     // First what is contiguous, then what is too short for itself goes with its neighbours.
-    let mut found: Vec<Run<'a>> = Vec::new();
+    let mut found: Vec<CopyRun<'a>> = Vec::new();
     let mut start = 0;
     for at in 1..=pieces.len() {
         let joins = match (pieces.get(at - 1), pieces.get(at)) {
@@ -562,7 +562,7 @@ fn runs<'a>(pieces: &'a [Piece], is_pinned: impl Fn(&[u8]) -> bool) -> Vec<Run<'
             Some(last) if last.is_gathered && is_gathered => {
                 last.pieces = &pieces[at - run.len() - last.pieces.len()..at];
             }
-            _ => found.push(Run { pieces: run, is_gathered }),
+            _ => found.push(CopyRun { pieces: run, is_gathered }),
         }
         start = at;
     }

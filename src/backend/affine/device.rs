@@ -110,7 +110,7 @@ impl DeviceInstance {
         }
         let mut pairs = Vec::with_capacity(columns.len());
         for column in columns {
-            let input = flight.bring(&column.pieces)?;
+            let input = flight.add_input(&column.pieces)?;
             let output = match &column.parts[..] {
                 [Part { wish: Wish::At(target), len, .. }]
                     if target.gpu().is_same(flight.gpu()) && *len == target.len() =>
@@ -144,7 +144,7 @@ impl DeviceInstance {
         let Some(row_counts) = columns.iter().map(count).collect::<Option<Vec<usize>>>() else { return Ok(None) };
         let Some(bucket) = self.buckets.find(rows, &row_counts) else { return Ok(None) };
         for (column, buffer) in columns.iter().zip(&bucket.inputs) {
-            flight.bring_to(buffer, &column.pieces)?;
+            flight.add_input_in(buffer, &column.pieces)?;
         }
         flight.run(&bucket.graph)?;
         Ok(Some(bucket.outputs.iter().map(|buffer| flight.output_to(buffer)).collect()))

@@ -213,8 +213,8 @@ impl DeviceInstance {
             return Err(Status::internal(text).into());
         }
         let input = match self.running.recording(recording).and_then(|one| one.inputs.get(index)) {
-            Some(buffer) => flight.bring_to(buffer, &pieces)?,
-            None => flight.bring(&pieces)?,
+            Some(buffer) => flight.add_input_in(buffer, &pieces)?,
+            None => flight.add_input(&pieces)?,
         };
         Ok(Some(Fed::Device(input, shape)))
     }

@@ -63,7 +63,7 @@ fn values(bytes: &[u8]) -> Vec<f32> {
 }
 
 fn landed(flight: &mut Flight) {
-    while !flight.has_landed().unwrap() {
+    while !flight.is_complete().unwrap() {
         std::thread::yield_now();
     }
 }
@@ -90,7 +90,7 @@ fn batches_overlap_and_each_has_its_own_numbers() {
                 .map(|value| DOUBLE.apply(value))
                 .collect();
             let mut flight = Flight::new(&lanes).unwrap();
-            let input = flight.bring(&pieces).unwrap();
+            let input = flight.add_input(&pieces).unwrap();
             let output = flight.output(expected.len() * 4).unwrap();
             DOUBLE.launch(&mut flight, &kernel, input, output, expected.len()).unwrap();
             let fetched = flight.fetch(output, 0, expected.len() * 4).unwrap();
@@ -121,7 +121,7 @@ fn what_lies_on_the_device_is_used_there_and_what_is_elsewhere_is_brought() {
 
     let before = simulated.counts();
     let mut flight = Flight::new(&lanes).unwrap();
-    let input = flight.bring(&[Piece::Device(here.clone())]).unwrap();
+    let input = flight.add_input(&[Piece::Device(here.clone())]).unwrap();
     assert_eq!(flight.input_address(input), here.address());
     let output = flight.output(8).unwrap();
     DOUBLE.launch(&mut flight, &kernel, input, output, 2).unwrap();
@@ -136,7 +136,7 @@ fn what_lies_on_the_device_is_used_there_and_what_is_elsewhere_is_brought() {
 
     let mut flight = Flight::new(&lanes).unwrap();
     let pieces = [Piece::Device(made.clone()), host(&numbers([7.0])), Piece::Device(there.clone())];
-    let input = flight.bring(&pieces).unwrap();
+    let input = flight.add_input(&pieces).unwrap();
     let output = flight.output(16).unwrap();
     DOUBLE.launch(&mut flight, &kernel, input, output, 4).unwrap();
     let target = {
@@ -172,7 +172,7 @@ fn long_pinned_inputs_go_as_they_lie_and_the_rest_as_one_copy() {
     let copies = |pieces: &[Piece]| {
         let before = simulated.counts().copies_in;
         let mut flight = Flight::new(&lanes).unwrap();
-        let input = flight.bring(pieces).unwrap();
+        let input = flight.add_input(pieces).unwrap();
         let (from, len) = (flight.input_address(input), flight.input_len(input));
         let output = flight.output(len).unwrap();
         flight.compute().unwrap();
@@ -216,12 +216,12 @@ fn a_failed_launch_comes_out_where_it_is_asked_about() {
     let kernel = gpu.kernel(&AFFINE).unwrap();
     simulated.fail_after(1, 719);
     let mut flight = Flight::new(&lanes).unwrap();
-    let input = flight.bring(&[host(&numbers([1.0]))]).unwrap();
+    let input = flight.add_input(&[host(&numbers([1.0]))]).unwrap();
     let output = flight.output(4).unwrap();
     let launched = DOUBLE.launch(&mut flight, &kernel, input, output, 1).and_then(|()| flight.seal());
     let error = launched.and_then(|()| {
         loop {
-            if flight.has_landed()? {
+            if flight.is_complete()? {
                 return Ok(());
             }
         }
@@ -229,6 +229,6 @@ fn a_failed_launch_comes_out_where_it_is_asked_about() {
     assert_eq!(error.unwrap_err().code, 719);
     assert!(gpu.failure().is_some_and(|text| text.contains("719")));
     assert!(gpus.failure().is_some_and(|text| text.starts_with("GPU 0: ")));
-    let again = Flight::new(&lanes).and_then(|mut flight| flight.bring(&[host(&numbers([1.0]))]).map(drop));
+    let again = Flight::new(&lanes).and_then(|mut flight| flight.add_input(&[host(&numbers([1.0]))]).map(drop));
     assert_eq!(again.unwrap_err().code, 719, "a device that failed takes nothing more");
 }

@@ -36,5 +36,5 @@ pub use flight::{Flight, Lanes, Piece};
 pub use ipc::{Exported, Imported, run_in_background};
 pub use kernel::Kernel;
 pub use pinned::{PinnedBuffer, PinnedPool};
-pub use regions::{DeviceRegion, DeviceRegions, DeviceTarget, DeviceUse, Lent, OpenError};
+pub use regions::{DeviceRegion, DeviceRegionUse, DeviceRegions, DeviceTarget, IpcAllocation, OpenError};
 pub use settings::Settings;

@@ -93,13 +93,13 @@ impl std::fmt::Debug for DeviceRegion {
 }
 
 /// A request that has to do with a region.
-pub struct DeviceUse {
+pub struct DeviceRegionUse {
     region: Arc<DeviceRegion>,
-    table: Arc<Table>,
+    table: Arc<DeviceRegionTable>,
     is_over: AtomicBool,
 }
 
-impl DeviceUse {
+impl DeviceRegionUse {
     pub fn region(&self) -> &Arc<DeviceRegion> {
         &self.region
     }
@@ -124,15 +124,15 @@ impl DeviceUse {
     }
 }
 
-impl Drop for DeviceUse {
+impl Drop for DeviceRegionUse {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl std::fmt::Debug for DeviceUse {
+impl std::fmt::Debug for DeviceRegionUse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("DeviceUse").field(&self.region).finish()
+        f.debug_tuple("DeviceRegionUse").field(&self.region).finish()
     }
 }
 
@@ -216,9 +216,9 @@ pub enum OpenError {
 const LISTED_AT_ONCE: usize = 64;
 
 #[derive(Default)]
-struct Table(Mutex<BTreeMap<Box<[u8]>, Arc<DeviceRegion>>>);
+struct DeviceRegionTable(Mutex<BTreeMap<Box<[u8]>, Arc<DeviceRegion>>>);
 
-impl Table {
+impl DeviceRegionTable {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, Arc<DeviceRegion>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,7 +233,7 @@ impl Table {
 
 /// What a client says of an allocation.
 #[derive(Debug, Clone, Copy)]
-pub struct Lent<'a> {
+pub struct IpcAllocation<'a> {
     pub handle: &'a IpcHandle,
     pub device_id: i64,
     pub byte_size: u64,
@@ -242,13 +242,19 @@ pub struct Lent<'a> {
 /// All that are registered. One value for the process.
 #[derive(Default)]
 pub struct DeviceRegions {
-    table: Arc<Table>,
+    table: Arc<DeviceRegionTable>,
 }
 
 impl DeviceRegions {
     /// Opens another process's allocation under a name that no other region has; `job_thread` closes it. May block: not
     /// for a shard.
-    pub fn register(&self, gpus: &Gpus, job_thread: &JobThread, name: &[u8], lent: Lent<'_>) -> Result<(), OpenError> {
+    pub fn register(
+        &self,
+        gpus: &Gpus,
+        job_thread: &JobThread,
+        name: &[u8],
+        lent: IpcAllocation<'_>,
+    ) -> Result<(), OpenError> {
         if name.len() > TEXT_BYTES_MAX {
             return Err(OpenError::LongName);
         }
@@ -262,7 +268,7 @@ impl DeviceRegions {
             }
             // Opening takes its time, and lookups must not wait for it.
         }
-        let Lent { handle, device_id, byte_size } = lent;
+        let IpcAllocation { handle, device_id, byte_size } = lent;
         let gpu = i32::try_from(device_id).ok().and_then(|id| gpus.get(id)).ok_or(OpenError::NoDevice)?.clone();
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
         // As Triton logs it.
@@ -308,9 +314,9 @@ impl DeviceRegions {
     }
 
     /// Begins a use of a region; `None`: there is none of that name.
-    pub fn get(&self, name: &[u8]) -> Option<DeviceUse> {
+    pub fn get(&self, name: &[u8]) -> Option<DeviceRegionUse> {
         let region = self.table.lock().get(name).filter(|region| region.uses.begin()).cloned()?;
-        Some(DeviceUse { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
+        Some(DeviceRegionUse { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
     }
 
     /// The region of that name, for who wants to know of it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nereid_gpu::{Gpus, Lent, OpenError};
+use nereid_gpu::{Gpus, IpcAllocation, OpenError};
 use nereid_memory::Regions;
 use nereid_memory::regions::{JobThread, RegisterError};
 
@@ -30,7 +30,7 @@ impl SharedMemory {
     }
 
     /// Opens an allocation of a device. Not for shards.
-    pub fn register_cuda(&self, name: &[u8], lent: Lent<'_>) -> Result<(), OpenError> {
+    pub fn register_cuda(&self, name: &[u8], lent: IpcAllocation<'_>) -> Result<(), OpenError> {
         if self.system.find(name).is_some() {
             return Err(OpenError::Exists);
         }

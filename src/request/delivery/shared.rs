@@ -16,7 +16,7 @@ use self::on_devices::OnDevices;
 use super::completion::{Asked, Completion, Delivery};
 use super::{ResponseFactory, credit};
 use crate::{Place, Request, Response, Status, Text};
-use nereid_gpu::{DeviceTarget, DeviceUse};
+use nereid_gpu::{DeviceRegionUse, DeviceTarget};
 use nereid_memory::regions::JobThread;
 use nereid_memory::{BlockMut, Exhausted, Region, RegionUse, Slice, Target, Window};
 
@@ -79,11 +79,11 @@ impl Shared {
     }
 
     /// The use of the region of a device of that name, if the request has one.
-    pub fn device_use_of(&self, region: &[u8]) -> Option<&DeviceUse> {
+    pub fn device_use_of(&self, region: &[u8]) -> Option<&DeviceRegionUse> {
         self.on_devices.as_ref()?.uses.iter().find(|one| one.region().name() == region)
     }
 
-    pub fn add_device_use(&mut self, one: DeviceUse) {
+    pub fn add_device_use(&mut self, one: DeviceRegionUse) {
         self.on_devices.get_or_insert_default().uses.push(one);
     }
 
@@ -357,7 +357,7 @@ impl Completion {
         if delivery.last {
             // Before the answer is out: whoever has it may count on the region to be free.
             shared.uses.iter().for_each(RegionUse::end);
-            shared.on_devices.iter().flat_map(|on_devices| &on_devices.uses).for_each(DeviceUse::end);
+            shared.on_devices.iter().flat_map(|on_devices| &on_devices.uses).for_each(DeviceRegionUse::end);
         }
         self.forward(delivery);
     }

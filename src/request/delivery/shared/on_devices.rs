@@ -7,13 +7,13 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{WIDEST, Wish, too_small};
 use crate::{OutputTensor, Status, Text};
-use nereid_gpu::{DeviceSlice, DeviceTarget, DeviceUse, DriverError};
+use nereid_gpu::{DeviceRegionUse, DeviceSlice, DeviceTarget, DriverError};
 use nereid_memory::{BlockMut, Exhausted};
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct OnDevices {
-    pub uses: SmallVec<[DeviceUse; 2]>,
+    pub uses: SmallVec<[DeviceRegionUse; 2]>,
     pub targets: SmallVec<[(Text, DeviceTarget); 2]>,
 }
 

@@ -10,7 +10,7 @@ use crate::delivery::credit::NeverWaits;
 use crate::{Completion, DataType, Delivery, Request, Response, Shape, SharedMemory, Sink};
 use nereid_gpu::driver::Driver as _;
 use nereid_gpu::simulated::{Simulated, Spec};
-use nereid_gpu::{Gpu, Gpus, Lent, Settings};
+use nereid_gpu::{Gpu, Gpus, IpcAllocation, Settings};
 use nereid_memory::{Slice, Target};
 
 struct Home(Mutex<Sender<(ThreadId, Delivery)>>);
@@ -39,7 +39,7 @@ impl Rig {
         for (device, name) in [b"zero".as_slice(), b"one"].into_iter().enumerate() {
             let at = driver.allocate(device, 64).unwrap();
             let handle = driver.ipc_export(device, at).unwrap();
-            let lent = Lent { handle: &handle, device_id: device as i64, byte_size: 64 };
+            let lent = IpcAllocation { handle: &handle, device_id: device as i64, byte_size: 64 };
             memory.register_cuda(name, lent).unwrap();
         }
         let rig = Rig { driver, memory };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::device::Gpu;
 use super::driver::DeviceAddress;
-use super::memory::Source;
+use super::memory::AllocationSource;
 
 /// Bytes of a device that are this holder's alone. Work that is under way may use them, so that a buffer must not be
 /// dropped before that work is complete: [`Flight`](super::Flight) sees to it.
@@ -14,11 +14,11 @@ pub struct DeviceBuffer {
     gpu: Gpu,
     at: DeviceAddress,
     len: usize,
-    source: Source,
+    source: AllocationSource,
 }
 
 impl DeviceBuffer {
-    pub(super) fn new(gpu: Gpu, at: DeviceAddress, len: usize, source: Source) -> DeviceBuffer {
+    pub(super) fn new(gpu: Gpu, at: DeviceAddress, len: usize, source: AllocationSource) -> DeviceBuffer {
         DeviceBuffer { gpu, at, len, source }
     }
 

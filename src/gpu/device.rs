@@ -12,7 +12,7 @@ use super::driver::{
     self, Description, DeviceAddress, Driver, DriverError, EventHandle, EventOptions, Program, StreamHandle,
 };
 use super::kernel::Kernel;
-use super::memory::{DeviceMemory, Source};
+use super::memory::{AllocationSource, DeviceMemory};
 use super::pinned::PinnedPool;
 use super::regions::{DeviceRegions, DeviceTarget};
 use super::settings::Settings;
@@ -190,10 +190,10 @@ fn connect(devices: &[Gpu]) {
 /// One device. Clones are the same.
 #[derive(Clone)]
 pub struct Gpu {
-    shared: Arc<Shared>,
+    shared: Arc<GpuCore>,
 }
 
-struct Shared {
+struct GpuCore {
     driver: Arc<dyn Driver>,
     ordinal: usize,
     description: Description,
@@ -201,13 +201,13 @@ struct Shared {
     load_limit: Option<f64>,
     /// For what is done at once; those that nobody uses. Each copy has one to itself: copies of different clients do
     /// not wait for each other.
-    services: Mutex<Vec<Service>>,
+    services: Mutex<Vec<ServiceStream>>,
     failure: OnceLock<String>,
 }
 
 /// A stream whose work its user waits for. Handles only: a [`Stream`] would hold the device that holds it.
 #[derive(Clone, Copy)]
-struct Service {
+struct ServiceStream {
     stream: StreamHandle,
     done: EventHandle,
 }
@@ -221,7 +221,7 @@ impl Gpu {
     fn new(driver: Arc<dyn Driver>, ordinal: usize, description: Description, settings: &Settings) -> Gpu {
         let pool_bytes = usize::try_from(settings.memory_pool_of(ordinal)).unwrap_or(usize::MAX);
         let memory = DeviceMemory::new(Arc::clone(&driver), ordinal, pool_bytes);
-        let shared = Shared {
+        let shared = GpuCore {
             driver,
             ordinal,
             description,
@@ -260,7 +260,7 @@ impl Gpu {
     }
 
     /// Remembers an error that breaks the device. Every result of the driver passes here.
-    pub(super) fn noted<T>(&self, result: driver::Result<T>) -> driver::Result<T> {
+    pub(super) fn record_if_failed<T>(&self, result: driver::Result<T>) -> driver::Result<T> {
         if let Err(error) = &result
             && error.is_sticky()
             && self.shared.failure.set(error.to_string()).is_ok()
@@ -271,13 +271,13 @@ impl Gpu {
     }
 
     /// Remembers an error that a library reported of the device.
-    pub fn note_failure(&self, error: &DriverError) {
+    pub fn record_failure(&self, error: &DriverError) {
         let _ = self.noted::<()>(Err(error.clone()));
     }
 
     /// Free and total bytes, all processes counted.
     pub fn memory(&self) -> driver::Result<(u64, u64)> {
-        self.noted(self.shared.driver.memory(self.ordinal()))
+        self.record_if_failed(self.shared.driver.memory(self.ordinal()))
     }
 
     /// Is more of its memory in use, by all processes, than `--model-load-gpu-limit` lets models be loaded at?
@@ -289,7 +289,7 @@ impl Gpu {
 
     /// Makes the device this thread's, for libraries that look for it there.
     pub fn enter(&self) -> driver::Result<()> {
-        self.noted(self.shared.driver.enter(self.ordinal()))
+        self.record_if_failed(self.shared.driver.enter(self.ordinal()))
     }
 
     pub fn stream(&self) -> driver::Result<Stream> {
@@ -303,12 +303,12 @@ impl Gpu {
 
     /// `len` bytes of the device, of the pool while it has some. May wait for the device.
     pub fn allocate(&self, len: usize) -> driver::Result<DeviceBuffer> {
-        let (at, source) = self.noted(self.shared.memory.take(len))?;
+        let (at, source) = self.record_if_failed(self.shared.memory.take(len))?;
         Ok(DeviceBuffer::new(self.clone(), at, len, source))
     }
 
     /// Takes back what was allocated. Never waits for the device: it may be a shard that drops the last tensor.
-    pub(super) fn give_back(&self, at: DeviceAddress, len: usize, source: Source) {
+    pub(super) fn give_back(&self, at: DeviceAddress, len: usize, source: AllocationSource) {
         self.shared.memory.give_back(at, len, source);
     }
 
@@ -382,7 +382,7 @@ impl Gpu {
     }
 
     /// Copies a tensor of another device to this one, and waits for it.
-    pub fn take_over(&self, from: &DeviceSlice) -> driver::Result<DeviceSlice> {
+    pub fn copy_here(&self, from: &DeviceSlice) -> driver::Result<DeviceSlice> {
         let buffer = self.allocate(from.len())?;
         if !from.is_empty() {
             self.at_once(|driver, stream| {
@@ -404,19 +404,19 @@ impl Gpu {
         let idle = lock(&self.shared.services).pop();
         let service = match idle {
             Some(service) => service,
-            None => self.noted(self.start_service())?,
+            None => self.record_if_failed(self.start_service())?,
         };
         let enqueued = enqueue(driver, service.stream);
         let settled = self.settle(service);
         lock(&self.shared.services).push(service);
-        self.noted(settled.and(enqueued))
+        self.record_if_failed(settled.and(enqueued))
     }
 
-    fn start_service(&self) -> driver::Result<Service> {
+    fn start_service(&self) -> driver::Result<ServiceStream> {
         let (driver, ordinal) = (&*self.shared.driver, self.ordinal());
         let stream = driver.create_stream(ordinal)?;
         match driver.create_event(ordinal, EventOptions { sleeps: true, is_timed: false }) {
-            Ok(done) => Ok(Service { stream, done }),
+            Ok(done) => Ok(ServiceStream { stream, done }),
             Err(error) => {
                 // SAFETY: nobody has seen it.
                 unsafe { driver.destroy_stream(ordinal, stream) };
@@ -427,7 +427,7 @@ impl Gpu {
 
     /// Waits until nothing is under way in the service stream. What its work uses is borrowed: this does not return
     /// before, and ends the process where the driver never says so.
-    fn settle(&self, Service { stream, done }: Service) -> driver::Result<()> {
+    fn settle(&self, ServiceStream { stream, done }: ServiceStream) -> driver::Result<()> {
         let (driver, ordinal) = (&*self.shared.driver, self.ordinal());
         for attempt in 1.. {
             let settled = driver.record(ordinal, done, stream).and_then(|()| driver.synchronize(ordinal, done));
@@ -447,10 +447,10 @@ impl Gpu {
     }
 }
 
-impl Drop for Shared {
+impl Drop for GpuCore {
     fn drop(&mut self) {
         let services = std::mem::take(self.services.get_mut().unwrap_or_else(PoisonError::into_inner));
-        for Service { stream, done } in services {
+        for ServiceStream { stream, done } in services {
             // SAFETY: whoever used them waited for their end.
             unsafe {
                 self.driver.destroy_event(self.ordinal, done);

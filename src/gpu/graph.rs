@@ -26,10 +26,10 @@ impl Graph {
     ) -> driver::Result<Graph> {
         let gpu = stream.gpu().clone();
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
-        gpu.noted(driver.begin_capture(ordinal, stream.handle()))?;
+        gpu.record_if_failed(driver.begin_capture(ordinal, stream.handle()))?;
         let enqueued = enqueue(stream);
         // Ended in any case: a stream in the middle of a recording is of no use.
-        let handle = gpu.noted(driver.end_capture(ordinal, stream.handle()));
+        let handle = gpu.record_if_failed(driver.end_capture(ordinal, stream.handle()));
         let graph = Graph { handle: handle?, buffers, stream_gpu: gpu };
         enqueued.map(|()| graph)
     }
@@ -38,7 +38,7 @@ impl Graph {
     pub(super) fn launch(&self, stream: &Stream) -> driver::Result<()> {
         let gpu = stream.gpu();
         // SAFETY: the graph holds the memory, and the flight that launches holds the graph.
-        gpu.noted(unsafe { gpu.driver().launch_graph(gpu.ordinal(), stream.handle(), self.handle) })
+        gpu.record_if_failed(unsafe { gpu.driver().launch_graph(gpu.ordinal(), stream.handle(), self.handle) })
     }
 }
 

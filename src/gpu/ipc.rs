@@ -25,8 +25,8 @@ impl DeviceSlice {
     pub fn export(&self) -> driver::Result<Exported> {
         let (gpu, at) = (self.gpu(), self.address());
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
-        let (base, _) = gpu.noted(driver.allocation_of(ordinal, at))?;
-        let handle = gpu.noted(driver.ipc_export(ordinal, base))?;
+        let (base, _) = gpu.record_if_failed(driver.allocation_of(ordinal, at))?;
+        let handle = gpu.record_if_failed(driver.ipc_export(ordinal, base))?;
         let offset = usize::try_from(at.0.saturating_sub(base.0)).unwrap_or(usize::MAX);
         Ok(Exported { handle, offset, lasts: gpu.is_pooled(at) })
     }
@@ -57,10 +57,10 @@ impl Imported {
         // Here and not by whoever drops the last slice, which may be a thread that has a core to itself.
         let _ = job_thread().start();
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
-        let base = gpu.noted(driver.ipc_open(ordinal, handle))?;
+        let base = gpu.record_if_failed(driver.ipc_open(ordinal, handle))?;
         // From here on it is closed whatever happens.
         let mut imported = Imported { gpu: gpu.clone(), base, len: 0 };
-        let (begin, len) = gpu.noted(driver.allocation_of(ordinal, base))?;
+        let (begin, len) = gpu.record_if_failed(driver.allocation_of(ordinal, base))?;
         let before = usize::try_from(base.0.saturating_sub(begin.0)).unwrap_or(usize::MAX);
         imported.len = len.saturating_sub(before);
         Ok(Arc::new(imported))
@@ -97,7 +97,7 @@ impl Drop for Imported {
         run_in_background(move || {
             // SAFETY: slices hold it, and who lets work use them holds those until it is complete.
             let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), base) };
-            if let Err(error) = gpu.noted(closed) {
+            if let Err(error) = gpu.record_if_failed(closed) {
                 tracing::warn!("memory of another process on GPU {gpu} is not closed: {error}");
             }
         });

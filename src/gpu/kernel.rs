@@ -13,7 +13,7 @@ pub struct Kernel {
 
 impl Kernel {
     pub(super) fn load(gpu: &Gpu, program: &'static Program) -> driver::Result<Kernel> {
-        let handle = gpu.noted(gpu.driver().load(gpu.ordinal(), program))?;
+        let handle = gpu.record_if_failed(gpu.driver().load(gpu.ordinal(), program))?;
         Ok(Kernel { gpu: gpu.clone(), handle, program })
     }
 

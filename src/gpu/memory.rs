@@ -23,7 +23,7 @@ const STEP_MAX: usize = 2 << 20;
 
 /// Where an allocation came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum AllocationSource {
     Pool(usize),
     Driver,
 }
@@ -35,11 +35,11 @@ pub(super) struct DeviceMemory {
     pool_bytes: usize,
     /// Where the pool lies, once it was needed; `None`: there was no memory for it.
     base: OnceLock<Option<DeviceAddress>>,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     arena: Option<Arena>,
     /// Given back and not yet freed, the oldest first.
     retired: VecDeque<(DeviceAddress, usize)>,
@@ -52,20 +52,20 @@ impl DeviceMemory {
     }
 
     /// `len` bytes, of the pool while it has some. May wait for the device.
-    pub fn take(&self, len: usize) -> Result<(DeviceAddress, Source)> {
+    pub fn take(&self, len: usize) -> Result<(DeviceAddress, AllocationSource)> {
         let base = self.base();
         let (reused, surplus) = {
             let mut state = self.lock();
             if let (Some(base), Some(arena)) = (base, &mut state.arena)
                 && let Some(offset) = arena.take(len)
             {
-                return Ok((base.offset(offset), Source::Pool(offset)));
+                return Ok((base.offset(offset), AllocationSource::Pool(offset)));
             }
             (state.reuse(rounded(len)), state.surplus())
         };
         self.free(surplus);
         if let Some(at) = reused {
-            return Ok((at, Source::Driver));
+            return Ok((at, AllocationSource::Driver));
         }
         let allocated = match self.driver.allocate(self.ordinal, rounded(len)) {
             Err(error) if error.code == DriverError::OUT_OF_MEMORY => {
@@ -78,19 +78,19 @@ impl DeviceMemory {
             }
             other => other,
         };
-        allocated.map(|at| (at, Source::Driver))
+        allocated.map(|at| (at, AllocationSource::Driver))
     }
 
     /// Takes back what was taken with this length. Never waits for the device.
-    pub fn give_back(&self, at: DeviceAddress, len: usize, source: Source) {
+    pub fn give_back(&self, at: DeviceAddress, len: usize, source: AllocationSource) {
         let mut state = self.lock();
         match source {
-            Source::Pool(offset) => {
+            AllocationSource::Pool(offset) => {
                 if let Some(arena) = &mut state.arena {
                     arena.give(offset, len);
                 }
             }
-            Source::Driver => {
+            AllocationSource::Driver => {
                 let len = rounded(len);
                 state.retired_bytes += len;
                 state.retired.push_back((at, len));
@@ -146,12 +146,12 @@ impl DeviceMemory {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PoolState {
     fn reuse(&mut self, len: usize) -> Option<DeviceAddress> {
         let place = self.retired.iter().position(|(_, kept)| *kept == len)?;
         let (at, len) = self.retired.remove(place)?;
@@ -236,17 +236,20 @@ mod tests {
         let (simulated, memory) = memory(16 << 20);
         assert_eq!((memory.pool_usage(), free_bytes(&simulated)), ((0, 0), 16 << 20), "not before it is needed");
         let (one, source) = memory.take(1000).unwrap();
-        assert_eq!((source, memory.pool_usage(), free_bytes(&simulated)), (Source::Pool(0), (1024, POOL), 15 << 20));
+        assert_eq!(
+            (source, memory.pool_usage(), free_bytes(&simulated)),
+            (AllocationSource::Pool(0), (1024, POOL), 15 << 20)
+        );
         let (two, beside) = memory.take(POOL).unwrap();
-        assert_eq!((beside, free_bytes(&simulated)), (Source::Driver, 14 << 20));
+        assert_eq!((beside, free_bytes(&simulated)), (AllocationSource::Driver, 14 << 20));
         assert!(memory.is_pooled(one) && !memory.is_pooled(two));
         memory.give_back(one, 1000, source);
         memory.give_back(two, POOL, beside);
         assert_eq!((memory.pool_usage(), free_bytes(&simulated)), ((0, POOL), 14 << 20), "it is kept");
         let (three, whole) = memory.take(POOL).unwrap();
         let (four, again) = memory.take(POOL - 1).unwrap();
-        assert_eq!((three, whole), (one, Source::Pool(0)));
-        assert_eq!((four, again), (two, Source::Driver), "for whoever needs nearly as much");
+        assert_eq!((three, whole), (one, AllocationSource::Pool(0)));
+        assert_eq!((four, again), (two, AllocationSource::Driver), "for whoever needs nearly as much");
         memory.give_back(three, POOL, whole);
         memory.give_back(four, POOL - 1, again);
         drop(memory);
@@ -259,12 +262,12 @@ mod tests {
         let page = |number: usize| POOL + number * (256 << 10);
         for number in 0..RETIRED_MAX {
             let (at, source) = memory.take(page(number % 8 + 1)).unwrap();
-            assert_eq!(source, Source::Driver);
+            assert_eq!(source, AllocationSource::Driver);
             memory.give_back(at, page(number % 8 + 1), source);
         }
         assert_eq!(memory.lock().retired.len(), 8, "each length is kept once");
         let many: Vec<DeviceAddress> = (0..300).map(|_| memory.take(POOL + 1).unwrap().0).collect();
-        many.into_iter().for_each(|at| memory.give_back(at, POOL + 1, Source::Driver));
+        many.into_iter().for_each(|at| memory.give_back(at, POOL + 1, AllocationSource::Driver));
         assert!(memory.lock().retired_bytes > RETIRED_BYTES_MAX);
         memory.trim();
         let kept = memory.lock().retired_bytes;
@@ -284,7 +287,7 @@ mod tests {
     fn without_memory_for_a_pool_the_driver_is_asked_each_time() {
         let (simulated, memory) = memory(64 << 10);
         let (at, source) = memory.take(1).unwrap();
-        assert_eq!((source, memory.pool_usage(), memory.is_pooled(at)), (Source::Driver, (0, 0), false));
+        assert_eq!((source, memory.pool_usage(), memory.is_pooled(at)), (AllocationSource::Driver, (0, 0), false));
         memory.give_back(at, 1, source);
         assert_eq!(simulated.violations(), Vec::<String>::new());
     }

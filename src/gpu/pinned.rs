@@ -14,18 +14,18 @@ use nereid_memory::{BlockSource, Slice};
 /// The pool. Clones are the same; the default one is always empty.
 #[derive(Clone, Default)]
 pub struct PinnedPool {
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<PinnedCore>>,
 }
 
-struct Shared {
+struct PinnedCore {
     driver: Arc<dyn Driver>,
     total: usize,
-    state: Mutex<State>,
+    state: Mutex<PinnedArena>,
 }
 
 /// The memory comes with its first use: pinning some takes its time.
 #[derive(Default)]
-struct State {
+struct PinnedArena {
     has_tried: bool,
     /// As a number: who has a part of it has it alone.
     base: usize,
@@ -35,7 +35,7 @@ struct State {
 impl PinnedPool {
     pub fn new(driver: Arc<dyn Driver>, bytes: u64) -> PinnedPool {
         let total = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let shared = Shared { driver, total, state: Mutex::default() };
+        let shared = PinnedCore { driver, total, state: Mutex::default() };
         PinnedPool { shared: (total > 0).then(|| Arc::new(shared)) }
     }
 
@@ -79,7 +79,7 @@ impl PinnedPool {
     }
 }
 
-impl Shared {
+impl PinnedCore {
     /// A range of the pool: where it lies, and its offset.
     fn take_range(&self, len: usize) -> Option<(*mut u8, usize)> {
         let mut state = lock(&self.state);
@@ -116,7 +116,7 @@ const LENT_PART: usize = 2;
 
 // SAFETY: the memory is whole pages of the driver's, ranges begin at multiples of more than the alignment and do not
 // overlap. The lock is held for a few steps, except when the memory is allocated, which `prepare` does before.
-unsafe impl BlockSource for Shared {
+unsafe impl BlockSource for PinnedCore {
     fn take(&self, size: usize) -> Option<NonNull<u8>> {
         if !self.has_room_to_lend(size) {
             return None;
@@ -130,7 +130,7 @@ unsafe impl BlockSource for Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for PinnedCore {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if state.arena.is_some() {
@@ -146,7 +146,7 @@ impl Drop for Shared {
 /// Pinned bytes that are this holder's alone; work that is under way may use them, see
 /// [`DeviceBuffer`](super::DeviceBuffer).
 pub struct PinnedBuffer {
-    pool: Arc<Shared>,
+    pool: Arc<PinnedCore>,
     offset: usize,
     at: *mut u8,
     len: usize,

@@ -77,7 +77,7 @@ impl Drop for DeviceRegion {
         self.job_thread.run(move || {
             // SAFETY: slices and targets hold the region, and who lets work use them holds those until it is complete.
             let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), at) };
-            if let Err(error) = gpu.noted(closed) {
+            if let Err(error) = gpu.record_if_failed(closed) {
                 let name = String::from_utf8_lossy(&name);
                 tracing::warn!("CUDA shared memory region '{name}': failed to close CUDA IPC handle: {error}");
             }
@@ -273,7 +273,7 @@ impl DeviceRegions {
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
         // As Triton logs it.
         let failed = |what, error: &super::DriverError| OpenError::InvalidArgs(format!("{what}: {error}"));
-        let opened = gpu.noted(driver.ipc_open(ordinal, handle));
+        let opened = gpu.record_if_failed(driver.ipc_open(ordinal, handle));
         let at = opened.map_err(|error| failed("failed to open CUDA IPC handle", &error))?;
         let byte_size = usize::try_from(byte_size).unwrap_or(usize::MAX);
         // From here on it is closed whatever happens.
@@ -287,7 +287,7 @@ impl DeviceRegions {
             uses: Uses::default(),
             job_thread: job_thread.clone(),
         });
-        let found = gpu.noted(driver.allocation_of(ordinal, at));
+        let found = gpu.record_if_failed(driver.allocation_of(ordinal, at));
         let (base, len) = found.map_err(|error| failed("Failed to get CUDA address range", &error))?;
         let before = usize::try_from(at.0.saturating_sub(base.0)).unwrap_or(usize::MAX);
         if byte_size > len.saturating_sub(before) {

@@ -20,7 +20,7 @@ pub struct Event {
 
 impl Stream {
     pub(super) fn new(gpu: &Gpu) -> driver::Result<Stream> {
-        let handle = gpu.noted(gpu.driver().create_stream(gpu.ordinal()))?;
+        let handle = gpu.record_if_failed(gpu.driver().create_stream(gpu.ordinal()))?;
         Ok(Stream { gpu: gpu.clone(), handle })
     }
 
@@ -39,32 +39,32 @@ impl Stream {
 
     /// An event of this stream's device.
     pub fn event(&self, options: EventOptions) -> driver::Result<Event> {
-        let handle = self.gpu.noted(self.gpu.driver().create_event(self.gpu.ordinal(), options))?;
+        let handle = self.gpu.record_if_failed(self.gpu.driver().create_event(self.gpu.ordinal(), options))?;
         Ok(Event { gpu: self.gpu.clone(), handle })
     }
 
     /// The event stands for all that is in the stream by now.
     pub fn record(&self, event: &Event) -> driver::Result<()> {
-        self.gpu.noted(self.gpu.driver().record(self.gpu.ordinal(), event.handle, self.handle))
+        self.gpu.record_if_failed(self.gpu.driver().record(self.gpu.ordinal(), event.handle, self.handle))
     }
 
     /// What comes from now on waits for the event, on the device.
     pub fn wait(&self, event: &Event) -> driver::Result<()> {
-        self.gpu.noted(self.gpu.driver().wait(self.gpu.ordinal(), self.handle, event.handle))
+        self.gpu.record_if_failed(self.gpu.driver().wait(self.gpu.ordinal(), self.handle, event.handle))
     }
 
     /// # Safety
     /// As [`Driver::copy_in`](driver::Driver::copy_in); so for all below.
     pub unsafe fn copy_in(&self, to: DeviceAddress, from: *const u8, len: usize) -> driver::Result<()> {
         // SAFETY: the caller's promise.
-        self.gpu.noted(unsafe { self.gpu.driver().copy_in(self.gpu.ordinal(), self.handle, to, from, len) })
+        self.gpu.record_if_failed(unsafe { self.gpu.driver().copy_in(self.gpu.ordinal(), self.handle, to, from, len) })
     }
 
     /// # Safety
     /// See [`copy_in`](Stream::copy_in).
     pub unsafe fn copy_out(&self, to: *mut u8, from: DeviceAddress, len: usize) -> driver::Result<()> {
         // SAFETY: the caller's promise.
-        self.gpu.noted(unsafe { self.gpu.driver().copy_out(self.gpu.ordinal(), self.handle, to, from, len) })
+        self.gpu.record_if_failed(unsafe { self.gpu.driver().copy_out(self.gpu.ordinal(), self.handle, to, from, len) })
     }
 
     /// # Safety
@@ -76,7 +76,8 @@ impl Stream {
         len: usize,
     ) -> driver::Result<()> {
         // SAFETY: the caller's promise.
-        self.gpu.noted(unsafe { self.gpu.driver().copy_across(self.gpu.ordinal(), self.handle, to, from, len) })
+        self.gpu
+            .record_if_failed(unsafe { self.gpu.driver().copy_across(self.gpu.ordinal(), self.handle, to, from, len) })
     }
 
     /// # Safety
@@ -91,24 +92,24 @@ impl Stream {
         let (driver, ordinal) = (self.gpu.driver(), self.gpu.ordinal());
         // SAFETY: the caller's promise.
         let launched = unsafe { driver.launch(ordinal, self.handle, kernel.handle(), extent, arguments, accesses) };
-        self.gpu.noted(launched)
+        self.gpu.record_if_failed(launched)
     }
 }
 
 impl Event {
     /// Is all complete that it stands for? An error of that work comes out here.
     pub fn is_complete(&self) -> driver::Result<bool> {
-        self.gpu.noted(self.gpu.driver().query(self.gpu.ordinal(), self.handle))
+        self.gpu.record_if_failed(self.gpu.driver().query(self.gpu.ordinal(), self.handle))
     }
 
     /// Blocks until it is.
     pub fn synchronize(&self) -> driver::Result<()> {
-        self.gpu.noted(self.gpu.driver().synchronize(self.gpu.ordinal(), self.handle))
+        self.gpu.record_if_failed(self.gpu.driver().synchronize(self.gpu.ordinal(), self.handle))
     }
 
     /// Time between this event and a later one; both complete and timed.
     pub fn elapsed_until(&self, later: &Event) -> driver::Result<Duration> {
-        self.gpu.noted(self.gpu.driver().elapsed(self.gpu.ordinal(), self.handle, later.handle))
+        self.gpu.record_if_failed(self.gpu.driver().elapsed(self.gpu.ordinal(), self.handle, later.handle))
     }
 }
 

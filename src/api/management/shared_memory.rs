@@ -18,7 +18,7 @@ use super::super::{Mail, error};
 use super::repository::from_base64;
 use super::{Management, Outcome, Protocol};
 use nereid_gpu::driver::IpcHandle;
-use nereid_gpu::{Lent, OpenError};
+use nereid_gpu::{IpcAllocation, OpenError};
 use nereid_memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX, Unregistered};
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_observe::log::verbose;
@@ -86,7 +86,7 @@ impl Ask {
                 let handle: &IpcHandle = (&*handle)
                     .try_into()
                     .map_err(|_| refused(OpenError::InvalidArgs(format!("a handle of {} bytes", handle.len()))))?;
-                memory.register_cuda(&name, Lent { handle, device_id, byte_size }).map_err(refused)?;
+                memory.register_cuda(&name, IpcAllocation { handle, device_id, byte_size }).map_err(refused)?;
                 Ok(RegionOutcome::Changed)
             }
             Ask::Unregister(MemoryKind::Cuda, name) => {

@@ -75,7 +75,7 @@ fn land_one(request: &mut Request, context: &InstanceContext, takes_device_tenso
         match Step::of(input, &slice, takes_device_tensors) {
             Step::Leave => {}
             Step::Move => {
-                let moved = slice.gpu().take_over(&slice).map_err(failed)?;
+                let moved = slice.gpu().copy_here(&slice).map_err(failed)?;
                 if let Some(beside) = &mut request.inputs[at].beside {
                     // The attributes of the former place do not apply to the new one.
                     beside.places.clear();

@@ -420,7 +420,7 @@ impl DeviceInstance {
     /// Records an error of the device that the library reports.
     fn note(&self, status: &Status) {
         if let Some(error) = device_error(&status.message) {
-            self.gpu().note_failure(&error);
+            self.gpu().record_failure(&error);
         }
     }
 }

@@ -115,7 +115,7 @@ fn export(slice: &DeviceSlice) -> Result<(DeviceSlice, Exported), DriverError> {
     if let Ok(exported) = slice.export() {
         return Ok((slice.clone(), exported));
     }
-    let copy = slice.gpu().take_over(slice)?;
+    let copy = slice.gpu().copy_here(slice)?;
     let exported = copy.export()?;
     Ok((copy, exported))
 }

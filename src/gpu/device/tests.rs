@@ -34,7 +34,7 @@ fn tensors_go_in_out_and_across() {
         let (one, two) = (gpus.get(0).unwrap(), gpus.get(1).unwrap());
         let bytes: Vec<u8> = (0..70_000u32).map(|number| number as u8).collect();
         let here = one.put(&bytes).unwrap();
-        let there = two.take_over(&here).unwrap();
+        let there = two.copy_here(&here).unwrap();
         assert!(there.gpu().is_same(two) && !there.same_memory(&here));
         let mut back = vec![0; 100];
         two.fetch(&there.window(500..600), &mut back).unwrap();
@@ -51,7 +51,7 @@ fn tensors_go_in_out_and_across() {
         assert_eq!((&all[..30], &all[30..]), (&bytes[10..40], &[9; 34][..]));
 
         let empty = one.put(&[]).unwrap();
-        assert!(empty.is_empty() && two.take_over(&empty).unwrap().is_empty());
+        assert!(empty.is_empty() && two.copy_here(&empty).unwrap().is_empty());
         one.fetch(&empty, &mut []).unwrap();
         drop((here, there, owner, empty));
         assert_correct(&simulated);

@@ -12,7 +12,7 @@ use crate::abi::handles::{OutputHandle, ResponseHandle};
 use crate::abi::server::buffer_attributes::BufferAttributes;
 use nereid_gpu::driver::Driver as _;
 use nereid_gpu::simulated::{Simulated, Spec};
-use nereid_gpu::{Gpus, Lent, Settings};
+use nereid_gpu::{Gpus, IpcAllocation, Settings};
 use nereid_request::shared::draft;
 use nereid_request::{Beside, InputTensor, SharedMemory, Text};
 
@@ -81,7 +81,7 @@ fn an_input_on_a_device_is_one_buffer_there() {
     let (driver, gpus) = devices(0);
     let memory = SharedMemory::new(Arc::clone(&gpus));
     let handle = driver.ipc_export(1, driver.allocate(1, 16).unwrap()).unwrap();
-    memory.register_cuda(b"r", Lent { handle: &handle, device_id: 1, byte_size: 16 }).unwrap();
+    memory.register_cuda(b"r", IpcAllocation { handle: &handle, device_id: 1, byte_size: 16 }).unwrap();
     let slice = gpus.regions().get(b"r").unwrap().slice(4, 8).unwrap();
     let mut input = InputTensor::new(Text::from("I"), DataType::Fp32, Shape::from_slice(&[2]));
     input.beside = Some(Box::new(Beside { on_device: Some(slice.clone()), ..Beside::default() }));
@@ -123,7 +123,7 @@ fn an_output_gets_memory_of_a_device_where_that_is_wanted() {
     let (driver, gpus) = devices(4096);
     let memory = SharedMemory::new(Arc::clone(&gpus));
     let handle = driver.ipc_export(1, driver.allocate(1, 64).unwrap()).unwrap();
-    memory.register_cuda(b"r", Lent { handle: &handle, device_id: 1, byte_size: 64 }).unwrap();
+    memory.register_cuda(b"r", IpcAllocation { handle: &handle, device_id: 1, byte_size: 64 }).unwrap();
     let send = |response| {
         // SAFETY: the response is live and given up here.
         assert_eq!(text(unsafe { TRITONBACKEND_ResponseSend(response, 1, null()) }), None);

@@ -129,10 +129,10 @@ fn a_device_that_is_lost_fails_its_instances_and_says_so() {
     let (instances, source) = started(&plan);
     let checks = Arc::clone(instances.checks());
     assert_eq!(source.submit().recv().unwrap(), Ok(()));
-    gpus.get(0).unwrap().note_failure(&broken());
+    gpus.get(0).unwrap().record_failure(&broken());
     assert!(!checks.is_needed() && source.submit().recv().unwrap().is_ok(), "another device");
     log.take();
-    gpus.get(1).unwrap().note_failure(&broken());
+    gpus.get(1).unwrap().record_failure(&broken());
     let refused = Status::unavailable(format!("instance 'g_0' is on GPU 1, which is lost to the server: {BROKEN}"));
     assert_eq!(source.submit().recv().unwrap(), Err(refused.clone()));
     assert!(log.take().is_empty(), "nobody executes it");

@@ -74,7 +74,7 @@ pub fn fetch(output: &mut OutputTensor) -> Result<(), Status> {
 fn put(output: &mut OutputTensor, gpu: &Gpu) -> Result<(), Status> {
     let slice = match &output.on_device {
         Some(slice) if slice.gpu().is_same(gpu) => return Ok(()),
-        Some(slice) => gpu.take_over(slice)?,
+        Some(slice) => gpu.copy_here(slice)?,
         None if output.datatype == DataType::Bytes || output.byte_size() == 0 => return Ok(()),
         None => match &output.data[..] {
             [only] => gpu.put(only)?,

@@ -3,7 +3,7 @@
 use super::*;
 use nereid_gpu::driver::Driver as _;
 use nereid_gpu::simulated::{Simulated, Spec};
-use nereid_gpu::{Gpu, Gpus, Lent, Settings};
+use nereid_gpu::{Gpu, Gpus, IpcAllocation, Settings};
 use nereid_request::{Beside, SharedMemory};
 
 fn gpu() -> Gpu {
@@ -16,7 +16,7 @@ fn place() -> Wish {
     let driver = Arc::new(Simulated::new(Spec::prompt(1, 3)));
     let handle = driver.ipc_export(0, driver.allocate(0, 4).unwrap()).unwrap();
     let memory = SharedMemory::new(Gpus::with(driver, &Settings::default()));
-    memory.register_cuda(b"r", Lent { handle: &handle, device_id: 0, byte_size: 4 }).unwrap();
+    memory.register_cuda(b"r", IpcAllocation { handle: &handle, device_id: 0, byte_size: 4 }).unwrap();
     Wish::At(memory.gpus.regions().get(b"r").unwrap().target(0, 4).unwrap())
 }
 

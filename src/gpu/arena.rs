@@ -1,6 +1,7 @@
-//! Offsets in one long range, taken and given back: the bookkeeping of memory that is expensive to allocate.
+//! The [`Arena`]: offsets in one long range, taken and given back, for memory that is expensive to allocate.
 //!
-//! First fit over the free ranges by their offsets, neighbours merged when they are given back. It knows numbers only.
+//! First fit over the free ranges by their offsets, neighbours merged when they are given back. It handles numbers only
+//! and owns no memory.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ impl Arena {
         Arena { len, used: 0, free: (len > 0).then_some((0, len)).into_iter().collect() }
     }
 
-    /// A range of `len` bytes or more; `None`: there is no such range free.
+    /// A range of `len` bytes or more; `None` if no such range is free.
     pub fn take(&mut self, len: usize) -> Option<usize> {
         let len = rounded(len)?;
         let (&at, &room) = self.free.iter().find(|(_, room)| **room >= len)?;
@@ -52,7 +53,7 @@ impl Arena {
         self.free.insert(at, len);
     }
 
-    /// Bytes that are out, rounded as they were taken.
+    /// Bytes that are taken, rounded as they were taken.
     pub fn used(&self) -> usize {
         self.used
     }

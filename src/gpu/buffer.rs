@@ -9,7 +9,7 @@ use super::driver::DeviceAddress;
 use super::memory::AllocationSource;
 
 /// Bytes of a device that are this holder's alone. Work that is under way may use them, so that a buffer must not be
-/// dropped before that work is complete: [`Flight`](super::Flight) sees to it.
+/// dropped before that work is complete: [`Flight`](super::Flight) ensures it.
 pub struct DeviceBuffer {
     gpu: Gpu,
     at: DeviceAddress,
@@ -38,7 +38,7 @@ impl DeviceBuffer {
         self.len == 0
     }
 
-    /// What another library filled becomes a tensor's.
+    /// Makes a tensor of bytes that another library filled.
     ///
     /// # Safety
     /// Nothing writes it any more, and all that did is complete.
@@ -46,7 +46,7 @@ impl DeviceBuffer {
         self.freeze()
     }
 
-    /// Nothing writes it any more, and all that did is complete: it becomes a tensor's.
+    /// Makes a tensor of the buffer, which is no longer written: all work that wrote it is complete.
     pub(super) fn freeze(self) -> DeviceSlice {
         let (gpu, at, len) = (self.gpu.clone(), self.at, self.len);
         DeviceSlice { gpu, at, len, owner: Arc::new(self) }
@@ -65,8 +65,8 @@ impl std::fmt::Debug for DeviceBuffer {
     }
 }
 
-/// Bytes of a device that are complete and that nobody writes any more. Cloning shares them. Who lets work read them
-/// keeps a clone until that work is complete.
+/// Bytes of a device that are complete and no longer written. Cloning shares them. Code that enqueues work that reads
+/// them keeps a clone until that work is complete.
 #[derive(Clone)]
 pub struct DeviceSlice {
     gpu: Gpu,
@@ -79,8 +79,8 @@ impl DeviceSlice {
     /// Bytes that belong to something else, which is dropped with the last slice.
     ///
     /// # Safety
-    /// `at..at + len` is memory of `gpu` that stays valid until `owner` is dropped. All that writes it is complete, but
-    /// for what another process does at its own risk.
+    /// `at..at + len` is memory of `gpu` that stays valid until `owner` is dropped. All work that writes it is
+    /// complete, except for what another process does at its own risk.
     pub unsafe fn foreign(gpu: Gpu, at: DeviceAddress, len: usize, owner: Arc<dyn Any + Send + Sync>) -> DeviceSlice {
         DeviceSlice { gpu, at, len, owner }
     }
@@ -101,7 +101,7 @@ impl DeviceSlice {
         self.len == 0
     }
 
-    /// What owns the bytes, if that is of type `T`.
+    /// The owner of the bytes, if it is of type `T`.
     pub fn owner<T: Any>(&self) -> Option<&T> {
         self.owner.downcast_ref()
     }

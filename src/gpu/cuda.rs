@@ -1,8 +1,8 @@
-//! CUDA's driver, opened when there is one.
+//! CUDA's driver, opened where it is installed.
 //!
 //! Only the driver's own interface is used: the library is there wherever a GPU is, and no version of CUDA's runtime
 //! has to be matched. Contexts are the primary ones, which ONNX Runtime and others use too; a library may leave another
-//! one current on a thread, so that each call looks. Looking is reading a word of the thread.
+//! one current on a thread, so that each call checks. The check reads a word of the thread.
 
 mod context;
 mod functions;
@@ -42,18 +42,18 @@ const LAZY_PEER_ACCESS: c_uint = 1;
 const THREAD_LOCAL: c_uint = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_uint = 2;
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: another thread's recording forbids the question, which says nothing about
-/// what is asked for.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: another thread's recording forbids the query, and the error does not
+/// concern the queried event.
 const CAPTURE_UNSUPPORTED: c_int = 900;
 
 thread_local! {
-    /// Whether recordings of other threads restrict the calls of this one no more.
+    /// True once recordings of other threads no longer restrict the calls of this one.
     static IS_RELAXED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The driver of this host; `None`: there is none.
+/// The driver of this host; `None` if there is none.
 pub fn open() -> Option<Arc<dyn Driver>> {
-    // SAFETY: looking for the library loads and unloads it, which runs what it does then.
+    // SAFETY: the search for the library loads and unloads it, which runs its initialisers.
     if !unsafe { sys::is_culib_present() } {
         debug!("there are no GPUs: CUDA's driver is not installed");
         return None;
@@ -80,11 +80,11 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// A driver without a device is a driver: who asks for a GPU is told what is missing.
+    /// A driver without a device is valid: requests for a GPU then fail with the reason.
     fn find_devices(&mut self) -> Result<()> {
         let functions = self.functions;
         let (mut version, mut count) = (0, 0);
-        // SAFETY: nothing of the driver is called before, and the places are ours.
+        // SAFETY: no function of the driver is called before, and the places are ours.
         unsafe {
             self.check("cuDriverGetVersion", (functions.driver_version)(&mut version))?;
             self.version = version;
@@ -103,7 +103,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// What a call said.
+    /// Turns the code that a call returned into a result.
     fn check(&self, call: &'static str, code: c_int) -> Result<()> {
         if code == 0 { Ok(()) } else { Err(self.error(call, code)) }
     }
@@ -128,8 +128,7 @@ impl Cuda {
     }
 
     /// Exempts this thread, once, from the recordings of others: ONNX Runtime records in the process-wide mode, in
-    /// which allocations and questions about events fail on every thread that has not asked for this, and break the
-    /// recording.
+    /// which allocations and queries of events fail on every thread that is not exempt, and break the recording.
     fn relax(&self) -> Result<()> {
         if !IS_RELAXED.get() {
             let mut mode = RELAXED;
@@ -156,7 +155,7 @@ impl Cuda {
         Ok(context)
     }
 
-    /// A device for what belongs to none: one that is in use, else the first.
+    /// A device for calls that belong to none: one that is in use, else the first.
     fn any_device(&self) -> usize {
         self.devices.iter().position(|device| device.context_in_use().is_some()).unwrap_or_default()
     }
@@ -169,7 +168,7 @@ impl Drop for Cuda {
     }
 }
 
-/// What the handles are to the driver.
+/// Turns a handle into the driver's pointer.
 fn pointer<T>(handle: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(handle as usize)
 }
@@ -178,7 +177,7 @@ fn number<T>(pointer: *mut T) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-// SAFETY: CUDA keeps the promises: events stand for all that is before them in their stream, and allocations are alone.
+// SAFETY: CUDA keeps the contract: an event covers all work before it in its stream, and allocations do not overlap.
 unsafe impl Driver for Cuda {
     fn name(&self) -> String {
         format!("CUDA {}.{}", self.version / 1000, self.version % 1000 / 10)
@@ -241,7 +240,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn free(&self, device: usize, at: DeviceAddress) -> Result<()> {
         self.current(device)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         self.check("cuMemFree", unsafe { (self.functions.free)(at.0) })
     }
 
@@ -255,7 +254,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn free_pinned(&self, at: *mut u8) -> Result<()> {
         self.current(self.any_device())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         self.check("cuMemFreeHost", unsafe { (self.functions.free_host)(at.cast()) })
     }
 
@@ -269,7 +268,8 @@ unsafe impl Driver for Cuda {
 
     unsafe fn destroy_stream(&self, device: usize, stream: StreamHandle) {
         if self.current(device).is_ok() {
-            // SAFETY: the caller's promise. An error is one of the work before, which others hear of.
+            // SAFETY: by the contract of this function. An error is one of earlier work, and is reported where that is
+            // awaited.
             unsafe { (self.functions.destroy_stream)(pointer(stream.0)) };
         }
     }
@@ -290,14 +290,14 @@ unsafe impl Driver for Cuda {
 
     unsafe fn destroy_event(&self, device: usize, event: EventHandle) {
         if self.current(device).is_ok() {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this function.
             unsafe { (self.functions.destroy_event)(pointer(event.0)) };
         }
     }
 
     fn record(&self, device: usize, event: EventHandle, stream: StreamHandle) -> Result<()> {
         self.current(device)?;
-        // SAFETY: handles live until they are destroyed, which is a promise of who does it.
+        // SAFETY: handles live until they are destroyed, by the contract of the function that destroys them.
         self.check("cuEventRecord", unsafe { (self.functions.record_event)(pointer(event.0), pointer(stream.0)) })
     }
 
@@ -340,7 +340,7 @@ unsafe impl Driver for Cuda {
         len: usize,
     ) -> Result<()> {
         self.current(device)?;
-        // SAFETY: the caller's promise; so for all work below.
+        // SAFETY: by the contract of this function; so for all work below.
         let copied = unsafe { (self.functions.copy_in)(to.0, from.cast(), len, pointer(stream.0)) };
         self.check("cuMemcpyHtoDAsync", copied)
     }
@@ -443,13 +443,13 @@ unsafe impl Driver for Cuda {
 
     unsafe fn launch_graph(&self, device: usize, stream: StreamHandle, graph: GraphHandle) -> Result<()> {
         self.current(device)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         self.check("cuGraphLaunch", unsafe { (self.functions.launch_graph)(pointer(graph.0), pointer(stream.0)) })
     }
 
     unsafe fn destroy_graph(&self, device: usize, graph: GraphHandle) {
         if self.current(device).is_ok() {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this function.
             unsafe { (self.functions.destroy_executable)(pointer(graph.0)) };
         }
     }
@@ -473,7 +473,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn ipc_close(&self, device: usize, at: DeviceAddress) -> Result<()> {
         self.current(device)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         self.check("cuIpcCloseMemHandle", unsafe { (self.functions.ipc_close)(at.0) })
     }
 

@@ -1,4 +1,4 @@
-//! The devices that the server uses, and what each of them does for everybody.
+//! The devices that the server uses, and their operations that are independent of an instance.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,14 +20,14 @@ use super::settings::Settings;
 use super::simulated;
 use super::stream::Stream;
 
-/// The environment's word for a server that looks for no GPU (contract/cli.md section 4).
+/// The environment variable of a server that uses no GPU (contract/cli.md section 4).
 const CPU_ONLY: &str = "TRITON_SERVER_CPU_ONLY";
-/// The variable that makes a server use devices that it makes up, in a build that has them (`simulated`).
+/// The variable that makes a server use simulated devices, in a build that has them (`simulated`).
 pub const SIMULATED: &str = "NEREID_SIMULATED_GPUS";
-/// Whether this build can make devices up.
+/// Whether this build can simulate devices.
 pub const CAN_SIMULATE: bool = cfg!(any(test, feature = "simulated"));
 
-/// The driver of the devices that the environment asks to make up; `Ok(None)`: it asks for none.
+/// The driver of the simulated devices that the environment requests; `Ok(None)` if it requests none.
 fn made_up() -> Result<Option<Arc<dyn Driver>>, String> {
     let Some(text) = std::env::var_os(SIMULATED).filter(|text| !text.is_empty()) else { return Ok(None) };
     #[cfg(any(test, feature = "simulated"))]
@@ -51,7 +51,7 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// What this host has: the stand-in's devices if the environment asks for them, else those of CUDA's driver.
+    /// The devices of this host: the stand-in's if the environment requests them, else those of CUDA's driver.
     pub fn discover(settings: &Settings) -> Arc<Gpus> {
         if std::env::var_os(CPU_ONLY).is_some() {
             return Arc::default();
@@ -70,7 +70,7 @@ impl Gpus {
         }
     }
 
-    /// The devices of `driver` that are good enough.
+    /// The devices of `driver` that have at least the configured compute capability.
     pub fn with(driver: Arc<dyn Driver>, settings: &Settings) -> Arc<Gpus> {
         Arc::new(Gpus::of(driver, settings))
     }
@@ -96,7 +96,7 @@ impl Gpus {
         if settings.enable_peer_access {
             connect(&devices);
         }
-        // Only where there is a device to use it, and with that one's context.
+        // Only where there is a device to use it, and with the context of the first.
         let pinned = devices.first().map_or_else(PinnedPool::default, |first| {
             if let Err(error) = first.enter() {
                 warn!("GPU {first} cannot be entered: {error}");
@@ -120,17 +120,17 @@ impl Gpus {
         }
     }
 
-    /// Is there a driver at all?
+    /// True if there is a driver.
     pub fn is_supported(&self) -> bool {
         self.driver.is_some()
     }
 
-    /// Are they those of the stand-in, of which no other library knows?
+    /// True if they are the stand-in's, which other libraries cannot use.
     pub fn is_simulated(&self) -> bool {
         self.is_simulated
     }
 
-    /// What a device had to have to be one of these.
+    /// The least compute capability of the devices that are used.
     pub fn min_compute_capability(&self) -> f64 {
         self.min_compute_capability
     }
@@ -162,7 +162,7 @@ impl Gpus {
         &self.regions
     }
 
-    /// What broke a device for good, if one is broken.
+    /// The error that broke a device for this process, if one is broken.
     pub fn failure(&self) -> Option<String> {
         self.devices.iter().find_map(|gpu| gpu.failure().map(|text| format!("GPU {gpu}: {text}")))
     }
@@ -174,7 +174,7 @@ impl std::fmt::Debug for Gpus {
     }
 }
 
-/// Opens the ways between devices; where there is none, copies pass through the host.
+/// Enables access between devices; where there is none, copies pass through the host.
 fn connect(devices: &[Gpu]) {
     for gpu in devices {
         for peer in devices.iter().filter(|peer| peer.ordinal() != gpu.ordinal()) {
@@ -199,8 +199,8 @@ struct GpuCore {
     description: Description,
     memory: DeviceMemory,
     load_limit: Option<f64>,
-    /// For what is done at once; those that nobody uses. Each copy has one to itself: copies of different clients do
-    /// not wait for each other.
+    /// The idle service streams, for copies that the caller waits for. Each copy has a stream to itself: copies of
+    /// different clients do not wait for each other.
     services: Mutex<Vec<ServiceStream>>,
     failure: OnceLock<String>,
 }
@@ -212,7 +212,7 @@ struct ServiceStream {
     done: EventHandle,
 }
 
-/// How often a driver is asked again that answers with an error of the call, not of the device. A copy may run on
+/// How often a query is repeated that fails with an error of the call, not of the device. The copy may still run
 /// meanwhile, and its memory is borrowed: after that many attempts the process ends.
 const SETTLING_ATTEMPTS: u32 = 2_000;
 const SETTLING_PAUSE: Duration = Duration::from_millis(1);
@@ -237,7 +237,7 @@ impl Gpu {
         self.shared.ordinal
     }
 
-    /// The ordinal as configurations write it.
+    /// The ordinal in the form of configurations.
     pub fn id(&self) -> i32 {
         i32::try_from(self.shared.ordinal).unwrap_or(i32::MAX)
     }
@@ -259,7 +259,7 @@ impl Gpu {
         self.shared.failure.get().map(String::as_str)
     }
 
-    /// Remembers an error that breaks the device. Every result of the driver passes here.
+    /// Records an error that breaks the device. Every result of the driver passes here.
     pub(super) fn record_if_failed<T>(&self, result: driver::Result<T>) -> driver::Result<T> {
         if let Err(error) = &result
             && error.is_sticky()
@@ -270,7 +270,7 @@ impl Gpu {
         result
     }
 
-    /// Remembers an error that a library reported of the device.
+    /// Records an error of the device that a library reported.
     pub fn record_failure(&self, error: &DriverError) {
         let _ = self.noted::<()>(Err(error.clone()));
     }
@@ -280,14 +280,15 @@ impl Gpu {
         self.record_if_failed(self.shared.driver.memory(self.ordinal()))
     }
 
-    /// Is more of its memory in use, by all processes, than `--model-load-gpu-limit` lets models be loaded at?
+    /// True if more of its memory is in use, by all processes, than `--model-load-gpu-limit` allows for the load of a
+    /// model.
     pub fn is_over_load_limit(&self) -> driver::Result<bool> {
         let Some(limit) = self.shared.load_limit else { return Ok(false) };
         let (free, total) = self.memory()?;
         Ok(total.saturating_sub(free) as f64 > total as f64 * limit)
     }
 
-    /// Makes the device this thread's, for libraries that look for it there.
+    /// Makes the device current on this thread, for libraries that use the current device.
     pub fn enter(&self) -> driver::Result<()> {
         self.record_if_failed(self.shared.driver.enter(self.ordinal()))
     }
@@ -301,7 +302,7 @@ impl Gpu {
         Kernel::load(self, program)
     }
 
-    /// `len` bytes of the device, of the pool while it has some. May wait for the device.
+    /// `len` bytes of the device, from the pool while it has some. May wait for the device.
     pub fn allocate(&self, len: usize) -> driver::Result<DeviceBuffer> {
         let (at, source) = self.record_if_failed(self.shared.memory.take(len))?;
         Ok(DeviceBuffer::new(self.clone(), at, len, source))
@@ -349,7 +350,7 @@ impl Gpu {
         Ok(buffer.freeze())
     }
 
-    /// Copies bytes of the host to where a client wants them, and waits for it.
+    /// Copies bytes of the host to a client's target, and waits for it.
     ///
     /// # Panics
     /// If the target is shorter, or on another device.
@@ -364,7 +365,7 @@ impl Gpu {
         })
     }
 
-    /// Copies a tensor, of this device or another one, to where a client wants it, and waits for it.
+    /// Copies a tensor, of this device or another one, to a client's target, and waits for it.
     ///
     /// # Panics
     /// If the target is shorter, or on another device.
@@ -396,7 +397,7 @@ impl Gpu {
         Ok(buffer.freeze())
     }
 
-    /// Does something on a service stream and waits for it. On an error of the device itself nothing on it runs any
+    /// Enqueues work on a service stream and waits for it. After an error of the device itself no work on it runs any
     /// more.
     fn at_once(&self, enqueue: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>) -> driver::Result<()> {
         let driver = &*self.shared.driver;
@@ -418,15 +419,15 @@ impl Gpu {
         match driver.create_event(ordinal, EventOptions { sleeps: true, is_timed: false }) {
             Ok(done) => Ok(ServiceStream { stream, done }),
             Err(error) => {
-                // SAFETY: nobody has seen it.
+                // SAFETY: no other code has the handle.
                 unsafe { driver.destroy_stream(ordinal, stream) };
                 Err(error)
             }
         }
     }
 
-    /// Waits until nothing is under way in the service stream. What its work uses is borrowed: this does not return
-    /// before, and ends the process where the driver never says so.
+    /// Waits until the work in the service stream is complete. That work uses borrowed memory: this does not return
+    /// before, and ends the process where the driver never reports the end.
     fn settle(&self, ServiceStream { stream, done }: ServiceStream) -> driver::Result<()> {
         let (driver, ordinal) = (&*self.shared.driver, self.ordinal());
         for attempt in 1.. {
@@ -451,7 +452,7 @@ impl Drop for GpuCore {
     fn drop(&mut self) {
         let services = std::mem::take(self.services.get_mut().unwrap_or_else(PoisonError::into_inner));
         for ServiceStream { stream, done } in services {
-            // SAFETY: whoever used them waited for their end.
+            // SAFETY: their users waited for the end of the work.
             unsafe {
                 self.driver.destroy_event(self.ordinal, done);
                 self.driver.destroy_stream(self.ordinal, stream);

@@ -1,7 +1,7 @@
-//! What a GPU driver does for the server: CUDA's driver interface, without its global state.
+//! The [`Driver`] trait: CUDA's driver interface, without its global state.
 //!
-//! Calls name the device, so that no thread has to remember which context is current; handles are numbers that mean
-//! something to their driver only. Nothing here waits for a whole device.
+//! Calls name the device, so that no thread has to track which context is current; handles are numbers that only their
+//! driver interprets. No function here waits for a whole device.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,11 +19,11 @@ impl DeviceAddress {
     }
 }
 
-/// A queue of work: what is in it runs in order.
+/// A queue of work, which runs in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamHandle(pub u64);
 
-/// A point in a stream that others can wait for.
+/// A point in a stream that other streams and threads can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventHandle(pub u64);
 
@@ -38,7 +38,7 @@ pub struct GraphHandle(pub u64);
 /// What another process needs to see an allocation (`CUipcMemHandle`).
 pub type IpcHandle = [u8; 64];
 
-/// What is known of a device (cuDeviceGetAttribute and friends).
+/// The properties of a device (cuDeviceGetAttribute and related calls).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
     pub name: String,
@@ -49,12 +49,12 @@ pub struct Description {
     pub compute_capability: (i32, i32),
     /// `0000:3b:00.0`.
     pub pci_address: String,
-    /// Of the host, where it is known.
+    /// The NUMA node of the host, where it is known.
     pub numa_node: Option<usize>,
 }
 
 impl Description {
-    /// 7.5 for (7, 5): how flags and file names write it.
+    /// 7.5 for (7, 5): the form in flags and file names.
     pub fn capability(&self) -> f64 {
         f64::from(self.compute_capability.0) + f64::from(self.compute_capability.1) / 10.0
     }
@@ -76,9 +76,9 @@ pub struct DriverError {
 impl DriverError {
     /// `CUresult` of an exhausted memory.
     pub const OUT_OF_MEMORY: i32 = 2;
-    /// `CUresult` of an argument that is none.
+    /// `CUresult` of an invalid argument.
     pub const INVALID_VALUE: i32 = 1;
-    /// `CUresult` of an access outside of what is allocated.
+    /// `CUresult` of an access outside of allocated memory.
     pub const ILLEGAL_ADDRESS: i32 = 700;
     /// `CUresult` of a failed launch.
     pub const LAUNCH_FAILED: i32 = 719;
@@ -120,8 +120,8 @@ pub struct Extent {
     pub threads: u32,
 }
 
-/// Bytes that a kernel reads or writes: what a driver that checks accesses is told about a launch. What is written, and
-/// not named as read too, is written to its last byte.
+/// Bytes that a kernel reads or writes, for a driver that checks the accesses of a launch. A range that is written, and
+/// not listed as read too, is written to its last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     pub at: DeviceAddress,
@@ -131,14 +131,14 @@ pub struct Access {
 
 /// The two forms of a kernel: text for a device, and a function that does the same on the host.
 pub struct Program {
-    /// Its name in the text, and everywhere.
+    /// Its name, in the text and elsewhere.
     pub name: &'static str,
-    /// PTX, which the driver compiles for whatever device it has.
+    /// PTX, which the driver compiles for the device.
     pub ptx: &'static str,
     /// The same computation for a driver on host memory.
     ///
     /// # Safety
-    /// The arguments are those that the kernel takes, and the memory they name is its alone meanwhile.
+    /// The arguments are those that the kernel takes, and no other code uses the memory that they name meanwhile.
     pub on_host: unsafe fn(&[Argument]),
 }
 
@@ -148,25 +148,25 @@ impl fmt::Debug for Program {
     }
 }
 
-/// How an event is waited for and whether it takes the time.
+/// How threads wait for an event, and whether it records the time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventOptions {
-    /// Who waits sleeps, instead of looking all the time.
+    /// A waiting thread sleeps, instead of polling.
     pub sleeps: bool,
-    /// It can be asked for the time between it and another.
+    /// The time between it and another event can be queried.
     pub is_timed: bool,
 }
 
 /// See the [module](self).
 ///
 /// # Safety
-/// Of the implementation: an event is reported complete only when all that was enqueued before it in its stream is, and
-/// addresses that are handed out are valid, and belong to nobody else, until they are freed.
+/// Of the implementation: an event is reported complete only when all work enqueued before it in its stream is, and
+/// addresses that are handed out are valid, and given to no other caller, until they are freed.
 pub unsafe trait Driver: Send + Sync {
-    /// `CUDA 13.0`: for the log.
+    /// The name for the log, such as `CUDA 13.0`.
     fn name(&self) -> String;
 
-    /// A stand-in on host memory, of which no other library knows.
+    /// True for a stand-in on host memory, which other libraries cannot use.
     fn is_simulated(&self) -> bool;
 
     fn device_count(&self) -> usize;
@@ -176,10 +176,10 @@ pub unsafe trait Driver: Send + Sync {
     /// Free and total bytes of the device, all processes counted.
     fn memory(&self, device: usize) -> Result<(u64, u64)>;
 
-    /// Makes the device's context current for this thread, for libraries that look for it there.
+    /// Makes the device's context current on this thread, for libraries that use the current context.
     fn enter(&self, device: usize) -> Result<()>;
 
-    /// The context as a library may want it: `CUcontext`. Null for a stand-in, and where there is none.
+    /// The context for libraries, a `CUcontext`. Null for a stand-in, and where there is none.
     fn context(&self, device: usize) -> *mut std::ffi::c_void;
 
     /// Lets `device` read and write the memory of `peer`. False: the hardware cannot.
@@ -191,7 +191,7 @@ pub unsafe trait Driver: Send + Sync {
     /// `at` was allocated, and nothing that was enqueued uses it any more.
     unsafe fn free(&self, device: usize, at: DeviceAddress) -> Result<()>;
 
-    /// Memory of the host that devices reach by themselves.
+    /// Memory of the host that devices access directly.
     fn allocate_pinned(&self, len: usize) -> Result<*mut u8>;
 
     /// # Safety
@@ -204,7 +204,7 @@ pub unsafe trait Driver: Send + Sync {
     /// The stream is not used afterwards. What is in it runs to its end.
     unsafe fn destroy_stream(&self, device: usize, stream: StreamHandle);
 
-    /// The stream as a library takes it: `CUstream`.
+    /// The stream for libraries, a `CUstream`.
     fn stream_pointer(&self, stream: StreamHandle) -> *mut std::ffi::c_void;
 
     fn create_event(&self, device: usize, options: EventOptions) -> Result<EventHandle>;
@@ -213,24 +213,24 @@ pub unsafe trait Driver: Send + Sync {
     /// The event is not used afterwards.
     unsafe fn destroy_event(&self, device: usize, event: EventHandle);
 
-    /// The event stands for all that is in the stream by now.
+    /// Records the event: it covers all work that is in the stream by now.
     fn record(&self, device: usize, event: EventHandle, stream: StreamHandle) -> Result<()>;
 
-    /// What comes into the stream from now on waits for the event, on the device.
+    /// Work enqueued in the stream from now on waits for the event, on the device.
     fn wait(&self, device: usize, stream: StreamHandle, event: EventHandle) -> Result<()>;
 
-    /// Is all complete that the event stands for? An error of that work comes out here.
+    /// True if all work that the event covers is complete. An error of that work is returned here.
     fn query(&self, device: usize, event: EventHandle) -> Result<bool>;
 
-    /// Blocks until it is.
+    /// Blocks until the work that the event covers is complete.
     fn synchronize(&self, device: usize, event: EventHandle) -> Result<()>;
 
     /// Time between two complete events that are timed.
     fn elapsed(&self, device: usize, from: EventHandle, to: EventHandle) -> Result<Duration>;
 
     /// # Safety
-    /// Of this and the next three: both ranges are valid until the work is complete. Nobody writes the source or looks
-    /// at the destination before that, unless a stream or an event orders it.
+    /// Of this and the next three: both ranges are valid until the work is complete. No code writes the source or
+    /// accesses the destination before that, unless a stream or an event orders it.
     unsafe fn copy_in(
         &self,
         device: usize,
@@ -268,11 +268,11 @@ pub unsafe trait Driver: Send + Sync {
     /// As [`copy_in`](Driver::copy_in).
     unsafe fn fill(&self, device: usize, stream: StreamHandle, at: DeviceAddress, value: u8, len: usize) -> Result<()>;
 
-    /// Compiles the program for the device, or finds what it compiled before.
+    /// Compiles the program for the device, or returns the kernel that it compiled before.
     fn load(&self, device: usize, program: &'static Program) -> Result<KernelHandle>;
 
     /// # Safety
-    /// The arguments are those that the kernel takes, `accesses` names all memory that they lead to, and it is valid
+    /// The arguments are those that the kernel takes, `accesses` lists all memory that they point to, and it is valid
     /// until the work is complete, as for a copy.
     unsafe fn launch(
         &self,
@@ -284,10 +284,11 @@ pub unsafe trait Driver: Send + Sync {
         accesses: &[Access],
     ) -> Result<()>;
 
-    /// What comes into the stream from now on, and into streams that wait for its events, is recorded instead of run.
+    /// Begins a recording: work enqueued in the stream from now on, and in streams that wait for its events, is
+    /// recorded instead of run.
     fn begin_capture(&self, device: usize, stream: StreamHandle) -> Result<()>;
 
-    /// The end of a recording, ready to be launched.
+    /// Ends a recording; the result can be launched.
     fn end_capture(&self, device: usize, stream: StreamHandle) -> Result<GraphHandle>;
 
     /// # Safety
@@ -311,7 +312,7 @@ pub unsafe trait Driver: Send + Sync {
     /// Where the allocation begins that holds `at`, and its length.
     fn allocation_of(&self, device: usize, at: DeviceAddress) -> Result<(DeviceAddress, usize)>;
 
-    /// The address at which the host reads and writes the memory of the device, where it can: a stand-in's can.
+    /// The address at which the host reads and writes the memory of the device, where it can: the stand-in's host can.
     fn host_view(&self, at: DeviceAddress, len: usize) -> Option<*mut u8>;
 }
 

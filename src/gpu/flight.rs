@@ -2,11 +2,11 @@
 //!
 //! An instance has three streams, so that three batches can be under way at a time: one is copied in while the one
 //! before is computed and the one before that is copied out ([`Lanes`]). A [`Flight`] holds all memory that its work
-//! uses and lets go of it only when the work is complete, which is what makes it safe to ask for work here.
+//! uses and drops it only when the work is complete, which makes it safe to enqueue work here.
 //!
 //! Bytes of the host reach the device in as few copies as possible. A copy costs 5 to 7 µs to start whatever its size
-//! (arXiv 2602.21548, section 5.2), in which time a core copies about 64 KiB: pieces that lie in pinned memory and are
-//! longer go by themselves, neighbours as one; everything else is gathered in pinned memory and goes as one copy.
+//! (arXiv 2602.21548, section 5.2), in which time a core copies about 64 KiB: longer pieces that lie in pinned memory
+//! are copied from there, neighbours as one; all others are gathered in pinned memory and copied as one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,7 +49,7 @@ pub struct Lanes {
     copy_in: Stream,
     compute: Stream,
     copy_out: Stream,
-    /// Of flights that have landed.
+    /// Idle events of complete flights, for reuse.
     events: Mutex<Vec<Event>>,
 }
 
@@ -68,7 +68,7 @@ impl Lanes {
         self.compute.gpu()
     }
 
-    /// Where models compute: libraries that enqueue by themselves do it there.
+    /// The stream on which models compute; libraries that enqueue by themselves use it.
     pub fn compute(&self) -> &Stream {
         &self.compute
     }
@@ -111,7 +111,7 @@ enum FlightMemory {
     Own(DeviceBuffer),
     Slice(DeviceSlice),
     Target(DeviceTarget),
-    /// Of whoever keeps it for several flights, one after the other.
+    /// Of a caller that keeps it for several flights, one after the other.
     Kept(Arc<DeviceBuffer>),
 }
 
@@ -138,7 +138,7 @@ impl FlightMemory {
 /// Memory of the host that a flight's copies use.
 enum Staging {
     Pinned(PinnedBuffer),
-    /// When the pool is used up: the driver copies once more.
+    /// Plain memory, when the pool is used up: the driver copies once more.
     Plain(BlockMut),
 }
 
@@ -147,7 +147,7 @@ impl Staging {
         pool.take(len).map_or_else(|| Staging::Plain(BlockMut::unpooled(len)), Staging::Pinned)
     }
 
-    /// For what a client takes at its own pace: clients never hold all of the pool.
+    /// Memory for an output that a client takes at its own pace: clients never hold all of the pool.
     fn for_client(pool: &PinnedPool, len: usize) -> Staging {
         pool.lend(len).map_or_else(|| Staging::Plain(BlockMut::unpooled(len)), Staging::Pinned)
     }
@@ -167,27 +167,27 @@ impl Staging {
     }
 }
 
-/// How far a flight is.
+/// The stage of a flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// Its inputs are brought.
+    /// Its inputs are added and copied in.
     Inputs,
-    /// Its model computes, or will.
+    /// Its model is enqueued.
     Computing,
     /// Its outputs are copied out.
     Outputs,
-    /// Nothing is added any more.
+    /// No more work is added.
     Sealed,
-    /// All is complete.
+    /// All work is complete.
     Complete,
 }
 
-/// See the [module](self). Inputs first, then what is computed, then outputs that leave, then [`seal`](Flight::seal).
+/// See the [module](self). Inputs first, then the computation, then copies of outputs, then [`seal`](Flight::seal).
 pub struct Flight {
     stage: Stage,
     inputs: Vec<FlightMemory>,
     outputs: Vec<FlightMemory>,
-    /// What copies read.
+    /// The memory of the host that copies read.
     sources: Vec<Slice>,
     device_sources: Vec<DeviceSlice>,
     staged: Vec<Staging>,
@@ -223,7 +223,7 @@ impl Flight {
         self.lanes.gpu()
     }
 
-    /// Brings the pieces, one behind the other. One that lies on this device alone is used where it is.
+    /// Adds an input: copies the pieces in, one behind the other. A single piece on this device is used where it is.
     ///
     /// # Panics
     /// If computing has begun.
@@ -233,7 +233,7 @@ impl Flight {
             _ => {
                 let buffer = self.gpu().allocate(pieces.iter().map(Piece::len).sum())?;
                 let at = buffer.address();
-                // First the place, so that it stays for what is enqueued, come what may.
+                // The buffer is stored first, so that it stays for enqueued work even after an error.
                 self.inputs.push(FlightMemory::Own(buffer));
                 return self.copy_in(at, pieces).map(|()| Input(self.inputs.len() - 1));
             }
@@ -243,8 +243,8 @@ impl Flight {
         Ok(Input(self.inputs.len() - 1))
     }
 
-    /// Brings the pieces to the beginning of a buffer that is kept for flights of one kind, one at a time: who keeps it
-    /// sees by its count whether a flight has it.
+    /// Adds an input: copies the pieces to the beginning of a buffer that is kept for flights of one kind, one at a
+    /// time. Its reference count shows whether a flight holds it.
     ///
     /// # Panics
     /// If they are too long, or computing has begun.
@@ -264,8 +264,8 @@ impl Flight {
                 [Piece::Device(slice)] => {
                     self.device_sources.push(slice.clone());
                     let (to, from) = ((self.gpu().ordinal(), at), (slice.gpu().ordinal(), slice.address()));
-                    // SAFETY: the flight holds both until the copy is complete; nobody else has the target, and a slice
-                    // is complete.
+                    // SAFETY: the flight holds both until the copy is complete; no other code has the target, and a
+                    // slice is complete.
                     unsafe { self.lanes.copy_in.copy_across(to, from, len)? };
                 }
                 [Piece::Host(first), ..] if !is_gathered => {
@@ -273,7 +273,7 @@ impl Flight {
                         Piece::Host(bytes) => Some(bytes.clone()),
                         Piece::Device(_) => None,
                     }));
-                    // SAFETY: as above; the run is contiguous, and slices are written by nobody.
+                    // SAFETY: as above; the run is contiguous, and slices are not written.
                     unsafe { self.lanes.copy_in.copy_in(at, first.as_ptr(), len)? };
                 }
                 gathered => {
@@ -281,7 +281,7 @@ impl Flight {
                     gather(gathered, staging.bytes_mut());
                     let from = staging.bytes_mut().as_ptr();
                     self.staged.push(staging);
-                    // SAFETY: as above; nobody writes the staging memory any more.
+                    // SAFETY: as above; the staging memory is no longer written.
                     unsafe { self.lanes.copy_in.copy_in(at, from, len)? };
                 }
             }
@@ -296,7 +296,7 @@ impl Flight {
         Ok(self.add_output(FlightMemory::Own(buffer)))
     }
 
-    /// An output that is written where its client wants it, on this device.
+    /// An output that is written to its client's target, on this device.
     ///
     /// # Panics
     /// If the target is on another one.
@@ -310,7 +310,7 @@ impl Flight {
         self.add_output(FlightMemory::Kept(Arc::clone(buffer)))
     }
 
-    /// An output that somebody else has made, on the compute stream.
+    /// An output that a library has made, on the compute stream.
     pub fn output_made(&mut self, slice: DeviceSlice) -> Output {
         self.add_output(FlightMemory::Slice(slice))
     }
@@ -336,7 +336,7 @@ impl Flight {
         self.outputs[output.0].len()
     }
 
-    /// The stream on which the model computes. What comes into it from now on finds the inputs.
+    /// The stream on which the model computes. Work enqueued in it from now on runs after the inputs are copied.
     pub fn compute(&mut self) -> driver::Result<&Stream> {
         if self.stage == Stage::Inputs {
             if let Some(arrived) = &self.arrived {
@@ -349,7 +349,7 @@ impl Flight {
         Ok(&self.lanes.compute)
     }
 
-    /// Waits until the inputs are there, for a library that may look at them on a stream of its own.
+    /// Waits until the inputs are copied, for a library that may read them on a stream of its own.
     pub fn await_inputs(&mut self) -> driver::Result<()> {
         self.compute()?;
         self.arrived.as_ref().map_or(Ok(()), Event::synchronize)
@@ -365,7 +365,7 @@ impl Flight {
         accesses: &[Access],
     ) -> driver::Result<()> {
         let compute = self.compute()?;
-        // SAFETY: the caller's promise; the flight holds the memory.
+        // SAFETY: by the contract of this function; the flight holds the memory.
         unsafe { compute.launch(kernel, extent, arguments, accesses) }
     }
 
@@ -402,13 +402,13 @@ impl Flight {
         let to = staging.bytes_mut().as_mut_ptr();
         self.fetched.push(Some(staging));
         if len > 0 {
-            // SAFETY: the flight holds both until the copy is complete, and nobody looks at the target before that.
+            // SAFETY: the flight holds both until the copy is complete, and no code reads the target before that.
             unsafe { self.lanes.copy_out.copy_out(to, at, len)? };
         }
         Ok(Fetched(self.fetched.len() - 1))
     }
 
-    /// Copies the beginning of a range of an output to where its client wants it, on whatever device.
+    /// Copies the beginning of a range of an output to its client's target, on any device.
     ///
     /// # Panics
     /// If the target is shorter, or there is no such range.
@@ -421,13 +421,13 @@ impl Flight {
         self.targets.push(target.clone());
         if len > 0 {
             let target = (target.gpu().ordinal(), target.address());
-            // SAFETY: the flight holds both until the copy is complete; the target is its client's to lose.
+            // SAFETY: the flight holds both until the copy is complete; only the client can release the target.
             unsafe { self.lanes.copy_out.copy_across(target, source, len)? };
         }
         Ok(())
     }
 
-    /// Nothing is added any more: from now on it can be asked whether all is complete.
+    /// Ends the additions: from now on [`Flight::is_complete`] can be called.
     pub fn seal(&mut self) -> driver::Result<()> {
         self.begin_outputs()?;
         if let Some(done) = &self.done {
@@ -437,7 +437,7 @@ impl Flight {
         Ok(())
     }
 
-    /// Has the model computed? For who measures; the outputs may still be on their way.
+    /// True if the model has computed, for measurements; the outputs may still be copied.
     pub fn is_computed(&self) -> driver::Result<bool> {
         match (&self.computed, self.stage) {
             (_, Stage::Complete) => Ok(true),
@@ -446,7 +446,7 @@ impl Flight {
         }
     }
 
-    /// Is all complete? Then what it holds may be taken.
+    /// True if all work is complete: then the outputs may be taken.
     pub fn is_complete(&mut self) -> driver::Result<bool> {
         if self.stage == Stage::Sealed
             && let Some(done) = &self.done
@@ -457,7 +457,7 @@ impl Flight {
         Ok(self.stage == Stage::Complete)
     }
 
-    /// What was fetched, once the flight has landed. Each can be taken once.
+    /// The fetched bytes, once the flight is complete. Each can be taken once.
     pub fn take_fetched(&mut self, fetched: Fetched) -> Option<Slice> {
         if self.stage != Stage::Complete {
             return None;
@@ -465,7 +465,7 @@ impl Flight {
         self.fetched.get_mut(fetched.0)?.take().map(Staging::freeze)
     }
 
-    /// The outputs as they lie on the device, once the flight has landed: in order, those in kept buffers left out.
+    /// The outputs on the device, once the flight is complete: in order, those in kept buffers left out.
     pub fn take_outputs(&mut self) -> Vec<Option<DeviceSlice>> {
         if self.stage != Stage::Complete {
             return Vec::new();
@@ -480,7 +480,7 @@ impl Flight {
         slices.collect()
     }
 
-    /// Waits until nothing of it is under way.
+    /// Waits until all its work is complete.
     fn wait(&mut self) -> driver::Result<()> {
         let lanes = &self.lanes;
         let ends = [(&lanes.copy_in, &self.arrived), (&lanes.compute, &self.computed), (&lanes.copy_out, &self.done)];
@@ -499,8 +499,7 @@ impl Drop for Flight {
         if self.stage != Stage::Complete
             && let Err(error) = self.wait()
         {
-            // Nothing runs any more on a device that is lost. After all other errors the memory is better lost than
-            // shared.
+            // No work runs any more on a lost device. After all other errors the memory is leaked rather than shared.
             tracing::warn!("a batch on GPU {} is given up: {error}", self.gpu());
             if !error.ends_work() {
                 std::mem::forget(std::mem::take(&mut self.inputs));
@@ -525,18 +524,18 @@ impl std::fmt::Debug for Flight {
     }
 }
 
-/// Pieces that go as one copy.
+/// Pieces that are copied as one.
 #[derive(Clone, Copy)]
 struct CopyRun<'a> {
     pieces: &'a [Piece],
-    /// They are brought together first; else they lie one behind the other.
+    /// They are gathered first; else they lie one behind the other.
     is_gathered: bool,
 }
 
-/// Divides the pieces into what goes as one copy: each device's piece by itself, contiguous pinned pieces that are long
-/// enough together, everything between these gathered.
+/// Divides the pieces into copies: each piece of a device by itself, contiguous pinned pieces that are long enough
+/// together, all pieces between these gathered.
 fn runs<'a>(pieces: &'a [Piece], is_pinned: impl Fn(&[u8]) -> bool) -> Vec<CopyRun<'a>> {
-    // First what is contiguous, then what is too short for itself goes with its neighbours.
+    // First the contiguous pieces, then those that are too short alone join their neighbours.
     let mut found: Vec<CopyRun<'a>> = Vec::new();
     let mut start = 0;
     for at in 1..=pieces.len() {

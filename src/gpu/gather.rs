@@ -1,4 +1,4 @@
-//! One tensor on a device out of pieces that lie anywhere, at once.
+//! Joins pieces that lie anywhere into one tensor on a device, and waits for it.
 
 use super::buffer::DeviceSlice;
 use super::device::Gpu;

@@ -15,10 +15,10 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Records what `enqueue` puts into the stream.
+    /// Records the work that `enqueue` puts into the stream.
     ///
     /// # Safety
-    /// What is recorded uses no other memory than `buffers`.
+    /// The recorded work uses no other memory than `buffers`.
     pub(super) unsafe fn record(
         stream: &Stream,
         buffers: Vec<Arc<DeviceBuffer>>,
@@ -28,13 +28,13 @@ impl Graph {
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
         gpu.record_if_failed(driver.begin_capture(ordinal, stream.handle()))?;
         let enqueued = enqueue(stream);
-        // Ended in any case: a stream in the middle of a recording is of no use.
+        // Ended in any case: a stream in the middle of a recording cannot be used.
         let handle = gpu.record_if_failed(driver.end_capture(ordinal, stream.handle()));
         let graph = Graph { handle: handle?, buffers, stream_gpu: gpu };
         enqueued.map(|()| graph)
     }
 
-    /// Who launches it keeps it, and alone has its buffers, until the launch is complete: a flight does.
+    /// The caller keeps the graph, and has its buffers alone, until the launch is complete: a flight does.
     pub(super) fn launch(&self, stream: &Stream) -> driver::Result<()> {
         let gpu = stream.gpu();
         // SAFETY: the graph holds the memory, and the flight that launches holds the graph.
@@ -44,7 +44,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: flights that launched it hold it until they have landed.
+        // SAFETY: flights that launched it hold it until they are complete.
         unsafe { self.stream_gpu.driver().destroy_graph(self.stream_gpu.ordinal(), self.handle) }
     }
 }

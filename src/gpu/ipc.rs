@@ -1,4 +1,4 @@
-//! Memory of devices between processes: what another one may open, and what is opened of another one.
+//! Memory of devices between processes: allocations exported to another process, and imported from one.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
@@ -8,20 +8,20 @@ use super::device::Gpu;
 use super::driver::{self, DeviceAddress, DriverError, IpcHandle};
 use nereid_memory::regions::JobThread;
 
-/// What another process needs to see a tensor.
+/// What another process needs to open a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// Of the allocation around it.
+    /// The handle of the allocation around it.
     pub handle: IpcHandle,
-    /// Where in it the tensor begins.
+    /// The tensor's offset in the allocation.
     pub offset: usize,
-    /// The allocation is there for as long as the server.
+    /// The allocation lives as long as the server.
     pub lasts: bool,
 }
 
 impl DeviceSlice {
-    /// Says how another process opens the memory. What was opened of another process cannot be handed on: that is an
-    /// error.
+    /// Returns how another process opens the memory. Memory imported from another process cannot be exported: that is
+    /// an error.
     pub fn export(&self) -> driver::Result<Exported> {
         let (gpu, at) = (self.gpu(), self.address());
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
@@ -42,8 +42,7 @@ fn job_thread() -> &'static JobThread {
     &JOBS
 }
 
-/// An allocation of another process. The thread of [`run_in_background`] closes it once nothing points
-/// into it any more.
+/// An allocation of another process. The thread of [`run_in_background`] closes it after the last slice of it.
 #[derive(Debug)]
 pub struct Imported {
     gpu: Gpu,
@@ -52,13 +51,13 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Opens what another process has exported on `gpu`. May block.
+    /// Opens an allocation that another process has exported on `gpu`. May block.
     pub fn open(gpu: &Gpu, handle: &IpcHandle) -> driver::Result<Arc<Imported>> {
-        // Here and not by whoever drops the last slice, which may be a thread that has a core to itself.
+        // Started here and not by the thread that drops the last slice, which may have a core to itself.
         let _ = job_thread().start();
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
         let base = gpu.record_if_failed(driver.ipc_open(ordinal, handle))?;
-        // From here on it is closed whatever happens.
+        // From here on it is closed in every case.
         let mut imported = Imported { gpu: gpu.clone(), base, len: 0 };
         let (begin, len) = gpu.record_if_failed(driver.allocation_of(ordinal, base))?;
         let before = usize::try_from(base.0.saturating_sub(begin.0)).unwrap_or(usize::MAX);
@@ -71,7 +70,7 @@ impl Imported {
     }
 
     /// `offset..offset + len` as a tensor's bytes, kept by `owner` beside the allocation itself. Its process has
-    /// completed what writes them.
+    /// completed the work that writes them.
     pub fn slice(
         self: &Arc<Self>,
         offset: usize,
@@ -83,10 +82,10 @@ impl Imported {
             let name = "CUDA_ERROR_INVALID_VALUE".to_owned();
             return Err(DriverError { call: "cuIpcOpenMemHandle", code: DriverError::INVALID_VALUE, name, text });
         }
-        // In this order, so that an owner that holds the allocation as well is the last to let go of it.
+        // In this order, so that an owner that holds the allocation as well is the last to drop it.
         let owner = Arc::new((Arc::clone(self), owner));
-        // SAFETY: the range lies in the allocation, which the owner keeps open. What its process does to it meanwhile
-        // changes numbers, nothing else.
+        // SAFETY: the range lies in the allocation, which the owner keeps open. Writes of its process meanwhile change
+        // numbers, nothing else.
         Ok(unsafe { DeviceSlice::foreign(self.gpu.clone(), self.base.offset(offset), len, owner) })
     }
 }
@@ -95,7 +94,7 @@ impl Drop for Imported {
     fn drop(&mut self) {
         let (gpu, base) = (self.gpu.clone(), self.base);
         run_in_background(move || {
-            // SAFETY: slices hold it, and who lets work use them holds those until it is complete.
+            // SAFETY: slices hold it, and code that enqueues work on them holds those until it is complete.
             let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), base) };
             if let Err(error) = gpu.record_if_failed(closed) {
                 tracing::warn!("memory of another process on GPU {gpu} is not closed: {error}");

@@ -8,9 +8,9 @@ use super::flight::{Flight, Input, Lanes, Output};
 use super::graph::Graph;
 use super::kernel::Kernel;
 
-/// Threads of a block: enough to fill any device, few enough for all.
+/// Threads of a block: enough to fill any device, and allowed on all.
 const BLOCK_THREADS: u32 = 256;
-/// Each thread takes several elements beyond that.
+/// Beyond this many blocks, each thread takes several elements.
 const BLOCKS_MAX: u32 = 4096;
 
 /// `out[i] = scale * in[i] + bias` over 32-bit numbers, in steps of the whole grid.
@@ -28,7 +28,7 @@ pub struct Affine {
 }
 
 impl Affine {
-    /// Of `count` numbers.
+    /// Launches the kernel on `count` numbers.
     ///
     /// # Panics
     /// If input or output are shorter.
@@ -81,7 +81,7 @@ impl Affine {
         ]
     }
 
-    /// The same on the host.
+    /// The same computation on the host.
     pub fn apply(self, value: f32) -> f32 {
         self.scale.mul_add(value, self.bias)
     }
@@ -117,7 +117,7 @@ unsafe fn affine_on_host(arguments: &[Argument]) {
     let affine = Affine { scale, bias };
     for at in 0..usize::try_from(count).unwrap_or(0) {
         let (from, to) = (from.offset(at * 4).0 as usize, to.offset(at * 4).0 as usize);
-        // SAFETY: the caller's promise: both ranges hold as many numbers, and are the kernel's meanwhile.
+        // SAFETY: by contract both ranges hold as many numbers, and no other code uses them meanwhile.
         unsafe {
             let value = std::ptr::with_exposed_provenance::<f32>(from).read_unaligned();
             std::ptr::with_exposed_provenance_mut::<f32>(to).write_unaligned(affine.apply(value));

@@ -1,12 +1,12 @@
 //! GPUs: the devices of this host, their memory, their streams.
 //!
 //! Everything here goes through one [`Driver`]: CUDA's, opened when it is there, or a stand-in on host memory that
-//! keeps an order only where a stream or an event asks for one ([`simulated`]). The server is built without CUDA and
-//! runs without it; then there are no devices, and nobody asks for one.
+//! keeps an order only where a stream or an event requires one ([`simulated`]). The server is built without CUDA and
+//! runs without it; then there are no devices, and none is used.
 //!
-//! What the layers above see is safe: buffers go back when they are dropped, and whoever holds a [`DeviceSlice`] may
-//! read it, because a slice is only made when all that writes it is complete. The calls that start something
-//! asynchronous, and the promises that go with them, stay in [`stream`] and [`flight`].
+//! The interface for the layers above is safe: buffers go back when they are dropped, and the holder of a
+//! [`DeviceSlice`] may read it, because a slice is only made when all work that writes it is complete. The calls that
+//! start asynchronous work, and their safety contracts, stay in [`stream`] and [`flight`].
 
 #![allow(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Memory of one device: a pool that is there before it is needed, and allocations beside it, kept for a while.
+//! Memory of one device: a pool that is allocated as a whole, and allocations beside it, kept for reuse.
 //!
-//! The driver allocates slowly, and waits for the whole device before it frees. So nothing is freed when it is given
-//! back, which may happen on a shard, but by whoever allocates next, and only beyond a bound. No lock is held during a
-//! call of the driver that a shard could run into.
+//! The driver allocates slowly, and waits for the whole device before it frees. So memory is not freed when it is given
+//! back, which may happen on a shard, but by the next thread that allocates, and only beyond a bound. No lock that a
+//! shard takes is held during a call of the driver.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,16 +12,16 @@ use tracing::{info, warn};
 use super::arena::Arena;
 use super::driver::{DeviceAddress, Driver, DriverError, Result};
 
-/// Bytes beside the pool that are kept for the next one who needs as much.
+/// Bytes beside the pool that are kept for later allocations of that length.
 const RETIRED_BYTES_MAX: usize = 256 << 20;
-/// And how many ranges.
+/// Ranges that are kept so.
 const RETIRED_MAX: usize = 1024;
 /// Lengths beside the pool are rounded, so that a batch finds the memory of one that was nearly as long: by an eighth,
 /// but in steps of no less and no more than these. The driver itself deals in pages of 2 MiB.
 const STEP_MIN: usize = 512;
 const STEP_MAX: usize = 2 << 20;
 
-/// Where an allocation came from.
+/// The origin of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllocationSource {
     Pool(usize),
@@ -33,7 +33,7 @@ pub(super) struct DeviceMemory {
     driver: Arc<dyn Driver>,
     ordinal: usize,
     pool_bytes: usize,
-    /// Where the pool lies, once it was needed; `None`: there was no memory for it.
+    /// The address of the pool, once it was needed; `None` if there was no memory for it.
     base: OnceLock<Option<DeviceAddress>>,
     state: Mutex<PoolState>,
 }
@@ -51,7 +51,7 @@ impl DeviceMemory {
         DeviceMemory { driver, ordinal, pool_bytes, base: OnceLock::new(), state: Mutex::default() }
     }
 
-    /// `len` bytes, of the pool while it has some. May wait for the device.
+    /// `len` bytes, from the pool while it has some. May wait for the device.
     pub fn take(&self, len: usize) -> Result<(DeviceAddress, AllocationSource)> {
         let base = self.base();
         let (reused, surplus) = {
@@ -104,7 +104,7 @@ impl DeviceMemory {
         self.free(surplus);
     }
 
-    /// Memory of the pool is there for as long as the device.
+    /// True for memory of the pool, which lives as long as the device.
     pub fn is_pooled(&self, at: DeviceAddress) -> bool {
         let base = self.base.get().copied().flatten();
         let offset = base.and_then(|base| at.0.checked_sub(base.0)).and_then(|offset| usize::try_from(offset).ok());
@@ -116,8 +116,8 @@ impl DeviceMemory {
         self.lock().arena.as_ref().map_or((0, 0), |arena| (arena.used(), arena.len()))
     }
 
-    /// The pool's memory, which is allocated when it is first asked for. Others who need some wait meanwhile, but
-    /// nobody who gives some back.
+    /// The pool's memory, which the first call allocates. Other threads that need memory wait meanwhile; threads that
+    /// give memory back do not.
     fn base(&self) -> Option<DeviceAddress> {
         *self.base.get_or_init(|| {
             if self.pool_bytes == 0 {
@@ -164,7 +164,7 @@ impl PoolState {
         self.retired.drain(..).map(|(at, _)| at).collect()
     }
 
-    /// What is beyond the bounds, the oldest of all.
+    /// The ranges beyond the bounds, the oldest first.
     fn surplus(&mut self) -> Vec<DeviceAddress> {
         let mut surplus = Vec::new();
         while self.retired_bytes > RETIRED_BYTES_MAX || self.retired.len() > RETIRED_MAX {
@@ -249,7 +249,7 @@ mod tests {
         let (three, whole) = memory.take(POOL).unwrap();
         let (four, again) = memory.take(POOL - 1).unwrap();
         assert_eq!((three, whole), (one, AllocationSource::Pool(0)));
-        assert_eq!((four, again), (two, AllocationSource::Driver), "for whoever needs nearly as much");
+        assert_eq!((four, again), (two, AllocationSource::Driver), "for an allocation of nearly that length");
         memory.give_back(three, POOL, whole);
         memory.give_back(four, POOL - 1, again);
         drop(memory);
@@ -274,7 +274,7 @@ mod tests {
         assert!(kept <= RETIRED_BYTES_MAX && kept > RETIRED_BYTES_MAX - (4 << 20), "{kept}");
         assert_eq!(free_bytes(&simulated), (4 << 30) - (POOL + kept) as u64);
 
-        // All but what is kept: now that has to go.
+        // All memory but the kept ranges: now they have to be freed.
         let rest = free_bytes(&simulated) as usize + (64 << 20);
         let (at, source) = memory.take(rest).unwrap();
         assert_eq!(memory.lock().retired.len(), 0);

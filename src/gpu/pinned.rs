@@ -1,4 +1,4 @@
-//! Memory of the host that devices read and write by themselves, from one pool of `--pinned-memory-pool-byte-size`.
+//! Pinned memory of the host, which devices read and write directly, from one pool of `--pinned-memory-pool-byte-size`.
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
@@ -23,11 +23,11 @@ struct PinnedCore {
     state: Mutex<PinnedArena>,
 }
 
-/// The memory comes with its first use: pinning some takes its time.
+/// The arena of the pool. Its memory is allocated with the first use, because pinning takes long.
 #[derive(Default)]
 struct PinnedArena {
     has_tried: bool,
-    /// As a number: who has a part of it has it alone.
+    /// The address as a number: parts of the memory are used by their holders alone.
     base: usize,
     arena: Option<Arena>,
 }
@@ -39,30 +39,30 @@ impl PinnedPool {
         PinnedPool { shared: (total > 0).then(|| Arc::new(shared)) }
     }
 
-    /// `len` bytes of unspecified contents; `None`: there are none left.
+    /// `len` bytes of unspecified contents; `None` if there are none left.
     pub fn take(&self, len: usize) -> Option<PinnedBuffer> {
         let shared = self.shared.as_ref()?;
         let (at, offset) = shared.take_range(len)?;
         Some(PinnedBuffer { pool: Arc::clone(shared), offset, at, len })
     }
 
-    /// Takes the memory now, because later it may be a shard that needs some.
+    /// Allocates the memory now, because the first use may be on a shard.
     pub fn prepare(&self) {
         drop(self.take(1));
     }
 
-    /// The pool as the memory of larger blocks of another one, so that what is received lies where devices read it.
+    /// The pool as a source of larger blocks for another pool, so that received bytes lie where devices read them.
     pub fn source(&self) -> Option<Arc<dyn BlockSource>> {
         self.shared.clone().map(|shared| shared as Arc<dyn BlockSource>)
     }
 
-    /// The same for what may stay out for long: no more than a part of the pool in all.
+    /// The same for memory that may be held for long: no more than a part of the pool in all.
     pub fn lend(&self, len: usize) -> Option<PinnedBuffer> {
         self.shared.as_ref().filter(|shared| shared.has_room_to_lend(len))?;
         self.take(len)
     }
 
-    /// Does a device reach these bytes by itself?
+    /// True if the bytes lie in the pool, so that devices access them directly.
     pub fn holds(&self, bytes: &[u8]) -> bool {
         let Some(shared) = &self.shared else { return false };
         let state = lock(&shared.state);
@@ -71,7 +71,7 @@ impl PinnedPool {
         len > 0 && at >= from && at + bytes.len() <= from + len
     }
 
-    /// Bytes that are out, and all of them (`nv_pinned_memory_pool_…`).
+    /// Bytes in use, and all bytes of the pool (`nv_pinned_memory_pool_…`).
     pub fn usage(&self) -> (u64, u64) {
         let Some(shared) = &self.shared else { return (0, 0) };
         let used = lock(&shared.state).arena.as_ref().map_or(0, Arena::used);
@@ -80,7 +80,7 @@ impl PinnedPool {
 }
 
 impl PinnedCore {
-    /// A range of the pool: where it lies, and its offset.
+    /// A range of the pool: its address and its offset.
     fn take_range(&self, len: usize) -> Option<(*mut u8, usize)> {
         let mut state = lock(&self.state);
         if !state.has_tried {
@@ -110,8 +110,8 @@ impl PinnedCore {
     }
 }
 
-/// Of the pool, the part that may be lent to other pools and clients: staging memory must not run out because of what
-/// waits.
+/// One in this many bytes of the pool may be lent to other pools and clients: waiting requests and answers must not use
+/// up the staging memory.
 const LENT_PART: usize = 2;
 
 // SAFETY: the memory is whole pages of the driver's, ranges begin at multiples of more than the alignment and do not
@@ -158,11 +158,11 @@ unsafe impl Send for PinnedBuffer {}
 unsafe impl Sync for PinnedBuffer {}
 
 impl PinnedBuffer {
-    /// Nothing writes it any more: it becomes a tensor's, and goes back to the pool with it.
+    /// Makes a tensor of the buffer, which is no longer written; it goes back to the pool with the tensor.
     pub fn freeze(self) -> Slice {
         let (at, len) = (self.at, self.len);
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(self);
-        // SAFETY: the range is the buffer's until the owner is dropped, and nobody writes it any more.
+        // SAFETY: the range is the buffer's until the owner is dropped, and it is no longer written.
         unsafe { Slice::foreign(at, len, owner) }
     }
 }

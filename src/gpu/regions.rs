@@ -1,7 +1,7 @@
 //! CUDA memory that clients have registered: allocations of other processes, opened by their handles.
 //!
 //! Regions of both kinds live by the same rules (see [`nereid_memory::regions`]): while a request uses one it stays
-//! listed, and it is closed when nothing points into it any more. Closing may wait for a device, so that it is left to
+//! listed, and it is closed after the last slice or target of it. Closing may wait for a device, so that it is left to
 //! the thread that maps and unmaps regions of the host.
 
 use std::any::Any;
@@ -23,7 +23,7 @@ pub struct DeviceRegion {
     gpu: Gpu,
     at: DeviceAddress,
     byte_size: usize,
-    /// As its client gave it.
+    /// The handle that its client gave.
     handle: IpcHandle,
     uses: Uses,
     job_thread: JobThread,
@@ -42,7 +42,7 @@ impl DeviceRegion {
         self.byte_size
     }
 
-    /// What its client knows the allocation by.
+    /// The handle that its client gave for the allocation.
     pub fn handle(&self) -> &IpcHandle {
         &self.handle
     }
@@ -51,15 +51,15 @@ impl DeviceRegion {
         &self.gpu
     }
 
-    /// `offset..offset + len` as a tensor's bytes; `None`: there is no such range.
+    /// `offset..offset + len` as a tensor's bytes; `None` if there is no such range.
     pub fn slice(self: &Arc<Self>, offset: usize, len: usize) -> Option<DeviceSlice> {
         let at = self.start(offset, len)?;
-        // SAFETY: the range lies in the opened allocation, which the region holds. What its client does to it meanwhile
-        // is its own risk: it changes numbers, nothing else.
+        // SAFETY: the range lies in the opened allocation, which the region holds. Writes of its client meanwhile are
+        // its own risk: they change numbers, nothing else.
         Some(unsafe { DeviceSlice::foreign(self.gpu.clone(), at, len, Arc::clone(self) as Arc<_>) })
     }
 
-    /// `offset..offset + len` as the place of an output; `None`: there is no such range.
+    /// `offset..offset + len` as the target of an output; `None` if there is no such range.
     pub fn target(self: &Arc<Self>, offset: usize, len: usize) -> Option<DeviceTarget> {
         let at = self.start(offset, len)?;
         Some(DeviceTarget { gpu: self.gpu.clone(), at, len, owner: Arc::clone(self) as Arc<_> })
@@ -75,7 +75,8 @@ impl Drop for DeviceRegion {
     fn drop(&mut self) {
         let (gpu, at, name) = (self.gpu.clone(), self.at, std::mem::take(&mut self.name));
         self.job_thread.run(move || {
-            // SAFETY: slices and targets hold the region, and who lets work use them holds those until it is complete.
+            // SAFETY: slices and targets hold the region, and code that enqueues work on them holds those until it is
+            // complete.
             let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), at) };
             if let Err(error) = gpu.record_if_failed(closed) {
                 let name = String::from_utf8_lossy(&name);
@@ -92,7 +93,7 @@ impl std::fmt::Debug for DeviceRegion {
     }
 }
 
-/// A request that has to do with a region.
+/// The use of a region by a request.
 pub struct DeviceRegionUse {
     region: Arc<DeviceRegion>,
     table: Arc<DeviceRegionTable>,
@@ -110,13 +111,14 @@ impl DeviceRegionUse {
         self.region.slice(offset, len).ok_or(WindowError::Size)
     }
 
-    /// A part of the region as the place of an output.
+    /// A part of the region as the target of an output.
     pub fn target(&self, offset: u64, byte_size: u64) -> Result<DeviceTarget, WindowError> {
         let (offset, len) = range_in(self.region.byte_size as u64, offset, byte_size)?;
         self.region.target(offset, len).ok_or(WindowError::Size)
     }
 
-    /// The request is answered: the region may go, though it stays open for whoever still looks at it.
+    /// Called when the request is answered: the region may go, though it stays open for slices that still point into
+    /// it.
     pub fn end(&self) {
         if !self.is_over.swap(true, Ordering::AcqRel) && self.region.uses.end() {
             self.table.remove(&self.region);
@@ -136,7 +138,7 @@ impl std::fmt::Debug for DeviceRegionUse {
     }
 }
 
-/// Where an output goes that its client wants on a device.
+/// The memory of a device to which a client directs an output.
 #[derive(Clone)]
 pub struct DeviceTarget {
     gpu: Gpu,
@@ -152,7 +154,7 @@ impl DeviceTarget {
         DeviceTarget { gpu, at, len, owner }
     }
 
-    /// A place that somebody else keeps, for tests.
+    /// The memory of a slice as a target, for tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn of_slice(slice: &DeviceSlice) -> DeviceTarget {
         let (gpu, at, len) = (slice.gpu().clone(), slice.address(), slice.len());
@@ -182,7 +184,7 @@ impl DeviceTarget {
         DeviceTarget { at: self.at.offset(from), len, ..self.clone() }
     }
 
-    /// What is there when all that writes it is complete.
+    /// The target as a slice, for when all work that writes it is complete.
     pub fn freeze(self) -> DeviceSlice {
         let DeviceTarget { gpu, at, len, owner } = self;
         // SAFETY: the owner keeps the range, as it did for the target.
@@ -201,18 +203,18 @@ impl std::fmt::Debug for DeviceTarget {
 pub enum OpenError {
     /// Its name has more than [`TEXT_BYTES_MAX`] bytes.
     LongName,
-    /// There is one of that name.
+    /// A region of that name exists.
     Exists,
     /// The server does not use that device.
     NoDevice,
-    /// The driver does not open the handle, or knows nothing of what it opened.
+    /// The driver does not open the handle, or cannot find the allocation that it opened.
     InvalidArgs(String),
-    /// Of the allocation, what the client says does not fit.
+    /// The size that the client states exceeds the allocation.
     TooLong,
     TooMany,
 }
 
-/// Regions that are listed without letting go of the lock.
+/// Regions that are listed before the lock is released and taken again.
 const LISTED_AT_ONCE: usize = 64;
 
 #[derive(Default)]
@@ -231,7 +233,7 @@ impl DeviceRegionTable {
     }
 }
 
-/// What a client says of an allocation.
+/// An allocation as its client describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct IpcAllocation<'a> {
     pub handle: &'a IpcHandle,
@@ -239,15 +241,15 @@ pub struct IpcAllocation<'a> {
     pub byte_size: u64,
 }
 
-/// All that are registered. One value for the process.
+/// All registered regions of CUDA memory. One value for the process.
 #[derive(Default)]
 pub struct DeviceRegions {
     table: Arc<DeviceRegionTable>,
 }
 
 impl DeviceRegions {
-    /// Opens another process's allocation under a name that no other region has; `job_thread` closes it. May block: not
-    /// for a shard.
+    /// Opens another process's allocation under a name that no other region has; `job_thread` closes it. May block, so
+    /// shards must not call it.
     pub fn register(
         &self,
         gpus: &Gpus,
@@ -266,12 +268,12 @@ impl DeviceRegions {
             if regions.len() >= REGIONS_MAX {
                 return Err(OpenError::TooMany);
             }
-            // Opening takes its time, and lookups must not wait for it.
+            // Opening takes long, and lookups must not wait for it.
         }
         let IpcAllocation { handle, device_id, byte_size } = lent;
         let gpu = i32::try_from(device_id).ok().and_then(|id| gpus.get(id)).ok_or(OpenError::NoDevice)?.clone();
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
-        // As Triton logs it.
+        // Triton's log text.
         let failed = |what, error: &super::DriverError| OpenError::InvalidArgs(format!("{what}: {error}"));
         let opened = gpu.record_if_failed(driver.ipc_open(ordinal, handle));
         let at = opened.map_err(|error| failed("failed to open CUDA IPC handle", &error))?;
@@ -294,7 +296,7 @@ impl DeviceRegions {
             return Err(OpenError::TooLong);
         }
         let mut regions = self.table.lock();
-        // Somebody else may have been quicker.
+        // Another thread may have registered it meanwhile.
         if regions.contains_key(name) {
             drop(regions);
             return Err(OpenError::Exists);
@@ -303,7 +305,7 @@ impl DeviceRegions {
         Ok(())
     }
 
-    /// Forgets a region, at once or with its last use; that there is none is no error. Not for shards.
+    /// Unregisters a region, at once or with its last use; a missing one is no error. Shards must not call it.
     pub fn unregister(&self, name: &[u8]) -> Unregistered {
         let Some(region) = self.find(name) else { return Unregistered::Now };
         if !region.uses.mark() {
@@ -313,13 +315,13 @@ impl DeviceRegions {
         Unregistered::Now
     }
 
-    /// Begins a use of a region; `None`: there is none of that name.
+    /// Begins a use of a region; `None` if there is none of that name.
     pub fn get(&self, name: &[u8]) -> Option<DeviceRegionUse> {
         let region = self.table.lock().get(name).filter(|region| region.uses.begin()).cloned()?;
         Some(DeviceRegionUse { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
     }
 
-    /// The region of that name, for who wants to know of it.
+    /// The region of that name, without a use of it, for status requests.
     pub fn find(&self, name: &[u8]) -> Option<Arc<DeviceRegion>> {
         self.table.lock().get(name).cloned()
     }

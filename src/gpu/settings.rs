@@ -1,4 +1,5 @@
-//! What the command line says about GPUs (contract/cli.md: `--min-supported-compute-capability` and its neighbours).
+//! The settings of GPUs from the command line (contract/cli.md: `--min-supported-compute-capability` and its
+//! neighbours).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of each device's pool where nothing is said.
+    /// The default size of each device's pool.
     pub const MEMORY_POOL_BYTES: u64 = 64 << 20;
 
     /// Bytes of the pool of one device.

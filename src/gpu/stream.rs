@@ -1,4 +1,4 @@
-//! Streams and events of a device, which go when they are dropped.
+//! Streams and events of a device, which are destroyed when they are dropped.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::device::Gpu;
 use super::driver::{self, Access, Argument, DeviceAddress, EventHandle, EventOptions, Extent, StreamHandle};
 use super::kernel::Kernel;
 
-/// A queue of work of one device: what is in it runs in order, beside what is in others.
+/// A queue of work of one device: its work runs in order, concurrently with that of other streams.
 pub struct Stream {
     gpu: Gpu,
     handle: StreamHandle,
@@ -32,7 +32,7 @@ impl Stream {
         self.handle
     }
 
-    /// `CUstream`, for libraries that enqueue by themselves.
+    /// The `CUstream`, for libraries that enqueue by themselves.
     pub fn as_ptr(&self) -> *mut std::ffi::c_void {
         self.gpu.driver().stream_pointer(self.handle)
     }
@@ -43,12 +43,12 @@ impl Stream {
         Ok(Event { gpu: self.gpu.clone(), handle })
     }
 
-    /// The event stands for all that is in the stream by now.
+    /// Records the event: it covers all work that is in the stream by now.
     pub fn record(&self, event: &Event) -> driver::Result<()> {
         self.gpu.record_if_failed(self.gpu.driver().record(self.gpu.ordinal(), event.handle, self.handle))
     }
 
-    /// What comes from now on waits for the event, on the device.
+    /// Work enqueued from now on waits for the event, on the device.
     pub fn wait(&self, event: &Event) -> driver::Result<()> {
         self.gpu.record_if_failed(self.gpu.driver().wait(self.gpu.ordinal(), self.handle, event.handle))
     }
@@ -56,14 +56,14 @@ impl Stream {
     /// # Safety
     /// As [`Driver::copy_in`](driver::Driver::copy_in); so for all below.
     pub unsafe fn copy_in(&self, to: DeviceAddress, from: *const u8, len: usize) -> driver::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         self.gpu.record_if_failed(unsafe { self.gpu.driver().copy_in(self.gpu.ordinal(), self.handle, to, from, len) })
     }
 
     /// # Safety
     /// See [`copy_in`](Stream::copy_in).
     pub unsafe fn copy_out(&self, to: *mut u8, from: DeviceAddress, len: usize) -> driver::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         self.gpu.record_if_failed(unsafe { self.gpu.driver().copy_out(self.gpu.ordinal(), self.handle, to, from, len) })
     }
 
@@ -75,7 +75,7 @@ impl Stream {
         from: (usize, DeviceAddress),
         len: usize,
     ) -> driver::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         self.gpu
             .record_if_failed(unsafe { self.gpu.driver().copy_across(self.gpu.ordinal(), self.handle, to, from, len) })
     }
@@ -90,19 +90,19 @@ impl Stream {
         accesses: &[Access],
     ) -> driver::Result<()> {
         let (driver, ordinal) = (self.gpu.driver(), self.gpu.ordinal());
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         let launched = unsafe { driver.launch(ordinal, self.handle, kernel.handle(), extent, arguments, accesses) };
         self.gpu.record_if_failed(launched)
     }
 }
 
 impl Event {
-    /// Is all complete that it stands for? An error of that work comes out here.
+    /// True if all work that it covers is complete. An error of that work is returned here.
     pub fn is_complete(&self) -> driver::Result<bool> {
         self.gpu.record_if_failed(self.gpu.driver().query(self.gpu.ordinal(), self.handle))
     }
 
-    /// Blocks until it is.
+    /// Blocks until the work that it covers is complete.
     pub fn synchronize(&self) -> driver::Result<()> {
         self.gpu.record_if_failed(self.gpu.driver().synchronize(self.gpu.ordinal(), self.handle))
     }
@@ -115,14 +115,14 @@ impl Event {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: nobody has the handle any more.
+        // SAFETY: no other code has the handle.
         unsafe { self.gpu.driver().destroy_stream(self.gpu.ordinal(), self.handle) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: nobody has the handle any more.
+        // SAFETY: no other code has the handle.
         unsafe { self.gpu.driver().destroy_event(self.gpu.ordinal(), self.handle) }
     }
 }

@@ -13,7 +13,8 @@ use crate::driver::{Description, DriverError, KernelHandle, Program, Result};
 /// See the [module](self).
 pub(super) struct Device {
     pub handle: CUdevice,
-    /// The primary context, which CUDA's runtime uses too, since its first use. As a number: it belongs to no thread.
+    /// The primary context, which CUDA's runtime uses too, since its first use. Stored as a number, because it belongs
+    /// to no thread.
     context: Mutex<Option<usize>>,
     /// By the program's place in this process.
     kernels: Mutex<HashMap<usize, Compiled>>,
@@ -24,11 +25,11 @@ struct Compiled {
     function: usize,
 }
 
-/// Bytes for what the compiler has to say.
+/// Bytes for the compiler's log.
 const LOG_BYTES: usize = 4096;
 /// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const LOG_OPTIONS: [c_uint; 2] = [5, 6];
-/// Of names and addresses.
+/// Bytes for a name or an address.
 const TEXT_BYTES: usize = 256;
 
 impl Device {
@@ -36,7 +37,7 @@ impl Device {
         Device { handle, context: Mutex::default(), kernels: Mutex::default() }
     }
 
-    /// The context, which is made when it is first asked for: it takes memory of the device.
+    /// The context, which the first call makes: it takes memory of the device.
     pub fn context(&self, cuda: &Cuda) -> Result<CUcontext> {
         let mut context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = *context {
@@ -49,7 +50,7 @@ impl Device {
         Ok(retained)
     }
 
-    /// The context if something has used the device already.
+    /// The context, if the device is in use already.
     pub fn context_in_use(&self) -> Option<CUcontext> {
         let context = *self.context.lock().unwrap_or_else(PoisonError::into_inner);
         context.map(ptr::with_exposed_provenance_mut)
@@ -59,7 +60,7 @@ impl Device {
         let functions = &cuda.functions;
         let text = |call, read: unsafe extern "C" fn(*mut c_char, c_int, CUdevice) -> c_int| {
             let mut text = [0u8; TEXT_BYTES];
-            // SAFETY: the buffer is ours, of that length, and longer than what is asked.
+            // SAFETY: the buffer is ours, of that length, and longer than the text.
             cuda.check(call, unsafe { read(text.as_mut_ptr().cast(), TEXT_BYTES as c_int, self.handle) })?;
             let len = text.iter().position(|byte| *byte == 0).unwrap_or(TEXT_BYTES);
             Ok(String::from_utf8_lossy(&text[..len]).into_owned())
@@ -125,7 +126,7 @@ impl Device {
         // SAFETY: the module was just loaded.
         let found = unsafe { (cuda.functions.module_function)(&mut function, module, name.as_ptr()) };
         if let Err(error) = cuda.check("cuModuleGetFunction", found) {
-            // SAFETY: nobody else knows of the module.
+            // SAFETY: no other code has the module.
             unsafe { (cuda.functions.unload_module)(module) };
             return Err(error);
         }
@@ -134,12 +135,12 @@ impl Device {
         Ok(KernelHandle(function as u64))
     }
 
-    /// Gives the context back. At the end of a process the driver may be gone before: whatever it says is no matter.
+    /// Gives the context back. At the end of a process the driver may have ended before, so its errors are ignored.
     pub fn close(&mut self, cuda: &super::Functions) {
         let context = self.context.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(context) = context else { return };
         let kernels = self.kernels.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: nobody has the driver any more, so that nothing runs on the device for it.
+        // SAFETY: no code has the driver any more, so that no work runs on the device for it.
         unsafe {
             if (cuda.set_context)(ptr::with_exposed_provenance_mut(context)) == 0 {
                 for (_, Compiled { module, .. }) in kernels.drain() {
@@ -164,10 +165,10 @@ fn uuid_text(bytes: [u8; 16]) -> String {
     text
 }
 
-/// Of the host, where its kernel knows it.
+/// The NUMA node of the device, where the host's kernel reports it.
 fn numa_node(devices: &str, pci_address: &str) -> Option<usize> {
     let text = std::fs::read_to_string(format!("{devices}/{pci_address}/numa_node")).ok()?;
-    // -1 says that there is none.
+    // -1: there is none.
     text.trim().parse().ok()
 }
 

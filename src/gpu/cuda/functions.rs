@@ -19,7 +19,7 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// All of them, or what is missing. Call it where the library is known to be there.
+            /// All of them, or what is missing. Must be called only where the library was found.
             pub fn load() -> Result<Functions, String> {
                 // SAFETY: it was loaded before, and stays.
                 let library = unsafe { sys::culib() };

@@ -1,5 +1,5 @@
-//! The real driver's half, held against a library of the tests that has the prototypes of cuda.h and checks arguments
-//! (tests/fixtures/libcuda.c). What a device makes of it is not known here.
+//! Tests of the real driver's code, against a library of the tests that has the prototypes of cuda.h and checks
+//! arguments (tests/fixtures/libcuda.c). They do not show what a device does with the calls.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use super::*;
 use crate::{Gpus, Settings};
 
-/// Runs one ignored test of this file in a process that finds the library in CUDA's place. What it said.
+/// Runs one ignored test of this file in a process that finds the library in CUDA's place, and returns its output.
 fn beside_the_fake(test: &str, name: &str, more: &[&str], environment: &[(&str, &str)]) -> String {
     let output = run_beside_the_fake(test, name, more, environment);
     let said = said(&output);
@@ -47,8 +47,7 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_host_without_a_driver_has_none() {
-    // What a driver that is there has is asked for in the benchmark of a device.
-    // SAFETY: as in `open`.
+    // The benchmark of a device covers an installed driver. SAFETY: as in `open`.
     if !unsafe { sys::is_culib_present() } {
         assert!(open().is_none());
     }
@@ -57,7 +56,7 @@ fn a_host_without_a_driver_has_none() {
 #[test]
 fn every_call_reaches_the_driver_as_cuda_h_says() {
     let said = beside_the_fake("each_call_does_what_it_says", "whole", &[], &[]);
-    // When the first context goes, the program of the second is all that is left.
+    // When the first context goes, only the program of the second is left.
     for expected in ["released device 0, 0 retained, 1 alive", "released device 1, 0 retained, 0 alive"] {
         assert_eq!(said.matches(expected).count(), 1, "{said}");
     }
@@ -96,7 +95,7 @@ fn while_another_thread_records_all_is_allowed() {
             driver.record(0, event, stream).unwrap();
             assert_eq!((driver.query(0, event), driver.query(0, event)), (Ok(false), Ok(true)));
             driver.synchronize(0, event).unwrap();
-            // A library that exchanges the mode of the thread: what cannot be asked now is not known yet.
+            // A library may exchange the mode of the thread: a query that is forbidden now counts as not complete yet.
             let mut mode = 0;
             // SAFETY: the place is ours.
             assert_eq!(unsafe { (functions.exchange_capture_mode)(&mut mode) }, 0);
@@ -113,9 +112,9 @@ fn while_another_thread_records_all_is_allowed() {
 #[test]
 fn a_copy_is_waited_for_until_the_driver_says_that_it_is_complete() {
     let fails = |times: &'static str| [("FAKE_CUDA_SYNCHRONIZE_FAILS", times)];
-    // More often than a driver is asked of a flight that it cannot tell anything of.
+    // More failures than the queries after which a flight is given up.
     beside_the_fake("a_copy_is_made", "patient", &[], &fails("150"));
-    // Nobody may have the memory back while the copy may run.
+    // The memory must not be returned while the copy may run.
     let output = run_beside_the_fake("a_copy_is_made", "endless", &[], &fails("1000000"));
     const SIGABRT: i32 = 6;
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(SIGABRT), "{}", said(&output));

@@ -1,4 +1,4 @@
-//! Devices on the stand-in: which there are, what is done on them at once, and what is left when one breaks.
+//! Tests of devices on the stand-in: which are used, copies that are waited for, and what works when one breaks.
 
 use super::*;
 use crate::simulated::{Simulated, Spec};
@@ -41,7 +41,7 @@ fn tensors_go_in_out_and_across() {
         assert_eq!(back, bytes[500..600]);
 
         let owner = two.put(&[0; 64]).unwrap();
-        // SAFETY: the memory is the owner's, which is nobody else's.
+        // SAFETY: the memory is the owner's alone.
         let target = unsafe { DeviceTarget::foreign(two.clone(), owner.address(), 64, Arc::new(owner.clone())) };
         two.copy_to(&target, &here.window(10..40)).unwrap();
         two.put_at(&target.part(30, 34), &[9; 34]).unwrap();
@@ -98,7 +98,7 @@ fn a_copy_does_not_wait_for_another_clients() {
     for _ in 0..10 {
         gpu.fetch(&slice, &mut [0; 10]).unwrap();
     }
-    assert_eq!(simulated.counts().streams, streams + 1, "streams that nobody uses are used again");
+    assert_eq!(simulated.counts().streams, streams + 1, "idle streams are used again");
     assert_correct(&simulated);
 }
 
@@ -129,7 +129,7 @@ fn a_broken_device_is_named_and_the_others_work() {
     assert_eq!(gpus.failure(), None, "memory that is full breaks nothing");
     // SAFETY: the driver refuses it.
     unsafe { simulated.free(1, DeviceAddress(64)).unwrap_err() };
-    assert_eq!(two.failure(), None, "nobody has asked yet");
+    assert_eq!(two.failure(), None, "no call has failed yet");
     let error = two.fetch(&slice, &mut [0; 10]).unwrap_err();
     let text = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered";
     assert!(error.to_string().ends_with(text), "{error}");

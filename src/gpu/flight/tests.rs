@@ -1,4 +1,4 @@
-//! How pieces are joined to copies, and what batches do on devices that keep no order by themselves.
+//! Tests of flights: how pieces are joined to copies, and batches on devices that keep no order by themselves.
 
 use super::*;
 use crate::kernels::{AFFINE, Affine};
@@ -46,7 +46,7 @@ fn gathered_pieces_lie_one_behind_the_other() {
     assert_eq!(&bytes, b"one two");
 }
 
-/// A host with two devices, and one that checks what is asked of them.
+/// A host with two devices that check the order of their work.
 fn host_of_two(seed: u64, delay_us_max: u64) -> (Arc<Simulated>, Arc<Gpus>) {
     let simulated = Arc::new(Simulated::new(Spec { delay_us_max, ..Spec::prompt(2, seed) }));
     let gpus = Gpus::with(simulated.clone(), &Settings { pinned_pool_bytes: 8 << 20, ..Settings::default() });
@@ -95,7 +95,7 @@ fn batches_overlap_and_each_has_its_own_numbers() {
             DOUBLE.launch(&mut flight, &kernel, input, output, expected.len()).unwrap();
             let fetched = flight.fetch(output, 0, expected.len() * 4).unwrap();
             flight.seal().unwrap();
-            assert_eq!(flight.take_fetched(fetched).map(|bytes| bytes.len()), None, "not before it has landed");
+            assert_eq!(flight.take_fetched(fetched).map(|bytes| bytes.len()), None, "not before it is complete");
             under_way.push_back((flight, fetched, expected));
             if under_way.len() == 3 {
                 let (mut flight, fetched, expected) = under_way.pop_front().unwrap();
@@ -104,7 +104,7 @@ fn batches_overlap_and_each_has_its_own_numbers() {
                 assert!(flight.take_fetched(fetched).is_none(), "once");
             }
         }
-        // What is given up is waited for.
+        // A dropped flight is waited for.
         drop(under_way);
         assert_eq!(simulated.violations(), Vec::<String>::new(), "seed {seed}");
     }
@@ -163,7 +163,7 @@ fn long_pinned_inputs_go_as_they_lie_and_the_rest_as_one_copy() {
     let gpu = gpus.get(0).unwrap();
     let lanes = Lanes::new(gpu, gpus.pinned()).unwrap();
     let mut long = gpus.pinned().take(2 * OWN_COPY_BYTES_MIN).unwrap();
-    // Small numbers, each another one.
+    // Small numbers, all different.
     for (at, number) in long.chunks_exact_mut(4).enumerate() {
         number.copy_from_slice(&(at as f32).to_le_bytes());
     }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_taken_and_given_back_in_any_order_leaves_one_range() {
+    fn ranges_taken_and_given_back_in_any_order_leaves_one_range() {
         let mut arena = Arena::new(1 << 20);
         let mut seed = 9u64;
         let mut out: Vec<(usize, usize)> = Vec::new();

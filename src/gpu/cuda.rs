@@ -147,8 +147,8 @@ impl Cuda {
         let mut current: CUcontext = ptr::null_mut();
         // SAFETY: the place is ours, and the context is retained.
         unsafe {
-            let asked = (self.functions.current_context)(&mut current);
-            if asked != 0 || current != context {
+            let code = (self.functions.current_context)(&mut current);
+            if code != 0 || current != context {
                 self.check("cuCtxSetCurrent", (self.functions.set_context)(context))?;
             }
         }
@@ -326,8 +326,8 @@ unsafe impl Driver for Cuda {
         self.current(device)?;
         let mut elapsed_ms = 0f32;
         // SAFETY: as above, and the place is ours.
-        let asked = unsafe { (self.functions.elapsed)(&mut elapsed_ms, pointer(from.0), pointer(to.0)) };
-        self.check("cuEventElapsedTime", asked)?;
+        let code = unsafe { (self.functions.elapsed)(&mut elapsed_ms, pointer(from.0), pointer(to.0)) };
+        self.check("cuEventElapsedTime", code)?;
         Ok(Duration::try_from_secs_f64(f64::from(elapsed_ms) / 1000.0).unwrap_or_default())
     }
 

@@ -82,7 +82,7 @@ impl Gpus {
                 let least = settings.min_compute_capability;
                 warn!(
                     "GPU {ordinal} ({name}) is not used: its compute capability is {has:.1}, \
-                     at least {least:.1} is asked"
+                     at least {least:.1} is required"
                 );
                 None
             }
@@ -272,7 +272,7 @@ impl Gpu {
 
     /// Records an error of the device that a library reported.
     pub fn record_failure(&self, error: &DriverError) {
-        let _ = self.noted::<()>(Err(error.clone()));
+        let _ = self.record_if_failed::<()>(Err(error.clone()));
     }
 
     /// Free and total bytes, all processes counted.
@@ -434,9 +434,9 @@ impl Gpu {
             let settled = driver.record(ordinal, done, stream).and_then(|()| driver.synchronize(ordinal, done));
             match settled {
                 Err(error) if error.ends_work() => return Err(error),
-                Err(error) if attempt == 1 => warn!("GPU {self} does not say whether a copy is complete: {error}"),
+                Err(error) if attempt == 1 => warn!("GPU {self} cannot report whether a copy is complete: {error}"),
                 Err(error) if attempt >= SETTLING_ATTEMPTS => {
-                    error!("GPU {self} never says whether a copy is complete, and its memory is in use: {error}");
+                    error!("GPU {self} did not report whether a copy is complete, and its memory is in use: {error}");
                     std::process::abort();
                 }
                 Err(_) => {}

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_failed_and_whether_the_device_is_lost() {
+    fn an_error_names_the_call_and_whether_the_device_is_lost() {
         assert_eq!(error(700).to_string(), "cuEventQuery failed: CUDA_ERROR_X (700): why");
         for code in [700, 715, 716, 719] {
             assert!(error(code).is_sticky(), "{code}");

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn without_memory_for_a_pool_the_driver_is_asked_each_time() {
+    fn without_memory_for_a_pool_the_driver_allocates_each_time() {
         let (simulated, memory) = memory(64 << 10);
         let (at, source) = memory.take(1).unwrap();
         assert_eq!((source, memory.pool_usage(), memory.is_pooled(at)), (AllocationSource::Driver, (0, 0), false));

@@ -24,8 +24,8 @@ impl Settings {
 
     /// Bytes of the pool of one device.
     pub fn memory_pool_of(&self, device: usize) -> u64 {
-        let said = i32::try_from(device).ok().and_then(|device| self.memory_pool_bytes.get(&device));
-        said.copied().unwrap_or(Settings::MEMORY_POOL_BYTES)
+        let configured = i32::try_from(device).ok().and_then(|device| self.memory_pool_bytes.get(&device));
+        configured.copied().unwrap_or(Settings::MEMORY_POOL_BYTES)
     }
 }
 

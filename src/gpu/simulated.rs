@@ -61,11 +61,11 @@ pub fn parse(text: &OsStr) -> Result<Arc<dyn Driver>, String> {
 
 /// See the [module](self).
 pub struct Simulated {
-    shared: Arc<Shared>,
+    shared: Arc<SimulatedCore>,
     engines: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct SimulatedCore {
     world: Mutex<World>,
     /// There may be work for a device.
     work: Condvar,
@@ -89,7 +89,7 @@ impl Simulated {
     pub fn new(spec: Spec) -> Simulated {
         let devices = spec.devices;
         let world = Mutex::new(World::new(spec));
-        let shared = Arc::new(Shared { world, work: Condvar::new(), done: Condvar::new() });
+        let shared = Arc::new(SimulatedCore { world, work: Condvar::new(), done: Condvar::new() });
         let engines = (0..devices).filter_map(|device| {
             let own = Arc::clone(&shared);
             let name = format!("simulated-gpu-{device}");
@@ -141,7 +141,7 @@ impl fmt::Debug for Simulated {
 
 /// See [`Simulated::hold`].
 pub struct Hold<'a> {
-    shared: &'a Shared,
+    shared: &'a SimulatedCore,
 }
 
 impl Drop for Hold<'_> {
@@ -151,7 +151,7 @@ impl Drop for Hold<'_> {
     }
 }
 
-impl Shared {
+impl SimulatedCore {
     /// No call leaves the world half changed.
     fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)

@@ -116,9 +116,9 @@ impl Device {
             (cuda.functions.load_module)(&mut module, image, 2, options.as_mut_ptr(), values.as_mut_ptr())
         };
         cuda.check("cuModuleLoadDataEx", loaded).map_err(|mut error| {
-            let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
-            if !said.is_empty() {
-                error.text = format!("{}: {}", error.text, String::from_utf8_lossy(said).trim_end());
+            let message = log.split(|byte| *byte == 0).next().unwrap_or_default();
+            if !message.is_empty() {
+                error.text = format!("{}: {}", error.text, String::from_utf8_lossy(message).trim_end());
             }
             error
         })?;
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_of_a_device_is_what_the_kernel_says() {
+    fn the_node_of_a_device_is_read_from_the_kernel() {
         let directory = std::env::temp_dir().join(format!("nereid-numa-{}", std::process::id()));
         for (name, text) in [("a", "1\n"), ("b", "-1\n"), ("c", "")] {
             std::fs::create_dir_all(directory.join(name)).unwrap();

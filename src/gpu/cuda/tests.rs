@@ -10,9 +10,9 @@ use crate::{Gpus, Settings};
 /// Runs one ignored test of this file in a process that finds the library in CUDA's place, and returns its output.
 fn beside_the_fake(test: &str, name: &str, more: &[&str], environment: &[(&str, &str)]) -> String {
     let output = run_beside_the_fake(test, name, more, environment);
-    let said = said(&output);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
-    said
+    let text = output_of(&output);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    text
 }
 
 /// The same, however it ends.
@@ -37,11 +37,11 @@ fn compile(directory: &Path, more: &[&str]) -> PathBuf {
     let mut compiler = Command::new("cc");
     compiler.args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]).args(more).arg(source).arg("-o").arg(&library);
     let output = compiler.output().expect("the compiler that the build needs too");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_of(&output));
     library
 }
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -54,14 +54,14 @@ fn a_host_without_a_driver_has_none() {
 }
 
 #[test]
-fn every_call_reaches_the_driver_as_cuda_h_says() {
-    let said = beside_the_fake("each_call_does_what_it_says", "whole", &[], &[]);
+fn every_call_reaches_the_driver_as_cuda_h_declares() {
+    let text = beside_the_fake("each_call_has_its_effect", "whole", &[], &[]);
     // When the first context goes, only the program of the second is left.
     for expected in ["released device 0, 0 retained, 1 alive", "released device 1, 0 retained, 0 alive"] {
-        assert_eq!(said.matches(expected).count(), 1, "{said}");
+        assert_eq!(text.matches(expected).count(), 1, "{text}");
     }
     // Once for each device, and the one that lacks its function.
-    assert_eq!(said.matches("compiled").count(), 3, "{said}");
+    assert_eq!(text.matches("compiled").count(), 3, "{text}");
 }
 
 #[test]
@@ -110,18 +110,18 @@ fn while_another_thread_records_all_is_allowed() {
 }
 
 #[test]
-fn a_copy_is_waited_for_until_the_driver_says_that_it_is_complete() {
+fn a_copy_is_waited_for_until_the_driver_reports_its_end() {
     let fails = |times: &'static str| [("FAKE_CUDA_SYNCHRONIZE_FAILS", times)];
     // More failures than the queries after which a flight is given up.
     beside_the_fake("a_copy_is_made", "patient", &[], &fails("150"));
     // The memory must not be returned while the copy may run.
     let output = run_beside_the_fake("a_copy_is_made", "endless", &[], &fails("1000000"));
     const SIGABRT: i32 = 6;
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(SIGABRT), "{}", said(&output));
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(SIGABRT), "{}", output_of(&output));
 }
 
 #[test]
-#[ignore = "needs the library of the tests: run by a_copy_is_waited_for_until_the_driver_says_that_it_is_complete"]
+#[ignore = "needs the library of the tests: run by a_copy_is_waited_for_until_the_driver_reports_its_end"]
 fn a_copy_is_made() {
     let gpus = Gpus::discover(&Settings { pinned_pool_bytes: 0, ..Settings::default() });
     let gpu = gpus.get(0).expect("a device of the library of the tests");
@@ -156,8 +156,8 @@ static MISSING: Program = Program { name: "missing", ptx: ".version 6.4", on_hos
 unsafe fn nothing(_: &[Argument]) {}
 
 #[test]
-#[ignore = "needs the library of the tests: run by every_call_reaches_the_driver_as_cuda_h_says"]
-fn each_call_does_what_it_says() {
+#[ignore = "needs the library of the tests: run by every_call_reaches_the_driver_as_cuda_h_declares"]
+fn each_call_has_its_effect() {
     let driver = open().expect("the library of the tests");
     assert_eq!((driver.name().as_str(), driver.device_count()), ("CUDA 12.4", 2));
     let described = driver.describe(1).unwrap();

@@ -59,7 +59,7 @@ fn tensors_go_in_out_and_across() {
 }
 
 #[test]
-fn threads_may_ask_a_device_at_the_same_time() {
+fn threads_may_use_a_device_at_the_same_time() {
     let (simulated, gpus) = host(Spec { delay_us_max: 10, ..Spec::prompt(1, 4) }, &Settings::default());
     let gpu = gpus.get(0).unwrap();
     std::thread::scope(|scope| {

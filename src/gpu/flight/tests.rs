@@ -209,7 +209,7 @@ fn long_pinned_inputs_go_as_they_lie_and_the_rest_as_one_copy() {
 }
 
 #[test]
-fn a_failed_launch_comes_out_where_it_is_asked_about() {
+fn a_failed_launch_is_returned_where_it_is_queried() {
     let (simulated, gpus) = host_of_two(5, 0);
     let gpu = gpus.get(0).unwrap();
     let lanes = Lanes::new(gpu, gpus.pinned()).unwrap();

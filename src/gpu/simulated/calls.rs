@@ -10,11 +10,11 @@ use super::super::driver::{
 };
 use super::fault::{self, error};
 use super::graph::{Capture, Graph};
-use super::memory::{self, Memory, Place};
+use super::memory::{self, Memory, MemoryOwner};
 use super::order::Span;
 use super::work::{Task, Work};
 use super::world::{Event, EventState, World};
-use super::{Shared, Simulated};
+use super::{Simulated, SimulatedCore};
 
 // SAFETY: an event's time is taken by an operation that waits for all before it in its stream; ranges are mapped alone
 // and stay so until they are freed.
@@ -86,7 +86,7 @@ unsafe impl Driver for Simulated {
         if charge > total.saturating_sub(used) {
             return Err(error(CALL, DriverError::OUT_OF_MEMORY));
         }
-        let allocated = world.memory.allocate(Place::Device(device), len);
+        let allocated = world.memory.allocate(MemoryOwner::Device(device), len);
         let at = allocated.ok_or_else(|| error(CALL, DriverError::OUT_OF_MEMORY))?;
         world.device(CALL, device)?.used_bytes += charge;
         Ok(DeviceAddress(at))
@@ -97,7 +97,7 @@ unsafe impl Driver for Simulated {
         let mut world = self.shared.lock();
         world.device(CALL, device)?;
         world.check_thread(CALL, Some(device))?;
-        let charged = take_back(&mut world, CALL, Some(device), at.0, Place::Device(device))?;
+        let charged = take_back(&mut world, CALL, Some(device), at.0, MemoryOwner::Device(device))?;
         let own = world.device(CALL, device)?;
         own.used_bytes = own.used_bytes.saturating_sub(charged);
         Ok(())
@@ -110,7 +110,7 @@ unsafe impl Driver for Simulated {
         if len == 0 {
             return Err(error(CALL, DriverError::INVALID_VALUE));
         }
-        let allocated = world.memory.allocate(Place::Pinned, len);
+        let allocated = world.memory.allocate(MemoryOwner::Pinned, len);
         allocated.map(memory::pointer).ok_or_else(|| error(CALL, DriverError::OUT_OF_MEMORY))
     }
 
@@ -118,7 +118,7 @@ unsafe impl Driver for Simulated {
         const CALL: &str = "cuMemFreeHost";
         let mut world = self.shared.lock();
         world.check_thread(CALL, None)?;
-        take_back(&mut world, CALL, None, at.expose_provenance() as u64, Place::Pinned).map(|_| ())
+        take_back(&mut world, CALL, None, at.expose_provenance() as u64, MemoryOwner::Pinned).map(|_| ())
     }
 
     fn create_stream(&self, device: usize) -> Result<StreamHandle> {
@@ -422,7 +422,7 @@ unsafe impl Driver for Simulated {
         const CALL: &str = "cuIpcGetMemHandle";
         let mut world = self.shared.lock();
         world.device(CALL, device)?;
-        let is_own = world.memory.starting_at(at.0).is_some_and(|range| range.place == Place::Device(device));
+        let is_own = world.memory.starting_at(at.0).is_some_and(|range| range.place == MemoryOwner::Device(device));
         let handle = world.memory.export(at.0).filter(|_| is_own);
         handle.ok_or_else(|| error(CALL, DriverError::INVALID_VALUE))
     }
@@ -443,11 +443,11 @@ unsafe impl Driver for Simulated {
         let mut world = self.shared.lock();
         world.device(CALL, device)?;
         world.check_thread(CALL, Some(device))?;
-        if world.memory.starting_at(at.0).is_none_or(|range| range.place != Place::Opened(device)) {
+        if world.memory.starting_at(at.0).is_none_or(|range| range.place != MemoryOwner::Opened(device)) {
             return Err(world.violate(CALL, Some(device), "memory that is not open"));
         }
         if world.memory.close_once(at.0) {
-            take_back(&mut world, CALL, Some(device), at.0, Place::Opened(device))?;
+            take_back(&mut world, CALL, Some(device), at.0, MemoryOwner::Opened(device))?;
         }
         Ok(())
     }
@@ -480,7 +480,7 @@ unsafe impl Driver for Simulated {
 
 /// Checks an operation and puts it into its stream.
 fn submit(
-    shared: &Shared,
+    shared: &SimulatedCore,
     call: &'static str,
     device: usize,
     stream: StreamHandle,
@@ -507,7 +507,7 @@ fn submit(
 }
 
 /// Takes a range out of use, if it is of that kind and unused. Its counted bytes.
-fn take_back(world: &mut World, call: &'static str, device: Option<usize>, at: u64, place: Place) -> Result<u64> {
+fn take_back(world: &mut World, call: &'static str, device: Option<usize>, at: u64, place: MemoryOwner) -> Result<u64> {
     let Some(range) = world.memory.starting_at(at).filter(|range| range.place == place) else {
         return Err(world.violate(call, device, "memory that is freed already, or was not allocated so"));
     };

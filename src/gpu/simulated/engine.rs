@@ -5,12 +5,12 @@ use std::sync::MutexGuard;
 use std::time::Instant;
 
 use super::super::driver::DriverError;
-use super::Shared;
+use super::SimulatedCore;
 use super::work::Work;
 use super::world::World;
 
 /// Runs until the driver closes.
-pub(super) fn run(shared: &Shared, device: usize) {
+pub(super) fn run(shared: &SimulatedCore, device: usize) {
     let mut world = shared.lock();
     while !world.is_closing {
         world = match choose(&mut world, device) {
@@ -49,7 +49,7 @@ fn choose(world: &mut World, device: usize) -> Choice {
 }
 
 /// Does the operation, without the lock: a kernel may take its time.
-fn execute<'a>(shared: &'a Shared, mut world: MutexGuard<'a, World>, id: u64) -> MutexGuard<'a, World> {
+fn execute<'a>(shared: &'a SimulatedCore, mut world: MutexGuard<'a, World>, id: u64) -> MutexGuard<'a, World> {
     let Some(operation) = world.operations.get_mut(&id) else { return world };
     let (device, work) = (operation.device, operation.task.work.clone());
     if let Some(code) = operation.fails.take() {

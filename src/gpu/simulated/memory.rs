@@ -23,7 +23,7 @@ const MAGIC: [u8; 8] = *b"nereid-1";
 
 /// Whose memory it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum MemoryOwner {
     Device(usize),
     /// Another process's, opened on a device.
     Opened(usize),
@@ -31,11 +31,11 @@ pub(super) enum Place {
     Pinned,
 }
 
-impl Place {
+impl MemoryOwner {
     pub fn device(self) -> Option<usize> {
         match self {
-            Place::Device(device) | Place::Opened(device) => Some(device),
-            Place::Pinned => None,
+            MemoryOwner::Device(device) | MemoryOwner::Opened(device) => Some(device),
+            MemoryOwner::Pinned => None,
         }
     }
 }
@@ -43,7 +43,7 @@ impl Place {
 /// One allocation.
 #[derive(Debug)]
 pub(super) struct Range {
-    pub place: Place,
+    pub place: MemoryOwner,
     pub at: u64,
     /// As it was asked for: not a byte more may be used.
     pub len: usize,
@@ -71,7 +71,7 @@ impl Range {
 
     /// Bytes that are counted against the device.
     pub fn charged(&self) -> u64 {
-        if let Place::Device(_) = self.place { self.mapping.len as u64 } else { 0 }
+        if let MemoryOwner::Device(_) = self.place { self.mapping.len as u64 } else { 0 }
     }
 
     pub fn span(&self) -> Span {
@@ -88,9 +88,9 @@ pub(super) struct Memory {
 
 impl Memory {
     /// `len` bytes; `None`: the host has none.
-    pub fn allocate(&mut self, place: Place, len: usize) -> Option<u64> {
+    pub fn allocate(&mut self, place: MemoryOwner, len: usize) -> Option<u64> {
         let file = match place {
-            Place::Pinned => None,
+            MemoryOwner::Pinned => None,
             _ => Some(unnamed_file(len)?),
         };
         let mapping = Mapping::new(len, file.as_ref().map(|file| (file, 0)))?;
@@ -173,7 +173,7 @@ impl Memory {
         let file = OwnedFd::from(file);
         let mapping = Mapping::new(whole, Some((&file, offset - before))).ok_or_else(too_long)?;
         let at = mapping.at as u64 + before;
-        let (place, identity) = (Place::Opened(device), Some(identity));
+        let (place, identity) = (MemoryOwner::Opened(device), Some(identity));
         self.ranges.insert(at, Range { place, at, len: length, mapping, file: None, openings: 1, identity });
         Ok(at)
     }
@@ -315,20 +315,20 @@ mod tests {
     #[test]
     fn addresses_of_freed_memory_come_to_nobody_else_for_a_while() {
         let mut memory = Memory::default();
-        let first = memory.allocate(Place::Device(0), 5000).unwrap();
+        let first = memory.allocate(MemoryOwner::Device(0), 5000).unwrap();
         assert_eq!(memory.around(first + 4999).map(|range| range.at), Some(first));
         assert!(memory.around(first + 5000).is_none(), "not a byte more than was asked for");
         memory.release(first);
         assert!(memory.was_freed(&Span::new(first + 4096, 1, false)) && memory.starting_at(first).is_none());
         for _ in 0..FREED_MAX - 1 {
-            let at = memory.allocate(Place::Pinned, 5000).unwrap();
+            let at = memory.allocate(MemoryOwner::Pinned, 5000).unwrap();
             assert_ne!(at, first);
             memory.release(at);
         }
         assert!(memory.was_freed(&Span::new(first, 1, false)));
-        let at = memory.allocate(Place::Pinned, 1).unwrap();
+        let at = memory.allocate(MemoryOwner::Pinned, 1).unwrap();
         memory.release(at);
         assert!(!memory.was_freed(&Span::new(first, 1, false)), "the bound");
-        assert!(memory.allocate(Place::Device(0), usize::MAX).is_none());
+        assert!(memory.allocate(MemoryOwner::Device(0), usize::MAX).is_none());
     }
 }

@@ -10,7 +10,7 @@ use super::super::driver::{DriverError, KernelHandle, Program, Result};
 use super::Counts;
 use super::fault;
 use super::graph::{Capture, Graph};
-use super::memory::{Memory, Place};
+use super::memory::{Memory, MemoryOwner};
 use super::order::{Clock, History, Point, Span};
 use super::random::Random;
 use super::spec::Spec;
@@ -249,7 +249,7 @@ impl World {
             return Err(format!("{what} from or to no memory at all"));
         }
         match self.memory.touched_by(span) {
-            Some(range) if range.place != Place::Pinned => {
+            Some(range) if range.place != MemoryOwner::Pinned => {
                 Err(format!("{what} takes memory of a device for the host's"))
             }
             Some(range) if !range.holds(span) => Err(format!("{what} runs over the edge of pinned memory")),

@@ -1,21 +1,18 @@
-//! A stand-in for a driver, on host memory, which keeps an order only where one is asked for.
+//! A stand-in for a driver, on host memory, which keeps an order only where the caller requires one.
 //!
 //! It exists so that every path of a device is tested where there is none. It is no emulator of a GPU: kernels are
-//! functions of the host. What it is strict about is order and memory:
+//! functions of the host. It is strict about order and memory:
 //!
-//! - Each device has a thread that does the work of all its streams. Any operation that no stream and no event holds
-//!   back may be the next one; a seed chooses, and delays each for a while. So work that is not ordered does happen in
-//!   every order.
-//! - What an operation is going to write holds poison until it is complete, and so does memory that was just allocated.
-//! - Two accesses to the same bytes, one of which writes, that no stream, no event, and no look of the host at an event
-//!   puts in an order, are a *violation*, even where they happened to come out well. So are memory that is freed, was
+//! - Each device has a thread that does the work of all its streams. Any operation that no stream and no event holds back may be the next; a seed chooses, and delays each for a while. So unordered work does run in every order.
+//! - The destination of an operation holds poison until the operation is complete, and so does memory that was just allocated.
+//! - Two accesses to the same bytes, one of which writes, that no stream, no event, and no query of an event by the host puts in an order, are a *violation*, even where their result happened to be right. So are memory that is freed, was
 //!   never allocated, or is too short; memory that is freed while work may still use it; handles that are destroyed;
 //!   and what may not be done while a graph is recorded.
 //! - A violation is logged as an error, kept ([`Simulated::violations`]), and breaks the device as an illegal address
 //!   breaks a real one: every later call fails.
 //!
-//! The threads of the host count as one: what one of them has seen complete, all have. How they tell each other cannot
-//! be seen from here. Neither can accesses of the host to its own memory; it is the poison that gives those away.
+//! The threads of the host count as one: what one of them has seen complete, all have. How they synchronise with each
+//! other cannot be seen from here. Neither can accesses of the host to its own memory; the poison reveals those.
 
 mod calls;
 mod engine;
@@ -42,9 +39,9 @@ pub use memory::POISON;
 pub use spec::{Fault, Spec};
 use world::World;
 
-/// The devices that the variable [`ENVIRONMENT`] asks for: their number, then settings, all separated by `;`.
+/// The devices that the variable [`ENVIRONMENT`] requests: their number, then settings, all separated by `;`.
 ///
-/// | setting | of | where nothing is said |
+/// | setting | of | default |
 /// |---|---|---|
 /// | `capability=8.0` | the devices' compute capability | 8.0 |
 /// | `memory=1073741824` | bytes of each device | 1 GiB |
@@ -73,7 +70,7 @@ struct SimulatedCore {
     done: Condvar,
 }
 
-/// How often the driver was called, by what for; calls that a graph records count too.
+/// Calls of the driver by kind; calls that a graph records count too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub copies_in: u64,
@@ -101,7 +98,7 @@ impl Simulated {
         Simulated { shared, engines }
     }
 
-    /// What was asked that no correct program asks: the first of it.
+    /// The first violations: calls that no correct program makes.
     pub fn violations(&self) -> Vec<String> {
         self.shared.lock().violations.clone()
     }
@@ -116,7 +113,7 @@ impl Simulated {
         world.fault = Some(Fault { code, launch: world.launches.saturating_add(launches) });
     }
 
-    /// No operation begins until what this returns is dropped.
+    /// No operation begins until the returned [`Hold`] is dropped.
     pub fn hold(&self) -> Hold<'_> {
         self.shared.lock().holds += 1;
         Hold { shared: &self.shared }
@@ -152,7 +149,7 @@ impl Drop for Hold<'_> {
 }
 
 impl SimulatedCore {
-    /// No call leaves the world half changed.
+    /// Poisoning is ignored: no call leaves the world half changed.
     fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The driver's calls.
+//! The [`Driver`] implementation of the stand-in.
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -16,8 +16,8 @@ use super::work::{Task, Work};
 use super::world::{Event, EventState, World};
 use super::{Simulated, SimulatedCore};
 
-// SAFETY: an event's time is taken by an operation that waits for all before it in its stream; ranges are mapped alone
-// and stay so until they are freed.
+// SAFETY: an event's time is taken by an operation that waits for all before it in its stream; each range has a mapping
+// of its own until it is freed.
 unsafe impl Driver for Simulated {
     fn name(&self) -> String {
         "simulated devices".to_owned()
@@ -506,7 +506,7 @@ fn submit(
     submitted
 }
 
-/// Takes a range out of use, if it is of that kind and unused. Its counted bytes.
+/// Frees a range, if it has that owner and is unused. Returns its counted bytes.
 fn take_back(world: &mut World, call: &'static str, device: Option<usize>, at: u64, place: MemoryOwner) -> Result<u64> {
     let Some(range) = world.memory.starting_at(at).filter(|range| range.place == place) else {
         return Err(world.violate(call, device, "memory that is freed already, or was not allocated so"));
@@ -519,10 +519,10 @@ fn take_back(world: &mut World, call: &'static str, device: Option<usize>, at: u
     Ok(charged)
 }
 
-/// Is all complete that the event stands for? If so, the host knows from now on.
+/// True if all work that the event covers is complete. The host has seen it complete from then on.
 fn is_complete(world: &mut World, call: &'static str, device: usize, event: EventHandle) -> Result<bool> {
     world.check_thread(call, Some(device))?;
-    // Most who ask ask again: that must be cheap.
+    // Most callers query repeatedly, so this must be cheap.
     if let EventState::Recorded { operation, .. } = world.event(call, device, event.0)?.state
         && world.operations.contains_key(&operation)
     {

@@ -31,7 +31,7 @@ enum Choice {
     Nothing,
 }
 
-/// Any of those that are due, as the seed says.
+/// Chooses one of the operations that are due, by the seed.
 fn choose(world: &mut World, device: usize) -> Choice {
     if world.holds > 0 {
         return Choice::Nothing;
@@ -48,7 +48,7 @@ fn choose(world: &mut World, device: usize) -> Choice {
     Choice::Operation(device.ready.swap_remove(chosen).0)
 }
 
-/// Does the operation, without the lock: a kernel may take its time.
+/// Runs the operation, without the lock: a kernel may take long.
 fn execute<'a>(shared: &'a SimulatedCore, mut world: MutexGuard<'a, World>, id: u64) -> MutexGuard<'a, World> {
     let Some(operation) = world.operations.get_mut(&id) else { return world };
     let (device, work) = (operation.device, operation.task.work.clone());

@@ -9,7 +9,7 @@ pub(super) const ILLEGAL_STATE: i32 = 401;
 pub(super) const NOT_READY: i32 = 600;
 pub(super) const CAPTURED_EVENT: i32 = 907;
 
-/// An error as the driver words it.
+/// An error with the driver's name and text.
 pub(super) fn error(call: &'static str, code: i32) -> DriverError {
     let (name, text) = match code {
         DriverError::INVALID_VALUE => ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),

@@ -1,4 +1,4 @@
-//! Recorded work: what a capture gathers, and what a launch of it repeats.
+//! Recorded work: the [`Capture`] that gathers it, and the [`Graph`] that a launch repeats.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct Node {
 pub(super) struct Capture {
     /// The stream in which it began.
     pub origin: u64,
-    /// Of the thread that began it, which may do less meanwhile.
+    /// The thread that began it, which may make fewer calls meanwhile.
     pub thread: ThreadId,
     nodes: Vec<Node>,
     /// Of each node, all that come before it, as bits.
@@ -82,7 +82,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Makes what comes into the stream wait for these nodes too; the stream takes part from now on.
+    /// Makes later work of the stream wait for these nodes too; the stream takes part from now on.
     pub fn join(&mut self, stream: u64, nodes: &[usize]) {
         let tail = self.tails.entry(stream).or_default();
         tail.extend(nodes);
@@ -108,7 +108,7 @@ impl Capture {
         Ok(())
     }
 
-    /// The end of the recording. `Err`: a stream took part, and its last work comes before nothing of the first one.
+    /// Ends the recording. `Err`: a stream took part, and no work of the first stream waits for its last work.
     pub fn finish(self) -> Result<Vec<Node>, String> {
         let last = self.tails.get(&self.origin).cloned().unwrap_or_default();
         let is_before = |node: &usize| last.iter().any(|end| end == node || self.before[*end].holds(*node));

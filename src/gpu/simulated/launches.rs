@@ -1,4 +1,4 @@
-//! Launches: the counting of all of them, and what a launched graph becomes.
+//! Launches: their count, and the operations of a launched graph.
 
 use super::super::driver::Result;
 use super::fault::{self, Fault};
@@ -8,7 +8,7 @@ use super::work::Task;
 use super::world::World;
 
 impl World {
-    /// Counts a launch. `Ok(Some(…))`: it fails with that when it runs; `Err`: it fails at once.
+    /// Counts a launch. `Ok(Some(code))`: it fails with that code when it runs; `Err`: it fails at once.
     pub fn count_launch(&mut self, call: &'static str) -> Result<Option<i32>> {
         self.launches += 1;
         match self.fault {
@@ -20,7 +20,7 @@ impl World {
         }
     }
 
-    /// Puts all of a graph into a stream: after all that is there, and before all that follows.
+    /// Enqueues all of a graph in a stream: after all work that is there, and before all that follows.
     pub fn launch_graph(&mut self, call: &'static str, device: usize, stream: u64, graph: u64) -> Result<()> {
         let capture = self.stream(call, device, stream)?.capture;
         self.counts.graphs += 1;
@@ -63,7 +63,7 @@ impl World {
         Ok(())
     }
 
-    /// Of recorded work: memory of the device or of the host, whichever it is.
+    /// Checks a span of recorded work, in memory of the device or of the host.
     fn check_any_span(&self, device: usize, span: &Span, what: &str) -> std::result::Result<(), String> {
         match self.memory.touched_by(span) {
             Some(_) => self.check_device_span(device, span, what),
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_launch_that_is_asked_to_fail_does() {
+    fn the_launch_that_is_set_to_fail_does() {
         for (code, at_once) in [(DriverError::ILLEGAL_ADDRESS, false), (701, true)] {
             let mut world = World::new(Spec { fault: Some(Fault { code, launch: 2 }), ..Spec::prompt(1, 1) });
             assert_eq!(world.count_launch("cuLaunchKernel"), Ok(None));

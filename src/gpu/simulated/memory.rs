@@ -1,7 +1,7 @@
 //! The memory of simulated devices: files without a name, mapped, so that other processes can map them too.
 //!
-//! A page that nobody may touch follows every range, and a range that is freed becomes such pages for a while, so that
-//! its addresses come to nobody else and a stale use is found.
+//! An inaccessible guard page follows every range, and a freed range becomes such pages for a while, so that its
+//! addresses are not given out again and a stale use is found.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -11,23 +11,23 @@ use std::os::unix::fs::MetadataExt;
 use super::super::driver::IpcHandle;
 use super::order::Span;
 
-/// What memory that is not yet written, or no longer, holds.
+/// The value of memory that is not written yet, or was freed.
 pub const POISON: u8 = 0xDB;
 
-/// Of a new range, so much is poisoned: filling more would only cost time and memory.
+/// At most this many bytes of a new range are poisoned: filling more would only cost time and memory.
 const POISONED_BYTES_MAX: usize = 64 << 10;
-/// Freed ranges whose addresses are kept from use.
+/// Freed ranges whose addresses are not given out again.
 const FREED_MAX: usize = 256;
-/// So begins a handle.
+/// The first bytes of a handle.
 const MAGIC: [u8; 8] = *b"nereid-1";
 
-/// Whose memory it is.
+/// The owner of a range of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryOwner {
     Device(usize),
     /// Another process's, opened on a device.
     Opened(usize),
-    /// The host's, which devices reach.
+    /// Pinned memory of the host, which devices access.
     Pinned,
 }
 
@@ -45,10 +45,10 @@ impl MemoryOwner {
 pub(super) struct Range {
     pub place: MemoryOwner,
     pub at: u64,
-    /// As it was asked for: not a byte more may be used.
+    /// The requested length: no byte beyond it may be used.
     pub len: usize,
     mapping: Mapping,
-    /// Of a device's memory, for handles.
+    /// The file of a device's memory, for handles.
     file: Option<OwnedFd>,
     /// Of opened memory: how often it is open, and what it is.
     openings: usize,
@@ -87,7 +87,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// `len` bytes; `None`: the host has none.
+    /// Allocates `len` bytes; `None` if the host has none.
     pub fn allocate(&mut self, place: MemoryOwner, len: usize) -> Option<u64> {
         let file = match place {
             MemoryOwner::Pinned => None,
@@ -123,12 +123,12 @@ impl Memory {
         range.span().meets(span).then_some(range)
     }
 
-    /// Did the span's first byte belong to what was freed?
+    /// True if the span's first byte belonged to a freed range.
     pub fn was_freed(&self, span: &Span) -> bool {
         self.freed.iter().any(|mapping| mapping.span().meets(span))
     }
 
-    /// Takes the range out of use. Its addresses stay unused for a while.
+    /// Frees the range. Its addresses stay unused for a while.
     pub fn release(&mut self, at: u64) {
         let Some(range) = self.ranges.remove(&at) else { return };
         range.mapping.close();
@@ -145,12 +145,12 @@ impl Memory {
         Some(handle(std::process::id(), file, 0, range.len as u64))
     }
 
-    /// Maps what the handle names; the same thing twice is the same range.
+    /// Maps the memory of the handle; a second call with the same memory returns the same range.
     pub fn open(&mut self, device: usize, handle: &IpcHandle) -> Result<u64, String> {
         let (pid, fd, offset, len) = parse_handle(handle).ok_or("this is no handle of a simulated device")?;
         let path = format!("/proc/{pid}/fd/{fd}");
-        // Before it is opened, because opening may do things, and after, because the process may have put another
-        // one there.
+        // Checked before it is opened, because opening may have side effects, and after, because the process may have
+        // put another file there.
         let file = is_memory(&path).then(|| File::options().read(true).write(true).open(&path));
         let file = file.unwrap_or_else(|| Err(std::io::ErrorKind::NotFound.into()));
         let file = file.map_err(|error| format!("{path}: {error}"))?;
@@ -178,7 +178,7 @@ impl Memory {
         Ok(at)
     }
 
-    /// One opening less. True: it was the last.
+    /// Closes one opening. True if it was the last.
     pub fn close_once(&mut self, at: u64) -> bool {
         let Some(range) = self.ranges.get_mut(&at) else { return false };
         range.openings = range.openings.saturating_sub(1);
@@ -196,7 +196,7 @@ struct Mapping {
 const PAGE: usize = 4096;
 
 impl Mapping {
-    /// Of a file from an offset on, or of no file.
+    /// Maps a file from an offset on, or anonymous memory.
     fn new(len: usize, file: Option<(&OwnedFd, u64)>) -> Option<Mapping> {
         let len = rounded(len)?;
         let whole = len.checked_add(PAGE)?;
@@ -212,17 +212,17 @@ impl Mapping {
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
         };
         let offset = libc::off_t::try_from(offset).ok()?;
-        // SAFETY: the range was reserved above, and nobody knows of it yet.
+        // SAFETY: the range was reserved above, and no other code has it yet.
         let mapped =
             unsafe { libc::mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_FIXED, fd, offset) };
         (mapped != libc::MAP_FAILED).then_some(mapping)
     }
 
-    /// Leaves the addresses and takes the memory: whoever touches it from now on is killed.
+    /// Keeps the addresses and frees the memory: an access from now on kills the process.
     fn close(&self) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let at = std::ptr::with_exposed_provenance_mut(self.at);
-        // SAFETY: the range is this mapping's, and its holder says that nobody uses it any more.
+        // SAFETY: the range is this mapping's, and its holder no longer uses it.
         unsafe { libc::mmap(at, self.len, libc::PROT_NONE, flags, -1, 0) };
     }
 
@@ -238,7 +238,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Nothing but memory is opened: a handle comes from a client, and must not make the server write to files.
+/// Only files in memory are opened: a handle comes from a client, and must not make the server write to files.
 fn is_memory(path: &str) -> bool {
     const KINDS: [&[u8]; 2] = [b"/memfd:", b"/dev/shm/"];
     let is_one = |name: &[u8]| KINDS.into_iter().any(|kind| name.starts_with(kind));
@@ -264,9 +264,9 @@ fn unnamed_file(len: usize) -> Option<OwnedFd> {
 }
 
 /// # Safety
-/// `at..at + len` is writable, and nobody else's.
+/// `at..at + len` is writable, and no other code uses it.
 pub(super) unsafe fn fill(at: u64, value: u8, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { std::ptr::write_bytes(pointer(at), value, len) }
 }
 
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_freed_memory_come_to_nobody_else_for_a_while() {
+    fn addresses_of_freed_memory_are_not_given_out_for_a_while() {
         let mut memory = Memory::default();
         let first = memory.allocate(MemoryOwner::Device(0), 5000).unwrap();
         assert_eq!(memory.around(first + 4999).map(|range| range.at), Some(first));

@@ -1,10 +1,10 @@
-//! What comes before what: clocks of streams, events and the host, and the accesses that have to agree with them.
+//! The order of operations: clocks of streams, events and the host, and the accesses that have to agree with them.
 //!
-//! Every operation is a point of its stream. A clock says up to which point of each stream its holder comes after: a
-//! stream comes after what an event stood for when it waited for it, and after all that the host had seen complete when
-//! the operation was enqueued. All threads of the host are one holder: how they tell each other cannot be seen from
-//! here. Two accesses to the same bytes, one of which writes, must be ordered by these clocks alone, however the
-//! operations happen to run.
+//! Every operation is a point of its stream. A clock holds, for each stream, the point that its holder comes after: a
+//! stream comes after the work that an event covered when it waited for it, and after all work that the host had seen
+//! complete when the operation was enqueued. All threads of the host are one holder: how they synchronise cannot be
+//! seen from here. Two accesses to the same bytes, one of which writes, must be ordered by these clocks alone, however
+//! the operations happen to run.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +37,7 @@ impl Clock {
         *seq = point.seq.max(*seq);
     }
 
-    /// Drops what is said of a stream that nobody asks for any more.
+    /// Drops the entry of a stream that is no longer compared.
     pub fn forget(&mut self, stream: u64) {
         self.seen.remove(&stream);
     }
@@ -60,7 +60,7 @@ impl Span {
         self.from < other.to && other.from < self.to
     }
 
-    /// They may not happen in any order.
+    /// True if the two must be ordered.
     pub fn conflicts(&self, other: &Span) -> bool {
         (self.writes || other.writes) && self.meets(other)
     }
@@ -75,17 +75,17 @@ impl Span {
 pub(super) struct Record {
     pub span: Span,
     pub point: Point,
-    /// What did it, for messages.
+    /// The operation that made it, for messages.
     pub what: &'static str,
 }
 
-/// The accesses that the host has not seen complete: all that a new one can conflict with.
+/// The accesses that the host has not seen complete: only these can conflict with a new one.
 #[derive(Debug, Default)]
 pub(super) struct History {
     records: VecDeque<Record>,
 }
 
-/// Accesses that are remembered. Only programs that never look at an event come near; the oldest are forgotten.
+/// Accesses that are kept. Only programs that never query an event reach this; the oldest are dropped.
 const RECORDS_MAX: usize = 32_768;
 
 impl History {
@@ -97,8 +97,8 @@ impl History {
         })
     }
 
-    /// Remembers the accesses of an operation, whose clock is `clock`. Those before it that it covers are no longer
-    /// needed: whatever conflicts with them, and does not come after them, does the same with this one.
+    /// Adds the accesses of an operation, whose clock is `clock`. Earlier ones that it covers are no longer needed: an
+    /// access that conflicts with them, and does not come after them, also conflicts with this one.
     pub fn add(&mut self, point: Point, clock: &Clock, spans: &[Span], what: &'static str) {
         for &span in spans.iter().filter(|span| span.from < span.to) {
             let is_covered = |record: &Record| {
@@ -115,12 +115,12 @@ impl History {
         }
     }
 
-    /// Forgets what the host has seen complete.
+    /// Drops accesses that the host has seen complete.
     pub fn forget_seen(&mut self, host: &Clock) {
         self.records.retain(|record| !host.covers(record.point));
     }
 
-    /// Forgets the accesses of streams that do nothing any more.
+    /// Drops the accesses of streams that are over.
     pub fn forget_of(&mut self, is_over: impl Fn(u64) -> bool) {
         self.records.retain(|record| !is_over(record.point.stream));
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_access_covers_or_the_host_has_seen_is_forgotten() {
+    fn what_a_later_access_covers_or_the_host_has_seen_is_dropped() {
         let mut history = History::default();
         let mut clock = Clock::default();
         for seq in 1..=1000 {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_a_bound() {
+    fn kept_accesses_have_a_bound() {
         let mut history = History::default();
         for seq in 0..RECORDS_MAX as u64 + 10 {
             history.records.push_back(Record {

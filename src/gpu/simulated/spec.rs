@@ -1,4 +1,4 @@
-//! What the simulated devices are like, and how the environment says so.
+//! The properties of the simulated devices, and their format in the environment.
 
 /// See the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -6,16 +6,16 @@ pub struct Spec {
     pub devices: usize,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
-    /// Of each device.
+    /// Bytes of memory of each device.
     pub memory_bytes: u64,
-    /// Of every choice: which operation is next, and how late it is.
+    /// The seed of every choice: which operation is next, and how late it is.
     pub seed: u64,
-    /// The longest time an operation takes before its effect is there, in microseconds; 0: none of them waits.
+    /// The longest delay of an operation's effect, in microseconds; 0: no delay.
     pub delay_us_max: u64,
     pub fault: Option<Fault>,
-    /// Devices reach each other's memory.
+    /// Devices access each other's memory.
     pub has_peers: bool,
-    /// By device; the last one stands for those that follow, and none for hosts that do not say.
+    /// By device; the last value stands for all further devices. Empty: the host does not report nodes.
     pub numa_nodes: Vec<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// Of `devices` devices whose operations take no time.
+    /// A specification of `devices` devices whose operations have no delay.
     pub fn prompt(devices: usize, seed: u64) -> Spec {
         Spec { devices, seed, delay_us_max: 0, ..Spec::default() }
     }
@@ -69,7 +69,7 @@ impl Spec {
             };
             let (key, value) = (key.trim(), value.trim());
             if seen.contains(&key) {
-                return Err(format!("'{key}' is said twice"));
+                return Err(format!("'{key}' is set twice"));
             }
             seen.push(key);
             spec.set(key, value)?;
@@ -157,7 +157,7 @@ mod tests {
             ("65", "'65' is no number of devices (0 to 64)".to_owned()),
             ("1;", "'' is not of the form key=value".to_owned()),
             ("1;seed", "'seed' is not of the form key=value".to_owned()),
-            ("1;seed=1;seed=1", "'seed' is said twice".to_owned()),
+            ("1;seed=1;seed=1", "'seed' is set twice".to_owned()),
             ("1;capability=8", "capability: '8' is no compute capability like 8.0".to_owned()),
             ("1;capability=8.10", "capability: '8.10' is no compute capability like 8.0".to_owned()),
             ("1;memory=1G", "memory: '1G' is no number of bytes".to_owned()),

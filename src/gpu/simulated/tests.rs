@@ -1,4 +1,4 @@
-//! The stand-in held to what it promises.
+//! Tests of the stand-in.
 
 mod graphs;
 mod order;
@@ -11,13 +11,13 @@ use super::super::driver::{
 };
 use super::{Simulated, Spec};
 
-/// Of one access.
+/// Bytes of one access.
 const LEN: usize = 1000;
 
 /// Adds its number to every byte: address, length, number.
 static ADD: Program = Program { name: "add", ptx: "", on_host: add };
 
-/// Never comes to an end that anybody likes.
+/// A kernel that panics.
 static PANIC: Program = Program { name: "panic", ptx: "", on_host: panic };
 
 unsafe fn add(arguments: &[Argument]) {
@@ -30,10 +30,10 @@ unsafe fn add(arguments: &[Argument]) {
 }
 
 unsafe fn panic(_: &[Argument]) {
-    panic!("as asked");
+    panic!("requested by the test");
 }
 
-/// Two streams and an event of device 0, and shorter names for what is done with them.
+/// Two streams and an event of device 0, and shorter names for their operations.
 struct Rig {
     driver: Simulated,
     one: StreamHandle,
@@ -86,17 +86,17 @@ impl Rig {
         unsafe { self.driver.launch(0, stream, kernel, extent, &arguments, &accesses) }
     }
 
-    /// Waits for all that is in the stream.
+    /// Waits for all work in the stream.
     fn finish(&self, stream: StreamHandle) -> Result<()> {
         let event = self.driver.create_event(0, EventOptions { sleeps: true, is_timed: false })?;
         self.driver.record(0, event, stream)?;
         let done = self.driver.synchronize(0, event);
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         unsafe { self.driver.destroy_event(0, event) };
         done
     }
 
-    /// What comes into `later` waits for what is in `earlier`.
+    /// Later work in `later` waits for the work in `earlier`.
     fn order(&self, earlier: StreamHandle, later: StreamHandle) -> Result<()> {
         self.driver.record(0, self.event, earlier)?;
         self.driver.wait(0, later, self.event)

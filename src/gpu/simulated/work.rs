@@ -1,4 +1,4 @@
-//! One operation of a stream: what it does, what it touches, and what it waits for.
+//! The operations of a stream: their effect, the memory that they access, and what they wait for.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -7,12 +7,12 @@ use super::super::driver::{Argument, Program};
 use super::memory::{self, POISON};
 use super::order::Span;
 
-/// What an operation does when its turn has come.
+/// The effect of an operation when it runs.
 #[derive(Debug, Clone)]
 pub(super) enum Work {
-    /// Others wait for it.
+    /// No effect: other operations wait for it.
     Nothing,
-    /// Of an event: the time at which all before it was complete.
+    /// Sets the time of an event, when all work before it is complete.
     Mark(Arc<OnceLock<Instant>>),
     Copy {
         to: u64,
@@ -32,7 +32,7 @@ pub(super) enum Work {
 
 impl Work {
     /// # Safety
-    /// The memory it names is valid, and nobody uses it meanwhile in a way that conflicts.
+    /// The memory it names is valid, and no other operation uses it meanwhile in a way that conflicts.
     pub unsafe fn run(&self) {
         match self {
             Work::Nothing => {}
@@ -40,23 +40,23 @@ impl Work {
                 let _ = time.set(Instant::now());
             }
             Work::Copy { to, from, len } => {
-                // SAFETY: the caller's promise.
+                // SAFETY: by the contract of this function.
                 unsafe { std::ptr::copy(memory::pointer(*from).cast_const(), memory::pointer(*to), *len) }
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this function.
             Work::Fill { at, value, len } => unsafe { memory::fill(*at, *value, *len) },
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this function.
             Work::Kernel { program, arguments } => unsafe { (program.on_host)(arguments) },
         }
     }
 
-    /// It takes time on a device.
+    /// True if it takes time on a device.
     pub fn is_real(&self) -> bool {
         !matches!(self, Work::Nothing | Work::Mark(_))
     }
 }
 
-/// What is asked of a stream: an operation before it has a place.
+/// A request to a stream: an operation before it is enqueued.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub work: Work,
@@ -70,7 +70,7 @@ impl Task {
         Task { work: Work::Nothing, spans: Vec::new(), what: "an order" }
     }
 
-    /// What it writes and does not read: what is there before has no meaning for it.
+    /// The spans that it writes and does not read: their previous contents do not matter.
     pub fn overwritten(&self) -> impl Iterator<Item = &Span> {
         let is_read = |span: &Span| self.spans.iter().any(|other| !other.writes && other.meets(span));
         self.spans.iter().filter(move |span| span.writes && !is_read(span))
@@ -87,7 +87,7 @@ pub(super) struct Operation {
     pub waits_for: usize,
     /// Those after it that wait for it.
     pub dependents: Vec<u64>,
-    /// What takes the place of the delay's beginning: poison could not be laid earlier.
+    /// The destination was in use when this was enqueued: poison is written when its delay begins.
     pub is_poison_due: bool,
     pub delay_us: u64,
     /// `CUresult` with which it fails.
@@ -95,13 +95,13 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// Makes visible that what it writes is not there yet.
+    /// Fills its destination with poison until it is written.
     ///
     /// # Safety
     /// The memory is valid, and no incomplete operation but this one uses it.
     pub unsafe fn poison(&self) {
         for span in self.task.overwritten() {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this function.
             unsafe { memory::fill(span.from, POISON, (span.to - span.from) as usize) }
         }
     }

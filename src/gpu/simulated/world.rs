@@ -1,4 +1,4 @@
-//! All that the simulated driver knows, under one lock: devices, streams, events, and the operations between them.
+//! The state of the simulated driver, under one lock: devices, streams, events, and the operations between them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use super::random::Random;
 use super::spec::Spec;
 use super::work::{Operation, Task, Work};
 
-/// Violations that are kept; the first ones tell most.
+/// Violations that are kept; the first ones are the most useful.
 const VIOLATIONS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub(super) struct Device {
     pub used_bytes: u64,
     /// `CUresult` that broke it.
     pub broken: Option<i32>,
-    /// Devices whose memory it reaches.
+    /// Devices whose memory it can access.
     pub peers: BTreeSet<usize>,
-    /// Operations that nothing holds back but their delay, and when that is over.
+    /// Operations that only their delay holds back, and the end of the delay.
     pub ready: Vec<(u64, Instant)>,
     delays: Random,
     pub choices: Random,
@@ -53,7 +53,7 @@ pub(super) struct Event {
     pub state: EventState,
 }
 
-/// What an event stands for.
+/// The work that an event covers.
 #[derive(Debug, Clone)]
 pub(super) enum EventState {
     Unrecorded,
@@ -80,7 +80,7 @@ pub(super) struct World {
     pub counts: Counts,
     pub launches: u64,
     pub fault: Option<fault::Fault>,
-    /// Nothing runs while somebody holds the engines.
+    /// The number of [`Hold`](super::Hold)s: no operation runs while it is above zero.
     pub holds: usize,
     pub is_closing: bool,
     /// Handles are never used again.
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Something was asked that no correct program asks: the device is broken, and the text is kept.
+    /// Records a violation, a call that no correct program makes: the device is broken, and the text is kept.
     pub fn violate(&mut self, call: &'static str, device: Option<usize>, text: &str) -> DriverError {
         let text = format!("{call}: {text}");
         error!("simulated GPU: {text}");
@@ -148,7 +148,7 @@ impl World {
         fault::error(call, DriverError::ILLEGAL_ADDRESS)
     }
 
-    /// From now on nothing on the device succeeds, and what it had to do is not done.
+    /// Breaks the device: from now on every call on it fails, and its pending work is not done.
     pub fn break_device(&mut self, device: usize, code: i32) {
         let Some(Device { broken, .. }) = self.devices.get_mut(device) else { return };
         broken.get_or_insert(code);
@@ -157,7 +157,7 @@ impl World {
             operation.is_poison_due = false;
             operation.fails = None;
         }
-        // It touches no memory any more, so that what others share with it need not come after it.
+        // It accesses no memory any more, so that accesses of others to shared memory need not come after it.
         let streams = &self.streams;
         self.history.forget_of(|stream| streams.get(&stream).is_some_and(|stream| stream.device == device));
     }
@@ -196,7 +196,7 @@ impl World {
         self.forget_if_over(stream);
     }
 
-    /// Forgets a destroyed stream when nothing names it any more.
+    /// Drops a destroyed stream when no record names it any more.
     fn forget_if_over(&mut self, stream: u64) {
         let is_over = self.streams.get(&stream).is_some_and(|stream| stream.is_destroyed && stream.pending == 0);
         if is_over && !self.history.names(stream) {
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// The host has seen complete all that comes before `clock`.
+    /// Records that the host has seen complete all work before `clock`.
     pub fn host_sees(&mut self, clock: &Clock) {
         self.host.join(clock);
         self.history.forget_seen(&self.host);
@@ -225,7 +225,7 @@ impl World {
         destroyed.into_iter().for_each(|stream| self.forget_if_over(stream));
     }
 
-    /// May the device touch these bytes? `Err` says why not.
+    /// Checks that the device may access these bytes; the error gives the reason.
     pub fn check_device_span(&self, device: usize, span: &Span, what: &str) -> std::result::Result<(), String> {
         if span.from == span.to {
             return Ok(());
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// May a copy use these bytes as the host's?
+    /// Checks that a copy may use these bytes as the host's.
     pub fn check_host_span(&self, span: &Span, what: &str) -> std::result::Result<(), String> {
         if span.from == 0 {
             return Err(format!("{what} from or to no memory at all"));
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// Adds an operation to a stream, or to what is recorded of it.
+    /// Adds an operation to a stream, or to its recording.
     pub fn enqueue(
         &mut self,
         call: &'static str,
@@ -293,7 +293,7 @@ impl World {
         Ok(())
     }
 
-    /// The next point of the stream, which comes after all that the host has seen.
+    /// The next point of the stream, which comes after all work that the host has seen complete.
     pub fn advance(&mut self, stream: u64) -> (Point, Clock) {
         let Some(found) = self.streams.get_mut(&stream) else {
             return (Point { stream, seq: 0 }, Clock::default());
@@ -338,7 +338,8 @@ impl World {
         let dependents = Vec::new();
         let operation = Operation { device, stream, task, waits_for, dependents, is_poison_due, delay_us, fails };
         if !is_poison_due {
-            // SAFETY: the spans were checked, nothing incomplete uses them, and the caller promised them to this one.
+            // SAFETY: the spans were checked, no incomplete operation uses them, and by contract this operation has
+            // them.
             unsafe { operation.poison() }
         }
         self.operations.insert(id, operation);
@@ -365,18 +366,18 @@ impl World {
         }
     }
 
-    /// What the stream does from now on comes after `clock`.
+    /// Makes later work of the stream come after `clock`.
     pub fn join_clock(&mut self, stream: u64, clock: &Clock) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.clock.join(clock);
         }
     }
 
-    /// All before it is complete: its delay begins.
+    /// Starts the delay of an operation: all before it is complete.
     fn make_ready(&mut self, id: u64) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         if std::mem::take(&mut operation.is_poison_due) {
-            // SAFETY: the spans were checked, all that comes before is complete, and what comes after waits.
+            // SAFETY: the spans were checked, all earlier work is complete, and later work waits.
             unsafe { operation.poison() }
         }
         let (device, due) = (operation.device, Instant::now() + Duration::from_micros(operation.delay_us));
@@ -385,7 +386,7 @@ impl World {
         }
     }
 
-    /// The operation has had its effect.
+    /// Completes an operation after its effect.
     pub fn complete(&mut self, id: u64) {
         let Some(operation) = self.operations.remove(&id) else { return };
         for dependent in operation.dependents {
@@ -401,7 +402,7 @@ impl World {
         self.forget_if_over(operation.stream);
     }
 
-    /// A range is about to go: nobody may use it any more, as far as the host knows.
+    /// Checks that a range may be freed: the host has seen all its uses complete.
     pub fn check_unused(&self, span: &Span, what: &str) -> std::result::Result<(), String> {
         match self.history.user_of(span, false) {
             Some(user) => Err(format!("{what}, and the host has not seen {} on it complete", user.what)),
@@ -409,7 +410,7 @@ impl World {
         }
     }
 
-    /// A thread that records may not do what could wait for the device.
+    /// Refuses calls that could wait for the device on a thread that records.
     pub fn check_thread(&mut self, call: &'static str, device: Option<usize>) -> Result<()> {
         let thread = std::thread::current().id();
         if self.captures.values().any(|capture| capture.thread == thread) {

@@ -1,4 +1,4 @@
-//! Recordings and their launches.
+//! Tests of recordings and their launches.
 
 use super::super::super::driver::GraphHandle;
 use super::*;

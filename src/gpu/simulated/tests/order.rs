@@ -1,4 +1,4 @@
-//! Streams, events, time, memory that is full, and faults.
+//! Tests of streams, events, time, full memory and faults.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ fn what_is_in_a_stream_happens_in_order() {
     }
 }
 
-/// Notes its number at the place that the next one of this seed has.
+/// Records its number as the next of its seed.
 static NOTE: Program = Program { name: "note", ptx: "", on_host: note };
 
 /// By seed: how many have run, and which.
@@ -44,7 +44,7 @@ unsafe fn note(arguments: &[Argument]) {
 }
 
 #[test]
-fn streams_that_nothing_orders_interleave_as_the_seed_says() {
+fn unordered_streams_interleave_by_the_seed() {
     let order_of = |seed: u32| {
         let rig = Rig::new(seed.into());
         let kernel = rig.driver.load(0, &NOTE).unwrap();
@@ -109,7 +109,7 @@ fn events_order_streams_and_devices() {
 fn what_is_not_complete_reads_as_poison() {
     let rig = Rig::new(1);
     let (at, mut bytes) = (rig.memory(), vec![0; LEN]);
-    assert_eq!(rig.read(at), [POISON; LEN], "memory that nobody wrote");
+    assert_eq!(rig.read(at), [POISON; LEN], "memory that was not written");
     rig.copy_in(rig.one, at, &[1; LEN]).unwrap();
     rig.finish(rig.one).unwrap();
     let hold = rig.driver.hold();
@@ -124,7 +124,7 @@ fn what_is_not_complete_reads_as_poison() {
     let pinned = rig.driver.allocate_pinned(LEN).unwrap();
     // SAFETY: it was just allocated, and belongs to this test.
     let pinned = unsafe { std::slice::from_raw_parts_mut(pinned, LEN) };
-    assert_eq!(pinned, [POISON; LEN], "pinned memory that nobody wrote");
+    assert_eq!(pinned, [POISON; LEN], "pinned memory that was not written");
     // SAFETY: the range was allocated above; host_view is not used since work is under way.
     let on_device = unsafe { std::slice::from_raw_parts(super::super::memory::pointer(at.0), LEN) };
     let hold = rig.driver.hold();
@@ -143,7 +143,7 @@ fn what_is_not_complete_reads_as_poison() {
 }
 
 #[test]
-fn events_take_the_time_if_they_are_asked_to() {
+fn events_take_the_time_if_they_are_timed() {
     let rig = Rig::new(1);
     let timed = EventOptions { sleeps: true, is_timed: true };
     let (from, to) = (rig.driver.create_event(0, timed).unwrap(), rig.driver.create_event(0, timed).unwrap());
@@ -182,7 +182,7 @@ fn memory_ends() {
 }
 
 #[test]
-fn a_launch_that_is_asked_to_fail_breaks_the_device_when_it_runs() {
+fn a_launch_that_is_set_to_fail_breaks_the_device_when_it_runs() {
     let rig = Rig::new(1);
     let at = rig.memory();
     rig.driver.fail_after(2, 719);

@@ -1,5 +1,5 @@
-//! Many random programs that order all their accesses: none is a violation, and each comes out as if its operations had
-//! happened one after the other.
+//! Many random programs that order all their accesses: none is a violation, and each has the result of its operations
+//! run one after the other.
 
 use super::super::random::Random;
 use super::*;
@@ -9,7 +9,7 @@ const OPERATIONS: usize = 24;
 const BUFFERS: usize = 4;
 const STREAMS: usize = 3;
 
-/// Who has to be waited for before a buffer is used: the stream of the last write, and those that have read since.
+/// The streams to wait for before a buffer is used: that of the last write, and those that have read since.
 #[derive(Default, Clone)]
 struct Users {
     writer: Option<usize>,
@@ -35,7 +35,7 @@ impl Run {
         Run { driver, streams, buffers, model, users: vec![Users::default(); BUFFERS] }
     }
 
-    /// `stream` comes after all that it must not overtake.
+    /// Makes `stream` wait for all streams that it must not overtake.
     fn wait_for(&mut self, stream: usize, buffer: usize, writes: bool) {
         let users = &mut self.users[buffer];
         let mut others: Vec<usize> = users.writer.into_iter().collect();
@@ -54,7 +54,7 @@ impl Run {
         }
     }
 
-    /// One operation of the program, and the same of the model.
+    /// One operation of the program, and the same operation on the model.
     ///
     /// # Safety
     /// `host` is kept until all is complete.

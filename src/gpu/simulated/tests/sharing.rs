@@ -1,4 +1,4 @@
-//! Memory that processes share.
+//! Tests of memory that processes share.
 
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Each kind of violation is found, and what is nearest to it and correct is none.
+//! Tests of violations: each kind is found, and the nearest correct program is none.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn accesses_that_nothing_orders() {
     ];
     for (number, (first, second, expected)) in cases.into_iter().enumerate() {
         for is_ordered in [false, true] {
-            // Before the rig, so that they outlive it: nobody waits for what a refused step leaves under way.
+            // Before the rig, so that they outlive it: no call waits for work that a refused step leaves under way.
             let (mut one, mut two) = (vec![0; LEN], vec![0; LEN]);
             let rig = Rig::new(7);
             let at = rig.memory();
@@ -26,7 +26,7 @@ fn accesses_that_nothing_orders() {
             if is_ordered {
                 rig.order(rig.one, rig.two).unwrap();
             } else {
-                // It may be complete by now, but nobody looked.
+                // It may be complete by now, but the host has not queried it.
                 rig.driver.record(0, rig.event, rig.one).unwrap();
             }
             let done = second(&rig, rig.two, at, &mut two);
@@ -46,7 +46,7 @@ fn accesses_that_nothing_orders() {
 }
 
 #[test]
-fn who_has_seen_an_event_complete_comes_after_it() {
+fn work_after_a_seen_event_comes_after_it() {
     let rig = Rig::new(1);
     let at = rig.memory();
     rig.fill(rig.one, at, 1).unwrap();
@@ -54,9 +54,9 @@ fn who_has_seen_an_event_complete_comes_after_it() {
     while !rig.driver.query(0, rig.event).unwrap() {
         std::thread::yield_now();
     }
-    rig.fill(rig.two, at, 2).expect("the host knows");
+    rig.fill(rig.two, at, 2).expect("the host has seen it complete");
     rig.driver.wait(0, rig.one, rig.event).unwrap();
-    rig.fill(rig.one, at, 3).expect_err("of the second fill nobody knows");
+    rig.fill(rig.one, at, 3).expect_err("the host has not seen the second fill complete");
     assert!(rig.violation().starts_with("cuMemsetD8Async: a fill writes"));
 }
 
@@ -72,7 +72,7 @@ fn an_event_stands_for_what_was_there_when_it_was_recorded() {
 }
 
 #[test]
-fn memory_of_the_host_is_watched_too() {
+fn memory_of_the_host_is_checked_too() {
     let mut bytes = vec![1; LEN];
     let rig = Rig::new(1);
     let (at, other) = (rig.memory(), rig.memory());
@@ -258,7 +258,7 @@ fn handles_that_are_gone() {
 }
 
 #[test]
-fn a_destroyed_stream_runs_to_its_end_and_is_forgotten() {
+fn a_destroyed_stream_runs_to_its_end_and_is_dropped() {
     let rig = Rig::of(Spec { delay_us_max: 100, ..Spec::prompt(1, 1) });
     let at = rig.memory();
     let started = rig.driver.shared.lock().streams.len();
@@ -277,7 +277,7 @@ fn a_destroyed_stream_runs_to_its_end_and_is_forgotten() {
 }
 
 #[test]
-fn the_host_looks_at_a_device_only_when_all_is_complete() {
+fn the_host_reads_a_device_only_when_all_is_complete() {
     let rig = Rig::new(1);
     let at = rig.memory();
     assert!(rig.driver.host_view(DeviceAddress(64), 1).is_none());
@@ -308,11 +308,11 @@ fn a_violation_breaks_the_device_for_all_that_comes() {
 
 /// Memory of the host outlives a device that used it.
 #[test]
-fn what_a_broken_device_had_to_do_holds_nobody_back() {
+fn pending_work_of_a_broken_device_delays_no_call() {
     let rig = Rig::new(11);
     let at = rig.memory();
     let bytes = rig.driver.allocate_pinned(LEN).unwrap();
-    // SAFETY: nobody else has them.
+    // SAFETY: no other code has them.
     let pinned = || unsafe { std::slice::from_raw_parts_mut(bytes, LEN) };
     rig.fill(rig.one, at, 1).unwrap();
     rig.driver.fail_after(1, 700);

@@ -38,7 +38,7 @@ macro_rules! verbose {
 pub use crate::verbose;
 
 /// How long the end of the process waits for a log that nobody takes.
-pub const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is logged, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,31 +92,31 @@ pub fn flush_for_application() {
 }
 
 /// Who may log: while there are any the log keeps its thread, so that it does not come and go with each message.
-static HOLDS: Mutex<usize> = Mutex::new(0);
+static GUARDS: Mutex<usize> = Mutex::new(0);
 
 /// One of those. The last one that goes takes the log's thread along.
 #[derive(Debug)]
-pub struct Hold(());
+pub struct LogGuard(());
 
-impl Hold {
-    pub fn new() -> Hold {
-        *HOLDS.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        Hold(())
+impl LogGuard {
+    pub fn new() -> LogGuard {
+        *GUARDS.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        LogGuard(())
     }
 }
 
-impl Default for Hold {
-    fn default() -> Hold {
-        Hold::new()
+impl Default for LogGuard {
+    fn default() -> LogGuard {
+        LogGuard::new()
     }
 }
 
-impl Drop for Hold {
+impl Drop for LogGuard {
     fn drop(&mut self) {
-        let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
-        *holds = holds.saturating_sub(1);
-        if let (0, Some(logger)) = (*holds, INSTALLED.get()) {
-            logger.layer.queue.rest(FLUSH_PATIENCE);
+        let mut guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
+        *guards = holds.saturating_sub(1);
+        if let (0, Some(logger)) = (*guards, INSTALLED.get()) {
+            logger.layer.queue.park(FLUSH_TIMEOUT);
         }
     }
 }
@@ -239,10 +239,10 @@ impl Logger {
         }
     }
 
-    /// Waits until everything logged so far is written, at most for [`FLUSH_PATIENCE`]. To be called before the
+    /// Waits until everything logged so far is written, at most for [`FLUSH_TIMEOUT`]. To be called before the
     /// process ends. False: something may be missing.
     pub fn flush(&self) -> bool {
-        self.layer.queue.flush(FLUSH_PATIENCE)
+        self.layer.queue.flush(FLUSH_TIMEOUT)
     }
 
     /// From now on messages that the switches let through go to this function alone; `None`: to the streams again.

@@ -175,10 +175,10 @@ impl Traces {
         self.queue.counts()
     }
 
-    /// Writes out and closes everything; what comes later is lost. Not longer than `patience`: true if it came to that.
-    pub fn finish(&self, patience: Duration) -> bool {
+    /// Writes out and closes everything; what comes later is lost. Not longer than `timeout`: true if it came to that.
+    pub fn finish(&self, timeout: Duration) -> bool {
         self.is_on.store(false, Ordering::Relaxed);
-        self.queue.finish(patience)
+        self.queue.finish(timeout)
     }
 }
 

@@ -15,7 +15,7 @@ use super::options::{ModelControl, Options};
 use super::{Failure, drain};
 use crate::api::documents;
 use crate::repository::{Lifecycle, ModelMap};
-use nereid_observe::log::Hold;
+use nereid_observe::log::LogGuard;
 use nereid_request::Status;
 use nereid_scheduler::{Checks, ServedModel, Verdict, wait_for_all};
 
@@ -27,7 +27,7 @@ pub struct Embedded {
     exit_timeout_secs: AtomicU32,
     running: Mutex<Option<Running>>,
     /// Dropped last.
-    _log: Hold,
+    _log: LogGuard,
 }
 
 /// The threads beside the models, until the server stops.
@@ -214,7 +214,7 @@ impl Embedded {
         core.facts.set_state(core.state_after_start());
         let exit_timeout_secs = AtomicU32::new(core.options.exit_timeout_secs);
         let running = Mutex::new(Some(Running { poller, housekeeping }));
-        Ok(Embedded { core, exit_timeout_secs, running, _log: Hold::new() })
+        Ok(Embedded { core, exit_timeout_secs, running, _log: LogGuard::new() })
     }
 
     fn stop(&self) -> Result<(), Status> {

@@ -12,7 +12,7 @@ use super::super::ledger;
 use super::Error;
 use super::options::ServerOptions;
 use crate::server::access::Access;
-use nereid_observe::log::Hold;
+use nereid_observe::log::LogGuard;
 
 /// The highest version that is ready.
 const ANY_VERSION: i64 = -1;
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
 pub unsafe extern "C" fn TRITONSERVER_ServerDelete(server: *const Access) -> *mut Error {
     entry(|| {
         // The log ends with the server, unless it is held for the report below.
-        let _log = ledger::is_on().then(Hold::new);
+        let _log = ledger::is_on().then(LogGuard::new);
         // SAFETY: the caller's promise is passed on.
         unsafe { deref(server, "server")? }.end()?;
         // SAFETY: only its owner could end it, and has it from ServerNew.

@@ -18,7 +18,7 @@ use crate::server::options::{
     BackendSetting, CacheSetting, HostPolicySetting, ModelControl, NO_COPYING_THREADS, NO_GROWING, Options,
     RateLimitResource,
 };
-use nereid_observe::log::Hold;
+use nereid_observe::log::LogGuard;
 use nereid_request::Status;
 
 /// Seconds between two polls of the repositories in mode POLL, in addition to those that the application requests.
@@ -36,14 +36,14 @@ pub struct ServerOptions {
     idle: Vec<(&'static str, &'static str)>,
     /// Installed when a server starts.
     log_callback: Option<LogCallback>,
-    _log: Hold,
+    _log: LogGuard,
 }
 
 impl ServerOptions {
     fn new() -> ServerOptions {
         // Where the program completes configurations, an application has to request it, as with Triton.
         let options = Options { auto_complete_config: false, ..Options::without_ports() };
-        ServerOptions { options, idle: Vec::new(), log_callback: None, _log: Hold::new() }
+        ServerOptions { options, idle: Vec::new(), log_callback: None, _log: LogGuard::new() }
     }
 
     /// Starts a server. The options stay unchanged, and the server does not need them afterwards.

@@ -47,7 +47,7 @@ enum State {
         thread: JoinHandle<Writer>,
     },
     /// Without a thread until there is something to write. `None`: it was lost by a panic.
-    Resting(Mutex<Option<Box<Writer>>>),
+    Parked(Mutex<Option<Box<Writer>>>),
 }
 
 #[derive(Debug, Default)]
@@ -108,28 +108,28 @@ impl Queue {
             return Some(sender.clone());
         }
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        if let State::Resting(writer) = &mut *state {
+        if let State::Parked(writer) = &mut *state {
             let writer = writer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             *state = writer?.start(self.capacity).ok()?;
         }
         match &*state {
             State::Writing { sender, .. } => Some(sender.clone()),
-            State::Resting(_) => None,
+            State::Parked(_) => None,
         }
     }
 
     /// Ends the thread, once everything is written, until there is more. False: it cannot write, and stays.
-    pub fn rest(&self, patience: Duration) -> bool {
-        if !self.flush(patience) {
+    pub fn park(&self, timeout: Duration) -> bool {
+        if !self.flush(timeout) {
             return false;
         }
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, State::Resting(_)) {
+        if matches!(*state, State::Parked(_)) {
             return true;
         }
-        if let State::Writing { sender, thread } = std::mem::replace(&mut *state, State::Resting(Mutex::default())) {
+        if let State::Writing { sender, thread } = std::mem::replace(&mut *state, State::Parked(Mutex::default())) {
             drop(sender);
-            *state = State::Resting(Mutex::new(thread.join().ok().map(Box::new)));
+            *state = State::Parked(Mutex::new(thread.join().ok().map(Box::new)));
         }
         true
     }
@@ -142,14 +142,14 @@ impl Queue {
         }
     }
 
-    /// Waits until everything handed over before is written, or cannot be; not longer than `patience`, for whoever
+    /// Waits until everything handed over before is written, or cannot be; not longer than `timeout`, for whoever
     /// reads our stdout may have stopped. Says whether it came to that.
-    pub fn flush(&self, patience: Duration) -> bool {
+    pub fn flush(&self, timeout: Duration) -> bool {
         let sender = match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Writing { sender, .. } => sender.clone(),
-            State::Resting(_) => return true,
+            State::Parked(_) => return true,
         };
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let (done, written) = sync_channel(1);
         let mut entry = Entry::Flush(done);
         loop {

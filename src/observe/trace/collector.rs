@@ -19,11 +19,11 @@ use super::writer::{Counts, Destination};
 use nereid_wire::otlp::{ExportTraceServiceRequest, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span};
 
 /// One attempt to send a batch.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// In which everything is sent at the end, or lost.
-const LAST_PATIENCE: Duration = Duration::from_secs(3);
+const LAST_SEND_TIMEOUT: Duration = Duration::from_secs(3);
 /// Failures are told no more often than this.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) struct Collector {
     url: String,
@@ -48,7 +48,7 @@ impl Collector {
         let url = if options.url.contains("://") { options.url.clone() } else { format!("http://{}", options.url) };
         // Without TLS nobody's certificate is looked at, and the host need not know any authority.
         let is_plain = !url.starts_with("https://");
-        let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy();
+        let client = reqwest::Client::builder().timeout(SEND_TIMEOUT).no_proxy();
         let client =
             client.redirect(reqwest::redirect::Policy::none()).tls_danger_accept_invalid_certs(is_plain).build();
         Ok(Collector {
@@ -67,7 +67,7 @@ impl Collector {
     }
 
     /// Sends one batch; what cannot be sent is lost.
-    fn send(&mut self, patience: Duration) {
+    fn send(&mut self, timeout: Duration) {
         let batch: Vec<Span> = self.spans.drain(..self.batch_max.min(self.spans.len())).collect();
         let count = batch.len();
         if count == 0 {
@@ -81,7 +81,7 @@ impl Collector {
             }],
         };
         let request = self.client.post(&self.url).header("content-type", "application/x-protobuf");
-        let request = request.timeout(patience).body(message.encode_to_vec());
+        let request = request.timeout(timeout).body(message.encode_to_vec());
         let outcome = self.runtime.block_on(async {
             let response = request.send().await.map_err(|error| chain(&error))?;
             match response.status() {
@@ -92,7 +92,7 @@ impl Collector {
         self.counts.spans_waiting.fetch_sub(count, Ordering::Relaxed);
         if let Err(failure) = outcome {
             self.counts.lost(count as u64);
-            if self.complained_at.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+            if self.complained_at.is_none_or(|at| at.elapsed() >= FAILURE_LOG_INTERVAL) {
                 warn!("{count} spans could not be sent to '{}' and are dropped: {failure}", self.url);
                 self.complained_at = Some(Instant::now());
             }
@@ -154,13 +154,13 @@ impl Destination for Collector {
 
     fn on_time(&mut self, _counts: &Counts) {
         while !self.spans.is_empty() {
-            self.send(PATIENCE);
+            self.send(SEND_TIMEOUT);
         }
         self.due = None;
     }
 
     fn finish(&mut self, _counts: &Counts) {
-        let end = Instant::now() + LAST_PATIENCE;
+        let end = Instant::now() + LAST_SEND_TIMEOUT;
         while !self.spans.is_empty() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -16,7 +16,7 @@ use super::writer::{Counts, Destination};
 /// Text that a setting may collect; beyond it the file that it is for is written to early.
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
 /// Failures of writing are told no more often than this.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Files {
     path: PathBuf,
@@ -73,7 +73,7 @@ impl Files {
     }
 
     fn complain(&mut self, failure: &io::Error) {
-        if self.complained_at.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+        if self.complained_at.is_none_or(|at| at.elapsed() >= FAILURE_LOG_INTERVAL) {
             error!("failed creating trace file: '{}': {failure}", self.path.display());
             self.complained_at = Some(Instant::now());
         }

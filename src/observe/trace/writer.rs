@@ -21,7 +21,7 @@ const TRACES_WAITING_MAX: usize = 8192;
 /// Bytes that they may hold, tensors included.
 const BYTES_WAITING_MAX: usize = 64 << 20;
 /// Losses are told in the log no more often than this.
-const REPORT_EVERY: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What became of traces since the start.
 #[derive(Debug, Default)]
@@ -53,9 +53,9 @@ pub(super) enum Message {
 
 /// The sending end. Clones share the queue.
 #[derive(Clone)]
-pub(super) struct Queue(Arc<Shared>);
+pub(super) struct Queue(Arc<QueueCore>);
 
-struct Shared {
+struct QueueCore {
     sender: Sender<Message>,
     /// Until there is a thread.
     waiting: Mutex<Option<(Receiver<Message>, TraceOptions)>>,
@@ -68,7 +68,7 @@ struct Shared {
 impl Queue {
     pub fn new(options: &TraceOptions) -> Queue {
         let (sender, receiver) = channel();
-        Queue(Arc::new(Shared {
+        Queue(Arc::new(QueueCore {
             sender,
             waiting: Mutex::new(Some((receiver, options.clone()))),
             counts: Arc::default(),
@@ -89,7 +89,7 @@ impl Queue {
                 Ok(collector) => Writer::new(counts, collector).run(&receiver),
                 Err(error) => {
                     warn!("traces are dropped: {error}");
-                    Writer::new(counts, Nowhere).run(&receiver);
+                    Writer::new(counts, DiscardTraces).run(&receiver);
                 }
             },
         };
@@ -137,7 +137,7 @@ impl Queue {
     }
 
     /// True once everything handed over before is written, and files are closed.
-    pub fn finish(&self, patience: Duration) -> bool {
+    pub fn finish(&self, timeout: Duration) -> bool {
         let has_thread = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_none();
         if !has_thread {
             return true;
@@ -146,7 +146,7 @@ impl Queue {
         if self.0.sender.send(Message::Finish(done)).is_err() {
             return true;
         }
-        finished.recv_timeout(patience).is_ok()
+        finished.recv_timeout(timeout).is_ok()
     }
 }
 
@@ -162,9 +162,9 @@ pub(super) trait Destination {
 }
 
 /// Takes what there is no way to send.
-struct Nowhere;
+struct DiscardTraces;
 
-impl Destination for Nowhere {
+impl Destination for DiscardTraces {
     fn trace(&mut self, trace: &Finished, counts: &Counts) {
         counts.spans_waiting.fetch_sub(trace.spans(), Ordering::Relaxed);
         counts.lost(1);
@@ -225,7 +225,7 @@ impl<D: Destination> Writer<D> {
     /// Says how much was lost since it was last said.
     fn report(&mut self, is_last: bool) {
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
-        let is_early = self.reported_at.is_some_and(|at| at.elapsed() < REPORT_EVERY);
+        let is_early = self.reported_at.is_some_and(|at| at.elapsed() < REPORT_INTERVAL);
         if dropped != self.reported && (is_last || !is_early) {
             warn!("{} traces or spans were dropped", dropped.wrapping_sub(self.reported));
             (self.reported, self.reported_at) = (dropped, Some(Instant::now()));

@@ -114,7 +114,7 @@ impl Default for LogGuard {
 impl Drop for LogGuard {
     fn drop(&mut self) {
         let mut guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
-        *guards = holds.saturating_sub(1);
+        *guards = guards.saturating_sub(1);
         if let (0, Some(logger)) = (*guards, INSTALLED.get()) {
             logger.layer.queue.park(FLUSH_TIMEOUT);
         }

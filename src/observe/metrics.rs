@@ -16,7 +16,9 @@ pub use exposition::Kind;
 pub use families::{ModelSample, render};
 pub use gpu::{Devices, Field};
 pub use host::{GpuSource, HostGauges, HostPoller, Sources};
-pub use registry::{Counter, Family, MAX_BOUNDS, MAX_SERIES, MAX_TEXT_BYTES, Metric, MetricError, Observed, Registry};
+pub use registry::{
+    CallbackMetric, Counter, Family, MAX_BOUNDS, MAX_SERIES, MAX_TEXT_BYTES, Metric, MetricError, Registry,
+};
 pub use settings::{MetricsConfig, is_customizable};
 
 /// `Content-Type` of the text (contract/http.md section 1).

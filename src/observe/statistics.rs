@@ -22,8 +22,8 @@ use crossbeam_utils::CachePadded;
 
 use large::Large;
 use latencies::Latencies;
-pub use latencies::{Bounds, Distributions, HistogramReading, Latency, PHASES, SummaryReading, Wanted};
-use memory::Memory;
+pub use latencies::{Bounds, DistributionConfig, Distributions, HistogramReading, Latency, PHASES, SummaryReading};
+use memory::MemoryReports;
 pub use memory::{Holder, MemoryKind, MemoryUse};
 use responses::Responses;
 pub use responses::{ResponseOutcome, ResponseTimes};
@@ -83,10 +83,10 @@ pub struct ModelStatistics {
     responses: Responses,
     /// Distributions, where they are wanted.
     latencies: Option<Box<Latencies>>,
-    memory: Memory,
+    memory: MemoryReports,
     /// Said once, when the model is loaded.
     is_caching: AtomicBool,
-    wanted: Wanted,
+    wanted: DistributionConfig,
     /// What was executed on devices, by their UUIDs.
     devices: Mutex<Vec<Device>>,
 }
@@ -108,13 +108,13 @@ pub struct DeviceReading {
 
 impl Default for ModelStatistics {
     fn default() -> ModelStatistics {
-        ModelStatistics::with(Wanted::default())
+        ModelStatistics::with(DistributionConfig::default())
     }
 }
 
 impl ModelStatistics {
     /// With the distributions that are wanted beside the counters.
-    pub fn with(wanted: Wanted) -> ModelStatistics {
+    pub fn with(wanted: DistributionConfig) -> ModelStatistics {
         let slots: Box<[OnceLock<_>]> = (0..writer_slot::SLOTS).map(|_| OnceLock::new()).collect();
         if let Some(shared) = slots.last() {
             // Only the shared slot could be made by two threads at once, one waiting for the other: make it here.
@@ -125,7 +125,7 @@ impl ModelStatistics {
             large_batches: Large::default(),
             responses: Responses::default(),
             latencies: Latencies::new(wanted.clone()),
-            memory: Memory::default(),
+            memory: MemoryReports::default(),
             is_caching: AtomicBool::new(false),
             wanted,
             devices: Mutex::default(),
@@ -224,8 +224,8 @@ impl ModelStatistics {
     }
 
     /// Whether [`first_response`](ModelStatistics::first_response) is to be told.
-    pub fn wants_first_response(&self) -> bool {
-        self.latencies.as_ref().is_some_and(|latencies| latencies.wants_first_response())
+    pub fn observes_first_response(&self) -> bool {
+        self.latencies.as_ref().is_some_and(|latencies| latencies.observes_first_response())
     }
 
     /// The first response of an accepted request left at `now_ns`, be it an error.
@@ -511,7 +511,7 @@ mod tests {
     /// contract/metrics.md section 1, `gpu_uuid`, and section 3: apart for the families, together for the statistics.
     #[test]
     fn executions_on_devices_are_told_apart_and_add_up() {
-        let wanted = Wanted { first_response_ms: Some([1.0].into()), ..Wanted::default() };
+        let wanted = DistributionConfig { first_response_ms: Some([1.0].into()), ..DistributionConfig::default() };
         let statistics = ModelStatistics::with(wanted);
         statistics.enable_cache();
         let (b, a) = (statistics.of_device("GPU-b"), statistics.of_device("GPU-a"));

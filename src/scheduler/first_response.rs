@@ -19,7 +19,7 @@ pub struct FirstResponseTimes {
 impl FirstResponseTimes {
     /// Returns `inner` itself where the histogram is not configured.
     pub fn around(inner: Arc<dyn Scheduler>, statistics: &Arc<ModelStatistics>) -> Arc<dyn Scheduler> {
-        match statistics.wants_first_response() {
+        match statistics.observes_first_response() {
             true => Arc::new(FirstResponseTimes { inner, events: Arc::new(Recorder(Arc::clone(statistics))) }),
             false => inner,
         }
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
     use nereid_memory::{BlockMut, Exhausted};
-    use nereid_observe::statistics::Wanted;
+    use nereid_observe::statistics::DistributionConfig;
     use nereid_request::{Completion, Delivery, Origin, Response, Sink, Status, Text};
 
     struct Nowhere;
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn only_the_first_response_of_an_accepted_request_counts() {
-        let wanted = Wanted { first_response_ms: Some([1e9].into()), ..Wanted::default() };
+        let wanted = DistributionConfig { first_response_ms: Some([1e9].into()), ..DistributionConfig::default() };
         let statistics = Arc::new(ModelStatistics::with(wanted));
         let shelf = Arc::new(Shelf::default());
         let scheduler = FirstResponseTimes::around(shelf.clone(), &statistics);

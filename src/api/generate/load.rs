@@ -110,10 +110,10 @@ pub fn report(metrics: &Registry, format: LoadFormat) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nereid_observe::metrics::Observed;
+    use nereid_observe::metrics::CallbackMetric;
 
     /// Samples of the kinds, as a backend labels them.
-    fn samples(values: &[(&'static str, f64)]) -> (Registry, Vec<Observed>) {
+    fn samples(values: &[(&'static str, f64)]) -> (Registry, Vec<CallbackMetric>) {
         let registry = Registry::default();
         let keep = values.iter().map(|&(kind, value)| {
             let labels = [("model", "llm"), (LABEL, kind), ("version", "1")];

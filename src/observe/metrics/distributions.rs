@@ -16,55 +16,55 @@ const PHASE_HELPS: [&str; 5] = [
 
 /// Which models a summary is of.
 #[derive(Clone, Copy, PartialEq)]
-enum Of {
+enum ModelFilter {
     All,
     /// Those that the response cache answers for, where it can.
     Caching,
     NotCaching,
 }
 
-const SUMMARIES: [(&str, &str, Latency, Of); 7] = [
+const SUMMARIES: [(&str, &str, Latency, ModelFilter); 7] = [
     (
         "nv_inference_request_summary_us",
         "Summary of inference request duration in microseconds (includes cached requests)",
         Latency::Request,
-        Of::NotCaching,
+        ModelFilter::NotCaching,
     ),
     (
         "nv_inference_queue_summary_us",
         "Summary of inference queuing duration in microseconds (includes cached requests)",
         Latency::Queue,
-        Of::All,
+        ModelFilter::All,
     ),
     (
         "nv_inference_compute_input_summary_us",
         "Cumulative compute input duration in microseconds (does not include cached requests)",
         Latency::ComputeInput,
-        Of::All,
+        ModelFilter::All,
     ),
     (
         "nv_inference_compute_infer_summary_us",
         "Cumulative compute inference duration in microseconds (does not include cached requests)",
         Latency::ComputeInfer,
-        Of::All,
+        ModelFilter::All,
     ),
     (
         "nv_inference_compute_output_summary_us",
         "Cumulative inference compute output duration in microseconds (does not include cached requests)",
         Latency::ComputeOutput,
-        Of::All,
+        ModelFilter::All,
     ),
     (
         "nv_cache_hit_summary_per_model",
         "Summary of cache hit counts/durations per model, in microseconds.",
         Latency::CacheHit,
-        Of::Caching,
+        ModelFilter::Caching,
     ),
     (
         "nv_cache_miss_summary_per_model",
         "Summary of cache miss counts/durations per model, in microseconds.",
         Latency::CacheMiss,
-        Of::Caching,
+        ModelFilter::Caching,
     ),
 ];
 
@@ -77,9 +77,9 @@ pub(super) fn write(exposition: &mut Exposition, models: &[(LabelText, ModelSamp
     for (name, help, latency, of) in SUMMARIES {
         let mut family = exposition.family(name, help, Kind::Summary);
         let fits = |model: &ModelSample<'_>| match of {
-            Of::All => true,
-            Of::Caching => model.snapshot.is_caching,
-            Of::NotCaching => !model.snapshot.is_caching,
+            ModelFilter::All => true,
+            ModelFilter::Caching => model.snapshot.is_caching,
+            ModelFilter::NotCaching => !model.snapshot.is_caching,
         };
         for (labels, model) in models.iter().filter(|(_, model)| fits(model)) {
             let summaries = model.distributions.and_then(|read| read.summaries.as_ref());

@@ -67,7 +67,7 @@ struct Cell {
 
 /// What the reading thread remembers of a field of a device.
 #[derive(Debug, Clone, Copy, Default)]
-struct Memory {
+struct FieldHistory {
     failures: u32,
     /// Energy at the first reading: the server's start, as far as one can say.
     first: Option<u64>,
@@ -119,21 +119,21 @@ fn family_of(field: Field) -> FamilyOf {
 /// Reads devices into [`GpuGauges`].
 pub struct GpuReader<D> {
     devices: D,
-    memories: Vec<[Memory; FIELDS.len()]>,
+    histories: Vec<[FieldHistory; FIELDS.len()]>,
 }
 
 impl<D: Devices> GpuReader<D> {
     /// The reader, and what it fills. `None` where there is no device.
     pub fn new(devices: D) -> Option<(GpuReader<D>, GpuGauges)> {
         let gauges = GpuGauges::new(devices.uuids());
-        let memories = vec![Default::default(); gauges.gpus.len()];
-        (!gauges.gpus.is_empty()).then_some((GpuReader { devices, memories }, gauges))
+        let histories = vec![Default::default(); gauges.gpus.len()];
+        (!gauges.gpus.is_empty()).then_some((GpuReader { devices, histories }, gauges))
     }
 
     /// Energy counts from here on.
     pub fn begin(&mut self) {
-        for (device, memories) in self.memories.iter_mut().enumerate() {
-            for (field, memory) in FIELDS.into_iter().zip(memories) {
+        for (device, histories) in self.histories.iter_mut().enumerate() {
+            for (field, memory) in FIELDS.into_iter().zip(histories) {
                 if field == Field::Energy {
                     memory.first = self.devices.read(device, field).ok();
                 }
@@ -143,8 +143,8 @@ impl<D: Devices> GpuReader<D> {
 
     /// What cannot be read keeps its former value, until it is given up.
     pub fn read(&mut self, gauges: &GpuGauges) {
-        for (device, (gpu, memories)) in gauges.gpus.iter().zip(&mut self.memories).enumerate() {
-            for ((field, memory), cell) in FIELDS.into_iter().zip(memories).zip(&gpu.cells) {
+        for (device, (gpu, histories)) in gauges.gpus.iter().zip(&mut self.histories).enumerate() {
+            for ((field, memory), cell) in FIELDS.into_iter().zip(histories).zip(&gpu.cells) {
                 if memory.failures >= FAILURES_MAX {
                     continue;
                 }
@@ -167,7 +167,7 @@ impl<D: Devices> GpuReader<D> {
     }
 }
 
-impl Memory {
+impl FieldHistory {
     fn since_start(&mut self, field: Field, value: u64) -> u64 {
         match field {
             Field::Energy => value.saturating_sub(*self.first.get_or_insert(value)),

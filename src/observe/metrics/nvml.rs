@@ -28,7 +28,7 @@ impl NvmlDevices {
         Ok(NvmlDevices { nvml, devices })
     }
 
-    fn ask(&self, index: u32, field: Field) -> Result<u64, NvmlError> {
+    fn read_field(&self, index: u32, field: Field) -> Result<u64, NvmlError> {
         let device = self.nvml.device_by_index(index)?;
         Ok(match field {
             Field::Utilization => device.utilization_rates()?.gpu.into(),
@@ -48,6 +48,6 @@ impl Devices for NvmlDevices {
 
     fn read(&self, device: usize, field: Field) -> Result<u64, String> {
         let (index, _) = self.devices.get(device).ok_or("there is no such device")?;
-        self.ask(*index, field).map_err(|error| error.to_string())
+        self.read_field(*index, field).map_err(|error| error.to_string())
     }
 }

@@ -83,7 +83,7 @@ impl Registry {
         help: &str,
         labels: &[(&str, &str)],
         read: impl Fn() -> f64 + Send + Sync + 'static,
-    ) -> Result<Observed, MetricError> {
+    ) -> Result<CallbackMetric, MetricError> {
         self.observe(name, help, Kind::Gauge, labels, Box::new(move || Value::Real(read())))
     }
 
@@ -94,7 +94,7 @@ impl Registry {
         help: &str,
         labels: &[(&str, &str)],
         read: impl Fn() -> u64 + Send + Sync + 'static,
-    ) -> Result<Observed, MetricError> {
+    ) -> Result<CallbackMetric, MetricError> {
         self.observe(name, help, Kind::Counter, labels, Box::new(move || Value::Integer(read())))
     }
 
@@ -124,7 +124,7 @@ impl Registry {
             let mut samples = target.family(&family.name, &family.help, family.kind);
             for series in series {
                 match &series.source {
-                    Source::Distribution(values) => {
+                    SeriesSource::Distribution(values) => {
                         samples.histogram(&series.label_text, values.bounds(), &values.counts(), values.sum());
                     }
                     source => source.read().into_iter().for_each(|value| samples.sample(&series.label_text, value)),
@@ -167,7 +167,7 @@ impl Registry {
                 false => Err(MetricError::OtherKind { name: name.to_owned(), kind: cell.kind }),
             };
         }
-        let place = Place::take(&self.inner)?;
+        let place = SeriesSlot::take(&self.inner)?;
         let (name, help) = (name.to_owned(), help.to_owned());
         let cell = Arc::new(FamilyCell { name: name.clone(), help, kind, series: Mutex::default(), place });
         families.insert(name, Arc::downgrade(&cell));
@@ -181,10 +181,10 @@ impl Registry {
         kind: Kind,
         labels: &[(&str, &str)],
         read: Box<dyn Fn() -> Value + Send + Sync>,
-    ) -> Result<Observed, MetricError> {
+    ) -> Result<CallbackMetric, MetricError> {
         let family = self.family(name, help, kind)?;
-        match family.add(labels, Source::Callback(read))? {
-            (series, true) => Ok(Observed { _series: series }),
+        match family.add(labels, SeriesSource::Callback(read))? {
+            (series, true) => Ok(CallbackMetric { _series: series }),
             (_, false) => Err(MetricError::Taken(name.to_owned())),
         }
     }
@@ -205,9 +205,9 @@ pub struct Family {
 impl Family {
     /// The counter with these labels, in any order; handles with equal labels share one value.
     pub fn counter(&self, labels: &[(&str, &str)]) -> Result<Counter, MetricError> {
-        let (series, _) = self.cell.add(labels, Source::Count(Count::default()))?;
+        let (series, _) = self.cell.add(labels, SeriesSource::Count(Count::default()))?;
         match &series.source {
-            Source::Count(_) => Ok(Counter { series }),
+            SeriesSource::Count(_) => Ok(Counter { series }),
             _ => Err(MetricError::Taken(self.cell.name.clone())),
         }
     }
@@ -216,13 +216,13 @@ impl Family {
     /// share one series, and with it the bounds of the first one.
     pub fn metric(&self, labels: &[(&str, &str)], bounds: &[f64]) -> Result<Metric, MetricError> {
         let source = match self.cell.kind {
-            Kind::Counter => Source::Count(Count::default()),
-            Kind::Histogram => Source::Distribution(Distribution::new(checked_bounds(bounds)?)),
-            Kind::Gauge | Kind::Summary => Source::Level(Level::default()),
+            Kind::Counter => SeriesSource::Count(Count::default()),
+            Kind::Histogram => SeriesSource::Distribution(Distribution::new(checked_bounds(bounds)?)),
+            Kind::Gauge | Kind::Summary => SeriesSource::Level(Level::default()),
         };
         let (series, _) = self.cell.add(labels, source)?;
         match &series.source {
-            Source::Callback(_) => Err(MetricError::Taken(self.cell.name.clone())),
+            SeriesSource::Callback(_) => Err(MetricError::Taken(self.cell.name.clone())),
             _ => Ok(Metric { series }),
         }
     }
@@ -255,7 +255,7 @@ pub struct Counter {
 impl Counter {
     /// Wait-free.
     pub fn increment(&self, amount: u64) {
-        if let Source::Count(count) = &self.series.source {
+        if let SeriesSource::Count(count) = &self.series.source {
             count.add_whole(amount);
         }
     }
@@ -283,22 +283,22 @@ impl Metric {
     pub fn increment(&self, amount: f64) -> Result<(), MetricError> {
         match &self.series.source {
             // A counter that is no finite number could never grow again.
-            Source::Count(_) if !amount.is_finite() || amount < 0.0 => return Err(MetricError::NotMonotonic),
-            Source::Count(count) => count.add_real(amount),
-            Source::Level(level) => level.add(amount),
-            Source::Distribution(_) | Source::Callback(_) => return Err(self.unsupported("Increment")),
+            SeriesSource::Count(_) if !amount.is_finite() || amount < 0.0 => return Err(MetricError::NotMonotonic),
+            SeriesSource::Count(count) => count.add_real(amount),
+            SeriesSource::Level(level) => level.add(amount),
+            SeriesSource::Distribution(_) | SeriesSource::Callback(_) => return Err(self.unsupported("Increment")),
         }
         Ok(())
     }
 
     pub fn set(&self, value: f64) -> Result<(), MetricError> {
-        let Source::Level(level) = &self.series.source else { return Err(self.unsupported("Set")) };
+        let SeriesSource::Level(level) = &self.series.source else { return Err(self.unsupported("Set")) };
         level.set(value);
         Ok(())
     }
 
     pub fn observe(&self, value: f64) -> Result<(), MetricError> {
-        let Source::Distribution(values) = &self.series.source else { return Err(self.unsupported("Observe")) };
+        let SeriesSource::Distribution(values) = &self.series.source else { return Err(self.unsupported("Observe")) };
         values.observe(value);
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Metric {
 
 /// Keeps a callback's sample in the exposition.
 #[must_use = "the sample vanishes with its handle"]
-pub struct Observed {
+pub struct CallbackMetric {
     _series: Arc<Series>,
 }
 
@@ -336,21 +336,21 @@ impl Inner {
 }
 
 /// One of the [`MAX_SERIES`] places.
-struct Place {
+struct SeriesSlot {
     registry: Weak<Inner>,
 }
 
-impl Place {
-    fn take(registry: &Arc<Inner>) -> Result<Place, MetricError> {
+impl SeriesSlot {
+    fn take(registry: &Arc<Inner>) -> Result<SeriesSlot, MetricError> {
         let more = |taken| (taken < MAX_SERIES).then_some(taken + 1);
         match registry.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Place { registry: Arc::downgrade(registry) }),
+            Ok(_) => Ok(SeriesSlot { registry: Arc::downgrade(registry) }),
             Err(_) => Err(MetricError::TooMany),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for SeriesSlot {
     fn drop(&mut self) {
         if let Some(registry) = self.registry.upgrade() {
             registry.taken.fetch_sub(1, Ordering::Relaxed);
@@ -365,7 +365,7 @@ struct FamilyCell {
     help: String,
     kind: Kind,
     series: Mutex<BTreeMap<Labels, Weak<Series>>>,
-    place: Place,
+    place: SeriesSlot,
 }
 
 impl FamilyCell {
@@ -373,7 +373,7 @@ impl FamilyCell {
     fn add(
         self: &Arc<FamilyCell>,
         labels: &[(&str, &str)],
-        source: Source,
+        source: SeriesSource,
     ) -> Result<(Arc<Series>, bool), MetricError> {
         let labels = sorted(labels, self.kind)?;
         let mut all = self.series();
@@ -382,7 +382,7 @@ impl FamilyCell {
             return Ok((series, false));
         }
         let registry = self.place.registry.upgrade().unwrap_or_default();
-        let place = Place::take(&registry)?;
+        let place = SeriesSlot::take(&registry)?;
         let mut label_text = String::new();
         labels.iter().for_each(|(name, value)| push_label(&mut label_text, name, value));
         let family = Arc::clone(self);
@@ -411,9 +411,9 @@ impl Drop for FamilyCell {
 struct Series {
     labels: Labels,
     label_text: String,
-    source: Source,
+    source: SeriesSource,
     family: Arc<FamilyCell>,
-    _place: Place,
+    _place: SeriesSlot,
 }
 
 impl Drop for Series {
@@ -425,21 +425,21 @@ impl Drop for Series {
     }
 }
 
-enum Source {
+enum SeriesSource {
     Count(Count),
     Level(Level),
     Distribution(Distribution),
     Callback(Box<dyn Fn() -> Value + Send + Sync>),
 }
 
-impl Source {
+impl SeriesSource {
     /// None of a histogram, which is more than one value.
     fn read(&self) -> Option<Value> {
         match self {
-            Source::Count(count) => Some(count.read()),
-            Source::Level(level) => Some(level.read()),
-            Source::Callback(read) => Some(read()),
-            Source::Distribution(_) => None,
+            SeriesSource::Count(count) => Some(count.read()),
+            SeriesSource::Level(level) => Some(level.read()),
+            SeriesSource::Callback(read) => Some(read()),
+            SeriesSource::Distribution(_) => None,
         }
     }
 }
@@ -486,7 +486,7 @@ impl fmt::Debug for Metric {
     }
 }
 
-impl fmt::Debug for Observed {
+impl fmt::Debug for CallbackMetric {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Series { family, label_text, .. } = &*self._series;
         write!(formatter, "{}{{{label_text}}}", family.name)

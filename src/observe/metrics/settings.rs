@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::statistics::{Bounds, PHASES, Wanted};
+use crate::statistics::{Bounds, DistributionConfig, PHASES};
 
 /// The family of the first responses.
 pub const FIRST_RESPONSE: &str = "nv_inference_first_response_histogram_ms";
@@ -99,11 +99,11 @@ impl MetricsConfig {
     }
 
     /// The distributions that a model shall have whose own configuration gives some families other bounds.
-    pub fn wanted(&self, bounds_of: impl Fn(&str) -> Option<Vec<f64>>) -> Wanted {
+    pub fn wanted(&self, bounds_of: impl Fn(&str) -> Option<Vec<f64>>) -> DistributionConfig {
         let bounds = |family: &str, default: &[f64]| -> Bounds {
             bounds_of(family).map_or_else(|| Arc::from(default), Arc::from)
         };
-        Wanted {
+        DistributionConfig {
             first_response_ms: self.histogram_latencies.then(|| bounds(FIRST_RESPONSE, &FIRST_RESPONSE_BOUNDS)),
             phases_us: self.histogram_phases.then(|| PHASE_FAMILIES.map(|family| bounds(family, &PHASE_BOUNDS))),
             summaries: self.summary_latencies,
@@ -185,7 +185,7 @@ mod tests {
         assert!(config.counter_latencies && complaints.is_empty());
         assert!(!config.histogram_latencies && !config.summary_latencies && !config.histogram_phases);
         assert_eq!(config.quantiles, [0.5, 0.9, 0.95, 0.99, 0.999]);
-        assert_eq!(config.wanted(|_| None), Wanted::default());
+        assert_eq!(config.wanted(|_| None), DistributionConfig::default());
     }
 
     #[test]

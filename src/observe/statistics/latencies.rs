@@ -40,7 +40,7 @@ pub const LATENCIES: usize = 7;
 
 /// Which distributions a model version shall have.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Wanted {
+pub struct DistributionConfig {
     /// A histogram of the milliseconds until the first response.
     pub first_response_ms: Option<Bounds>,
     /// A histogram for each phase, in the order of [`Latency`].
@@ -51,7 +51,7 @@ pub struct Wanted {
 
 /// All methods may be called from any thread at any time.
 pub struct Latencies {
-    wanted: Wanted,
+    wanted: DistributionConfig,
     /// Filled when its thread has something to say for the first time.
     slots: Box<[OnceLock<Box<CachePadded<Slot>>>]>,
 }
@@ -73,8 +73,8 @@ pub struct Distributions {
 
 impl Latencies {
     /// None where nothing is wanted.
-    pub fn new(wanted: Wanted) -> Option<Box<Latencies>> {
-        if wanted == Wanted::default() {
+    pub fn new(wanted: DistributionConfig) -> Option<Box<Latencies>> {
+        if wanted == DistributionConfig::default() {
             return None;
         }
         let slots: Box<[OnceLock<_>]> = (0..writer_slot::SLOTS).map(|_| OnceLock::new()).collect();
@@ -138,7 +138,7 @@ impl Latencies {
         });
     }
 
-    pub fn wants_first_response(&self) -> bool {
+    pub fn observes_first_response(&self) -> bool {
         self.wanted.first_response_ms.is_some()
     }
 
@@ -172,7 +172,7 @@ impl Latencies {
 }
 
 impl Slot {
-    fn new(wanted: &Wanted) -> Slot {
+    fn new(wanted: &DistributionConfig) -> Slot {
         Slot {
             first_response: wanted.first_response_ms.as_ref().map(Histogram::new),
             phases: wanted.phases_us.as_ref().map(|phases| phases.each_ref().map(Histogram::new)),
@@ -204,7 +204,7 @@ impl Slot {
 }
 
 impl Distributions {
-    fn empty(wanted: &Wanted) -> Distributions {
+    fn empty(wanted: &DistributionConfig) -> Distributions {
         Distributions {
             first_response: wanted.first_response_ms.as_ref().map(HistogramReading::empty),
             phases: wanted.phases_us.as_ref().map(|phases| phases.each_ref().map(HistogramReading::empty)),
@@ -245,13 +245,13 @@ mod tests {
 
     #[test]
     fn nothing_wanted_is_nothing_kept() {
-        assert!(Latencies::new(Wanted::default()).is_none());
+        assert!(Latencies::new(DistributionConfig::default()).is_none());
     }
 
     #[test]
     fn every_phase_has_its_place_in_both_forms() {
         let each = [bounds(&[5.0, 20.0]), bounds(&[5.0]), bounds(&[2.0]), bounds(&[6.0]), bounds(&[5.0])];
-        let wanted = Wanted { phases_us: Some(each), summaries: true, ..Wanted::default() };
+        let wanted = DistributionConfig { phases_us: Some(each), summaries: true, ..DistributionConfig::default() };
         let latencies = Latencies::new(wanted).unwrap();
         latencies.request_succeeded(1_000, 4_000, &EXECUTION);
         latencies.cache_hit(5_999, 1_000, 3_000);
@@ -273,9 +273,10 @@ mod tests {
     /// contract/metrics.md section 2: the fraction is dropped before the bucket is chosen.
     #[test]
     fn first_responses_are_whole_milliseconds() {
-        let wanted = Wanted { first_response_ms: Some(bounds(&[100.0, 500.0])), ..Wanted::default() };
+        let wanted =
+            DistributionConfig { first_response_ms: Some(bounds(&[100.0, 500.0])), ..DistributionConfig::default() };
         let latencies = Latencies::new(wanted).unwrap();
-        assert!(latencies.wants_first_response());
+        assert!(latencies.observes_first_response());
         for elapsed_ns in [0, 100_999_999, 101_000_000, 500_000_000, 501_000_000] {
             latencies.first_response(7, 7 + elapsed_ns);
         }
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn versions_of_one_model_add_up() {
-        let wanted = Wanted { first_response_ms: Some(bounds(&[1.0])), phases_us: None, summaries: true };
+        let wanted = DistributionConfig { first_response_ms: Some(bounds(&[1.0])), phases_us: None, summaries: true };
         let (one, other) = (Latencies::new(wanted.clone()).unwrap(), Latencies::new(wanted).unwrap());
         one.first_response(0, 0);
         other.first_response(0, 9_000_000);
@@ -302,8 +303,11 @@ mod tests {
 
     #[test]
     fn more_threads_than_slots_lose_no_observation() {
-        let wanted =
-            Wanted { phases_us: Some(std::array::from_fn(|_| bounds(&[3.0]))), summaries: true, ..Wanted::default() };
+        let wanted = DistributionConfig {
+            phases_us: Some(std::array::from_fn(|_| bounds(&[3.0]))),
+            summaries: true,
+            ..DistributionConfig::default()
+        };
         let latencies = Latencies::new(wanted).unwrap();
         let (threads, rounds) = (writer_slot::SLOTS + 4, 500);
         let gate = std::sync::Barrier::new(threads);

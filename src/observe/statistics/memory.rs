@@ -43,11 +43,11 @@ pub enum Holder {
 
 /// The newest word of every holder.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct MemoryReports {
     holders: Mutex<BTreeMap<Holder, Vec<MemoryUse>>>,
 }
 
-impl Memory {
+impl MemoryReports {
     /// Takes the place of what `holder` said before.
     pub fn report(&self, holder: Holder, uses: Vec<MemoryUse>) {
         self.holders().insert(holder, uses);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn holders_add_up_by_place_and_the_newest_word_counts() {
-        let memory = Memory::default();
+        let memory = MemoryReports::default();
         assert_eq!(memory.read(), []);
         memory.report(Holder::Model, vec![of(MemoryKind::Gpu, 1, 5), of(MemoryKind::Cpu, 0, 7)]);
         memory.report(Holder::Instance(1), vec![of(MemoryKind::Cpu, 0, 100), of(MemoryKind::CpuPinned, 0, 1)]);

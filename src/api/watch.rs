@@ -97,7 +97,7 @@ impl Watch {
             timing.answered(at_ns);
         }
         if let Some(trace) = &self.trace {
-            if trace.wants_tensors() && response.error.is_none() {
+            if trace.records_tensors() && response.error.is_none() {
                 for output in &response.outputs {
                     let (datatype, shape) = (output.datatype, &output.shape[..]);
                     let (name, data) = (&output.name, &output.data[..]);
@@ -350,8 +350,8 @@ macro_rules! observes {
                 }
             }
 
-            fn wants_tensors(&self) -> bool {
-                self.trace.as_ref().is_some_and(Trace::wants_tensors)
+            fn records_tensors(&self) -> bool {
+                self.trace.as_ref().is_some_and(Trace::records_tensors)
             }
 
             fn tensor(&self, at: SeenAt, tensor: SeenTensor<'_>) {

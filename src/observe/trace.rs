@@ -25,8 +25,8 @@ use std::time::Duration;
 pub use context::{Context, next_id};
 pub use options::{Levels, Mode, SpanProcessor, TraceOptions};
 pub use record::{Kind, Tensor, Trace};
-pub use settings::{Change, Field, Refused, Shown};
-use settings::{Own, Setting, Values};
+pub use settings::{Change, Field, Refused, SettingView};
+use settings::{OwnValues, Setting, Values};
 pub use writer::Counts;
 use writer::Queue;
 
@@ -55,7 +55,7 @@ struct Table {
 
 /// What a model has beside the global setting.
 struct Override {
-    own: Own,
+    own: OwnValues,
     setting: Arc<Setting>,
 }
 
@@ -99,7 +99,7 @@ impl Traces {
     }
 
     /// The settings of a model, or those of all that have none of their own.
-    pub fn shown(&self, model: Option<&str>) -> Shown {
+    pub fn shown(&self, model: Option<&str>) -> SettingView {
         let table = self.table();
         let own = model.and_then(|model| table.models.get(model));
         own.map_or(&table.global, |own| &own.setting).shown(&self.options)
@@ -127,7 +127,7 @@ impl Traces {
         let start = Values::of_start(&self.options);
         let values = table.global.values().changed(change, &start);
         let global = self.fresh(values)?;
-        let taken_over = |own: &Own, setting: &Setting| own.over(&setting.values(), &global.values());
+        let taken_over = |own: &OwnValues, setting: &Setting| own.over(&setting.values(), &global.values());
         let mut changed = Vec::new();
         for (name, Override { own, setting }) in &table.models {
             if !own.is_complete() {
@@ -148,7 +148,7 @@ impl Traces {
         let global = table.global.values();
         let (mut own, present) = match table.models.get(model) {
             Some(Override { own, setting }) => (*own, setting.values()),
-            None => (Own::default(), global),
+            None => (OwnValues::default(), global),
         };
         own.follow(change);
         if own.is_empty() {

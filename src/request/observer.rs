@@ -69,7 +69,7 @@ pub trait Observer: Send + Sync {
     /// The model reports the four times of an execution: start, computation's start and end, end.
     fn executed(&self, times_ns: [u64; 4]);
 
-    fn wants_tensors(&self) -> bool {
+    fn records_tensors(&self) -> bool {
         false
     }
 
@@ -139,7 +139,7 @@ impl Request {
     /// Shows the inputs to who watches, if that is wanted.
     pub fn show_inputs(&self, at: SeenAt) {
         if let Some(observer) = &self.observer
-            && observer.wants_tensors()
+            && observer.records_tensors()
         {
             for input in &self.inputs {
                 let shape = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };

@@ -225,12 +225,12 @@ impl Observer for ApplicationTrace {
         activities.into_iter().zip(times_ns).for_each(|(activity, at_ns)| self.report(activity, at_ns));
     }
 
-    fn wants_tensors(&self) -> bool {
+    fn records_tensors(&self) -> bool {
         self.functions.level & LEVEL_TENSORS != 0 && self.functions.tensor.is_some()
     }
 
     fn tensor(&self, at: SeenAt, tensor: SeenTensor<'_>) {
-        let Some(function) = self.functions.tensor.filter(|_| self.wants_tensors()) else { return };
+        let Some(function) = self.functions.tensor.filter(|_| self.records_tensors()) else { return };
         let activity = match at {
             SeenAt::QueueInput => TENSOR_QUEUE_INPUT,
             SeenAt::BackendOutput => TENSOR_BACKEND_OUTPUT,
@@ -370,7 +370,7 @@ pub(super) unsafe fn adopt(trace: *mut Observation, call: &Arc<dyn Call>) -> Res
         return Err(Status::invalid("the trace belongs to a request, or did"));
     }
     let _ = own.call.set(Arc::clone(call));
-    let watching = own.wants_tensors().then(|| {
+    let watching = own.records_tensors().then(|| {
         own.holds.fetch_add(1, Ordering::AcqRel);
         Watching(observation.observer())
     });

@@ -13,7 +13,7 @@ use tracing::{error, warn};
 
 use super::context::Ids;
 use super::options::TraceOptions;
-use super::record::{Entry, Finished};
+use super::record::{Finished, TraceEntry};
 use super::spans::{Epoch, spans_of, text};
 use super::writer::{Counts, Destination};
 use nereid_wire::otlp::{ExportTraceServiceRequest, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span};
@@ -127,7 +127,7 @@ fn attributes(given: &[(String, String)]) -> Vec<nereid_wire::otlp::KeyValue> {
 impl Destination for Collector {
     fn trace(&mut self, trace: &Finished, _counts: &Counts) {
         for entry in &trace.entries {
-            if let Entry::Tensor { tensor, .. } = entry {
+            if let TraceEntry::Tensor { tensor, .. } = entry {
                 let name = String::from_utf8_lossy(&tensor.name);
                 error!("Tensor level tracing is not supported by the mode: OPENTELEMETRY (tensor '{name}')");
             }

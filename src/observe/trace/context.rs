@@ -60,7 +60,7 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 /// The root span of a request, and the trace it is part of.
 #[derive(Debug, Clone)]
-pub(super) struct Spot {
+pub(super) struct SpanPosition {
     pub trace: TraceId,
     pub span: SpanId,
     /// Of another process.
@@ -68,7 +68,7 @@ pub(super) struct Spot {
     pub state: String,
 }
 
-impl Spot {
+impl SpanPosition {
     /// What a callee of the span is told, as JSON.
     pub fn context_at(&self, span: SpanId) -> String {
         let mut text = "{\"traceparent\":\"00-".to_owned();
@@ -121,15 +121,15 @@ impl Ids {
         self.random().to_be_bytes()
     }
 
-    pub fn spot(&self, context: Option<Context>) -> Spot {
+    pub fn position(&self, context: Option<Context>) -> SpanPosition {
         let span = self.span();
         match context {
-            Some(Context { trace, parent, state }) => Spot { trace, span, parent: Some(parent), state },
+            Some(Context { trace, parent, state }) => SpanPosition { trace, span, parent: Some(parent), state },
             None => {
                 let mut trace = [0; 16];
                 trace[..8].copy_from_slice(&self.span());
                 trace[8..].copy_from_slice(&self.span());
-                Spot { trace, span, parent: None, state: String::new() }
+                SpanPosition { trace, span, parent: None, state: String::new() }
             }
         }
     }
@@ -175,14 +175,14 @@ mod tests {
     fn a_callee_is_told_its_parent() {
         let ids = Ids::default();
         let context = Context::parse(PARENT.as_bytes(), Some(b" a=1,b=\"2 ")).unwrap();
-        let spot = ids.spot(Some(context));
+        let position = ids.position(Some(context));
         let span = [1, 2, 3, 4, 5, 6, 7, 0xff];
         let expected = "{\"traceparent\":\"00-0af7651916cd43dd8448eb211c80319c-01020304050607ff-01\",\
                         \"tracestate\":\"a=1,b=\\\"2\"}";
-        assert_eq!(spot.context_at(span), expected);
-        assert_eq!(spot.parent, Some([0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31]));
-        let alone = ids.spot(None);
-        assert!(alone.parent.is_none() && alone.trace != spot.trace && alone.span != spot.span);
+        assert_eq!(position.context_at(span), expected);
+        assert_eq!(position.parent, Some([0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31]));
+        let alone = ids.position(None);
+        assert!(alone.parent.is_none() && alone.trace != position.trace && alone.span != position.span);
         assert!(!alone.context_at(span).contains("tracestate"));
     }
 

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::context::{Context, Ids, SpanId, Spot, next_id};
+use super::context::{Context, Ids, SpanId, SpanPosition, next_id};
 use super::options::Levels;
 use super::settings::Setting;
 use super::writer::Queue;
@@ -41,7 +41,7 @@ pub enum Kind {
     Custom,
 }
 
-pub(super) enum Entry {
+pub(super) enum TraceEntry {
     Identity(Identity),
     Time { trace: u64, kind: Kind, name: Cow<'static, str>, ns: u64 },
     Tensor { trace: u64, tensor: Tensor },
@@ -62,23 +62,23 @@ pub(super) struct Identity {
 /// A complete trace on its way to the writer.
 pub(super) struct Finished {
     pub setting: Arc<Setting>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<TraceEntry>,
     /// Bytes that the entries hold.
     pub bytes: usize,
     /// Entries that there was no room for.
     pub cut: u64,
-    pub spot: Spot,
+    pub position: SpanPosition,
     pub root: u64,
 }
 
 impl Finished {
     /// An upper bound of the spans that it becomes.
     pub fn spans(&self) -> usize {
-        let of = |entry: &Entry| match entry {
-            Entry::Identity(_) => 1,
-            Entry::Time { name, kind: Kind::Custom, .. } => usize::from(name.ends_with("_START")),
-            Entry::Time { name, .. } => usize::from(name == "COMPUTE_START"),
-            Entry::Tensor { .. } => 0,
+        let of = |entry: &TraceEntry| match entry {
+            TraceEntry::Identity(_) => 1,
+            TraceEntry::Time { name, kind: Kind::Custom, .. } => usize::from(name.ends_with("_START")),
+            TraceEntry::Time { name, .. } => usize::from(name == "COMPUTE_START"),
+            TraceEntry::Tensor { .. } => 0,
         };
         1 + self.entries.iter().map(of).sum::<usize>()
     }
@@ -86,7 +86,7 @@ impl Finished {
 
 #[derive(Default)]
 struct Body {
-    entries: Vec<Entry>,
+    entries: Vec<TraceEntry>,
     bytes: usize,
     cut: u64,
     /// Some model accepted a request of it.
@@ -98,7 +98,7 @@ struct Root {
     setting: Arc<Setting>,
     queue: Queue,
     ids: Arc<Ids>,
-    spot: Spot,
+    position: SpanPosition,
     id: u64,
     body: Mutex<Body>,
 }
@@ -117,8 +117,8 @@ impl Drop for Root {
         if !is_accepted && !self.queue.has_collector() {
             return;
         }
-        let (setting, spot) = (Arc::clone(&self.setting), self.spot.clone());
-        self.queue.push(Finished { setting, entries, bytes, cut, spot, root: self.id });
+        let (setting, position) = (Arc::clone(&self.setting), self.position.clone());
+        self.queue.push(Finished { setting, entries, bytes, cut, position, root: self.id });
     }
 }
 
@@ -142,16 +142,16 @@ struct Named {
 impl Trace {
     pub(super) fn begin(setting: Arc<Setting>, queue: Queue, ids: &Arc<Ids>, context: Option<Context>) -> Trace {
         let id = next_id();
-        let spot = ids.spot(context);
-        let root = Root { setting, queue, ids: Arc::clone(ids), spot, id, body: Mutex::default() };
-        let root_span = root.spot.span;
+        let position = ids.position(context);
+        let root = Root { setting, queue, ids: Arc::clone(ids), position, id, body: Mutex::default() };
+        let root_span = root.position.span;
         Trace::on(Arc::new(root), id, 0, root_span)
     }
 
     fn on(root: Arc<Root>, id: u64, parent: u64, parent_span: SpanId) -> Trace {
         let span = root.ids.span();
         let context = match root.queue.has_collector() {
-            true => CString::new(root.spot.context_at(span)).unwrap_or_default(),
+            true => CString::new(root.position.context_at(span)).unwrap_or_default(),
             false => CString::default(),
         };
         Trace { root, id, parent, span, parent_span, named: OnceLock::new(), context }
@@ -189,11 +189,11 @@ impl Trace {
         &self.context
     }
 
-    pub fn wants_tensors(&self) -> bool {
+    pub fn records_tensors(&self) -> bool {
         self.root.setting.levels().has(Levels::TENSORS)
     }
 
-    fn wants_times(&self) -> bool {
+    fn records_times(&self) -> bool {
         self.root.setting.levels().has(Levels::TIMESTAMPS)
     }
 
@@ -217,16 +217,16 @@ impl Trace {
             };
             let bytes = identity.model.len() + identity.request_id.len();
             self.root.body().is_accepted = true;
-            self.put(Entry::Identity(identity), bytes);
+            self.put(TraceEntry::Identity(identity), bytes);
         }
     }
 
     /// Notes a time of the monotonic clock.
     pub fn time(&self, kind: Kind, name: impl Into<Cow<'static, str>>, ns: u64) {
-        if self.wants_times() {
+        if self.records_times() {
             let name = name.into();
             let bytes = name.len();
-            self.put(Entry::Time { trace: self.id, kind, name, ns }, bytes);
+            self.put(TraceEntry::Time { trace: self.id, kind, name, ns }, bytes);
         }
     }
 
@@ -235,7 +235,7 @@ impl Trace {
         {
             let mut body = self.root.body();
             let own = body.entries.iter_mut().rev().filter_map(|entry| match entry {
-                Entry::Time { trace, kind, name, ns } if *trace == self.id => Some((*kind, &**name, ns)),
+                TraceEntry::Time { trace, kind, name, ns } if *trace == self.id => Some((*kind, &**name, ns)),
                 _ => None,
             });
             for (found, given, at_ns) in own.take_while(|(kind, ..)| *kind != Kind::Compute) {
@@ -250,16 +250,16 @@ impl Trace {
 
     pub fn tensor(&self, tensor: Tensor) {
         let bytes = tensor.byte_size + tensor.name.len();
-        self.put(Entry::Tensor { trace: self.id, tensor }, bytes);
+        self.put(TraceEntry::Tensor { trace: self.id, tensor }, bytes);
     }
 
     /// What it has so far.
     #[cfg(test)]
-    pub(super) fn taken(&self) -> (Spot, Vec<Entry>) {
-        (self.root.spot.clone(), std::mem::take(&mut self.root.body().entries))
+    pub(super) fn taken(&self) -> (SpanPosition, Vec<TraceEntry>) {
+        (self.root.position.clone(), std::mem::take(&mut self.root.body().entries))
     }
 
-    fn put(&self, entry: Entry, bytes: usize) {
+    fn put(&self, entry: TraceEntry, bytes: usize) {
         let mut body = self.root.body();
         if body.entries.len() >= ENTRIES_MAX {
             body.cut += 1;
@@ -269,7 +269,7 @@ impl Trace {
             // What a plain request needs.
             body.entries.reserve(16);
         }
-        body.bytes = body.bytes.saturating_add(bytes + size_of::<Entry>());
+        body.bytes = body.bytes.saturating_add(bytes + size_of::<TraceEntry>());
         body.entries.push(entry);
     }
 }

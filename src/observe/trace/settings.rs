@@ -75,7 +75,7 @@ pub enum Refused {
 
 /// Settings as clients see them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct SettingView {
     pub levels: Vec<&'static str>,
     pub rate: u32,
     pub count: i64,
@@ -88,14 +88,14 @@ pub struct Shown {
 
 /// Which values a model does not take from the global setting.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Own {
+pub(super) struct OwnValues {
     levels: bool,
     rate: bool,
     count: bool,
     log_frequency: bool,
 }
 
-impl Own {
+impl OwnValues {
     pub fn follow(&mut self, change: &Change) {
         change.levels.follow(&mut self.levels);
         change.rate.follow(&mut self.rate);
@@ -235,9 +235,9 @@ impl Setting {
         self.count.load(Ordering::Relaxed) == 0 && self.seen.load(Ordering::Relaxed) == completed
     }
 
-    pub fn shown(&self, options: &TraceOptions) -> Shown {
+    pub fn shown(&self, options: &TraceOptions) -> SettingView {
         let values = self.values();
-        Shown {
+        SettingView {
             levels: values.levels.names(),
             rate: values.rate,
             count: values.count,

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::context::{Ids, SpanId, Spot};
-use super::record::{Entry, Finished, Identity, Kind};
+use super::context::{Ids, SpanId, SpanPosition};
+use super::record::{Finished, Identity, Kind, TraceEntry};
 use nereid_wire::otlp::any_value::Value;
 use nereid_wire::otlp::span::{Event, SpanKind};
 use nereid_wire::otlp::{AnyValue, KeyValue, Span};
@@ -41,24 +41,24 @@ fn int(key: &str, value: i64) -> KeyValue {
 }
 
 /// A span in the making.
-struct Open {
+struct OpenSpan {
     span: Span,
     start_ns: Option<u64>,
     end_ns: Option<u64>,
 }
 
-impl Open {
-    fn new(spot: &Spot, id: SpanId, parent: Option<SpanId>, name: &str) -> Open {
+impl OpenSpan {
+    fn new(position: &SpanPosition, id: SpanId, parent: Option<SpanId>, name: &str) -> OpenSpan {
         let span = Span {
-            trace_id: spot.trace.to_vec().into(),
+            trace_id: position.trace.to_vec().into(),
             span_id: id.to_vec().into(),
             parent_span_id: parent.map(|id| id.to_vec()).unwrap_or_default().into(),
-            trace_state: spot.state.clone(),
+            trace_state: position.state.clone(),
             name: name.to_owned(),
             kind: SpanKind::Server as i32,
             ..Span::default()
         };
-        Open { span, start_ns: None, end_ns: None }
+        OpenSpan { span, start_ns: None, end_ns: None }
     }
 
     fn event(&mut self, epoch: Epoch, name: &str, ns: u64) {
@@ -79,18 +79,18 @@ impl Open {
 }
 
 /// What belongs to one request.
-struct Part<'a> {
+struct RequestSpans<'a> {
     identity: &'a Identity,
-    model: Open,
-    compute: Vec<Open>,
+    model: OpenSpan,
+    compute: Vec<OpenSpan>,
     /// Activities of the backend: those that are over, and those that are open, the innermost last.
-    over: Vec<Open>,
-    open: Vec<(String, SpanId, Open)>,
+    over: Vec<OpenSpan>,
+    open: Vec<(String, SpanId, OpenSpan)>,
 }
 
-impl<'a> Part<'a> {
-    fn new(spot: &Spot, identity: &'a Identity) -> Part<'a> {
-        let mut model = Open::new(spot, identity.span, Some(identity.parent_span), &identity.model);
+impl<'a> RequestSpans<'a> {
+    fn new(position: &SpanPosition, identity: &'a Identity) -> RequestSpans<'a> {
+        let mut model = OpenSpan::new(position, identity.span, Some(identity.parent_span), &identity.model);
         let number = |id: u64| i64::try_from(id).unwrap_or(i64::MAX);
         model.span.attributes = vec![
             text("triton.model_name", identity.model.clone()),
@@ -98,22 +98,22 @@ impl<'a> Part<'a> {
             int("triton.trace_id", number(identity.trace)),
             int("triton.trace_parent_id", number(identity.parent)),
         ];
-        Part { identity, model, compute: Vec::new(), over: Vec::new(), open: Vec::new() }
+        RequestSpans { identity, model, compute: Vec::new(), over: Vec::new(), open: Vec::new() }
     }
 
-    fn compute(&mut self, spot: &Spot, ids: &Ids, epoch: Epoch, name: &str, ns: u64) {
+    fn compute(&mut self, position: &SpanPosition, ids: &Ids, epoch: Epoch, name: &str, ns: u64) {
         if name == "COMPUTE_START" || self.compute.is_empty() {
-            self.compute.push(Open::new(spot, ids.span(), Some(self.identity.span), "compute"));
+            self.compute.push(OpenSpan::new(position, ids.span(), Some(self.identity.span), "compute"));
         }
         if let Some(open) = self.compute.last_mut() {
             open.event(epoch, name, ns);
         }
     }
 
-    fn custom(&mut self, spot: &Spot, ids: &Ids, epoch: Epoch, name: &str, ns: u64) {
+    fn custom(&mut self, position: &SpanPosition, ids: &Ids, epoch: Epoch, name: &str, ns: u64) {
         if let Some(title) = name.strip_suffix("_START") {
             let (id, parent) = (ids.span(), self.open.last().map_or(self.identity.span, |(_, id, _)| *id));
-            let mut open = Open::new(spot, id, Some(parent), title);
+            let mut open = OpenSpan::new(position, id, Some(parent), title);
             open.event(epoch, name, ns);
             return self.open.push((title.to_owned(), id, open));
         }
@@ -137,7 +137,7 @@ impl<'a> Part<'a> {
     }
 
     fn close(self, epoch: Epoch, otherwise: (u64, u64), spans: &mut Vec<Span>) {
-        let Part { identity, model, compute, over, open } = self;
+        let RequestSpans { identity, model, compute, over, open } = self;
         let whole = (model.start_ns.unwrap_or(otherwise.0), model.end_ns.unwrap_or(otherwise.1));
         spans.push(model.close(epoch, otherwise, &identity.request_id));
         let open = open.into_iter().map(|(.., open)| open);
@@ -149,27 +149,27 @@ impl<'a> Part<'a> {
 
 /// The spans of a trace, the root first.
 pub(super) fn spans_of(trace: &Finished, ids: &Ids, epoch: Epoch) -> Vec<Span> {
-    let spot = &trace.spot;
-    let mut root = Open::new(spot, spot.span, spot.parent, "InferRequest");
-    let mut parts: BTreeMap<u64, Part<'_>> = BTreeMap::new();
+    let position = &trace.position;
+    let mut root = OpenSpan::new(position, position.span, position.parent, "InferRequest");
+    let mut parts: BTreeMap<u64, RequestSpans<'_>> = BTreeMap::new();
     for entry in &trace.entries {
         match entry {
-            Entry::Identity(identity) => drop(parts.insert(identity.trace, Part::new(spot, identity))),
-            Entry::Time { kind: Kind::Exchange, name, ns, .. } => root.event(epoch, name, *ns),
-            Entry::Time { trace, kind, name, ns } => {
+            TraceEntry::Identity(identity) => drop(parts.insert(identity.trace, RequestSpans::new(position, identity))),
+            TraceEntry::Time { kind: Kind::Exchange, name, ns, .. } => root.event(epoch, name, *ns),
+            TraceEntry::Time { trace, kind, name, ns } => {
                 let Some(part) = parts.get_mut(trace) else { continue };
                 match kind {
-                    Kind::Compute => part.compute(spot, ids, epoch, name, *ns),
-                    Kind::Custom => part.custom(spot, ids, epoch, name, *ns),
+                    Kind::Compute => part.compute(position, ids, epoch, name, *ns),
+                    Kind::Custom => part.custom(position, ids, epoch, name, *ns),
                     Kind::Core | Kind::Exchange => part.model.event(epoch, name, *ns),
                 }
             }
             // Tensors are not supported in this mode.
-            Entry::Tensor { .. } => {}
+            TraceEntry::Tensor { .. } => {}
         }
     }
     let times = trace.entries.iter().filter_map(|entry| match entry {
-        Entry::Time { ns, .. } => Some(*ns),
+        TraceEntry::Time { ns, .. } => Some(*ns),
         _ => None,
     });
     let whole = times.fold(None, |whole: Option<(u64, u64)>, ns| {

@@ -242,7 +242,7 @@ fn entries_are_written_as_the_format_says() {
     let levels = Levels::TIMESTAMPS.and(Levels::TENSORS);
     let traces = Traces::new(TraceOptions { levels, ..place.options(1) }).unwrap();
     let trace = traces.sample("m", None).unwrap();
-    assert!(trace.wants_tensors());
+    assert!(trace.records_tensors());
     trace.identify("m", 3, b"r\"1");
     trace.time(Kind::Core, "REQUEST_START", 11);
     trace.time_again(Kind::Core, "QUEUE_START", 12);
@@ -370,8 +370,14 @@ fn a_context_forces_a_trace_where_contexts_are_known() {
 fn the_read_back_of_each_mode() {
     let echoed = vec![("url".to_owned(), "u".to_owned())];
     let shown = Traces::new(TraceOptions { echoed: echoed.clone(), ..collected() }).unwrap().shown(None);
-    let expected =
-        Shown { levels: vec!["TIMESTAMPS"], rate: 0, count: -1, files: None, mode: "opentelemetry", more: echoed };
+    let expected = SettingView {
+        levels: vec!["TIMESTAMPS"],
+        rate: 0,
+        count: -1,
+        files: None,
+        mode: "opentelemetry",
+        more: echoed,
+    };
     assert_eq!(shown, expected);
     let shown = Traces::new(TraceOptions::default()).unwrap().shown(None);
     assert_eq!((shown.levels, shown.files, shown.mode), (vec!["OFF"], Some((0, String::new())), "triton"));
@@ -384,8 +390,8 @@ fn spans(tell: impl FnOnce(&Trace)) -> Vec<Span> {
     let setting = Arc::new(Setting::new(Values::of_start(&collected()), &collected(), &queue));
     let trace = Trace::begin(Arc::clone(&setting), queue, &ids, Context::parse(PARENT, None));
     tell(&trace);
-    let (spot, entries) = trace.taken();
-    let finished = Finished { setting, entries, bytes: 0, cut: 0, spot, root: trace.id() };
+    let (position, entries) = trace.taken();
+    let finished = Finished { setting, entries, bytes: 0, cut: 0, position, root: trace.id() };
     let spans = spans::spans_of(&finished, &ids, spans::Epoch::now(0));
     assert!(finished.spans() >= spans.len(), "room is reserved for all");
     spans

@@ -4,23 +4,23 @@ use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
 use super::number::general;
-use super::record::{Entry, Identity, Tensor};
+use super::record::{Identity, Tensor, TraceEntry};
 
 /// Writes entries, joined by commas.
-pub(super) fn put_entries(out: &mut String, entries: &[Entry]) {
+pub(super) fn put_entries(out: &mut String, entries: &[TraceEntry]) {
     for (at, entry) in entries.iter().enumerate() {
         if at > 0 {
             out.push(',');
         }
         // Writing to a String cannot fail.
         let _ = match entry {
-            Entry::Identity(identity) => put_identity(out, identity),
-            Entry::Time { trace, name, ns, .. } => {
+            TraceEntry::Identity(identity) => put_identity(out, identity),
+            TraceEntry::Time { trace, name, ns, .. } => {
                 let _ = write!(out, "{{\"id\":{trace},\"timestamps\":[{{\"name\":");
                 put_string(out, name.as_bytes());
                 write!(out, ",\"ns\":{ns}}}]}}")
             }
-            Entry::Tensor { trace, tensor } => put_tensor(out, *trace, tensor),
+            TraceEntry::Tensor { trace, tensor } => put_tensor(out, *trace, tensor),
         };
     }
 }

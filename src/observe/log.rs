@@ -259,10 +259,10 @@ impl Logger {
 /// Where lines go: to the file, appended, or to stdout and stderr.
 fn sinks(file: Option<&Path>) -> Result<Sinks, LogError> {
     let Some(path) = file else {
-        return Ok(Sinks { plain: Box::new(io::stdout()), alarming: Some(Box::new(io::stderr())), distress: None });
+        return Ok(Sinks { plain: Box::new(io::stdout()), errors: Some(Box::new(io::stderr())), fallback: None });
     };
     match OpenOptions::new().append(true).create(true).open(path) {
-        Ok(file) => Ok(Sinks { plain: Box::new(file), alarming: None, distress: Some(Box::new(io::stderr())) }),
+        Ok(file) => Ok(Sinks { plain: Box::new(file), errors: None, fallback: Some(Box::new(io::stderr())) }),
         Err(error) => Err(LogError::Open { path: path.to_owned(), error }),
     }
 }

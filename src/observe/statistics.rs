@@ -510,7 +510,7 @@ mod tests {
 
     /// contract/metrics.md section 1, `gpu_uuid`, and section 3: apart for the families, together for the statistics.
     #[test]
-    fn executions_on_devices_are_told_apart_and_add_up() {
+    fn executions_on_devices_are_separate_and_add_up() {
         let wanted = DistributionConfig { first_response_ms: Some([1.0].into()), ..DistributionConfig::default() };
         let statistics = ModelStatistics::with(wanted);
         statistics.enable_cache();

@@ -4,7 +4,7 @@
 use super::super::error;
 use crate::repository::ModelMap;
 use nereid_memory::{Gather, Pool, Slice};
-use nereid_observe::trace::{Change, Field, Levels, Refused, Shown, Traces};
+use nereid_observe::trace::{Change, Field, Levels, Refused, SettingView, Traces};
 use nereid_protocol::http1::Response;
 use nereid_protocol::json::{AccessError, Document, GatherSink, Value, Writer};
 use nereid_request::Status;
@@ -212,7 +212,7 @@ fn change_of_message(request: &wire::TraceSettingRequest) -> Result<Change, Stat
 }
 
 /// Names and values behind the levels, in the order of the read-back.
-fn members(shown: &Shown) -> Vec<(&str, String)> {
+fn members(shown: &SettingView) -> Vec<(&str, String)> {
     let mut members = vec![(RATE, shown.rate.to_string()), (COUNT, shown.count.to_string())];
     if let Some((log_frequency, file)) = &shown.files {
         members.push((LOG_FREQUENCY, log_frequency.to_string()));
@@ -223,7 +223,7 @@ fn members(shown: &Shown) -> Vec<(&str, String)> {
     members
 }
 
-fn to_json(shown: &Shown, pool: &Pool) -> Gather {
+fn to_json(shown: &SettingView, pool: &Pool) -> Gather {
     let mut body = Gather::new();
     let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
     writer.begin_object();
@@ -239,7 +239,7 @@ fn to_json(shown: &Shown, pool: &Pool) -> Gather {
     body
 }
 
-fn to_message(shown: &Shown) -> wire::TraceSettingResponse {
+fn to_message(shown: &SettingView) -> wire::TraceSettingResponse {
     let entry = |key: &str, value: Vec<String>| (key.to_owned(), ShownValue { value });
     let levels = shown.levels.iter().map(|&level| level.to_owned()).collect();
     let members = members(shown);

@@ -78,7 +78,7 @@ impl Severity {
     }
 
     /// INFO and verbose go to stdout, the others to stderr.
-    pub fn is_alarming(self) -> bool {
+    pub fn goes_to_stderr(self) -> bool {
         self != Severity::Info
     }
 }

@@ -28,15 +28,14 @@ impl Memory {
 struct Log {
     logger: Logger,
     plain: Memory,
-    alarming: Memory,
+    errors: Memory,
 }
 
 impl Log {
     fn new(settings: &LogSettings, escapes: bool) -> Log {
-        let (plain, alarming) = (Memory::default(), Memory::default());
-        let sinks =
-            Sinks { plain: Box::new(plain.clone()), alarming: Some(Box::new(alarming.clone())), distress: None };
-        Log { logger: Logger::with_sinks(settings, escapes, sinks, CAPACITY).unwrap(), plain, alarming }
+        let (plain, errors) = (Memory::default(), Memory::default());
+        let sinks = Sinks { plain: Box::new(plain.clone()), errors: Some(Box::new(errors.clone())), fallback: None };
+        Log { logger: Logger::with_sinks(settings, escapes, sinks, CAPACITY).unwrap(), plain, errors }
     }
 
     fn run(&self, log: impl FnOnce()) {
@@ -47,7 +46,7 @@ impl Log {
     /// What stands after the prefix, of every line of both sinks.
     fn messages(&self) -> (Vec<String>, Vec<String>) {
         let messages = |text: String| text.lines().map(|line| check_prefix(line).to_owned()).collect();
-        (messages(self.plain.text()), messages(self.alarming.text()))
+        (messages(self.plain.text()), messages(self.errors.text()))
     }
 }
 
@@ -76,11 +75,11 @@ fn severities_go_to_their_streams_as_json() {
         tracing::trace!("not shown");
         verbose!(1, "not shown");
     });
-    let (plain, alarming) = log.messages();
+    let (plain, errors) = log.messages();
     assert_eq!(plain, [r#""plain \"text\"\n""#]);
-    assert_eq!(alarming, [r#""careful""#, r#""failed model=a\nb count=3 error=broken""#]);
+    assert_eq!(errors, [r#""careful""#, r#""failed model=a\nb count=3 error=broken""#]);
     assert!(log.plain.text().starts_with('I'));
-    let letters: Vec<_> = log.alarming.text().lines().map(|line| line.chars().next().unwrap()).collect();
+    let letters: Vec<_> = log.errors.text().lines().map(|line| line.chars().next().unwrap()).collect();
     assert_eq!(letters, ['W', 'E']);
 }
 
@@ -101,7 +100,7 @@ fn every_severity_has_its_switch_while_running() {
         });
         let taken = log.messages();
         log.plain.0.lock().unwrap().clear();
-        log.alarming.0.lock().unwrap().clear();
+        log.errors.0.lock().unwrap().clear();
         taken
     };
     let texts = |texts: &[&str]| texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>();
@@ -217,12 +216,12 @@ impl Write for Gate {
 }
 
 #[test]
-fn a_full_queue_loses_messages_counts_them_and_says_so() {
+fn a_full_queue_drops_messages_and_logs_their_number() {
     let (arrived, has_arrived) = channel();
     let (opener, open) = channel();
     let memory = Memory::default();
     let gate = Gate { arrived, open, memory: memory.clone() };
-    let sinks = Sinks { plain: Box::new(gate), alarming: None, distress: None };
+    let sinks = Sinks { plain: Box::new(gate), errors: None, fallback: None };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, 4).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     tracing::subscriber::with_default(subscriber, || {
@@ -237,8 +236,8 @@ fn a_full_queue_loses_messages_counts_them_and_says_so() {
     assert!(logger.flush());
     let text = memory.text();
     let messages: Vec<_> = text.lines().map(check_prefix).collect();
-    let said = "\"6 log messages were dropped\"";
-    assert_eq!(messages, ["\"first\"", "\"0\"", "\"1\"", "\"2\"", "\"3\"", said]);
+    let report = "\"6 log messages were dropped\"";
+    assert_eq!(messages, ["\"first\"", "\"0\"", "\"1\"", "\"2\"", "\"3\"", report]);
     assert!(text.lines().last().unwrap().starts_with('W'));
 }
 
@@ -247,7 +246,7 @@ fn large_records_are_bounded_by_their_bytes() {
     let (arrived, has_arrived) = channel();
     let (opener, open) = channel();
     let gate = Gate { arrived, open, memory: Memory::default() };
-    let sinks = Sinks { plain: Box::new(gate), alarming: None, distress: None };
+    let sinks = Sinks { plain: Box::new(gate), errors: None, fallback: None };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, CAPACITY).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     let object = "x".repeat(MAX_OBJECT_BYTES);
@@ -276,14 +275,14 @@ fn failing_sinks_are_counted_and_do_not_end_the_log() {
             Ok(())
         }
     }
-    let alarming = Memory::default();
-    let sinks = Sinks { plain: Box::new(Broken), alarming: Some(Box::new(alarming.clone())), distress: None };
+    let errors = Memory::default();
+    let sinks = Sinks { plain: Box::new(Broken), errors: Some(Box::new(errors.clone())), fallback: None };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, CAPACITY).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     tracing::subscriber::with_default(subscriber, || tracing::info!("lost"));
     assert!(logger.flush());
     assert_eq!(logger.dropped(), 1);
-    assert_eq!(check_prefix(alarming.text().trim_end()), "\"1 log messages were dropped\"");
+    assert_eq!(check_prefix(errors.text().trim_end()), "\"1 log messages were dropped\"");
 }
 
 #[test]
@@ -310,7 +309,7 @@ fn a_file_takes_all_severities_and_is_appended_to() {
 }
 
 #[test]
-fn a_disk_that_fills_up_is_told_once_and_counted() {
+fn a_disk_that_fills_up_is_reported_once_and_counted() {
     /// Writes while it is not full.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<bool>>, Memory);
@@ -322,8 +321,8 @@ fn a_disk_that_fills_up_is_told_once_and_counted() {
             Ok(())
         }
     }
-    let (disk, distress) = (Disk::default(), Memory::default());
-    let sinks = Sinks { plain: Box::new(disk.clone()), alarming: None, distress: Some(Box::new(distress.clone())) };
+    let (disk, fallback) = (Disk::default(), Memory::default());
+    let sinks = Sinks { plain: Box::new(disk.clone()), errors: None, fallback: Some(Box::new(fallback.clone())) };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, CAPACITY).unwrap();
     let log = |text: &str| {
         let subscriber = tracing_subscriber::registry().with(logger.layer());
@@ -336,8 +335,8 @@ fn a_disk_that_fills_up_is_told_once_and_counted() {
     log("lost, too");
     assert_eq!(logger.dropped(), 2);
     assert_eq!(logger.layer.queue.failure(), Some("no storage space".to_owned()));
-    let told = "the log cannot be written, its messages are dropped and counted: no storage space\n";
-    assert_eq!(distress.text(), told, "once");
+    let report = "the log cannot be written, its messages are dropped and counted: no storage space\n";
+    assert_eq!(fallback.text(), report, "once");
     *disk.0.lock().unwrap() = false;
     log("after");
     assert_eq!(logger.layer.queue.failure(), None);
@@ -346,7 +345,7 @@ fn a_disk_that_fills_up_is_told_once_and_counted() {
     assert_eq!(messages, ["\"before\"", "\"after\"", "\"2 log messages were dropped\""]);
     *disk.0.lock().unwrap() = true;
     log("lost again");
-    assert_eq!(distress.text(), told.repeat(2), "and once more, when it begins again");
+    assert_eq!(fallback.text(), report.repeat(2), "and once more, when it begins again");
 }
 
 #[test]
@@ -364,7 +363,7 @@ fn a_flush_does_not_wait_for_ever() {
     let (arrived, has_arrived) = channel();
     let (opener, open) = channel();
     let gate = Gate { arrived, open, memory: Memory::default() };
-    let sinks = Sinks { plain: Box::new(gate), alarming: None, distress: None };
+    let sinks = Sinks { plain: Box::new(gate), errors: None, fallback: None };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, 1).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     let queue = &logger.layer.queue;

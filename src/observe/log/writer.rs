@@ -26,9 +26,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub struct Sinks {
     pub plain: Box<dyn Write + Send>,
     /// For warnings and errors; `None`: all go to `plain`.
-    pub alarming: Option<Box<dyn Write + Send>>,
+    pub errors: Option<Box<dyn Write + Send>>,
     /// Told, once, when writing begins to fail: where `plain` is a file, nobody else would learn of it.
-    pub distress: Option<Box<dyn Write + Send>>,
+    pub fallback: Option<Box<dyn Write + Send>>,
 }
 
 /// The sending end. Clones share the queue.
@@ -254,11 +254,11 @@ impl Writer {
     }
 
     fn add(&mut self, record: &Record) {
-        let is_alarming = record.severity.is_alarming() && self.sinks.alarming.is_some();
-        if is_alarming != self.chunk_is_alarming || self.chunk.len() >= CHUNK_BYTES {
+        let goes_to_stderr = record.severity.goes_to_stderr() && self.sinks.errors.is_some();
+        if goes_to_stderr != self.chunk_is_alarming || self.chunk.len() >= CHUNK_BYTES {
             // What was logged first is written first, also where two streams end in one terminal.
             self.write_chunk();
-            self.chunk_is_alarming = is_alarming;
+            self.chunk_is_alarming = goes_to_stderr;
         }
         record.write(self.switches.style(), &mut self.chunk);
         self.chunk_lines += 1;
@@ -293,8 +293,8 @@ impl Writer {
     }
 
     fn write_out(&mut self) -> io::Result<()> {
-        let sink = match &mut self.sinks.alarming {
-            Some(alarming) if self.chunk_is_alarming => alarming,
+        let sink = match &mut self.sinks.errors {
+            Some(errors) if self.chunk_is_alarming => errors,
             _ => &mut self.sinks.plain,
         };
         let written = match self.chunk.is_empty() {
@@ -313,10 +313,10 @@ impl Writer {
     fn note(&mut self, failure: Option<&io::Error>) {
         let text = failure.map(io::Error::to_string);
         if self.counts.set_failure(text.clone())
-            && let (Some(text), Some(distress)) = (text, &mut self.sinks.distress)
+            && let (Some(text), Some(fallback)) = (text, &mut self.sinks.fallback)
         {
             // If this fails, too, only the count is left.
-            let _ = writeln!(distress, "the log cannot be written, its messages are dropped and counted: {text}");
+            let _ = writeln!(fallback, "the log cannot be written, its messages are dropped and counted: {text}");
         }
     }
 }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_that_nobody_asked_for() {
+    fn only_configured_families_are_shown() {
         assert_eq!(page(&config(&[]), |_| {}), [""; 0]);
     }
 

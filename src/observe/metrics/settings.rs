@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_told_and_changes_nothing() {
+    fn invalid_settings_are_reported_and_change_nothing() {
         for (setting, value, complaint) in [
             ("counter_latencies", "FALSE", "--metrics-config counter_latencies is 'true' or 'false', not 'FALSE'"),
             ("summary_latencies", "1", "--metrics-config summary_latencies is 'true' or 'false', not '1'"),

@@ -142,7 +142,7 @@ mod tests {
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn parents_are_read_as_the_recommendation_says() {
+    fn parents_are_read_by_the_recommendation() {
         let parsed = |text: &str| Context::parse(text.as_bytes(), None);
         for valid in [
             PARENT.to_owned(),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callee_is_told_its_parent() {
+    fn a_callee_gets_its_parent() {
         let ids = Ids::default();
         let context = Context::parse(PARENT.as_bytes(), Some(b" a=1,b=\"2 ")).unwrap();
         let position = ids.position(Some(context));

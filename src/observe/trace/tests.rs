@@ -82,7 +82,7 @@ fn change(change: impl FnOnce(&mut Change)) -> Change {
 }
 
 #[test]
-fn changes_at_a_time_leave_what_the_last_one_says() {
+fn changes_at_a_time_leave_the_last_one() {
     let place = Place::new();
     let traces = Traces::new(TraceOptions { levels: Levels::OFF, ..place.options(1) }).unwrap();
     for _ in 0..200 {
@@ -98,7 +98,7 @@ fn changes_at_a_time_leave_what_the_last_one_says() {
 }
 
 #[test]
-fn every_so_many_requests_are_traced_and_no_more_than_are_wanted() {
+fn every_nth_request_is_traced_up_to_the_count() {
     for (rate, count, expected) in [
         (1, -1, vec![1, 2, 3, 4, 5, 6, 7]),
         (3, -1, vec![3, 6]),
@@ -237,7 +237,7 @@ fn a_setting_of_no_use_is_refused_unless_it_is_off() {
 }
 
 #[test]
-fn entries_are_written_as_the_format_says() {
+fn entries_are_written_in_the_format() {
     let place = Place::new();
     let levels = Levels::TIMESTAMPS.and(Levels::TENSORS);
     let traces = Traces::new(TraceOptions { levels, ..place.options(1) }).unwrap();
@@ -384,12 +384,12 @@ fn the_read_back_of_each_mode() {
 }
 
 /// The spans of a trace that is told of as a server would.
-fn spans(tell: impl FnOnce(&Trace)) -> Vec<Span> {
+fn spans(record: impl FnOnce(&Trace)) -> Vec<Span> {
     let queue = writer::Queue::new(&collected());
     let ids: Arc<context::Ids> = Arc::default();
     let setting = Arc::new(Setting::new(Values::of_start(&collected()), &collected(), &queue));
     let trace = Trace::begin(Arc::clone(&setting), queue, &ids, Context::parse(PARENT, None));
-    tell(&trace);
+    record(&trace);
     let (position, entries) = trace.taken();
     let finished = Finished { setting, entries, bytes: 0, cut: 0, position, root: trace.id() };
     let spans = spans::spans_of(&finished, &ids, spans::Epoch::now(0));

@@ -121,7 +121,7 @@ fn what_is_no_setting_is_refused() {
 
 #[test]
 fn the_read_back_has_its_members_in_order() {
-    let shown = Shown {
+    let shown = SettingView {
         levels: vec!["TIMESTAMPS", "TENSORS"],
         rate: 1000,
         count: -1,
@@ -130,14 +130,14 @@ fn the_read_back_has_its_members_in_order() {
         more: Vec::new(),
     };
     let pool = Pool::new(1 << 20);
-    let text = |shown: &Shown| String::from_utf8(to_json(shown, &pool).to_vec()).unwrap();
+    let text = |shown: &SettingView| String::from_utf8(to_json(shown, &pool).to_vec()).unwrap();
     let numbers = r#""trace_rate":"1000","trace_count":"-1""#;
     let levels = r#""trace_level":["TIMESTAMPS","TENSORS"]"#;
     let rest = r#""log_frequency":"0","trace_file":"f","trace_mode":"triton""#;
     let expected = format!("{{{levels},{numbers},{rest}}}");
     assert_eq!(text(&shown), expected);
     let more = vec![("url".to_owned(), "u".to_owned()), ("bsp_max_queue_size".to_owned(), "2048".to_owned())];
-    let shown = Shown { levels: vec!["OFF"], files: None, mode: "opentelemetry", more, ..shown };
+    let shown = SettingView { levels: vec!["OFF"], files: None, mode: "opentelemetry", more, ..shown };
     let rest = r#""trace_mode":"opentelemetry","url":"u","bsp_max_queue_size":"2048""#;
     let expected = format!("{{\"trace_level\":[\"OFF\"],{numbers},{rest}}}");
     assert_eq!(text(&shown), expected);

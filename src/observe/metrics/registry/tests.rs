@@ -142,7 +142,7 @@ fn a_family_can_be_read_without_its_page() {
 }
 
 #[test]
-fn callbacks_are_asked_at_every_reading() {
+fn callbacks_are_called_at_every_reading() {
     let registry = Registry::default();
     let level = Arc::new(AtomicU64::new(5));
     let seen = Arc::clone(&level);

@@ -1,4 +1,4 @@
-//! What the server tells about itself: statistics, metrics, logs.
+//! Statistics, metrics, logs and traces of the server.
 
 pub mod log;
 pub mod metrics;

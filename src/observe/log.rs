@@ -1,6 +1,6 @@
 //! The log: `tracing` events in Triton's line format (contract/cli.md section 5), written by a thread of its own.
 //!
-//! Code logs with `tracing`'s macros and [`verbose!`]; only start-up and the logging API see the [`Logger`].
+//! Code logs with `tracing`'s macros and [`verbose!`]; only start-up and the logging API use the [`Logger`].
 
 mod callback;
 mod layer;
@@ -37,7 +37,7 @@ macro_rules! verbose {
 }
 pub use crate::verbose;
 
-/// How long the end of the process waits for a log that nobody takes.
+/// How long the end of the process waits for a log whose reader has stopped.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is logged, and how.
@@ -81,8 +81,8 @@ pub fn installed() -> Option<&'static Logger> {
     INSTALLED.get()
 }
 
-/// In an application that links the server: waits until what this thread logged is written, for the application may
-/// read its log file next. The server itself waits for no message.
+/// In an application that links the server: waits until the messages of this thread are written, because the
+/// application may read its log file next. The server itself waits for no message.
 pub fn flush_for_application() {
     if IS_OF_APPLICATION.load(Ordering::Relaxed)
         && let Some(logger) = installed()
@@ -91,10 +91,11 @@ pub fn flush_for_application() {
     }
 }
 
-/// Who may log: while there are any the log keeps its thread, so that it does not come and go with each message.
+/// The number of [`LogGuard`]s: while there are any the log keeps its thread, so that no thread is started for each
+/// message.
 static GUARDS: Mutex<usize> = Mutex::new(0);
 
-/// One of those. The last one that goes takes the log's thread along.
+/// Keeps the log's thread. Dropping the last guard ends the thread.
 #[derive(Debug)]
 pub struct LogGuard(());
 
@@ -130,14 +131,14 @@ pub struct Logger {
 
 impl Logger {
     /// Opens the file, if one is named, and starts the writing thread. `escapes` is false where
-    /// TRITON_SERVER_ESCAPE_LOG_MESSAGES says `0`.
+    /// TRITON_SERVER_ESCAPE_LOG_MESSAGES is `0`.
     pub fn start(settings: &LogSettings, escapes: bool) -> Result<Logger, LogError> {
         Logger::with_sinks(settings, escapes, sinks(settings.file.as_deref())?, CAPACITY)
     }
 
     /// The log of a process that is not the server's own: an application that links the server has none until its
-    /// options speak of one, and from then on what Triton begins with. Where the application has set a subscriber of
-    /// its own, that one stays, and this fails.
+    /// options configure one, and then begins with Triton's defaults. Where the application has set a subscriber of its
+    /// own, that one stays, and this fails.
     pub fn of_application() -> Result<&'static Logger, LogError> {
         static STARTING: Mutex<()> = Mutex::new(());
         let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,14 +167,14 @@ impl Logger {
         Ok(logger)
     }
 
-    /// Takes the events of the whole process.
+    /// Makes this the subscriber of the whole process.
     pub fn install(&self) -> Result<(), LogError> {
         let subscriber = tracing_subscriber::registry().with(self.layer());
         tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Installed)?;
         INSTALLED.set(self.clone()).map_err(|_| LogError::Installed)
     }
 
-    /// For a subscriber of one's own.
+    /// The layer, for a subscriber that the caller builds.
     pub fn layer(&self) -> LogLayer {
         self.layer.clone()
     }
@@ -210,7 +211,7 @@ impl Logger {
         self.change(|switches| switches.format.store(format.index(), Ordering::Relaxed));
     }
 
-    /// What is logged from now on goes to this file, or to stdout and stderr.
+    /// Directs later messages to this file, or to stdout and stderr.
     pub fn set_file(&self, path: Option<&Path>) -> Result<(), LogError> {
         let sinks = sinks(path)?;
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,8 +229,8 @@ impl Logger {
         self.layer.queue.dropped()
     }
 
-    /// Waits until everything logged so far is written, and says what is wrong with the file. For the start: a disk
-    /// that is full opens a file all the same.
+    /// Waits until everything logged so far is written, and returns the error of the file, if there is one. For the
+    /// start: a file on a full disk can still be opened.
     pub fn check_file(&self) -> Result<(), LogError> {
         let Some(path) = self.file() else { return Ok(()) };
         self.flush();
@@ -239,13 +240,13 @@ impl Logger {
         }
     }
 
-    /// Waits until everything logged so far is written, at most for [`FLUSH_TIMEOUT`]. To be called before the
-    /// process ends. False: something may be missing.
+    /// Waits until everything logged so far is written, at most for [`FLUSH_TIMEOUT`]. To be called before the process
+    /// ends. False if messages may be missing.
     pub fn flush(&self) -> bool {
         self.layer.queue.flush(FLUSH_TIMEOUT)
     }
 
-    /// From now on messages that the switches let through go to this function alone; `None`: to the streams again.
+    /// Directs later messages that the switches let through to this function alone; `None`: to the streams again.
     pub fn set_function(&self, function: Option<Function>) {
         self.layer.callback.set(function);
     }
@@ -256,7 +257,7 @@ impl Logger {
     }
 }
 
-/// Where lines go: to the file, appended, or to stdout and stderr.
+/// Opens the sinks: the file, to append to, or stdout and stderr.
 fn sinks(file: Option<&Path>) -> Result<Sinks, LogError> {
     let Some(path) = file else {
         return Ok(Sinks { plain: Box::new(io::stdout()), errors: Some(Box::new(io::stderr())), fallback: None });

@@ -1,4 +1,4 @@
-//! Prometheus metrics: the server's families, backends' own, and the text that a scraper reads.
+//! Prometheus metrics: the families of the server and of backends, and the text that a scraper reads.
 //!
 //! Nothing here is on the request path but [`Counter::increment`]; everything else is work of control threads.
 

@@ -1,6 +1,6 @@
 //! The counters of one model version, written by shards and workers and merged when read.
 //!
-//! Every writing thread has a slot of its own, so counting on the request path touches no line that another core
+//! Every writing thread has a slot of its own, so counting on the request path touches no cache line that another core
 //! writes. The block belongs to the model version and lives until its last holder is gone: a request that ends after
 //! the unload is still counted.
 
@@ -57,7 +57,7 @@ impl Execution {
     }
 }
 
-/// What the requests took that one request of an ensemble led to, in nanoseconds.
+/// The durations of the requests that one request of an ensemble led to, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sums {
     pub queue_ns: u64,
@@ -77,21 +77,21 @@ pub enum FailureReason {
 
 /// All methods may be called from any thread at any time; none waits for another thread.
 pub struct ModelStatistics {
-    /// Filled when its thread counts here for the first time; most threads never touch most models.
+    /// Filled when its thread first counts here; most threads never count for most models.
     slots: Box<[OnceLock<Box<CachePadded<Slot>>>]>,
     large_batches: Large,
     responses: Responses,
-    /// Distributions, where they are wanted.
+    /// Distributions, if any are configured.
     latencies: Option<Box<Latencies>>,
     memory: MemoryReports,
-    /// Said once, when the model is loaded.
+    /// Set once, when the model is loaded.
     is_caching: AtomicBool,
     wanted: DistributionConfig,
-    /// What was executed on devices, by their UUIDs.
+    /// Executions on devices, by their UUIDs.
     devices: Mutex<Vec<Device>>,
 }
 
-/// What a model executed on one device.
+/// The executions of a model on one device.
 #[derive(Clone)]
 struct Device {
     uuid: Arc<str>,
@@ -113,7 +113,7 @@ impl Default for ModelStatistics {
 }
 
 impl ModelStatistics {
-    /// With the distributions that are wanted beside the counters.
+    /// Counters, and the distributions that `wanted` configures.
     pub fn with(wanted: DistributionConfig) -> ModelStatistics {
         let slots: Box<[OnceLock<_>]> = (0..writer_slot::SLOTS).map(|_| OnceLock::new()).collect();
         if let Some(shared) = slots.last() {
@@ -132,7 +132,7 @@ impl ModelStatistics {
         }
     }
 
-    /// Where instances on the device with this UUID count what they execute: a part of what this counts.
+    /// The statistics of the device with this UUID, in which its instances count executions: a part of these.
     pub fn of_device(&self, uuid: &str) -> Arc<ModelStatistics> {
         let mut devices = self.lock_devices();
         if let Some(device) = devices.iter().find(|device| &*device.uuid == uuid) {
@@ -148,7 +148,7 @@ impl ModelStatistics {
         self.with_slot(|slot, exclusive| slot.pending_added.add(1, exclusive));
     }
 
-    /// It was handed to an instance, or left the scheduler otherwise.
+    /// A request was handed to an instance, or left the scheduler otherwise.
     pub fn pending_removed(&self) {
         self.with_slot(|slot, exclusive| slot.pending_removed.add(1, exclusive));
     }
@@ -156,7 +156,7 @@ impl ModelStatistics {
     /// A request succeeded. `started_ns` and `queued_ns` are its own stamps, `batch_size` its rows. Its end is the
     /// end of the execution: successes are counted before the response leaves.
     pub fn request_succeeded(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
-        // Two ways rather than a step behind the counting: what is kept for that step would cost all others.
+        // Two paths rather than a step after the counting: the values kept for that step would cost all other requests.
         match self.latencies.is_some() {
             false => self.success_counted(started_ns, queued_ns, batch_size, execution),
             true => self.success_observed(started_ns, queued_ns, batch_size, execution),
@@ -179,7 +179,7 @@ impl ModelStatistics {
         }
     }
 
-    /// A request succeeded that others did the work of: `duration_ns` is its own, the rest the sums of theirs.
+    /// A request of an ensemble succeeded: `duration_ns` is its own, the rest the sums of its steps' requests.
     pub fn composed_succeeded(&self, duration_ns: u64, batch_size: u64, sums: &Sums) {
         self.with_slot(|slot, exclusive| {
             slot.composed_succeeded(duration_ns, batch_size, exclusive);
@@ -200,12 +200,12 @@ impl ModelStatistics {
         self.batch_executed(batch_size.max(1), &execution);
     }
 
-    /// What was reported of a success only after it was counted.
+    /// Adds sums that were reported only after the success was counted.
     pub fn composed_late(&self, sums: &Sums) {
         self.with_slot(|slot, exclusive| slot.sums_added(sums, exclusive));
     }
 
-    /// All is known of a success that others did the work of; `sums` are those of its whole.
+    /// All steps of a successful request of an ensemble have ended; `sums` are those of all of them.
     pub fn composed_ended(&self, sums: &Sums) {
         if let Some(latencies) = &self.latencies {
             latencies.composed_ended(sums);
@@ -223,7 +223,7 @@ impl ModelStatistics {
         self.with_slot(|slot, exclusive| slot.queue_full.add(1, exclusive));
     }
 
-    /// Whether [`first_response`](ModelStatistics::first_response) is to be told.
+    /// Whether [`first_response`](ModelStatistics::first_response) has to be called.
     pub fn observes_first_response(&self) -> bool {
         self.latencies.as_ref().is_some_and(|latencies| latencies.observes_first_response())
     }
@@ -235,12 +235,12 @@ impl ModelStatistics {
         }
     }
 
-    /// What `holder` says of its memory takes the place of what it said before.
+    /// Replaces the report of `holder` on its memory.
     pub fn memory_reported(&self, holder: Holder, uses: Vec<MemoryUse>) {
         self.memory.report(holder, uses);
     }
 
-    /// `holder` is gone.
+    /// Removes the report of `holder`, which is gone.
     pub fn memory_released(&self, holder: Holder) {
         self.memory.forget(holder);
     }
@@ -261,7 +261,8 @@ impl ModelStatistics {
         }
     }
 
-    /// It did not: lookup and insertion took `duration_ns`, which the duration of the request has on top.
+    /// The cache did not answer a request: lookup and insertion took `duration_ns`, which is added to the duration of
+    /// the request.
     pub fn cache_missed(&self, duration_ns: u64) {
         self.with_slot(|slot, exclusive| slot.cache_missed(duration_ns, exclusive));
         if let Some(latencies) = &self.latencies {
@@ -275,7 +276,7 @@ impl ModelStatistics {
         self.batch_executed_at(batch_size, execution, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     }
 
-    /// Response number `index` of some request was made, or was not.
+    /// Response number `index` of a request was made, or failed.
     pub fn response_made(&self, index: u64, outcome: ResponseOutcome, times: &ResponseTimes) {
         self.responses.add(index, outcome, times);
     }
@@ -292,7 +293,7 @@ impl ModelStatistics {
         sum
     }
 
-    /// What was executed on devices, by their UUIDs.
+    /// Executions on devices, by their UUIDs.
     pub fn devices(&self) -> Vec<DeviceReading> {
         let mut devices = self.lock_devices().clone();
         devices.sort_unstable_by(|one, other| one.uuid.cmp(&other.uuid));
@@ -306,12 +307,12 @@ impl ModelStatistics {
         devices.into_iter().map(reading).collect()
     }
 
-    /// The distributions, if any are wanted, of what has no device.
+    /// The distributions, if any are configured, without those of devices.
     pub fn distributions(&self) -> Option<Distributions> {
         self.latencies.as_ref().map(|latencies| latencies.read())
     }
 
-    /// The snapshot of what has no device, without what grows with batch sizes, responses and instances: enough for the
+    /// The snapshot without devices, and without the tables of batch sizes, responses and instances: enough for the
     /// families.
     pub fn counters(&self) -> Snapshot {
         self.sum_of(&[self])
@@ -322,7 +323,7 @@ impl ModelStatistics {
         let mut sum = Snapshot::default();
         slots().for_each(|slot| slot.merge_into(&mut sum));
         // Leaving is read before entering: a request that passes meanwhile can be seen as pending for too long, but
-        // never as gone before it came.
+        // never as removed before it was added.
         let removed = slots().fold(0u64, |sum, slot| sum.wrapping_add(slot.pending_removed.get()));
         let added = slots().fold(0u64, |sum, slot| sum.wrapping_add(slot.pending_added.get()));
         sum.pending = added.saturating_sub(removed);
@@ -468,7 +469,7 @@ mod tests {
         assert_eq!((snapshot.success.ns, snapshot.durations_us.request), (999_000, 0));
     }
 
-    /// The versions of an ensemble are one series, whatever the cache answered of each.
+    /// The versions of an ensemble are one series, however many requests of each the cache answered.
     #[test]
     fn families_of_two_versions_add_up() {
         let versions = [(); 2].map(|()| {
@@ -508,7 +509,8 @@ mod tests {
         assert_eq!(batches, [(1, 3_000)]);
     }
 
-    /// contract/metrics.md section 1, `gpu_uuid`, and section 3: apart for the families, together for the statistics.
+    /// contract/metrics.md section 1, `gpu_uuid`, and section 3: separate for the families, together for the
+    /// statistics.
     #[test]
     fn executions_on_devices_are_separate_and_add_up() {
         let wanted = DistributionConfig { first_response_ms: Some([1.0].into()), ..DistributionConfig::default() };

@@ -1,9 +1,9 @@
 //! Traces of requests: which requests are sampled, what is kept of them, and where it goes
 //! (contract/metrics.md section 4).
 //!
-//! A sampled request collects its entries in a buffer of its own. When its last holder lets go, the buffer is handed,
-//! without waiting, to the one thread that writes files or speaks with a collector: when that is slow, traces are lost
-//! and counted, not requests delayed.
+//! A sampled request collects its entries in a buffer of its own. When its last holder drops it, the buffer is handed,
+//! without waiting, to the one thread that writes files or sends to a collector: when that is slow, traces are dropped
+//! and counted, and no request is delayed.
 
 mod collector;
 mod context;
@@ -33,11 +33,11 @@ use writer::Queue;
 /// Models with settings of their own.
 const OVERRIDES_MAX: usize = 10_000;
 
-/// Everything about traces that a server has.
+/// The traces of one server.
 pub struct Traces {
     options: TraceOptions,
     queue: Queue,
-    /// Some setting can sample: the one question of a request where nothing is traced.
+    /// True if a setting can sample: the only check of a request where no request is traced.
     is_on: AtomicBool,
     /// Locked for look-ups and changes: every request takes it while something may be traced.
     table: Mutex<Table>,
@@ -53,7 +53,7 @@ struct Table {
     models: BTreeMap<String, Override>,
 }
 
-/// What a model has beside the global setting.
+/// The setting of a model, and which values are its own.
 struct Override {
     own: OwnValues,
     setting: Arc<Setting>,
@@ -77,7 +77,7 @@ impl Traces {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether requests bring the context of another trace with them.
+    /// Whether requests carry the context of another trace.
     pub fn takes_contexts(&self) -> bool {
         self.options.mode == Mode::OpenTelemetry
     }
@@ -86,8 +86,8 @@ impl Traces {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request for `model`, and begins a trace if it is the one to be traced. A valid context forces that in
-    /// the mode that knows contexts.
+    /// Counts a request for `model`, and begins a trace if it is the one to be traced. A valid context forces a trace
+    /// in the mode that has contexts.
     pub fn sample(&self, model: &str, context: Option<Context>) -> Option<Trace> {
         let setting = {
             let table = self.table();
@@ -98,14 +98,14 @@ impl Traces {
         is_sampled.then(|| Trace::begin(setting, self.queue.clone(), &self.ids, context))
     }
 
-    /// The settings of a model, or those of all that have none of their own.
+    /// The settings of a model, or the global ones, which models without their own use.
     pub fn shown(&self, model: Option<&str>) -> SettingView {
         let table = self.table();
         let own = model.and_then(|model| table.models.get(model));
         own.map_or(&table.global, |own| &own.setting).shown(&self.options)
     }
 
-    /// Changes the settings of a model, or the global ones and with them what models take from them.
+    /// Changes the settings of a model, or the global ones and with them the values that models take from them.
     pub fn change(&self, model: Option<&str>, change: &Change) -> Result<(), Refused> {
         let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_on = {
@@ -163,19 +163,20 @@ impl Traces {
         Ok(())
     }
 
-    /// A new setting object, if it is one that may be set.
+    /// A new setting, if its values are allowed.
     fn fresh(&self, values: Values) -> Result<Arc<Setting>, Refused> {
         let setting = Setting::new(values, &self.options, &self.queue);
         setting.check()?;
         Ok(Arc::new(setting))
     }
 
-    /// What was lost and what was written.
+    /// The counts of dropped and written traces.
     pub fn counts(&self) -> &Arc<Counts> {
         self.queue.counts()
     }
 
-    /// Writes out and closes everything; what comes later is lost. Not longer than `timeout`: true if it came to that.
+    /// Writes out and closes everything; later traces are dropped. Waits not longer than `timeout`: true if it was done
+    /// by then.
     pub fn finish(&self, timeout: Duration) -> bool {
         self.is_on.store(false, Ordering::Relaxed);
         self.queue.finish(timeout)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::record::{Record, Severity};
 
-/// What a message is: the three severities, and what the verbose level governs.
+/// The kind of a message: one of the three severities, or verbose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageKind {
     Info,
@@ -23,7 +23,7 @@ pub struct Message<'a> {
     /// Basename of the source file.
     pub file: &'a str,
     pub line: u32,
-    /// Since the epoch.
+    /// The time since the epoch.
     pub at: Duration,
     /// Not escaped; a table follows its heading on a line of its own.
     pub text: &'a str,
@@ -32,7 +32,7 @@ pub struct Message<'a> {
 /// Called on the thread that logs, and by several threads at a time.
 pub type Function = Arc<dyn Fn(&Message<'_>) + Send + Sync>;
 
-/// Where the function is, if the application gave one.
+/// Holds the function, if the application set one.
 #[derive(Default)]
 pub struct Callback {
     is_set: AtomicBool,
@@ -46,7 +46,8 @@ impl std::fmt::Debug for Callback {
 }
 
 thread_local! {
-    /// The thread is in the function. What that logs would call it again, without end: it goes nowhere.
+    /// True while the thread is in the function. Messages that the function logs would call it again, without end: they
+    /// are dropped.
     static IS_CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -61,7 +62,7 @@ impl Callback {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Hands the record to the function, outside every lock. It comes back where there is none.
+    /// Hands the record to the function, outside every lock. The record comes back where there is none.
     pub fn take(&self, record: Record, is_verbose: bool) -> Option<Record> {
         let function = self.function.read().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(function) = function else { return Some(record) };

@@ -1,8 +1,8 @@
-//! From `tracing` events to records.
+//! The `tracing` layer that turns events into records.
 //!
 //! ERROR, WARN and INFO are Triton's severities. DEBUG is verbose level 1 and TRACE 2, unless a field `verbose` names
-//! another one. A field `object` is printed below the message as it is; `log.file` and `log.line` are the place of a
-//! message that comes from elsewhere; other fields follow the message as `name=value`.
+//! another one. A field `object` is printed below the message as it is; `log.file` and `log.line` are the position of a
+//! message that comes from another library; other fields follow the message as `name=value`.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Every crate has a `lib.rs`: `net/lib.rs` tells which.
+/// Every crate has a `lib.rs`, so its folder is added: `net/lib.rs`.
 pub(super) fn source_name(path: &str) -> &str {
     match path.strip_suffix("/lib.rs").and_then(|crate_path| crate_path.rfind('/')) {
         Some(at) => &path[at + 1..],
@@ -145,7 +145,7 @@ impl RecordText {
     }
 
     fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        // A full text refuses more: that is its bound at work.
+        // A full text refuses more, which is intended.
         let _ = match field.name() {
             VERBOSE => Ok(()),
             MESSAGE => self.message.write_fmt(value),
@@ -168,7 +168,7 @@ impl Visit for RecordText {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == FILE {
             let file = self.file.get_or_insert_with(|| Bounded::new(MAX_FILE_BYTES));
-            // A full text refuses more: that is its bound at work.
+            // A full text refuses more, which is intended.
             let _ =
                 basename(value).chars().filter(|char| !char.is_control()).try_for_each(|char| file.write_char(char));
             return;

@@ -12,7 +12,7 @@ pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 /// Bytes of an attached object that are kept: room for the table of a thousand models.
 pub const MAX_OBJECT_BYTES: usize = 1024 * 1024;
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// `I1121 06:39:17.000123 4711 server.rs:12] `
@@ -29,7 +29,7 @@ impl LogFormat {
     /// In the order of [`LogFormat::index`].
     const ALL: [LogFormat; 3] = [LogFormat::Default, LogFormat::Iso8601, LogFormat::Json];
 
-    /// As `--log-format` and the logging API spell it.
+    /// The name in `--log-format` and the logging API.
     pub fn name(self) -> &'static str {
         match self {
             LogFormat::Default => "default",
@@ -86,7 +86,7 @@ impl Severity {
 #[derive(Debug)]
 pub struct Record {
     pub severity: Severity,
-    /// Since the epoch.
+    /// The time since the epoch.
     pub at: Duration,
     /// Basename of the source file.
     pub file: Cow<'static, str>,
@@ -106,7 +106,7 @@ pub struct Style {
 }
 
 impl Record {
-    /// What it holds of the logger's byte budget.
+    /// Its size against the logger's byte budget.
     pub fn bytes(&self) -> usize {
         let object = self.object.as_ref().map_or(0, String::capacity);
         size_of::<Record>() + self.file.len() + self.message.capacity() + object
@@ -120,7 +120,7 @@ impl Record {
         }
     }
 
-    /// A clock that is far off shows the last date of the calendar.
+    /// A time beyond the calendar is shown as its last date.
     fn utc(&self) -> DateTime<Utc> {
         let seconds = i64::try_from(self.at.as_secs()).unwrap_or(i64::MAX);
         DateTime::from_timestamp(seconds, 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
@@ -173,8 +173,8 @@ impl Record {
     }
 }
 
-/// Appends `value` as a JSON string (RFC 8259 section 7) in which no control character is left: neither those that
-/// JSON forbids nor DEL and the C1 set, which terminals obey.
+/// Appends `value` as a JSON string (RFC 8259 section 7) in which no control character is left: neither those that JSON
+/// forbids nor DEL and the C1 set, which terminals interpret.
 fn push_json_string(text: &mut String, value: &str) {
     text.push('"');
     for char in value.chars() {

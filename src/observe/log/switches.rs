@@ -1,4 +1,4 @@
-//! What is logged, and how: read by every thread at every message, changed by the logging API.
+//! The switches of the log: read by every thread at every message, changed by the logging API.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
@@ -68,7 +68,7 @@ impl Switches {
     }
 }
 
-/// `None` for what is governed by the verbose level.
+/// `None` for levels that the verbose level governs.
 pub fn severity_of(level: Level) -> Option<Severity> {
     match level {
         Level::ERROR => Some(Severity::Error),

@@ -22,7 +22,7 @@ impl Table {
     }
 }
 
-/// Every cell as the lines it takes. Control characters of paths and error texts must not reach a terminal.
+/// The lines of a cell. Control characters of paths and error texts must not reach a terminal.
 fn lines_of(cell: &str) -> Vec<String> {
     cell.lines().map(|line| line.replace(char::is_control, " ")).collect()
 }

@@ -1,4 +1,4 @@
-//! Whole messages, from the macro to the sink.
+//! Tests of whole messages, from the macro to the sink.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -43,7 +43,7 @@ impl Log {
         assert!(self.logger.flush());
     }
 
-    /// What stands after the prefix, of every line of both sinks.
+    /// The text after the prefix, of every line of both sinks.
     fn messages(&self) -> (Vec<String>, Vec<String>) {
         let messages = |text: String| text.lines().map(|line| check_prefix(line).to_owned()).collect();
         (messages(self.plain.text()), messages(self.errors.text()))
@@ -196,7 +196,7 @@ fn long_messages_are_cut() {
     assert_eq!(messages[0], format!("\"{}...\"", "x".repeat(MAX_MESSAGE_BYTES)));
 }
 
-/// A sink that says when it is asked to write, and waits until it is let.
+/// A sink that reports each write, and waits for permission.
 struct Gate {
     arrived: Sender<()>,
     open: Receiver<()>,

@@ -1,7 +1,7 @@
 //! The one thread that writes the log, and the bounded queue in front of it.
 //!
-//! A shard or a worker hands over a record without waiting: when the disk or the terminal is slow, messages are lost
-//! and counted, not requests delayed (docs/design.md, decision 5).
+//! A shard or a worker hands over a record without waiting: when the disk or the terminal is slow, messages are dropped
+//! and counted, and no request is delayed (docs/design.md, decision 5).
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,15 +19,15 @@ pub const CAPACITY: usize = 1024;
 /// Bytes that records may hold while they wait.
 pub const BYTES_WAITING_MAX: usize = 16 * 1024 * 1024;
 
-/// Written at once.
+/// Bytes that are written at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Where lines go.
+/// The streams that lines are written to.
 pub struct Sinks {
     pub plain: Box<dyn Write + Send>,
     /// For warnings and errors; `None`: all go to `plain`.
     pub errors: Option<Box<dyn Write + Send>>,
-    /// Told, once, when writing begins to fail: where `plain` is a file, nobody else would learn of it.
+    /// Gets one line when writing begins to fail: where `plain` is a file, no other stream would show the failure.
     pub fallback: Option<Box<dyn Write + Send>>,
 }
 
@@ -39,14 +39,14 @@ pub struct Queue {
     capacity: usize,
 }
 
-/// Changed only where the thread begins or ends: who logs looks at it together with all others.
+/// Written only where the thread begins or ends: threads that log share the read lock.
 #[derive(Debug)]
 enum State {
     Writing {
         sender: SyncSender<Entry>,
         thread: JoinHandle<Writer>,
     },
-    /// Without a thread until there is something to write. `None`: it was lost by a panic.
+    /// Without a thread until there is a record to write. `None` if a panic lost the writer.
     Parked(Mutex<Option<Box<Writer>>>),
 }
 
@@ -54,7 +54,7 @@ enum State {
 struct Counts {
     bytes_waiting: AtomicUsize,
     dropped: AtomicU64,
-    /// Why the last write failed, until one succeeds.
+    /// The error of the last write, until one succeeds.
     failure: Mutex<Option<String>>,
 }
 
@@ -62,7 +62,7 @@ struct Counts {
 enum Entry {
     Record(Record),
     Flush(SyncSender<()>),
-    /// Lines go elsewhere from here on.
+    /// Later lines go to these sinks.
     Move(Box<Sinks>),
 }
 
@@ -90,7 +90,7 @@ impl Queue {
         Ok(Queue { state, counts, capacity })
     }
 
-    /// Never waits for what is written.
+    /// Queues a record without waiting; drops and counts it where there is no room.
     pub fn push(&self, record: Record) {
         let bytes = record.bytes();
         let before = self.counts.bytes_waiting.fetch_add(bytes, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Queue {
         }
     }
 
-    /// To the thread, which is started anew if it rests.
+    /// The sender to the thread, which is started again if it is parked.
     fn sender(&self) -> Option<SyncSender<Entry>> {
         if let State::Writing { sender, .. } = &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             return Some(sender.clone());
@@ -118,7 +118,7 @@ impl Queue {
         }
     }
 
-    /// Ends the thread, once everything is written, until there is more. False: it cannot write, and stays.
+    /// Ends the thread, once everything is written, until there is more. False if it cannot write: then it stays.
     pub fn park(&self, timeout: Duration) -> bool {
         if !self.flush(timeout) {
             return false;
@@ -134,7 +134,7 @@ impl Queue {
         true
     }
 
-    /// What is handed over from now on goes to `sinks`. Waits for room in the queue.
+    /// Directs later records to `sinks`. Waits for room in the queue.
     pub fn move_to(&self, sinks: Sinks) {
         if let Some(sender) = self.sender() {
             // The thread only ends with the last sender.
@@ -142,8 +142,8 @@ impl Queue {
         }
     }
 
-    /// Waits until everything handed over before is written, or cannot be; not longer than `timeout`, for whoever
-    /// reads our stdout may have stopped. Says whether it came to that.
+    /// Waits until everything handed over before is written, or cannot be; not longer than `timeout`, because the
+    /// reader of our stdout may have stopped. True if everything was written or failed.
     pub fn flush(&self, timeout: Duration) -> bool {
         let sender = match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Writing { sender, .. } => sender.clone(),
@@ -163,12 +163,12 @@ impl Queue {
         written.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
     }
 
-    /// Why the log cannot be written at present.
+    /// The error because of which the log cannot be written at present.
     pub fn failure(&self) -> Option<String> {
         self.counts.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Messages lost since the start: no room, or no writing.
+    /// Messages dropped since the start: there was no room, or writing failed.
     pub fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::Relaxed)
     }
@@ -189,7 +189,7 @@ struct Writer {
     switches: Arc<Switches>,
     counts: Arc<Counts>,
     sinks: Sinks,
-    /// Losses that have had their line.
+    /// Dropped messages that were reported.
     reported: u64,
     /// Records since then.
     unreported: usize,
@@ -256,7 +256,7 @@ impl Writer {
     fn add(&mut self, record: &Record) {
         let goes_to_stderr = record.severity.goes_to_stderr() && self.sinks.errors.is_some();
         if goes_to_stderr != self.chunk_is_alarming || self.chunk.len() >= CHUNK_BYTES {
-            // What was logged first is written first, also where two streams end in one terminal.
+            // Lines are written in the order of their messages, also where two streams end in one terminal.
             self.write_chunk();
             self.chunk_is_alarming = goes_to_stderr;
         }
@@ -264,7 +264,7 @@ impl Writer {
         self.chunk_lines += 1;
     }
 
-    /// Says how many messages were lost since it was last said.
+    /// Logs how many messages were dropped since the last report.
     fn report_losses(&mut self) {
         self.unreported = 0;
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
@@ -315,7 +315,7 @@ impl Writer {
         if self.counts.set_failure(text.clone())
             && let (Some(text), Some(fallback)) = (text, &mut self.sinks.fallback)
         {
-            // If this fails, too, only the count is left.
+            // If this fails, too, only the count remains.
             let _ = writeln!(fallback, "the log cannot be written, its messages are dropped and counted: {text}");
         }
     }

@@ -14,11 +14,11 @@ const PHASE_HELPS: [&str; 5] = [
     "Microseconds spent on the outputs of successful requests",
 ];
 
-/// Which models a summary is of.
+/// Which models have a summary.
 #[derive(Clone, Copy, PartialEq)]
 enum ModelFilter {
     All,
-    /// Those that the response cache answers for, where it can.
+    /// Models that use the response cache.
     Caching,
     NotCaching,
 }
@@ -119,7 +119,7 @@ mod tests {
         MetricsConfig::new(&settings).0
     }
 
-    /// The samples of two models, the second of which caches, without those of the host.
+    /// The samples of two models, the second of which uses the cache, without those of the host.
     fn page(config: &MetricsConfig, fill: impl Fn(&ModelStatistics)) -> Vec<String> {
         let models = ["a", "b"].map(|name| (name, ModelStatistics::with(config.wanted(|_| None))));
         models[1].1.enable_cache();

@@ -70,7 +70,7 @@ impl Exposition {
         Family { text: &mut self.text, name, help, kind, has_sample: false }
     }
 
-    /// Puts the samples of `more`, which has this family alone, behind those that the family has here. Series that are
+    /// Adds the samples of `more`, which has this family alone, behind those that the family has here. Series that are
     /// here already stay as they are.
     pub fn add_to_family(&mut self, name: &str, more: Exposition) {
         // Behind the line of its help. No label holds a line break.
@@ -196,8 +196,8 @@ pub fn is_metric_name(name: &str) -> bool {
         && name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_' || char == ':')
 }
 
-/// `[a-zA-Z_][a-zA-Z0-9_]*`, and not `__…`: those are the Prometheus server's own. Nor what the samples of the kind are
-/// told apart by.
+/// `[a-zA-Z_][a-zA-Z0-9_]*`, and not `__…`: those are the Prometheus server's own. Nor `le` and `quantile`, where the
+/// kind's samples use them.
 pub fn is_label_name(name: &str, kind: Kind) -> bool {
     let is_taken = match kind {
         Kind::Histogram => name == "le",

@@ -1,6 +1,6 @@
 //! The server's own families (contract/metrics.md section 2), written from the statistics at the moment of a scrape.
 //!
-//! Nothing is counted twice: the statistics of a model version are the counters, and this is one of their readers.
+//! There are no second counters: these are the statistics of a model version, and this is one of their readers.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::registry::Registry;
 use super::settings::{MetricsConfig, PHASE_FAMILIES};
 use crate::statistics::{Distributions, Snapshot};
 
-/// What the exposition says about one model version.
+/// What the exposition shows of one model version.
 #[derive(Debug, Clone)]
 pub struct ModelSample<'a> {
     pub name: &'a str,
@@ -19,13 +19,13 @@ pub struct ModelSample<'a> {
     pub namespace: &'a str,
     /// An ensemble's own series carry version 1, whatever is loaded (contract/metrics.md section 1).
     pub version: i64,
-    /// The device that this is of; empty, and no label, for what has none.
+    /// The device of this sample; empty, and no label, for a sample without a device.
     pub gpu_uuid: &'a str,
     /// `metric_tags` of the configuration, in any order.
     pub tags: Vec<(&'a str, &'a str)>,
     pub snapshot: &'a Snapshot,
     pub distributions: Option<&'a Distributions>,
-    /// Of the last load of this version.
+    /// Seconds of the last load of this version.
     pub load_duration_secs: f64,
 }
 
@@ -47,8 +47,8 @@ impl<'a> ModelSample<'a> {
     }
 }
 
-/// The whole text of `GET /metrics`; no two of the `registries` hold a family of the same name. Grows with the number
-/// of models: not for a shard's thread.
+/// The whole text of `GET /metrics`; no two of the `registries` hold a family of the same name. The time grows with the
+/// number of models, so shards must not call it.
 pub fn render<'a>(
     models: impl IntoIterator<Item = ModelSample<'a>>,
     config: &MetricsConfig,
@@ -87,11 +87,11 @@ pub fn render<'a>(
     exposition.into_text()
 }
 
-/// Ours: Triton counts nowhere what it refuses.
+/// Our own family: Triton does not count refused requests.
 const QUEUE_FULL: &str = "nereid_queue_full_total";
 
-/// Families with these beginnings are the server's, built or not: a second family of the same name would make the
-/// whole text invalid. Other `nv_…` names are free, TensorRT-LLM's backend uses some.
+/// Families with these prefixes are the server's, exposed or not: a second family of the same name would make the whole
+/// text invalid. Other `nv_…` names are free; TensorRT-LLM's backend uses some.
 pub fn is_reserved(name: &str) -> bool {
     const BEGINNINGS: [&str; 7] =
         ["nv_inference_", "nv_cache_", "nv_gpu_", "nv_energy_", "nv_cpu_", "nv_pinned_memory_pool_", "nv_model_load_"];
@@ -110,7 +110,7 @@ pub fn kind_of_core(name: &str) -> Kind {
     }
 }
 
-/// Names of this beginning are those of our own families, for each server.
+/// Names with this prefix are those of our own families, for each server.
 pub fn is_own(name: &str) -> bool {
     name.starts_with("nereid_")
 }
@@ -172,7 +172,7 @@ fn write_counter(
     }
 }
 
-/// Without the counters of latencies none of the others ever increases (contract/metrics.md section 1, settings).
+/// Without the counters of latencies the others never increase (contract/metrics.md section 1, settings).
 fn counted(count: u64, config: &MetricsConfig) -> Value {
     Value::Integer(if config.counter_latencies { count } else { 0 })
 }
@@ -230,7 +230,7 @@ impl LabelText {
     fn new(model: &ModelSample<'_>) -> LabelText {
         let mut tags = BTreeMap::new();
         for (key, value) in &model.tags {
-            // A key that no label can have is bent into one; two that bend to the same are one too many.
+            // A key that is no valid label name is changed into one; of two that become equal the second is left out.
             let valid = |char: char| if char.is_ascii_alphanumeric() { char } else { '_' };
             tags.entry(key.chars().map(valid).collect::<String>()).or_insert(*value);
         }
@@ -298,7 +298,7 @@ mod tests {
         super::render(models, &MetricsConfig::default(), host, &[registry])
     }
 
-    /// contract/metrics.md section 1: a device's series stand behind the one without.
+    /// contract/metrics.md section 1: the series of devices stand behind the one without a device.
     #[test]
     fn executions_on_a_device_have_its_label() {
         let (idle, busy) = (Snapshot { pending: 2, ..Snapshot::default() }, snapshot());

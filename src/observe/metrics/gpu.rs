@@ -1,13 +1,13 @@
-//! Gauges of the host's GPUs (contract/metrics.md section 2, server gauges), whoever reads the devices.
+//! Gauges of the host's GPUs (contract/metrics.md section 2, server gauges), for any reader of devices.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::exposition::{Exposition, Kind, Value, push_label};
 
-/// What can be read of a device.
+/// A value that can be read of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// Percent of the time.
+    /// Percent of the time in use.
     Utilization,
     /// Bytes.
     MemoryTotal,
@@ -40,7 +40,7 @@ impl<D: Devices + ?Sized> Devices for Box<D> {
     }
 }
 
-/// So many failures in a row, and a field of a device is not read any more.
+/// After this many failures in a row a field of a device is no longer read.
 const FAILURES_MAX: u32 = 3;
 
 /// The values last read; 0 until the first reading.
@@ -61,15 +61,15 @@ struct Gpu {
 struct Cell {
     /// In the unit of its [`Field`].
     value: AtomicU64,
-    /// It is not read any more, and not shown.
+    /// True if it is no longer read, and not shown.
     is_lost: AtomicBool,
 }
 
-/// What the reading thread remembers of a field of a device.
+/// The reading thread's record of a field of a device.
 #[derive(Debug, Clone, Copy, Default)]
 struct FieldHistory {
     failures: u32,
-    /// Energy at the first reading: the server's start, as far as one can say.
+    /// Energy at the first reading, which stands for the server's start.
     first: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ pub struct GpuReader<D> {
 }
 
 impl<D: Devices> GpuReader<D> {
-    /// The reader, and what it fills. `None` where there is no device.
+    /// The reader, and the gauges that it fills. `None` where there is no device.
     pub fn new(devices: D) -> Option<(GpuReader<D>, GpuGauges)> {
         let gauges = GpuGauges::new(devices.uuids());
         let histories = vec![Default::default(); gauges.gpus.len()];
@@ -141,7 +141,7 @@ impl<D: Devices> GpuReader<D> {
         }
     }
 
-    /// What cannot be read keeps its former value, until it is given up.
+    /// Reads all fields. A field that cannot be read keeps its former value, until it is given up.
     pub fn read(&mut self, gauges: &GpuGauges) {
         for (device, (gpu, histories)) in gauges.gpus.iter().zip(&mut self.histories).enumerate() {
             for ((field, memory), cell) in FIELDS.into_iter().zip(histories).zip(&gpu.cells) {
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Two devices that answer the number of the reading, and fail where they are told to.
+    /// Two devices that return the number of the reading, and fail where the test sets it.
     #[derive(Default)]
     struct Fake {
         round: Set<u64>,
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(fail(1, true), both[..1]);
         let before = fake.reads.get();
         assert_eq!(fail(1, false), both[..1], "it stays away");
-        assert_eq!(fake.reads.get(), before + 11, "and is not asked for");
+        assert_eq!(fake.reads.get(), before + 11, "and is not read");
         assert_eq!(page(&gauges).len(), 11);
     }
 

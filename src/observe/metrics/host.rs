@@ -22,19 +22,18 @@ pub struct HostGauges {
     memory_used_bytes: AtomicU64,
     pinned_total_bytes: AtomicU64,
     pinned_used_bytes: AtomicU64,
-    /// Once the poller has found some.
+    /// Set once the poller has found devices.
     gpus: OnceLock<GpuGauges>,
 }
 
 impl HostGauges {
-    /// `shows_cpu` is `--allow-cpu-metrics`, `pinned_bytes` the size of the pinned pool that was asked for.
+    /// `shows_cpu` is `--allow-cpu-metrics`, `pinned_bytes` the requested size of the pinned pool.
     pub fn new(shows_cpu: bool, pinned_bytes: u64) -> HostGauges {
         HostGauges { shows_cpu, pinned_total_bytes: AtomicU64::new(pinned_bytes), ..HostGauges::default() }
     }
 
     pub(super) fn render(&self, exposition: &mut Exposition) {
-        // Pinned host memory needs a CUDA driver. Without one Triton, too, has no pool, and shows the size that it was
-        // given.
+        // Pinned host memory needs a CUDA driver. Without one Triton, too, has no pool, and shows the configured size.
         let (total, used) = (&self.pinned_total_bytes, &self.pinned_used_bytes);
         for (name, help, bytes) in [
             ("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", total),
@@ -60,7 +59,7 @@ impl HostGauges {
         }
     }
 
-    /// What cannot be read or understood keeps its former value.
+    /// Values that cannot be read or parsed stay as they are.
     fn update(&self, before: &mut Option<CpuTimes>, stat: &str, meminfo: &str) {
         if let Some(now) = CpuTimes::parse(stat) {
             if let Some(utilization) = before.and_then(|before| now.utilization_since(before)) {
@@ -75,7 +74,7 @@ impl HostGauges {
     }
 }
 
-/// Where the poller finds what is not in the host's own files.
+/// The poller's sources of values that are not in the host's files.
 #[derive(Default)]
 pub struct Sources {
     pub gpus: GpuSource,
@@ -85,10 +84,10 @@ pub struct Sources {
 /// Bytes of pinned memory in use, and all of them.
 pub type PinnedUsage = Box<dyn Fn() -> (u64, u64) + Send>;
 
-/// Who knows the GPUs of the host.
+/// The source of the values of GPUs.
 #[derive(Default)]
 pub enum GpuSource {
-    /// They are not asked for.
+    /// No values of GPUs.
     #[default]
     None,
     /// NVIDIA's management library, if the host has it.
@@ -104,8 +103,8 @@ pub struct HostPoller {
 }
 
 impl HostPoller {
-    /// Reads every half of `interval` (`--metrics-interval-ms`), for the first time after one such wait. GPUs are
-    /// looked for by the thread itself, since drivers take their time.
+    /// Reads every half of `interval` (`--metrics-interval-ms`), for the first time after one such wait. The thread
+    /// itself searches for GPUs, because drivers take long.
     pub fn start(gauges: Arc<HostGauges>, interval: Duration, sources: Sources) -> io::Result<HostPoller> {
         let pause = (interval / 2).max(Duration::from_millis(1));
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
@@ -279,7 +278,7 @@ mod tests {
         }
         drop(poller);
         assert_eq!(Arc::strong_count(&gauges), 1, "the thread is gone");
-        // Devices of somebody else's are read as well.
+        // Devices of another source are read as well.
         struct One;
         impl Devices for One {
             fn uuids(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The host's GPUs as NVIDIA's management library sees them, opened when somebody asks and where it is there.
+//! The host's GPUs through NVIDIA's management library, opened on request where it is installed.
 
 use std::ffi::OsStr;
 
@@ -7,12 +7,12 @@ use nvml_wrapper::error::NvmlError;
 
 use super::gpu::{Devices, Field};
 
-/// Drivers bring the first; the second comes with tools for developers.
+/// Drivers install the first; the second comes with tools for developers.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
 pub struct NvmlDevices {
     nvml: Nvml,
-    /// NVML's index and the UUID of those that can be asked.
+    /// NVML's index and the UUID of the devices that can be read.
     devices: Vec<(u32, String)>,
 }
 

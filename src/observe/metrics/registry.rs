@@ -1,7 +1,7 @@
 //! Families whose samples come and go with their handles: backends' own metrics, and the server's gauges.
 //!
-//! The registry only points at series; the handles own them. When a model is unloaded its backend's handles go, and
-//! its samples vanish from the next scrape without anybody cleaning up (contract/metrics.md section 2, custom metrics).
+//! The registry only points at series; the handles own them. When a model is unloaded its backend's handles go, and its
+//! samples vanish from the next scrape without further clean-up (contract/metrics.md section 2, custom metrics).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use super::exposition::{Exposition, Kind, Value, is_label_name, is_metric_name, push_label};
 use super::values::{Count, Distribution, Level};
 
-/// Families and series that may exist at once. Backends can make one per whatever they like.
+/// Families and series that may exist at once. Backends can make any number.
 pub const MAX_SERIES: usize = 16_384;
 
 /// Bytes of help text, or of all labels of one series.
@@ -20,7 +20,7 @@ pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// Bounds of one histogram: each is a line of the page.
 pub const MAX_BOUNDS: usize = 1_024;
 
-/// Why a family or a series cannot be had.
+/// Why a family or a series is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetricError {
     #[error("invalid metric name '{0}'")]
@@ -54,7 +54,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The custom metrics of the process, which every server in it shows: who makes one names no server
+    /// The custom metrics of the process, which every server in it shows: the call that makes one names no server
     /// (contract/c_api.md section 4, custom metrics). Names of servers' own families are refused.
     pub fn of_process() -> &'static Registry {
         static OF_PROCESS: OnceLock<Registry> = OnceLock::new();
@@ -66,7 +66,7 @@ impl Registry {
         self.custom_family(name, help, Kind::Counter)
     }
 
-    /// A family of counters of a backend that is built in, whose name begins as those of the server do.
+    /// A family of counters of a built-in backend, whose name has the prefix of the server's own.
     pub fn own_counter_family(&self, name: &str, help: &str) -> Result<Family, MetricError> {
         self.unreserved_family(name, help, Kind::Counter).map(|cell| Family { cell })
     }
@@ -76,7 +76,8 @@ impl Registry {
         self.family(name, help, kind).map(|cell| Family { cell })
     }
 
-    /// A gauge that is asked when somebody reads the metrics; `read` must not block. Gone when the handle is dropped.
+    /// A gauge whose callback is called when the metrics are read; `read` must not block. Gone when the handle is
+    /// dropped.
     pub fn gauge(
         &self,
         name: &str,
@@ -87,7 +88,7 @@ impl Registry {
         self.observe(name, help, Kind::Gauge, labels, Box::new(move || Value::Real(read())))
     }
 
-    /// A counter that somebody else keeps; otherwise as [`Registry::gauge`].
+    /// A counter whose callback is called when the metrics are read; otherwise as [`Registry::gauge`].
     pub fn counter(
         &self,
         name: &str,
@@ -98,12 +99,12 @@ impl Registry {
         self.observe(name, help, Kind::Counter, labels, Box::new(move || Value::Integer(read())))
     }
 
-    /// Tells `each` the labels, by name, and the value of every sample of a family; nothing if there is none, and
-    /// nothing of a family of histograms.
+    /// Calls `each` with the labels, by name, and the value of every sample of a family; not at all if there is none,
+    /// or for a family of histograms.
     pub fn read(&self, family: &str, mut each: impl FnMut(&[(String, String)], f64)) {
         let found = self.inner.families().get(family).and_then(Weak::upgrade);
         let Some(found) = found else { return };
-        // As in a rendering: callbacks are asked without the lock.
+        // As in a rendering: callbacks are called without the lock.
         let series: Vec<_> = found.series().values().filter_map(Weak::upgrade).collect();
         for series in series {
             if let Some(value) = series.source.read() {
@@ -116,7 +117,7 @@ impl Registry {
     pub(super) fn render(&self, exposition: &mut Exposition) {
         let families: Vec<_> = self.inner.families().values().filter_map(Weak::upgrade).collect();
         for family in families {
-            // The series are asked without the lock: a callback may be slow, and the last handle may go meanwhile.
+            // The series are read without the lock: a callback may be slow, and the last handle may go meanwhile.
             let series: Vec<_> = family.series().values().filter_map(Weak::upgrade).collect();
             let is_core = self.inner.is_custom && super::families::is_reserved(&family.name);
             let mut own = Exposition::default();
@@ -151,7 +152,7 @@ impl Registry {
             return Err(MetricError::TooLong);
         }
         if super::families::is_reserved(name) {
-            // Applications may add to a family of Triton's, as they can there.
+            // Applications may add to a family of Triton's, as they can in Triton.
             match super::families::kind_of_core(name) {
                 _ if !self.inner.is_custom => return Err(MetricError::Reserved(name.to_owned())),
                 found if found == kind => {}
@@ -160,7 +161,7 @@ impl Registry {
         }
         let mut families = self.inner.families();
         if let Some(cell) = families.get(name).and_then(Weak::upgrade) {
-            // Should this be the last holder by now, its drop takes the lock.
+            // If this is the last holder by now, its drop takes the lock.
             drop(families);
             return match cell.kind == kind {
                 true => Ok(cell),
@@ -265,8 +266,8 @@ impl Counter {
     }
 }
 
-/// Handle of one metric of any kind, as the C API has it: what its kind cannot do is refused. Its samples are shown as
-/// long as a handle lives. No call takes a lock.
+/// Handle of one metric of any kind, for the C API: operations that its kind does not have are refused. Its samples are
+/// shown as long as a handle lives. No call takes a lock.
 pub struct Metric {
     series: Arc<Series>,
 }
@@ -323,7 +324,7 @@ pub struct CallbackMetric {
 #[derive(Default)]
 struct Inner {
     families: Mutex<BTreeMap<String, Weak<FamilyCell>>>,
-    /// Families and series alive.
+    /// Families and series that exist.
     taken: AtomicUsize,
     /// Names of servers' own families are refused.
     is_custom: bool,
@@ -433,7 +434,7 @@ enum SeriesSource {
 }
 
 impl SeriesSource {
-    /// None of a histogram, which is more than one value.
+    /// `None` for a histogram, which is more than one value.
     fn read(&self) -> Option<Value> {
         match self {
             SeriesSource::Count(count) => Some(count.read()),

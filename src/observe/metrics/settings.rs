@@ -1,6 +1,6 @@
 //! `--metrics-config`: which latencies are shown, and how (contract/metrics.md section 1).
 //!
-//! As in Triton no value ends the start: what cannot be understood is told, and the default stands.
+//! As in Triton no value ends the start: an invalid one is reported, and the default stands.
 
 use std::sync::Arc;
 
@@ -54,17 +54,17 @@ const QUANTILES: [(f64, f64); 5] = [(0.5, 0.05), (0.9, 0.01), (0.95, 0.001), (0.
 /// Each is a line of every summary.
 const QUANTILES_MAX: usize = 64;
 
-/// What the settings say.
+/// The parsed settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricsConfig {
     /// Off: the counters of durations and of the cache are gone, and those that stay never increase.
     pub counter_latencies: bool,
     pub histogram_latencies: bool,
     pub summary_latencies: bool,
-    /// Quantiles of all summaries. The errors that come with them are met in any case: ranks are exact here, and values
-    /// are off by 1.6 % at most.
+    /// Quantiles of all summaries. Their stated errors are kept in any case: ranks are exact here, and values are off
+    /// by 1.6 % at most.
     pub quantiles: Vec<f64>,
-    /// Ours: a histogram for each phase of a request.
+    /// Our own: a histogram for each phase of a request.
     pub histogram_phases: bool,
 }
 
@@ -81,8 +81,8 @@ impl Default for MetricsConfig {
 }
 
 impl MetricsConfig {
-    /// From settings in the order in which they were given, the last one of a name counts; and complaints about those
-    /// that cannot be understood.
+    /// Parses settings in the order in which they were given; the last one of a name counts. Also returns complaints
+    /// about the invalid ones.
     pub fn new(settings: &[(String, String)]) -> (MetricsConfig, Vec<String>) {
         let (mut config, mut complaints) = (MetricsConfig::default(), Vec::new());
         for (name, value) in settings {
@@ -98,7 +98,7 @@ impl MetricsConfig {
         (config, complaints)
     }
 
-    /// The distributions that a model shall have whose own configuration gives some families other bounds.
+    /// The distributions of a model, whose own configuration may give some families other bounds.
     pub fn wanted(&self, bounds_of: impl Fn(&str) -> Option<Vec<f64>>) -> DistributionConfig {
         let bounds = |family: &str, default: &[f64]| -> Bounds {
             bounds_of(family).map_or_else(|| Arc::from(default), Arc::from)
@@ -116,7 +116,7 @@ pub fn is_customizable(family: &str) -> bool {
     family == FIRST_RESPONSE || PHASE_FAMILIES.contains(&family)
 }
 
-/// Triton knows no other spellings.
+/// Triton accepts no other spellings.
 fn set_flag(flag: &mut bool, name: &str, value: &str, complaints: &mut Vec<String>) {
     match value {
         "true" => *flag = true,
@@ -125,10 +125,10 @@ fn set_flag(flag: &mut bool, name: &str, value: &str, complaints: &mut Vec<Strin
     }
 }
 
-/// `<quantile>:<error>,…` without those that cannot be understood; where none can be, summaries have no quantiles.
+/// `<quantile>:<error>,…` without the invalid ones; if none is valid, summaries have no quantiles.
 fn quantiles(text: &str, complaints: &mut Vec<String>) -> Vec<f64> {
     let mut quantiles: Vec<f64> = Vec::new();
-    // As in Triton, nothing is expected behind a last comma.
+    // As in Triton, a last comma may end the list.
     let text = text.strip_suffix(',').unwrap_or(text);
     for pair in text.split(',').filter(|_| !text.is_empty()) {
         match quantile(pair) {
@@ -149,19 +149,19 @@ fn quantile(pair: &str) -> Result<f64, String> {
     let Some((quantile, error)) = pair.split_once(':') else {
         return Err(format!("Invalid option: [{pair}]. No ':' delimiter found. Expected format is <quantile>:<error>"));
     };
-    // Triton takes numbers that no quantile can be, and shows them.
+    // Triton accepts numbers that are no quantiles, and shows them.
     let number = |text: &str, what: &str| match leading_number(text) {
         Some(number) if (0.0..=1.0).contains(&number) => Ok(number),
         Some(_) => Err(format!("Invalid option: [{pair}]. Error: the {what} does not lie between 0 and 1")),
-        // The name of the function that refuses it in Triton, which is all that its exception says.
+        // The name of the function that refuses it in Triton, which is the whole text of its exception.
         None => Err(format!("Invalid option: [{pair}]. Error: stod")),
     };
     number(error, "error")?;
-    // -0 is 0, and shall read so.
+    // -0 is shown as 0.
     number(quantile, "quantile").map(f64::abs)
 }
 
-/// What a text begins with, as stod reads it: `0.5x` is 0.5.
+/// The number at the beginning of a text, as stod reads it: `0.5x` is 0.5.
 fn leading_number(text: &str) -> Option<f64> {
     /// No number needs more.
     const LETTERS_MAX: usize = 64;

@@ -1,11 +1,11 @@
-//! What the series of custom metrics hold: numbers that any thread may change at any time, without a lock.
+//! The values of custom metrics: numbers that any thread may change at any time, without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::exposition::Value;
 
-/// A number that only grows. Whole amounts are kept apart from the others so that adding one is a single instruction
-/// and stays exact.
+/// A number that only grows. Whole amounts are kept apart from the others, so that adding one is a single instruction
+/// and exact.
 #[derive(Default)]
 pub struct Count {
     whole: AtomicU64,
@@ -67,7 +67,7 @@ impl Distribution {
     }
 
     pub fn observe(&self, value: f64) {
-        // What is no number is not below any bound.
+        // NaN is not below any bound.
         let bucket = self.bounds.partition_point(|bound| value.is_nan() || *bound < value);
         if let Some(count) = self.counts.get(bucket) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Distribution {
         &self.bounds
     }
 
-    /// Of each bucket alone.
+    /// The counts of each bucket alone.
     pub fn counts(&self) -> Vec<u64> {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
@@ -92,7 +92,7 @@ impl Distribution {
 /// Adds to a floating-point number that is kept as its bits.
 fn add(bits: &AtomicU64, amount: f64) {
     let sum = |bits| Some((f64::from_bits(bits) + amount).to_bits());
-    // The sum always exists.
+    // The update always returns a value.
     let _ = bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
 }
 

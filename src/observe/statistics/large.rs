@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Execution;
 use super::slot::BatchCounters;
 
-/// Distinct sizes that are kept apart.
+/// Distinct sizes that have an entry each.
 pub const ENTRIES: usize = 64;
 
 #[derive(Debug)]

@@ -1,8 +1,8 @@
-//! How the latencies of one model version are distributed: histograms and summaries, where somebody asked for them.
+//! The distributions of the latencies of one model version: histograms and summaries, where they are configured.
 //!
 //! As with the counters every writing thread has cells of its own, which a reader adds up, so distributions of many
-//! threads, versions or hosts merge without loss. What nobody asked for has no cells, and a model of which nothing is
-//! wanted has no value of this type at all: then counting a request costs one branch more than before.
+//! threads, versions or hosts merge without loss. A distribution that is not configured has no cells, and a model
+//! without any has no value of this type at all: then counting a request costs one branch more.
 
 mod histogram;
 mod window;
@@ -20,7 +20,7 @@ use window::Window;
 pub use histogram::HistogramReading;
 pub use window::SummaryReading;
 
-/// Upper bounds of a histogram's buckets, ascending; a last bucket without bound is understood.
+/// Upper bounds of a histogram's buckets, ascending; a last bucket without a bound is implied.
 pub type Bounds = Arc<[f64]>;
 
 /// Kinds of latencies, in microseconds. The first five are the phases of a request.
@@ -38,7 +38,7 @@ pub enum Latency {
 pub const PHASES: usize = 5;
 pub const LATENCIES: usize = 7;
 
-/// Which distributions a model version shall have.
+/// The configured distributions of a model version.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DistributionConfig {
     /// A histogram of the milliseconds until the first response.
@@ -52,7 +52,7 @@ pub struct DistributionConfig {
 /// All methods may be called from any thread at any time.
 pub struct Latencies {
     wanted: DistributionConfig,
-    /// Filled when its thread has something to say for the first time.
+    /// Filled when its thread first observes a value.
     slots: Box<[OnceLock<Box<CachePadded<Slot>>>]>,
 }
 
@@ -63,7 +63,7 @@ struct Slot {
     summaries: Option<[Window; LATENCIES]>,
 }
 
-/// What a reader gets, in the order of [`Latency`].
+/// The merged distributions, in the order of [`Latency`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Distributions {
     pub first_response: Option<HistogramReading>,
@@ -72,14 +72,14 @@ pub struct Distributions {
 }
 
 impl Latencies {
-    /// None where nothing is wanted.
+    /// `None` if no distribution is configured.
     pub fn new(wanted: DistributionConfig) -> Option<Box<Latencies>> {
         if wanted == DistributionConfig::default() {
             return None;
         }
         let slots: Box<[OnceLock<_>]> = (0..writer_slot::SLOTS).map(|_| OnceLock::new()).collect();
         if let Some(shared) = slots.last() {
-            // Two threads that come for it at once would wait for each other.
+            // Made here, because two threads that made it at once would wait for each other.
             shared.get_or_init(|| Box::new(CachePadded::new(Slot::new(&wanted))));
         }
         Some(Box::new(Latencies { wanted, slots }))
@@ -212,7 +212,7 @@ impl Distributions {
         }
     }
 
-    /// Adds those of another version of the same model.
+    /// Adds the distributions of another version of the same model.
     pub fn add(&mut self, other: &Distributions) {
         if let (Some(sum), Some(other)) = (&mut self.first_response, &other.first_response) {
             sum.add(other);

@@ -1,6 +1,6 @@
-//! The memory that backends say their models and instances hold (contract/metrics.md section 3, `memory_usage`).
+//! The memory that backends report for their models and instances (contract/metrics.md section 3, `memory_usage`).
 //!
-//! Reported when something is loaded and read when somebody asks: never on the path of a request.
+//! Reported at loads and read on request of a client: never on the path of an inference request.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// As the API calls it.
+    /// The name in the API.
     pub fn name(self) -> &'static str {
         match self {
             MemoryKind::Cpu => "CPU",
@@ -24,41 +24,41 @@ impl MemoryKind {
     }
 }
 
-/// Bytes in one place.
+/// Bytes of one memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
     pub kind: MemoryKind,
-    /// Of the device, or of the NUMA node.
+    /// The id of the device, or of the NUMA node.
     pub id: i64,
     pub byte_size: u64,
 }
 
-/// Who holds memory.
+/// A holder of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     Model,
-    /// Told apart by any number that no other living instance of the model has.
+    /// An instance, by a number that no other existing instance of the model has.
     Instance(usize),
 }
 
-/// The newest word of every holder.
+/// The newest report of every holder.
 #[derive(Debug, Default)]
 pub struct MemoryReports {
     holders: Mutex<BTreeMap<Holder, Vec<MemoryUse>>>,
 }
 
 impl MemoryReports {
-    /// Takes the place of what `holder` said before.
+    /// Replaces the report of `holder`.
     pub fn report(&self, holder: Holder, uses: Vec<MemoryUse>) {
         self.holders().insert(holder, uses);
     }
 
-    /// It is gone, and its memory with it.
+    /// Removes the report of `holder`, which is gone with its memory.
     pub fn forget(&self, holder: Holder) {
         self.holders().remove(&holder);
     }
 
-    /// The sums by place, kinds in their order and ids ascending.
+    /// The sums by kind and id, kinds in their order and ids ascending.
     pub fn read(&self) -> Vec<MemoryUse> {
         let mut sums: BTreeMap<(MemoryKind, i64), u64> = BTreeMap::new();
         for one in self.holders().values().flatten() {

@@ -1,6 +1,7 @@
-//! What backends report of single responses, by their index within the request (contract/metrics.md section 3).
+//! Statistics that backends report of single responses, by their index within the request (contract/metrics.md section
+//! 3).
 //!
-//! Indices are as many as a model's responses to one request, so the table is bounded: those beyond share one entry.
+//! A model may send any number of responses to one request, so the table is bounded: further indices share one entry.
 //! It grows block by block, because most models report nothing.
 
 use std::collections::BTreeMap;
@@ -11,10 +12,10 @@ use super::snapshot::{ResponseTally, Tally};
 
 const BLOCK: usize = 64;
 const BLOCKS: usize = 16;
-/// The key of the indices beyond.
+/// The key of the indices beyond the table.
 const OVERFLOW: &str = "overflow";
 
-/// What became of a response.
+/// The outcome of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseOutcome {
     /// With outputs, or empty where computing them never began.
@@ -27,13 +28,13 @@ pub enum ResponseOutcome {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResponseTimes {
     pub start_ns: u64,
-    /// `None`: there are no outputs.
+    /// `None` if there are no outputs.
     pub output_start_ns: Option<u64>,
     pub end_ns: u64,
 }
 
 impl ResponseTimes {
-    /// A text of the specification where the times are out of order.
+    /// An error, with a text of the specification, where the times are out of order.
     pub fn check(&self) -> Result<(), &'static str> {
         match self.output_start_ns {
             Some(output_ns) if self.start_ns > output_ns => {

@@ -170,19 +170,19 @@ impl Slot {
         self.request.add(request_ns, exclusive);
         self.queue.add(queue_ns, exclusive);
         self.cache_hit.add(lookup_ns, exclusive);
-        // Read the other way round, so that a reader sees at most as many hits as successes.
+        // Readers read the two in the opposite order, so that they see at most as many hits as successes.
         self.succeeded.add(1, exclusive);
         self.cache_hits.add(1, exclusive);
     }
 
-    /// What the cache cost a request that another count has as a success.
+    /// The time that the cache cost a request, which is counted as a success elsewhere.
     pub fn cache_missed(&self, duration_ns: u64, exclusive: bool) {
         self.request.add(duration_ns, exclusive);
         self.cache_miss.add(duration_ns, exclusive);
         self.cache_misses.add(1, exclusive);
     }
 
-    /// Counts an execution. False: the batch is too large to have its counters here.
+    /// Counts an execution. False if the batch is too large to have its counters here.
     pub fn batch_executed(&self, batch_size: u64, execution: &Execution, now_ms: u64, exclusive: bool) -> bool {
         self.last_inference_ms.raise_to(now_ms, exclusive);
         self.executions.add(1, exclusive);

@@ -1,10 +1,10 @@
-//! What a reader of the statistics gets: plain sums at about one moment.
+//! The [`Snapshot`] that readers of the statistics get: plain sums at about one moment.
 
 use std::collections::BTreeMap;
 
 use super::memory::MemoryUse;
 
-/// How often, and how long in all.
+/// A count, and the time of all together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub count: u64,
@@ -33,9 +33,9 @@ pub struct Snapshot {
     pub cache_miss: Tally,
     /// Whether there is a cache and the model uses it.
     pub is_caching: bool,
-    /// Sizes ascending; those that found no room are summed in one entry, [`BatchTally::OVERFLOW`].
+    /// Sizes ascending; those without an entry are summed in one, [`BatchTally::OVERFLOW`].
     pub batch_stats: Vec<BatchTally>,
-    /// Keyed by response index; those that found no room are summed in one entry.
+    /// Keyed by response index; those without an entry are summed in one.
     pub response_stats: BTreeMap<String, ResponseTally>,
     /// By kind of memory and device.
     pub memory_usage: Vec<MemoryUse>,
@@ -48,7 +48,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Adds what the families show: the versions of an ensemble are one series there.
+    /// Adds the counters of the families: the versions of an ensemble are one series there.
     pub fn add_families(&mut self, other: &Snapshot) {
         let add = |sum: &mut u64, amount: u64| *sum = sum.wrapping_add(amount);
         add(&mut self.inference_count, other.inference_count);

@@ -1,6 +1,6 @@
-//! Which writer's slot the calling thread counts in.
+//! The [`WriterSlot`] in which the calling thread counts.
 //!
-//! A thread that has one alone adds with a plain load and store; a locked instruction for each of a dozen counters
+//! A thread that has a slot alone adds with a plain load and store; a locked instruction for each of a dozen counters
 //! would cost more than the rest of the bookkeeping. Slots are handed on when their thread ends, so a server that
 //! reloads models (and their workers) for weeks does not run out of them. Threads beyond these share the last slot and
 //! add atomically.
@@ -14,7 +14,7 @@ const SHARED: usize = SLOTS - 1;
 /// Bit n: slot n has a living owner.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Which of the slots, valid on the thread that asked for it.
+/// The index of a slot, valid on the thread that called [`WriterSlot::current`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriterSlot(usize);
 
@@ -29,7 +29,7 @@ impl WriterSlot {
         self.0
     }
 
-    /// Nobody else writes to this slot while the thread lives.
+    /// True if no other thread writes to this slot while the thread lives.
     pub fn is_exclusive(self) -> bool {
         self.0 != SHARED
     }
@@ -49,7 +49,7 @@ impl Owned {
             if free >= SHARED {
                 return Owned(WriterSlot(SHARED));
             }
-            // Acquire: what the slot's former owner counted stands before what we add to it.
+            // Acquire: the counts of the slot's former owner come before what this thread adds.
             match taken.compare_exchange_weak(seen, seen | 1 << free, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Owned(WriterSlot(free)),
                 Err(now) => seen = now,

@@ -1,4 +1,4 @@
-//! Spans on their way to a collector: batches by number or by time, OTLP over HTTP with protobuf.
+//! The [`Collector`] destination: spans are sent in batches, by number or by time, as OTLP over HTTP with protobuf.
 //!
 //! A collector that does not answer costs spans, never requests: the queue in front is bounded, one batch is sent at a
 //! time, and each attempt ends after a while.
@@ -20,9 +20,9 @@ use nereid_wire::otlp::{ExportTraceServiceRequest, InstrumentationScope, Resourc
 
 /// One attempt to send a batch.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// In which everything is sent at the end, or lost.
+/// The time for sending everything at the end; the rest is dropped.
 const LAST_SEND_TIMEOUT: Duration = Duration::from_secs(3);
-/// Failures are told no more often than this.
+/// Failures are logged no more often than this.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) struct Collector {
@@ -31,7 +31,7 @@ pub(super) struct Collector {
     spans: VecDeque<Span>,
     batch_max: usize,
     delay: Duration,
-    /// When what waits is sent at the latest.
+    /// The time at which waiting spans are sent at the latest.
     due: Option<Instant>,
     ids: Ids,
     counts: Arc<Counts>,
@@ -42,11 +42,11 @@ pub(super) struct Collector {
 
 impl Collector {
     pub fn new(options: &TraceOptions, counts: Arc<Counts>) -> Result<Collector, String> {
-        // Refused where somebody was first, which is as good.
+        // An error if a provider is installed already, which does as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let url = if options.url.contains("://") { options.url.clone() } else { format!("http://{}", options.url) };
-        // Without TLS nobody's certificate is looked at, and the host need not know any authority.
+        // Without TLS no certificate is checked, and the host need not have any authority installed.
         let is_plain = !url.starts_with("https://");
         let client = reqwest::Client::builder().timeout(SEND_TIMEOUT).no_proxy();
         let client =
@@ -66,7 +66,7 @@ impl Collector {
         })
     }
 
-    /// Sends one batch; what cannot be sent is lost.
+    /// Sends one batch; spans that cannot be sent are dropped.
     fn send(&mut self, timeout: Duration) {
         let batch: Vec<Span> = self.spans.drain(..self.batch_max.min(self.spans.len())).collect();
         let count = batch.len();
@@ -100,7 +100,7 @@ impl Collector {
     }
 }
 
-/// An error with what it comes from.
+/// The text of an error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -112,7 +112,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Those given; a later one of the same name wins, and the service has a name in any case.
+/// The given attributes; a later one of the same name wins, and the service has a name in any case.
 fn attributes(given: &[(String, String)]) -> Vec<nereid_wire::otlp::KeyValue> {
     let mut resources: Vec<(&str, &str)> = vec![("service.name", "triton-inference-server")];
     for (key, value) in given {
@@ -134,7 +134,7 @@ impl Destination for Collector {
         }
         let epoch = Epoch::now(monotonic_ns());
         let spans = spans_of(trace, &self.ids, epoch);
-        // What was reserved for the trace, against what it became.
+        // The reservation for the trace is replaced by the number of its spans.
         self.counts.spans_waiting.fetch_add(spans.len(), Ordering::Relaxed);
         self.counts.spans_waiting.fetch_sub(trace.spans(), Ordering::Relaxed);
         self.spans.extend(spans);

@@ -1,4 +1,4 @@
-//! Where a trace stands among those of other processes: W3C Trace Context, levels 1 and 2.
+//! The context that links a trace to those of other processes: W3C Trace Context, levels 1 and 2.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ pub(super) type TraceId = [u8; 16];
 /// Longest `tracestate` that is passed on (W3C section 3.3.1.5 demands 512 at least).
 const STATE_BYTES_MAX: usize = 4096;
 
-/// What a caller says about the trace that its request belongs to.
+/// The trace that a request belongs to, as its caller states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     trace: TraceId,
@@ -63,13 +63,13 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 pub(super) struct SpanPosition {
     pub trace: TraceId,
     pub span: SpanId,
-    /// Of another process.
+    /// The parent span, in another process.
     pub parent: Option<SpanId>,
     pub state: String,
 }
 
 impl SpanPosition {
-    /// What a callee of the span is told, as JSON.
+    /// The context for a callee of the span, as JSON.
     pub fn context_at(&self, span: SpanId) -> String {
         let mut text = "{\"traceparent\":\"00-".to_owned();
         put_hex(&mut text, &self.trace);
@@ -92,13 +92,13 @@ fn put_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The number of a new trace: ids count from 1 over the process, whoever makes traces in it.
+/// The number of a new trace: ids count from 1 over all traces of the process.
 pub fn next_id() -> u64 {
     static TRACES: AtomicU64 = AtomicU64::new(0);
     TRACES.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// Hands out the names of spans.
+/// Generates ids of spans and traces.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     names: AtomicU64,
@@ -107,7 +107,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// A number that no other process and no other call gives.
+    /// A random number, which is unique over calls and processes.
     fn random(&self) -> u64 {
         loop {
             let number = self.hash.hash_one(self.names.fetch_add(1, Ordering::Relaxed));

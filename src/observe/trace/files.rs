@@ -1,5 +1,5 @@
-//! Traces in files: one array of JSON in all for what settings without a frequency collect, one per so many traces for
-//! the others (contract/metrics.md section 4, "Triton-mode file").
+//! The [`Files`] destination: one array of JSON for all traces of settings without a log frequency, one per
+//! `log_frequency` traces for the others (contract/metrics.md section 4, "Triton-mode file").
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,9 +13,9 @@ use super::record::Finished;
 use super::text::put_entries;
 use super::writer::{Counts, Destination};
 
-/// Text that a setting may collect; beyond it the file that it is for is written to early.
+/// Text that a setting may collect; beyond it its file is written to early.
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
-/// Failures of writing are told no more often than this.
+/// Failures of writing are logged no more often than this.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Files {
@@ -34,7 +34,7 @@ struct Collected {
     text: String,
     /// Traces of the present file.
     traces: u64,
-    /// Of those, how many are only in the text.
+    /// How many of them are only in the text.
     unwritten: u64,
     /// Traces of the setting.
     total: u64,
@@ -94,7 +94,7 @@ impl Files {
         main.add(text)
     }
 
-    /// Writes what was collected; to an indexed file if `is_indexed`, which is complete then.
+    /// Writes the collected text; to an indexed file if `is_indexed`, which is complete then.
     fn write(&mut self, collected: &mut Collected, is_indexed: bool, counts: &Counts) {
         let text = std::mem::take(&mut collected.text);
         let written = match (is_indexed, collected.begun.take()) {
@@ -111,7 +111,7 @@ impl Files {
         collected.traces = 0;
     }
 
-    /// Writes a part of what is collected, so that memory stays bounded.
+    /// Writes the text collected so far, so that memory stays bounded.
     fn spill(&mut self, collected: &mut Collected, counts: &Counts) {
         let text = std::mem::take(&mut collected.text);
         let written = if collected.log_frequency == 0 {

@@ -1,4 +1,4 @@
-//! What the command line says about traces (contract/cli.md section 2, `--trace-config`).
+//! The options of traces on the command line (contract/cli.md section 2, `--trace-config`).
 
 /// Kinds of entries, as `TRITONSERVER_InferenceTraceLevel`: bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Levels {
         self.0 & other.0 != 0
     }
 
-    /// As the settings' read-back names them.
+    /// The names in the read-back of the settings.
     pub fn names(self) -> Vec<&'static str> {
         if self.is_off() {
             return vec!["OFF"];
@@ -31,7 +31,7 @@ impl Levels {
     }
 }
 
-/// Where traces go.
+/// The destination of traces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Files of JSON.
@@ -79,11 +79,11 @@ pub struct TraceOptions {
     /// Attributes of the resource, in the order given.
     pub resources: Vec<(String, String)>,
     pub processor: SpanProcessor,
-    /// Settings of the mode that the read-back shows besides its own members.
+    /// Settings of the mode that the read-back shows beside its own members.
     pub echoed: Vec<(String, String)>,
 }
 
-/// Where collectors listen.
+/// The default address of a collector.
 pub const DEFAULT_URL: &str = "http://localhost:4318/v1/traces";
 
 impl Default for TraceOptions {

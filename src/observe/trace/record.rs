@@ -1,4 +1,4 @@
-//! What is kept of one traced request and of the requests made on its behalf.
+//! The record of one traced request and of the requests made on its behalf.
 
 use nereid_request::TraceFacts;
 use std::borrow::Cow;
@@ -17,27 +17,27 @@ const ENTRIES_MAX: usize = 4096;
 /// One piece of a tensor's data, kept as it is until the trace is written.
 pub type Piece = Box<dyn Deref<Target = [u8]> + Send>;
 
-/// A tensor as it passed by.
+/// A traced tensor.
 pub struct Tensor {
     pub activity: &'static str,
     pub name: Vec<u8>,
     pub datatype: &'static str,
     pub shape: Vec<i64>,
-    /// Of all pieces: who looks at one may have to wait for it.
+    /// The size of all pieces, because reading a piece may have to wait for it.
     pub byte_size: usize,
     pub pieces: Vec<Piece>,
 }
 
-/// What a time belongs to, which decides on whose span it is shown.
+/// The part of a request that a time belongs to, which decides the span that shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The exchange with the client.
     Exchange,
-    /// The request's way through the core.
+    /// The request's path through the core.
     Core,
     /// The model's execution.
     Compute,
-    /// A backend's own.
+    /// An activity of a backend.
     Custom,
 }
 
@@ -55,24 +55,24 @@ pub(super) struct Identity {
     pub version: i64,
     pub request_id: Vec<u8>,
     pub span: SpanId,
-    /// Of the trace that this one is a child of.
+    /// The span of the parent trace.
     pub parent_span: SpanId,
 }
 
-/// A complete trace on its way to the writer.
+/// A complete trace, for the writer.
 pub(super) struct Finished {
     pub setting: Arc<Setting>,
     pub entries: Vec<TraceEntry>,
     /// Bytes that the entries hold.
     pub bytes: usize,
-    /// Entries that there was no room for.
+    /// Entries that were left out for lack of room.
     pub cut: u64,
     pub position: SpanPosition,
     pub root: u64,
 }
 
 impl Finished {
-    /// An upper bound of the spans that it becomes.
+    /// An upper bound of the number of its spans.
     pub fn spans(&self) -> usize {
         let of = |entry: &TraceEntry| match entry {
             TraceEntry::Identity(_) => 1,
@@ -89,11 +89,11 @@ struct Body {
     entries: Vec<TraceEntry>,
     bytes: usize,
     cut: u64,
-    /// Some model accepted a request of it.
+    /// True once a model accepted a request of the trace.
     is_accepted: bool,
 }
 
-/// Shared by a trace, its children, and those who still have something to add.
+/// The buffer that a trace, its children, and all code that may add entries share.
 struct Root {
     setting: Arc<Setting>,
     queue: Queue,
@@ -113,7 +113,8 @@ impl Drop for Root {
     fn drop(&mut self) {
         let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
         let Body { entries, bytes, cut, is_accepted } = body;
-        // Files say nothing of requests that no model accepted; a caller that traces wants to see its own.
+        // Files leave out requests that no model accepted; a collector gets them, because the caller's trace contains
+        // them.
         if !is_accepted && !self.queue.has_collector() {
             return;
         }
@@ -122,7 +123,7 @@ impl Drop for Root {
     }
 }
 
-/// The trace of one request. Complete, with its children, when nobody has any of them any more.
+/// The trace of one request. It is complete, with its children, when the last of them is dropped.
 pub struct Trace {
     root: Arc<Root>,
     id: u64,
@@ -166,7 +167,7 @@ impl Trace {
         self.id
     }
 
-    /// 0: it has none.
+    /// 0 if it has none.
     pub fn parent_id(&self) -> u64 {
         self.parent
     }
@@ -184,7 +185,7 @@ impl Trace {
         self.named.get().map_or(c"", |named| &named.request_id)
     }
 
-    /// For traces that others make on behalf of this one: JSON, or empty.
+    /// The context for traces that callees make on behalf of this one: JSON, or empty.
     pub fn context(&self) -> &CStr {
         &self.context
     }
@@ -197,7 +198,7 @@ impl Trace {
         self.root.setting.levels().has(Levels::TIMESTAMPS)
     }
 
-    /// Says whose trace it is; the first time counts.
+    /// Sets the model and the request id of the trace; the first call counts.
     pub fn identify(&self, model: &str, version: i64, request_id: &[u8]) {
         let c_text = |bytes: &[u8]| CString::new(bytes.split(|b| *b == 0).next().unwrap_or_default());
         let named = Named {
@@ -221,7 +222,7 @@ impl Trace {
         }
     }
 
-    /// Notes a time of the monotonic clock.
+    /// Adds a time of the monotonic clock.
     pub fn time(&self, kind: Kind, name: impl Into<Cow<'static, str>>, ns: u64) {
         if self.records_times() {
             let name = name.into();
@@ -230,7 +231,7 @@ impl Trace {
         }
     }
 
-    /// Notes a time in place of the last one of the same name, unless the request was executed since.
+    /// Replaces the last time of the same name, unless the request was executed since; then adds it.
     pub fn time_again(&self, kind: Kind, name: &'static str, ns: u64) {
         {
             let mut body = self.root.body();
@@ -253,7 +254,7 @@ impl Trace {
         self.put(TraceEntry::Tensor { trace: self.id, tensor }, bytes);
     }
 
-    /// What it has so far.
+    /// Takes the entries so far.
     #[cfg(test)]
     pub(super) fn taken(&self) -> (SpanPosition, Vec<TraceEntry>) {
         (self.root.position.clone(), std::mem::take(&mut self.root.body().entries))
@@ -266,7 +267,7 @@ impl Trace {
             return;
         }
         if body.entries.is_empty() {
-            // What a plain request needs.
+            // Enough for a plain request.
             body.entries.reserve(16);
         }
         body.bytes = body.bytes.saturating_add(bytes + size_of::<TraceEntry>());

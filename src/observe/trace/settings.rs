@@ -14,7 +14,7 @@ pub(super) struct Values {
     /// Remaining traces; -1: any number.
     count: i64,
     log_frequency: u32,
-    /// The rate is 0 because the command line says so, which in one of the modes has a meaning.
+    /// True if the rate is 0 by the command line, which has a meaning in one of the modes.
     is_rate_of_start: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Values {
 pub enum Field<T> {
     #[default]
     Keep,
-    /// Back to where it comes from without a setting.
+    /// Back to the value without this setting.
     Clear,
     Set(T),
 }
@@ -47,7 +47,7 @@ impl<T: Copy> Field<T> {
     }
 }
 
-/// What a client wants changed.
+/// A client's change of the settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     pub levels: Field<Levels>,
@@ -73,13 +73,13 @@ pub enum Refused {
     Thread(String),
 }
 
-/// Settings as clients see them.
+/// The settings that clients are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingView {
     pub levels: Vec<&'static str>,
     pub rate: u32,
     pub count: i64,
-    /// How often files are written, and which: in the mode that has files.
+    /// The log frequency and the path, in the mode that has files.
     pub files: Option<(u32, String)>,
     pub mode: &'static str,
     /// Further settings of the mode.
@@ -115,7 +115,7 @@ impl OwnValues {
         !self.all().contains(&false)
     }
 
-    /// The model's own values, the others from the global setting.
+    /// The model's own values, and the others from the global setting.
     pub fn over(&self, own: &Values, global: &Values) -> Values {
         Values {
             levels: if self.levels { own.levels } else { global.levels },
@@ -133,7 +133,7 @@ impl Values {
         Values { levels, rate, count: i64::from(count), log_frequency, is_rate_of_start: true }
     }
 
-    /// `origin` has what a cleared value goes back to.
+    /// `origin` holds the values that cleared ones go back to.
     pub fn changed(&self, change: &Change, origin: &Values) -> Values {
         let count = match change.count {
             Field::Set(count) => i64::from(count),
@@ -154,10 +154,10 @@ impl Values {
     }
 }
 
-/// Samples requests, and owns the traces of those.
+/// Samples requests, and owns their traces.
 pub(super) struct Setting {
     values: Values,
-    /// Why it samples nothing although a level is on.
+    /// Why it samples no request although a level is on.
     flaw: Option<&'static str>,
     count: AtomicI64,
     /// Requests that were counted.
@@ -180,7 +180,7 @@ impl Setting {
         Setting { values, flaw, count, seen: AtomicU64::new(0), queue: queue.clone(), id: queue.next_setting() }
     }
 
-    /// A setting may be of no use only if it is off.
+    /// A setting that cannot sample is allowed only if it is off.
     pub fn check(&self) -> Result<(), Refused> {
         match self.flaw {
             Some(flaw) if !self.values.levels.is_off() => Err(Refused::Invalid(flaw)),
@@ -229,8 +229,8 @@ impl Setting {
         taken.is_ok()
     }
 
-    /// All traces that there will be are complete once `completed` of them are. Only exact where every request is
-    /// traced, as with Triton.
+    /// True if no further trace will come after `completed` complete ones. Only exact where every request is traced, as
+    /// with Triton.
     pub fn is_exhausted(&self, completed: u64) -> bool {
         self.count.load(Ordering::Relaxed) == 0 && self.seen.load(Ordering::Relaxed) == completed
     }

@@ -1,4 +1,4 @@
-//! A complete trace as spans (contract/metrics.md section 4, "OpenTelemetry mode").
+//! Turns a complete trace into spans (contract/metrics.md section 4, "OpenTelemetry mode").
 //!
 //! Entries are read in the order in which they were reported. A model's span is open from its identity on; activities
 //! of backends nest by their names.
@@ -12,7 +12,7 @@ use nereid_wire::otlp::any_value::Value;
 use nereid_wire::otlp::span::{Event, SpanKind};
 use nereid_wire::otlp::{AnyValue, KeyValue, Span};
 
-/// What turns the monotonic clock into that of the world.
+/// The offset of the monotonic clock to the time since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Epoch {
     /// Nanoseconds since 1970 at which the monotonic clock showed 0.
@@ -40,7 +40,7 @@ fn int(key: &str, value: i64) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(Value::IntValue(value)) }) }
 }
 
-/// A span in the making.
+/// A span that is not complete yet.
 struct OpenSpan {
     span: Span,
     start_ns: Option<u64>,
@@ -67,7 +67,7 @@ impl OpenSpan {
         self.end_ns = Some(self.end_ns.map_or(ns, |end| end.max(ns)));
     }
 
-    /// Without any time of its own it gets that of what it is part of.
+    /// A span without a time of its own gets those of its parent.
     fn close(mut self, epoch: Epoch, otherwise: (u64, u64), request_id: &[u8]) -> Span {
         self.span.start_time_unix_nano = epoch.at(self.start_ns.unwrap_or(otherwise.0));
         self.span.end_time_unix_nano = epoch.at(self.end_ns.unwrap_or(otherwise.1));
@@ -78,12 +78,12 @@ impl OpenSpan {
     }
 }
 
-/// What belongs to one request.
+/// The spans of one request.
 struct RequestSpans<'a> {
     identity: &'a Identity,
     model: OpenSpan,
     compute: Vec<OpenSpan>,
-    /// Activities of the backend: those that are over, and those that are open, the innermost last.
+    /// Activities of the backend: those that have ended, and those that are open, the innermost last.
     over: Vec<OpenSpan>,
     open: Vec<(String, SpanId, OpenSpan)>,
 }
@@ -120,7 +120,7 @@ impl<'a> RequestSpans<'a> {
         let ended = name.strip_suffix("_END").and_then(|title| self.open.iter().rposition(|(t, ..)| t == title));
         match ended {
             Some(at) => {
-                // What was opened inside and never ended is over with it.
+                // Activities that were opened inside and never ended are over with it.
                 for (.., open) in self.open.drain(at + 1..) {
                     self.over.push(open);
                 }

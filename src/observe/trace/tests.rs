@@ -1,4 +1,4 @@
-//! Settings, sampling, files and spans, without a server.
+//! Tests of settings, sampling, files and spans, without a server.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use nereid_wire::otlp::Span;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory of a test's own, removed with its owner.
+/// The directory of a test, removed with this value.
 struct Place(PathBuf);
 
 impl Place {
@@ -62,7 +62,7 @@ impl Drop for Place {
     }
 }
 
-/// So many requests for `model`; says which of them, from 1, were traced.
+/// Makes `count` requests for `model`; returns which of them, from 1, were traced.
 fn requests(traces: &Traces, model: &str, count: usize) -> Vec<usize> {
     let traced = (1..=count).filter(|_| match traces.sample(model, None) {
         Some(trace) => {
@@ -139,7 +139,7 @@ fn files_hold_whole_arrays() {
         (0, 1, -1, 3, vec![("t.json", 3)]),
         (2, 1, -1, 5, vec![("t.json.0", 2), ("t.json.1", 2), ("t.json.2", 1)]),
         (2, 1, -1, 4, vec![("t.json.0", 2), ("t.json.1", 2)]),
-        // All that there will be are there: written at once.
+        // The last trace is complete: written at once.
         (0, 1, 2, 5, vec![("t.json.0", 2)]),
         (5, 1, 2, 5, vec![("t.json.0", 2)]),
         // Not so with another rate.
@@ -356,9 +356,9 @@ fn a_context_forces_a_trace_where_contexts_are_known() {
     assert!(traces.sample("m", None).is_none(), "a rate of 0 samples nothing else");
     let context = || Context::parse(PARENT, Some(b"a=1"));
     let trace = traces.sample("m", context()).unwrap();
-    let told = trace.context().to_str().unwrap().to_owned();
-    assert!(told.starts_with("{\"traceparent\":\"00-0af7651916cd43dd8448eb211c80319c-"), "{told}");
-    assert!(told.ends_with(",\"tracestate\":\"a=1\"}"), "{told}");
+    let context = trace.context().to_str().unwrap().to_owned();
+    assert!(context.starts_with("{\"traceparent\":\"00-0af7651916cd43dd8448eb211c80319c-"), "{context}");
+    assert!(context.ends_with(",\"tracestate\":\"a=1\"}"), "{context}");
     traces.change(None, &change(|change| change.levels = Set(Levels::OFF))).unwrap();
     assert!(traces.sample("m", context()).is_none(), "but not where traces are off");
     let place = Place::new();
@@ -383,7 +383,7 @@ fn the_read_back_of_each_mode() {
     assert_eq!((shown.levels, shown.files, shown.mode), (vec!["OFF"], Some((0, String::new())), "triton"));
 }
 
-/// The spans of a trace that is told of as a server would.
+/// The spans of a trace that `record` fills as a server would.
 fn spans(record: impl FnOnce(&Trace)) -> Vec<Span> {
     let queue = writer::Queue::new(&collected());
     let ids: Arc<context::Ids> = Arc::default();
@@ -483,7 +483,7 @@ fn a_trace_of_nothing_has_no_spans_and_open_activities_are_no_loss() {
 #[test]
 fn a_collector_that_is_not_there_costs_spans_and_nothing_else() {
     let processor = SpanProcessor { queue_max: 8, delay_ms: 60_000, batch_max: 8 };
-    // Nobody listens at the port of a listener that is gone.
+    // No process listens at the port of a closed listener.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("127.0.0.1:{port}/v1/traces");
     let traces = Traces::new(TraceOptions { rate: 1, url, processor, ..collected() }).unwrap();

@@ -88,7 +88,7 @@ fn put_elements<const N: usize, S: Display>(out: &mut String, data: &[u8], show:
     }
 }
 
-/// Length-prefixed elements; what is cut short ends the list.
+/// Length-prefixed elements; a truncated one ends the list.
 fn put_strings(out: &mut String, data: &[u8]) {
     let mut rest = data;
     let mut is_first = true;
@@ -101,7 +101,7 @@ fn put_strings(out: &mut String, data: &[u8]) {
     }
 }
 
-/// A string of JSON with its quotes; what is not UTF-8 shows as U+FFFD.
+/// A JSON string with its quotes; bytes that are not UTF-8 are shown as U+FFFD.
 pub(super) fn put_string(out: &mut String, bytes: &[u8]) {
     out.push('"');
     put_escaped(out, bytes);

@@ -1,7 +1,7 @@
 //! The one thread that writes traces, and the bounded queue in front of it.
 //!
-//! It exists from the first setting on that samples anything. Traces that find the queue full are lost and counted; the
-//! news that a setting has ended never is.
+//! The thread starts with the first setting that samples. Traces that find the queue full are dropped and counted; the
+//! message that a setting has ended is never dropped.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,10 +20,10 @@ use super::record::Finished;
 const TRACES_WAITING_MAX: usize = 8192;
 /// Bytes that they may hold, tensors included.
 const BYTES_WAITING_MAX: usize = 64 << 20;
-/// Losses are told in the log no more often than this.
+/// Losses are logged no more often than this.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What became of traces since the start.
+/// Counts of traces since the start.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Complete traces.
@@ -47,7 +47,7 @@ impl Counts {
 pub(super) enum Message {
     Trace(Box<Finished>),
     SettingEnded(u64),
-    /// Write everything, close, and say so.
+    /// Write everything, close, and answer.
     Finish(SyncSender<()>),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Queue(Arc<QueueCore>);
 
 struct QueueCore {
     sender: Sender<Message>,
-    /// Until there is a thread.
+    /// What the thread will take, until it is started.
     waiting: Mutex<Option<(Receiver<Message>, TraceOptions)>>,
     counts: Arc<Counts>,
     settings: AtomicU64,
@@ -108,7 +108,7 @@ impl Queue {
         self.0.settings.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Never waits.
+    /// Queues a trace without waiting; drops and counts it where there is no room.
     pub fn push(&self, trace: Finished) {
         let counts = &self.0.counts;
         counts.completed.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl Queue {
         let spans_waiting = counts.spans_waiting.fetch_add(spans, Ordering::Relaxed).saturating_add(spans);
         let has_room = waiting <= TRACES_WAITING_MAX
             && bytes_waiting <= BYTES_WAITING_MAX
-            // One that would not fit into an empty queue goes alone.
+            // A trace that would not fit into an empty queue is queued alone.
             && (spans_waiting <= self.0.spans_max || spans_waiting == spans);
         if !has_room || self.0.sender.send(Message::Trace(Box::new(trace))).is_err() {
             counts.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl Queue {
 
     pub fn setting_ended(&self, id: u64) {
         if !self.has_collector() {
-            // Without a thread there is nothing that waits for it.
+            // Without a thread no trace waits for it.
             let _ = self.0.sender.send(Message::SettingEnded(id));
         }
     }
@@ -150,18 +150,18 @@ impl Queue {
     }
 }
 
-/// Where traces end.
+/// A destination of traces: files or a collector.
 pub(super) trait Destination {
     fn trace(&mut self, trace: &Finished, counts: &Counts);
     fn setting_ended(&mut self, id: u64, counts: &Counts);
-    /// When something is due by itself.
+    /// The time of the next own deadline.
     fn due(&self) -> Option<Instant>;
     fn on_time(&mut self, counts: &Counts);
-    /// Nothing follows.
+    /// Writes everything; no call follows.
     fn finish(&mut self, counts: &Counts);
 }
 
-/// Takes what there is no way to send.
+/// Drops all traces, where no destination could be made.
 struct DiscardTraces;
 
 impl Destination for DiscardTraces {
@@ -222,7 +222,7 @@ impl<D: Destination> Writer<D> {
         }
     }
 
-    /// Says how much was lost since it was last said.
+    /// Logs how many were dropped since the last report.
     fn report(&mut self, is_last: bool) {
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
         let is_early = self.reported_at.is_some_and(|at| at.elapsed() < REPORT_INTERVAL);

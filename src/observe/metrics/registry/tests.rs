@@ -1,4 +1,4 @@
-//! Custom metrics: who shares what, how long it is shown, and what is refused.
+//! Tests of custom metrics: which handles share a series, how long it is shown, and what is refused.
 
 use std::sync::atomic::AtomicU64;
 
@@ -23,7 +23,7 @@ fn samples_live_as_long_as_their_handles() {
     assert_eq!(text(&registry), format!("{head}requests{{model=\"a\"}} 2\nrequests{{model=\"b\"}} 1\n"));
     drop(first);
     assert_eq!(text(&registry), format!("{head}requests{{model=\"b\"}} 1\n"));
-    assert_eq!(family.cell.series().len(), 1, "the family forgets it, too");
+    assert_eq!(family.cell.series().len(), 1, "the family drops it, too");
     drop(family);
     assert_eq!(text(&registry), format!("{head}requests{{model=\"b\"}} 1\n"), "a series keeps its family");
     drop(second);
@@ -70,7 +70,7 @@ fn counters_take_whole_and_real_amounts_and_nothing_else() {
     assert!(text(&registry).ends_with("d 2.5\n"));
 }
 
-/// contract/metrics.md section 2, custom metrics: what each kind can do, and what it says to the rest.
+/// contract/metrics.md section 2, custom metrics: the operations of each kind, and the errors of the others.
 #[test]
 fn a_kind_does_what_it_can_and_refuses_the_rest() {
     let registry = Registry::default();

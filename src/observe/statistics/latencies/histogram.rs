@@ -3,11 +3,11 @@
 use super::Bounds;
 use crate::statistics::slot::Counter;
 
-/// What one writer saw.
+/// The histogram of one writer.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: Bounds,
-    /// Of each bucket alone; one more than there are bounds.
+    /// The counts of each bucket alone; one more than there are bounds.
     counts: Box<[Counter]>,
     sum: Counter,
 }
@@ -16,7 +16,7 @@ pub struct Histogram {
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramReading {
     pub bounds: Bounds,
-    /// Of each bucket alone; one more than there are bounds.
+    /// The counts of each bucket alone; one more than there are bounds.
     pub counts: Vec<u64>,
     pub sum: u64,
 }
@@ -49,7 +49,7 @@ impl HistogramReading {
         HistogramReading { bounds: bounds.clone(), counts: vec![0; bounds.len() + 1], sum: 0 }
     }
 
-    /// Adds one with the same bounds; others are left out, there is no sum of them.
+    /// Adds a reading with the same bounds; one with other bounds is left out, because they cannot be added.
     pub fn add(&mut self, other: &HistogramReading) {
         if self.bounds != other.bounds {
             return;

@@ -2,7 +2,7 @@
 //!
 //! The minute is five ages of twelve seconds. Each age is a histogram whose buckets grow with their values, so that a
 //! quantile is off by 1.6 % of itself at most, and whose counts can be added up over writers. An age is emptied by the
-//! first who writes into its place when its time has come again; nobody else has to look at the clock.
+//! first writer after its slot comes round again; no other thread has to read the clock.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -13,16 +13,16 @@ use crate::statistics::slot::Counter;
 pub const AGE_SECS: u64 = 12;
 const AGES: usize = 5;
 
-/// Buckets for each doubling: values up to twice as many have one for themselves.
+/// Buckets for each doubling: values up to twice this number have a bucket each.
 const FINENESS: u64 = 32;
 const FINENESS_BITS: u32 = FINENESS.trailing_zeros();
-/// Enough for 2^36 microseconds, which are 19 hours; what took longer counts as that.
+/// Enough for 2^36 microseconds, which are 19 hours; longer times count as that.
 const CELLS: usize = 1024;
 
 /// An age that is being emptied.
 const EMPTYING: u64 = u64::MAX;
 
-/// What one writer saw.
+/// The window of one writer.
 #[derive(Debug, Default)]
 pub struct Window {
     count: Counter,
@@ -32,9 +32,9 @@ pub struct Window {
 
 #[derive(Debug, Default)]
 struct Age {
-    /// Its number; 0: it never came.
+    /// Its number; 0: never used.
     number: AtomicU64,
-    /// Made when something is to be put into them.
+    /// Made with the first value.
     cells: OnceLock<Box<[AtomicU32]>>,
 }
 
@@ -44,7 +44,7 @@ pub struct SummaryReading {
     /// Since the beginning.
     pub count: u64,
     pub sum: u64,
-    /// Of the last minute, by bucket; those that are empty are left out.
+    /// Counts of the last minute, by bucket; empty ones are left out.
     recent: BTreeMap<usize, u64>,
 }
 
@@ -67,13 +67,13 @@ impl Window {
 
 impl Age {
     fn observe(&self, value: u64, now: u64, exclusive: bool) {
-        // A writer that was held up for so long that its age is over is left out of the quantiles, as is who comes to
-        // the slot that threads share in the moment in which another one empties it.
+        // A value is left out of the quantiles if its writer was delayed until its age is over, or if another thread
+        // empties the shared slot at that moment.
         if self.number.load(Ordering::Acquire) != now && !self.begin(now) {
             return;
         }
         if self.cells.get().is_none() {
-            // Made before anybody could have to wait for it; of two that make them at once one is dropped.
+            // `set` and not `get_or_init`, so that no thread waits; of two that make them at once one is dropped.
             let _ = self.cells.set((0..CELLS).map(|_| AtomicU32::new(0)).collect());
         }
         let Some(cell) = self.cells.get().and_then(|cells| cells.get(cell_of(value))) else { return };
@@ -83,7 +83,7 @@ impl Age {
         }
     }
 
-    /// Empties what an earlier age has left; false: it is not the caller's to fill.
+    /// Empties the cells of an earlier age. False if the caller must not fill them.
     fn begin(&self, now: u64) -> bool {
         let before = self.number.load(Ordering::Relaxed);
         if before >= now {
@@ -92,7 +92,7 @@ impl Age {
         if self.number.compare_exchange(before, EMPTYING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return self.number.load(Ordering::Acquire) == now;
         }
-        // Readers that see an empty cell see also that it is being emptied.
+        // Readers that see an emptied cell also see the mark that the age is being emptied.
         fence(Ordering::Release);
         for cell in self.cells.get().into_iter().flatten() {
             cell.store(0, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Age {
 
     fn merge_into(&self, recent: &mut BTreeMap<usize, u64>, now: u64) {
         let number = self.number.load(Ordering::Acquire);
-        // One that began after the reader looked at the clock counts too.
+        // An age that began after the reader read the clock counts too.
         let is_recent = number != 0 && number != EMPTYING && number.saturating_add(AGES as u64) > now;
         let Some(cells) = self.cells.get().filter(|_| is_recent) else { return };
         let counts = cells.iter().map(|cell| cell.load(Ordering::Relaxed)).enumerate();
@@ -118,7 +118,7 @@ impl Age {
 }
 
 impl SummaryReading {
-    /// The value below or at which the part `quantile` of the last minute's values lies; None: there were none.
+    /// The value below or at which the part `quantile` of the last minute's values lies; `None` if there were none.
     pub fn quantile(&self, quantile: f64) -> Option<f64> {
         let all: u64 = self.recent.values().sum();
         let rank = ((all as f64 * quantile).ceil() as u64).clamp(1, all.max(1));
@@ -220,7 +220,7 @@ mod tests {
         (0..10).for_each(|_| window.observe(5, 2, true));
         window.observe(40, 7, true);
         assert_eq!(read(&window, 7).quantile(0.0), Some(40.0));
-        // Somebody who looked at the clock long ago.
+        // A writer that read the clock long ago.
         window.observe(5, 2, true);
         assert_eq!(read(&window, 7).quantile(0.0), Some(40.0));
         assert_eq!(read(&window, 7).count, 12);

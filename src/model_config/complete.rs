@@ -1,5 +1,4 @@
-//! What a backend learned from the model's own file, merged into the configuration, and the configuration held against
-//! it (contract/backends.md section 4, "Auto-complete" and "Checks at instance creation").
+//! Auto-completion: what a backend learned from the model's own file is merged into the configuration, and the configuration is checked against it (contract/backends.md section 4, "Auto-complete" and "Checks at instance creation").
 //!
 //! Pure functions of the configuration and of [`Learned`], so that they can be tested without a runtime.
 
@@ -11,7 +10,7 @@ mod checks;
 
 pub use checks::check_instance;
 
-/// What auto-completion takes for `max_batch_size`, unless `--backend-config=default-max-batch-size` says otherwise.
+/// The `max_batch_size` of auto-completion, unless `--backend-config=default-max-batch-size` sets another one.
 pub const DEFAULT_MAX_BATCH_SIZE: i32 = 4;
 
 /// A model as its file describes it.
@@ -40,10 +39,10 @@ pub enum LearnedKind {
     Other(String),
 }
 
-/// What completion did, for the log.
+/// The result of completion, for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// Everything was specified already; nothing was touched.
+    /// Everything was specified already; the configuration is unchanged.
     pub skipped: Option<String>,
     pub warning: Option<String>,
 }
@@ -55,7 +54,7 @@ impl Learned {
     }
 }
 
-/// Fills what the configuration leaves out. Normalisation's rules 2 to 5 are to run again afterwards.
+/// Fills what the configuration leaves out. Normalisation's rules 2 to 5 must run again afterwards.
 ///
 /// On an error, the configuration is unchanged.
 pub fn complete(config: &mut ModelConfig, learned: &Learned, default_max_batch_size: i32) -> Result<Completion, Error> {

@@ -1,6 +1,6 @@
 //! The JSON form of a model configuration: the one served over HTTP and to backends, and the one of load overrides.
 //!
-//! Protobuf's JSON mapping with two turns of Triton's own: original field names, and 64-bit integers as numbers at the
+//! Protobuf's JSON mapping with two deviations of Triton: original field names, and 64-bit integers as numbers at the
 //! paths where clients always found numbers, as strings everywhere else (contract/model_config.md section 3).
 
 use thiserror::Error as ThisError;
@@ -15,7 +15,7 @@ mod write;
 /// Longest override in bytes. A client sends it, and what it grows to in memory is many times its length.
 pub const MAX_TEXT_BYTES: usize = 4 << 20;
 
-/// The configuration as it is served. A configuration with nothing but defaults is the empty text.
+/// The configuration as it is served. A configuration with only defaults is the empty text.
 ///
 /// `version` is the version of the form; there is only one.
 pub fn write(config: &ModelConfig, version: u32) -> Result<String, Error> {

@@ -78,7 +78,7 @@ pub(super) fn escapes(directory: &Path, relative: &str) -> bool {
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => return true,
         }
     }
-    // A path that does not exist leads nowhere; reading it says so.
+    // A missing path is accepted here; reading it returns the error.
     match (directory.canonicalize(), directory.join(relative).canonicalize()) {
         (Ok(directory), Ok(file)) => !file.starts_with(directory),
         _ => false,

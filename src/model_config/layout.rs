@@ -1,4 +1,4 @@
-//! What a model's directory holds: its configuration file, its version directories, and the hints at its backend
+//! The layout of a model's directory: its configuration file, its version directories, and the hints at its backend
 //! (contract/model_config.md section 4).
 
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use super::text::MAX_FILE_BYTES;
 
-/// Most entries of one directory that are looked at.
+/// Most entries of one directory that are read.
 pub const MAX_ENTRIES: usize = 1 << 16;
 
 /// Sub-directories with a meaning of their own, about which no word is lost.
@@ -21,8 +21,7 @@ pub struct Layout {
     pub versions: Vec<i64>,
     /// Sub-directories that look like versions but are none, sorted by name, for the log.
     pub ignored: Vec<IgnoredDirectory>,
-    /// What lies in the sub-directory whose name comes first in byte order, where the backend is guessed from
-    /// (section 5 rule 1); none if there is no sub-directory.
+    /// The entries of the sub-directory whose name comes first in byte order, from which the backend is guessed (section 5 rule 1); `None` if there is no sub-directory.
     pub first_subdirectory: Option<Vec<Entry>>,
 }
 
@@ -78,8 +77,7 @@ pub fn scan(model_dir: &Path) -> Result<Layout, Error> {
     Ok(layout)
 }
 
-/// The configuration file to read: the named one of `configs/` where it is there, else `config.pbtxt`; none if the
-/// model has neither.
+/// The configuration file to read: the named one of `configs/` if it exists, else `config.pbtxt`; `None` if the model has neither.
 pub fn config_file(model_dir: &Path, config_name: Option<&str>) -> Option<PathBuf> {
     let named = config_name.map(|name| model_dir.join("configs").join(format!("{name}.pbtxt")));
     let default = model_dir.join("config.pbtxt");
@@ -100,7 +98,7 @@ pub fn read_config(file: &Path) -> Result<Vec<u8>, Error> {
     Ok(text)
 }
 
-/// Where the files of a version lie.
+/// The directory of a version's files.
 pub fn version_dir(model_dir: &Path, version: i64) -> PathBuf {
     model_dir.join(version.to_string())
 }
@@ -129,7 +127,7 @@ fn entries(directory: &Path) -> Result<Vec<Entry>, Error> {
         }
         // Through links; an entry that vanished or dangles is not a directory.
         let is_directory = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
-        // A name that is not UTF-8 can be neither a version nor a file that anybody looks for.
+        // A name that is not UTF-8 can be neither a version nor a file that is searched for.
         if let Ok(name) = entry.file_name().into_string() {
             entries.push(Entry { name, is_directory });
         }

@@ -1,15 +1,14 @@
-//! What a model is: its `config.pbtxt`, checked and completed, and the resolved [`ModelSpec`] the server works with.
+//! The configuration of a model: its `config.pbtxt`, checked and completed, and the resolved [`ModelSpec`] that the server works with.
 //!
-//! The way of a configuration, in the order in which `repository` calls it:
+//! The steps of a configuration, in the order in which `repository` calls them:
 //!
 //! ```text
 //! layout (directory) ─► text | json (file, override) ─► support (what this build honours) ─► normalize (defaults)
 //!    ─► validate (poll) ─► complete (what the backend learned) ─► normalize, validate (load) ─► ModelSpec
 //! ```
 //!
-//! Every step is a pure function of its arguments, but for `layout` and the labels, which read directories and files.
-//! The messages that an operator sees are those of contract/model_config.md, letter for letter; this module may be used
-//! by all others and uses none but the generated messages.
+//! Every step is a pure function of its arguments, except `layout` and the labels, which read directories and files.
+//! The messages that an operator sees are those of contract/model_config.md, letter for letter; this crate uses only the generated messages.
 
 use std::sync::OnceLock;
 
@@ -41,7 +40,7 @@ pub use states::{ignored_states, states};
 pub use supported_gpus::SupportedGpus;
 pub use version_policy::VersionPolicy;
 
-/// Why a configuration is refused; the kind becomes a status code where it meets a protocol.
+/// Why a configuration is refused; the API turns the kind into a status code.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Error {
     #[error("{message}")]

@@ -1,7 +1,6 @@
-//! What a configuration leaves out and the server knows (contract/model_config.md section 5).
+//! Defaults for values that a configuration leaves out (contract/model_config.md section 5).
 //!
-//! Rules 1 to 5 run before any backend is touched; 2 to 5 again after a backend completed the configuration; rule 6,
-//! the instance groups, when the backend is loaded and has said what it prefers. All of them are idempotent.
+//! Rules 1 to 5 run before any backend is touched; 2 to 5 again after a backend completed the configuration; rule 6, the instance groups, when the backend is loaded and has reported its preferences. All of them are idempotent.
 
 use super::Error;
 use super::layout::Layout;
@@ -16,7 +15,7 @@ mod instances;
 
 pub use instances::{PreferredGroup, default_instance_count, instance_groups};
 
-/// A sequence that is silent for so long is over, unless the configuration says otherwise.
+/// A sequence without requests for this long is over, unless the configuration sets another time.
 pub const DEFAULT_SEQUENCE_IDLE_US: u64 = 1_000_000;
 
 /// Platform of an ensemble, the one kind of model without a backend.

@@ -1,7 +1,6 @@
-//! Where each value of a resolved configuration comes from: the file, an override, the model's own file, or a rule.
+//! The source of each value of a resolved configuration: the file, an override, the model's own file, or a rule.
 //!
-//! Found by holding the stages that a configuration goes through against each other: a value belongs to the first stage
-//! that has it. No stage has to keep books.
+//! Found by comparing the stages of a configuration: a value belongs to the first stage that has it. No stage has to record its changes.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +13,17 @@ use nereid_wire::inference::ModelConfig;
 /// One configuration on its way to the server.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Stages {
-    /// What the file or the override says.
+    /// The configuration of the file or the override.
     pub written: ModelConfig,
     /// After the rules that need no backend.
     pub normalized: ModelConfig,
-    /// After the backend looked at the model's file; the same as before where it did not.
+    /// After the backend read the model's file; the same as before where it did not.
     pub completed: ModelConfig,
-    /// What is served.
+    /// The configuration that is served.
     pub resolved: ModelConfig,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     File(Place),
@@ -45,8 +44,7 @@ pub struct Field {
     pub source: Source,
 }
 
-/// The values of `stages.resolved` in the order of their declarations. `positions` are those of the file; none says
-/// that an override was written.
+/// The values of `stages.resolved` in the order of their declarations. `positions` are those of the file; `None` for an override.
 pub fn fields(stages: &Stages, positions: Option<&Positions>) -> Result<Vec<Field>, Error> {
     let values = |config: &ModelConfig| -> Result<BTreeMap<String, String>, Error> {
         Ok(flatten(config, positions)?.into_iter().collect())
@@ -80,7 +78,7 @@ pub fn fields(stages: &Stages, positions: Option<&Positions>) -> Result<Vec<Fiel
         .collect())
 }
 
-/// Whether a model batches is worth a line also where nobody says it.
+/// A field that is shown even where it is not set.
 const ALWAYS: &str = "max_batch_size";
 
 /// The rule that fills a field (contract/model_config.md section 5).

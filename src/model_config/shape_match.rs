@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// A dimension of any size.
 pub const WILDCARD: i64 = -1;
 
-/// What a request's shape is to a model's input.
+/// How a request's shape matches a model's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShapeMatch {
     Match,
@@ -17,10 +17,9 @@ pub enum ShapeMatch {
     NoBatchDimension,
 }
 
-/// Holds `shape`, as the request gives it, against `dims`, as the configuration gives them.
+/// Compares `shape`, of the request, with `dims`, of the configuration.
 ///
-/// `batching` says that the request's first dimension is the batch, which `dims` do not have; its size is not looked at
-/// here. Dimensions are looked at from left to right: the first one that is wrong decides.
+/// `batching` means that the request's first dimension is the batch, which `dims` do not have; its size is not checked here. Dimensions are compared from left to right: the first wrong one decides.
 pub fn match_request(dims: &[i64], batching: bool, shape: &[i64]) -> ShapeMatch {
     if !batching {
         return match_dims(dims, shape);
@@ -69,7 +68,7 @@ pub fn format_shape(shape: &[i64]) -> String {
 /// The empty shape is a scalar and has one element.
 pub fn element_count(shape: &[i64]) -> Option<u64> {
     if shape.contains(&0) && shape.iter().all(|dim| *dim >= 0) {
-        // Whatever the others are, even where their product alone would not fit.
+        // 0 whatever the others are, even where their product would overflow.
         return Some(0);
     }
     shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?))

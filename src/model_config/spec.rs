@@ -1,4 +1,4 @@
-//! The resolved configuration of a model: everything the rest of the server asks about it, in the form it asks for.
+//! The resolved configuration of a model, in the form that the rest of the server uses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -55,7 +55,7 @@ pub struct ModelSpec {
     pub hidden_inputs: Vec<TensorSpec>,
     /// State outputs that are no outputs of the model as well.
     pub hidden_outputs: Vec<TensorSpec>,
-    /// The input that tells a sequence's id, and its type by the protocol's name.
+    /// The input that carries a sequence's id, and its type by the protocol's name.
     pub correlation_id_control: Option<(String, &'static str)>,
     input_names: NameIndex,
     output_names: NameIndex,
@@ -69,9 +69,9 @@ pub struct TensorSpec {
     pub data_type: DataType,
     /// The protocol's name of the type: `FP32`, `BYTES`.
     pub datatype: &'static str,
-    /// What clients send and see, without the batch dimension; -1 is any size.
+    /// The dimensions that clients send and see, without the batch dimension; -1 is any size.
     pub dims: Vec<i64>,
-    /// What the backend sees instead; empty for a scalar of each batch item.
+    /// The dimensions for the backend, if they differ; empty for a scalar of each batch item.
     pub reshape: Option<Vec<i64>>,
     /// A request may leave it out. Never true of an output.
     pub optional: bool,
@@ -89,17 +89,17 @@ pub struct Instance {
     pub group: usize,
 }
 
-/// Where an instance runs.
+/// The kind of device that an instance runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceKind {
     Cpu,
     /// On the device of this number.
     Gpu(i32),
-    /// Where the model itself says.
+    /// The model itself chooses.
     Model,
 }
 
-/// What a sequence batcher adds to requests.
+/// The inputs that a sequence batcher adds to requests.
 fn hidden_inputs(config: &ModelConfig) -> Vec<TensorSpec> {
     let Some(SchedulingChoice::SequenceBatching(sequence)) = &config.scheduling_choice else { return Vec::new() };
     let controls = sequence.control_input.iter().map(|input| {
@@ -134,7 +134,7 @@ fn hidden_outputs(config: &ModelConfig) -> Vec<TensorSpec> {
 }
 
 impl ModelSpec {
-    /// The priority level that a request gets which asks for `wanted` (contract/schedulers.md section 1).
+    /// The priority level of a request with priority `wanted` (contract/schedulers.md section 1).
     pub fn priority(&self, wanted: u64) -> u64 {
         match &self.config.scheduling_choice {
             Some(SchedulingChoice::DynamicBatching(batching)) => match wanted {
@@ -314,8 +314,7 @@ impl NameIndex {
     }
 }
 
-/// FNV-1a. The table's names are the operator's and it is never filled by clients, so that nobody can make its names
-/// collide; a request looks several of them up, and the standard hasher costs more than the rest of the look-up.
+/// FNV-1a. The table's names are the operator's, and clients cannot add any, so that no client can make names collide. A request looks several of them up, and the standard hasher costs more than the rest of the look-up.
 #[derive(Debug, Clone)]
 struct NameHasher(u64);
 

@@ -57,7 +57,7 @@ mod tests {
         };
         let given = [("A", "B"), ("A", "C"), ("D", "B"), ("D", "C")].map(|(input, output)| state(input, output));
         let batching = ModelSequenceBatching { state: given.to_vec(), ..ModelSequenceBatching::default() };
-        // What is not used takes no name.
+        // Unused states take no name.
         assert_eq!(states(&batching), [&given[0], &given[3]]);
         let texts = [("input_name", "'A.'"), ("output_name", "'B'.")].map(|(field, name)| {
             format!(

@@ -1,7 +1,6 @@
-//! What this version of Nereid honours of a configuration: a field that would be silently ignored is an error instead.
+//! The fields of a configuration that this version of Nereid honours: a field that would be silently ignored is an error instead.
 //!
-//! The check looks at what the file says, before any default is filled in, and names the field and its place. It is one
-//! table; a feature that is built loses its absence here.
+//! The check reads the file's values, before any default is filled in, and names the field and its position. All supported fields are in one table, to which a new feature adds its own.
 
 use prost_reflect::{DynamicMessage, Kind, MapKey, MessageDescriptor, Value};
 use thiserror::Error;
@@ -19,7 +18,7 @@ enum Rule {
     PlugIn,
 }
 
-/// Field names without indices; what is not here is not supported.
+/// Field names without indices; all others are not supported.
 const SUPPORTED: [(&str, Rule); 50] = [
     ("name", Rule::Whole),
     ("platform", Rule::Whole),
@@ -30,7 +29,7 @@ const SUPPORTED: [(&str, Rule); 50] = [
     ("input", Rule::Parts),
     ("input.name", Rule::Whole),
     ("input.data_type", Rule::Whole),
-    // Says how an image lies in memory; the data pass through as they come.
+    // The layout of an image in memory; the data are passed on unchanged.
     ("input.format", Rule::Whole),
     ("input.dims", Rule::Whole),
     ("input.reshape", Rule::Whole),
@@ -54,15 +53,15 @@ const SUPPORTED: [(&str, Rule); 50] = [
     ("ensemble_scheduling", Rule::Whole),
     ("instance_group", Rule::Parts),
     ("instance_group.name", Rule::Whole),
-    // KIND_GPU, and what it names, is refused by validation where the host has no such GPUs.
+    // Validation refuses KIND_GPU, and the devices of such a group, where the host has no such GPUs.
     ("instance_group.kind", Rule::Whole),
     ("instance_group.count", Rule::Whole),
     // For KIND_GPU alone: validation refuses them for other kinds.
     ("instance_group.gpus", Rule::Whole),
-    // Told to the backend; they mean something beside an accelerator only.
+    // Passed to the backend; they have a meaning only beside an accelerator.
     ("instance_group.secondary_devices", Rule::Whole),
     ("instance_group.rate_limiter", Rule::Whole),
-    // Refused by validation unless the platform is TensorRT's; its backend is told.
+    // Refused by validation unless the platform is TensorRT's; passed to its backend.
     ("instance_group.profile", Rule::Whole),
     ("instance_group.passive", Rule::Whole),
     ("instance_group.host_policy", Rule::Whole),
@@ -72,8 +71,7 @@ const SUPPORTED: [(&str, Rule); 50] = [
     ("parameters", Rule::Whole),
     ("metric_tags", Rule::Whole),
     ("model_metrics", Rule::Whole),
-    // `graph` and the CPU's accelerators are read by the backend. The rest is about device memory and the streams of a
-    // GPU, or hints at how to hide their latency: it means nothing where there is none.
+    // `graph` and the CPU's accelerators are read by the backend. The rest concerns device memory and the streams of a GPU, or hints at how to hide their latency: it has no meaning without a GPU.
     ("optimization", Rule::Whole),
     ("model_warmup", Rule::Whole),
     // Read by the backend.
@@ -91,7 +89,7 @@ pub struct Unsupported {
     pub field: String,
     /// Name of the file that was parsed, empty if the configuration is not from a file.
     pub file: String,
-    /// None for what is not from a file.
+    /// `None` for a value that is not from a file.
     pub position: Option<Position>,
 }
 
@@ -102,10 +100,9 @@ fn prefix(file: &str, position: Option<Position>) -> String {
     }
 }
 
-/// Checks what a file or an override says; the first thing counts that is not supported.
+/// Checks a file or an override; the first unsupported field is the error.
 ///
-/// `built_in` says whether a backend is part of the server; the backend may still be unknown here, and then counts as a
-/// built-in one.
+/// `built_in` returns whether a backend is part of the server; the backend may still be empty here, and then counts as a built-in one.
 pub fn check(
     message: &DynamicMessage,
     positions: Option<&Positions>,
@@ -165,7 +162,7 @@ fn rule(names: &str) -> Option<Rule> {
 
 struct Scan {
     plug_in: bool,
-    /// Paths of what is not supported.
+    /// Paths of unsupported fields.
     found: Vec<String>,
 }
 

@@ -1,14 +1,14 @@
-//! The GPUs that instances may be placed on, by their numbers: all that a configuration needs to know of them.
+//! The GPUs that instances may be placed on, by their numbers.
 
 use std::collections::BTreeSet;
 
 /// See the [module](self).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum SupportedGpus {
-    /// There is no driver that this server could use any with.
+    /// There is no driver, so no GPU can be used.
     #[default]
     NoDriver,
-    /// Those that have at least the compute capability that the server asks for.
+    /// The GPUs that have at least the compute capability that the server requires.
     Found { ids: BTreeSet<i32>, capability_min: f64 },
 }
 

@@ -1,8 +1,6 @@
-//! Protobuf's text format, the language of `config.pbtxt`, to and from messages known by their descriptors.
+//! Protobuf's text format, the language of `config.pbtxt`, to and from messages that have descriptors.
 //!
-//! Our own, because prost-reflect's parser knows no `input [ { … } ]`, which half of all model repositories write, and
-//! forgets where a value stood; an operator who is told "29:17" needs the file's name, and `explain` needs the place of
-//! every value (contract/model_config.md section 3).
+//! Our own, because prost-reflect's parser does not accept `input [ { … } ]`, which half of all model repositories contain, and drops the position of a value; an operator who reads "29:17" needs the file's name, and `explain` needs the position of every value (contract/model_config.md section 3).
 
 use std::collections::BTreeMap;
 
@@ -51,7 +49,7 @@ pub(super) use printer::push_f32;
 pub(super) use printer::push_scalar;
 pub(super) use suggest::suggestion;
 
-/// What a file says, and where.
+/// The message of a file, and the position of each value.
 #[derive(Debug, Clone)]
 pub struct Document {
     pub message: DynamicMessage,
@@ -65,7 +63,7 @@ pub struct Position {
     pub column: u32,
 }
 
-/// Where one value stands.
+/// The position of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The first letter of the field's name; of the value itself for an element of a `[ ]` list.
@@ -89,7 +87,7 @@ impl Positions {
         self.places.get(path).copied()
     }
 
-    /// The place of a value, or of the nearest value around it where the file does not say it.
+    /// The position of a value, or of the nearest value around it where the file does not set it.
     pub fn nearest(&self, path: &str) -> Option<Place> {
         let mut path = path;
         while !path.is_empty() {
@@ -112,7 +110,7 @@ impl Positions {
     }
 }
 
-/// Why a file is not a message, and where.
+/// Why a file is not a message, with the position.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct ParseError {

@@ -1,9 +1,7 @@
-//! Is a normalised configuration one that can be served? The rows of contract/model_config.md section 6, letter for
-//! letter.
+//! Checks that a normalised configuration can be served: the rows of contract/model_config.md section 6, letter for letter.
 //!
 //! Three moments: when the file is polled, before any backend is touched; when the model is loaded, after its backend
-//! completed the configuration; and, for an ensemble, when the models that it is made of are known. For the server the
-//! first error counts, as it does in Triton; who checks a repository wants all of them, each with its field.
+//! completed the configuration; and, for an ensemble, when the models of its steps are known. For the server the first error counts, as it does in Triton; a check of a repository lists all of them, each with its field.
 
 use super::{Error, SupportedGpus};
 use nereid_wire::inference::ModelConfig;
@@ -26,7 +24,7 @@ pub use ensemble_parts::{Flow, Part, ensemble_cycle, ensemble_parts};
 pub use findings::{Finding, Findings};
 pub use rate_limiter::{ResourceLimit, limit, rate_limits};
 
-/// What can be known before a backend is touched.
+/// The checks before a backend is touched.
 ///
 /// `directory_name` is the model's directory; `strict` (no auto-completion) has inputs and outputs checked now, because
 /// nothing will fill them in.
@@ -34,8 +32,7 @@ pub fn at_poll(config: &ModelConfig, directory_name: &str, strict: bool) -> Resu
     findings_at_poll(config, directory_name, strict).first()
 }
 
-/// Everything that the configuration alone shows, after the backend's completion and after the instance groups are
-/// resolved, on a host with these GPUs. Files that it names are [`data_files`].
+/// The checks of the configuration alone, after the backend's completion and after the instance groups are resolved, on a host with these GPUs. [`data_files`] checks the files that it names.
 pub fn at_load(config: &ModelConfig, gpus: &SupportedGpus) -> Result<(), Error> {
     findings_at_load(config, gpus).first()
 }

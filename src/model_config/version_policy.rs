@@ -12,7 +12,7 @@ pub enum VersionPolicy {
     Specific(Vec<i64>),
 }
 
-/// What a policy takes out of the versions on disk.
+/// The selection of a policy from the versions on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// Ascending, without duplicates.

@@ -1,8 +1,7 @@
-//! `model_warmup`: what every instance runs before it takes work, resolved to bytes
+//! `model_warmup`: the requests that every instance runs before it takes work, resolved to bytes
 //! (contract/model_config.md section 6, row "warmup"; contract/schedulers.md section 9).
 //!
-//! Two steps, because a check of a repository needs the first without the second: what the configuration alone shows,
-//! and what its files hold.
+//! Two steps, because a check of a repository needs the first without the second: the configuration alone, and its files.
 
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
@@ -23,7 +22,7 @@ pub const BYTES_MAX: usize = 1 << 30;
 /// Requests of one sample.
 pub const BATCH_SIZE_MAX: u32 = 1 << 16;
 
-/// What is said of a request that has no id.
+/// The prefix of errors for a request without an id.
 const PREFIX: &str = "[request id: <id_unknown>] ";
 
 /// A sample that is not skipped.
@@ -45,13 +44,13 @@ pub struct SampleInput {
     /// The batch dimension included, which every tensor of a batching model has, controls of sequences too.
     pub shape: Vec<i64>,
     /// Position among the model's inputs, and behind them among those that the server adds to requests of sequences;
-    /// none for what is passed through.
+    /// `None` for a tensor that is passed through.
     pub index: Option<usize>,
     /// As a request brings it: little-endian, strings with their lengths in front.
     pub data: Arc<Vec<u8>>,
 }
 
-/// What can be said without the files.
+/// Checks the samples without the files.
 pub fn check(config: &ModelConfig) -> Result<(), Error> {
     for sample in active(config) {
         for (name, input) in &sample.inputs {
@@ -142,8 +141,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// The bytes of a data file: as many as the tensor needs, or all where they are strings. `None`: more than there is
-    /// room for.
+    /// The bytes of a data file: as many as the tensor needs, or all where they are strings. `None` if they exceed the bound.
     fn file(&self, file: &str, input: &Input, byte_size: usize) -> Result<Option<Vec<u8>>, Error> {
         let relative = format!("{DIRECTORY}/{file}");
         if file.starts_with('/') || labels::escapes(self.model_directory, &relative) {
@@ -156,7 +154,7 @@ impl Resolver<'_> {
         let cannot = |error: &dyn std::fmt::Display| {
             Error::internal(format!("failed to open text file for read {}: {error}", path.display()))
         };
-        // Opening what is no file, a pipe perhaps, might never end.
+        // Opening a path that is no regular file, such as a pipe, might block for ever.
         if !std::fs::metadata(&path).map_err(|error| cannot(&error))?.is_file() {
             return Err(cannot(&"it is not a file"));
         }
@@ -200,7 +198,7 @@ fn zeroed(byte_size: usize) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// Numbers that nobody has to be unable to guess: xorshift, seeded by the process.
+/// Random numbers that need not be secure: xorshift, seeded by the process.
 struct Random(u64);
 
 impl Random {

@@ -1,7 +1,6 @@
-//! Does the configuration fit the model? Asked when an instance is created.
+//! Checks that the configuration fits the model, when an instance is created.
 //!
-//! Written against [`ModelConfig`] rather than [`super::super::ModelSpec`], because sequence controls, states and
-//! ragged inputs are asked about too.
+//! Written against [`ModelConfig`] rather than [`super::super::ModelSpec`], because sequence controls, states and ragged inputs are checked too.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +21,7 @@ pub fn check_instance(config: &ModelConfig, learned: &Learned) -> Result<(), Err
     check.outputs()
 }
 
-/// Refuses what is no tensor at all.
+/// Refuses a value that is no tensor.
 pub(super) fn tensor_type(tensor: &LearnedTensor) -> Result<DataType, Error> {
     match &tensor.kind {
         LearnedKind::Tensor(data_type) => Ok(*data_type),
@@ -50,7 +49,7 @@ impl Check<'_> {
         self.config.max_batch_size > 0
     }
 
-    /// An error that says which model could not be loaded.
+    /// An error that names the model that could not be loaded.
     fn unable(&self, what: &str) -> Error {
         Error::invalid(format!("unable to load model '{}', {what}", self.model))
     }
@@ -104,7 +103,7 @@ impl Check<'_> {
         for output in &self.config.output {
             let tensor = find(&output.name, &outputs, "output")?;
             self.data_type("output", &output.name, output.data_type(), tensor)?;
-            // A flat output need not look like what it is split into.
+            // A flat output need not have the shape of the outputs that it is split into.
             if self.config.batch_output.iter().any(|batch| batch.target_name.contains(&output.name)) {
                 continue;
             }

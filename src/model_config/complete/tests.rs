@@ -65,7 +65,7 @@ fn an_empty_configuration_is_filled() {
     assert_eq!(completion.skipped, None);
     assert!(completion.warning.unwrap().contains("max_batch_size to 4 for model 'm'"));
     assert_eq!(config.scheduling_choice, Some(SchedulingChoice::DynamicBatching(Default::default())));
-    // What was filled in is what the instance then checks.
+    // The instance checks the completed values.
     assert_eq!(check_instance(&config, &model), Ok(()));
 }
 
@@ -165,7 +165,7 @@ fn the_number_of_inputs() {
     let two = learned(&[fp32("I", &[16]), fp32("J", &[16])], &[fp32("O", &[16])]);
     let text = format!("{INPUT} {OUTPUT}");
     refused(&text, &two, "unable to load model 'm', configuration expects 1 inputs, model provides 2");
-    // What the server itself feeds counts too.
+    // Inputs that the server itself fills count too.
     let batched = learned(&[fp32("I", &[-1, 16]), fp32("N", &[-1])], &[fp32("O", &[-1, 16])]);
     let text = format!(
         "max_batch_size: 2 {INPUT} {OUTPUT} batch_input {{ data_type: TYPE_FP32 source_input: \"I\" \

@@ -1,8 +1,7 @@
-//! JSON as protobuf's own parser takes it, which accepts more than the standard: single quotes, names without quotes,
-//! commas behind the last element, control characters and escapes of no meaning in strings. Clients and scripts that
-//! send such overrides have always been understood.
+//! JSON as protobuf's own parser accepts it, which is more than the standard: single quotes, names without quotes,
+//! commas behind the last element, control characters and meaningless escapes in strings. Triton accepts such overrides, so clients and scripts send them.
 //!
-//! Members are kept in their order and as often as they come: what comes again is added to, or wins.
+//! Members are kept in their order, repeated ones included: a repeated member is added to the earlier one, or replaces it.
 
 use serde_json::Number;
 
@@ -32,7 +31,7 @@ impl std::fmt::Display for Json {
     }
 }
 
-/// Reads one value, with nothing but blanks around it. The error says where.
+/// Reads one value, with only blanks around it. The error holds the position.
 pub fn parse(text: &[u8]) -> Result<Json, String> {
     let text = std::str::from_utf8(text).map_err(|error| format!("Encountered non UTF-8 code points: {error}"))?;
     let mut parser = Parser { text, at: 0 };
@@ -218,7 +217,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Not a number to which only our own trial of a missing digit has given an exponent.
+/// True unless only the digit that the parser added on trial made the exponent complete.
 fn is_written_out(text: &str) -> bool {
     text.bytes().last().is_some_and(|byte| byte.is_ascii_digit() || byte == b'.')
 }
@@ -227,7 +226,7 @@ fn is_written_out(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What was read as strict JSON: what serde_json makes of it.
+    /// The value as serde_json holds it.
     fn strict(json: &Json) -> serde_json::Value {
         match json {
             Json::Null => serde_json::Value::Null,

@@ -58,7 +58,7 @@ impl Reader {
         Ok(message)
     }
 
-    /// Adds the members of an object to a message. What comes again is merged, added to a list, or wins.
+    /// Adds the members of an object to a message. A repeated member is merged, added to a list, or replaces the earlier one.
     fn merge(&mut self, json: &Json, message: &mut DynamicMessage) -> Result<()> {
         let Json::Object(members) = json else {
             return self.expected("an object", json);

@@ -1,4 +1,4 @@
-//! The served form path by path, and what an override may say.
+//! Tests of the served form, path by path, and of overrides.
 
 use serde_json::{Value as Json, json};
 
@@ -312,7 +312,7 @@ fn everything_served_can_be_read_back() {
         let written = write(&config, 1).unwrap();
         let read = if written.is_empty() { Ok(ModelConfig::default()) } else { read(written.as_bytes()) };
         let read = read.unwrap_or_else(|error| panic!("round {round}: {error}\n{written}"));
-        // The text cannot tell -0 from 0, which compare equal.
+        // The text does not distinguish -0 from 0, which compare equal.
         assert_eq!(read, config, "round {round}\n{written}");
     }
 }
@@ -357,7 +357,7 @@ fn overrides_as_protobuf_takes_them() {
     for text in [
         // One value for a list, names without quotes, commas at the ends.
         "{name:'m',max_batch_size:2,input:{name:'I',data_type:'TYPE_INT32',dims:[1,2,],},",
-        // What comes again wins, or is added to a list; a list in a list is one with it.
+        // A repeated member wins, or is added to a list; a list in a list is merged into it.
         "{name:'x','name':\"m\",maxBatchSize:1,max_batch_size:'2',input:[{name:'I',data_type:'8',dims:1,dims:[[2]]}],",
         "{name:'m',max_batch_size:2,input:[{name:'I',data_type:'type-int32',dims:[null,1,2]},null],",
     ] {
@@ -366,7 +366,7 @@ fn overrides_as_protobuf_takes_them() {
     }
     let merged = overridden("{optimization:{priority:'PRIORITY_MAX'},optimization:{eager_batching:'true'}}");
     assert_eq!(merged, Ok(from_text("optimization { priority: PRIORITY_MAX eager_batching: true }")));
-    assert_eq!(overridden("{input:{}}"), Ok(from_text("input { }")), "an object that says nothing is one all the same");
+    assert_eq!(overridden("{input:{}}"), Ok(from_text("input { }")), "an empty object is an object all the same");
 }
 
 #[test]

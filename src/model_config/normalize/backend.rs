@@ -1,4 +1,4 @@
-//! Which backend a model is for, guessed from the little that its configuration and its files say (rule 1).
+//! Guesses a model's backend from its configuration and its files (rule 1).
 
 use super::super::Error;
 use super::super::layout::Entry;
@@ -16,7 +16,7 @@ struct Signature {
     backend_suffices: bool,
 }
 
-/// What the file must be.
+/// The form that the file must have.
 #[derive(Clone, Copy)]
 enum Form {
     File,
@@ -44,7 +44,7 @@ const SIGNATURES: [Signature; 9] = [
     signature("openvino", &[], "model.xml", Form::File, true),
     signature("pytorch", &["pytorch_libtorch", "libtorch"], "model.pt", Form::File, false),
     signature("pytorch", &["torch_aoti"], "model.pt2", Form::File, false),
-    // What a PyTorch model is of which neither platform nor file is known.
+    // A PyTorch model without a known platform or file.
     signature("pytorch", &["pytorch_libtorch"], "model.pt", Form::File, true),
     signature("python", &[], "model.py", Form::File, true),
 ];
@@ -60,7 +60,7 @@ impl Signature {
         if config.backend == self.backend && self.backend_suffices {
             return true;
         }
-        // A platform that means something else outweighs files where it is what picks the signature.
+        // A platform of another signature outweighs files where the platform picks the signature.
         if !config.platform.is_empty() && !self.backend_suffices {
             return false;
         }
@@ -97,7 +97,7 @@ pub(super) fn infer(config: &mut ModelConfig, model: &str, files: Option<&[Entry
         fill(&mut config.default_model_filename, signature.filename);
         return Ok(());
     }
-    // Only a model that says nothing at all is named after its backend.
+    // Only a model that configures none of the three is guessed from its name.
     if config.backend.is_empty() && config.platform.is_empty() && config.default_model_filename.is_empty() {
         let Some((_, backend)) = model.split_once('.') else {
             return Err(Error::invalid(format!(

@@ -5,13 +5,13 @@ use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 
-/// What a backend would choose for a model that names no instance group.
+/// An instance group that a backend prefers for a model that configures none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PreferredGroup {
     pub kind: Kind,
-    /// 0 where the backend has no opinion.
+    /// 0 where the backend has no preference.
     pub count: i32,
-    /// The devices that it wants; only a group on GPUs may have some.
+    /// The devices that it prefers; only a group on GPUs may have some.
     pub gpus: Vec<i32>,
 }
 
@@ -23,7 +23,7 @@ impl PreferredGroup {
 
 /// Rule 6 for a host with these GPUs.
 ///
-/// A group on GPUs that cannot be there is left as it is: `validate` refuses it with its own words.
+/// A group on GPUs that do not exist is left as it is: `validate` refuses it with its own error.
 pub fn instance_groups(config: &mut ModelConfig, preferred: &[PreferredGroup], gpus: &SupportedGpus) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         return;
@@ -36,7 +36,7 @@ pub fn instance_groups(config: &mut ModelConfig, preferred: &[PreferredGroup], g
             group.name = format!("{}_{index}", config.name);
         }
         if group.kind() == Kind::Auto {
-            // Devices that it names and that are not there leave it on the host, where a check has words for them.
+            // Missing devices that it names leave it on the host, where a check reports them.
             let is_there = !gpus.is_empty() && group.gpus.iter().all(|id| gpus.has(*id));
             group.set_kind(if is_there { Kind::Gpu } else { Kind::Cpu });
         }
@@ -87,7 +87,7 @@ fn there_of(preferred: &PreferredGroup, gpus: &SupportedGpus) -> Vec<i32> {
     preferred.gpus.iter().copied().filter(|id| gpus.has(*id)).collect()
 }
 
-/// Instances of a group that does not say how many: one, or two where a CPU model gains from overlapping requests.
+/// The default number of instances of a group: one, or two where a CPU model gains from overlapping requests.
 pub fn default_instance_count(backend: &str, kind: Kind) -> i32 {
     if kind == Kind::Cpu && matches!(backend, "onnxruntime" | "tensorflow") { 2 } else { 1 }
 }

@@ -79,12 +79,12 @@ fn backends_are_inferred() {
         (("", "", ""), &["model.py"], ("python", "", "model.py")),
         (("python", "", ""), &["model.onnx"], ("python", "", "model.py")),
         (("python", "", "serve.py"), &[], ("python", "", "serve.py")),
-        // Nothing is invented for backends that are not in the table.
+        // No values are set for backends that are not in the table.
         (("identity", "", ""), &["model.onnx"], ("identity", "", "")),
         (("", "ensemble", ""), &[], ("", "ensemble", "")),
         (("", "", "x.bin"), &["model.onnx"], ("", "", "x.bin")),
         (("", "x", ""), &["model.onnx"], ("", "x", "")),
-        // A file where a directory is meant, and the other way round, give nothing away; see below for the error.
+        // A file where a directory is expected, and the other way round, is no hint; see below for the error.
         (("x", "", ""), &["model.savedmodel", "model.plan/"], ("x", "", "")),
     ];
     for (known, files, expected) in cases {
@@ -246,7 +246,7 @@ fn groups_move_to_the_gpus_that_are_there() {
     let cpu = || prefers(Kind::Cpu, 3, &[]);
     type Case<'a> = (&'a [i32], Vec<ModelInstanceGroup>, Vec<PreferredGroup>, ModelInstanceGroup);
     let cases: [Case<'_>; 18] = [
-        // Nothing is said: the best preference that can be met, else any device.
+        // No group is configured: the best preference that can be met, else any device.
         (&[0, 2], vec![], vec![], group("m", Kind::Gpu, 1, &[0, 2])),
         (&[], vec![], vec![], group("m", Kind::Cpu, 2, &[])),
         (&[0, 2], vec![], vec![cpu()], group("m", Kind::Cpu, 3, &[])),
@@ -255,7 +255,7 @@ fn groups_move_to_the_gpus_that_are_there() {
         (&[0, 2], vec![], vec![prefers(Kind::Gpu, 4, &[1, 2, 3]), cpu()], group("m", Kind::Gpu, 4, &[2])),
         (&[0, 2], vec![], vec![prefers(Kind::Gpu, 4, &[1, 3]), cpu()], group("m", Kind::Cpu, 3, &[])),
         (&[0, 2], vec![], vec![prefers(Kind::Auto, 4, &[]), cpu()], group("m", Kind::Gpu, 4, &[0, 2])),
-        // "Auto" is a GPU where all that it names are there.
+        // "Auto" is a GPU where all named devices exist.
         (&[0, 2], auto(&[]), vec![], group("m_0", Kind::Gpu, 1, &[0, 2])),
         (&[0, 2], auto(&[2]), vec![], group("m_0", Kind::Gpu, 1, &[2])),
         (&[0, 2], auto(&[2, 1]), vec![], group("m_0", Kind::Cpu, 2, &[2, 1])),

@@ -1,11 +1,10 @@
-//! Text format's tokens, each with the place where it starts.
+//! The tokens of the text format, each with the position where it starts.
 //!
-//! The lexer works on bytes, because a file need not be UTF-8 and must be told so with a line and a column, and it
-//! counts lines and columns as it goes, so that a file of one endless line costs no more than any other.
+//! The lexer works on bytes, because a file may not be UTF-8, which is an error with a line and a column, and it counts lines and columns as it goes, so that a file of one long line costs no more than any other.
 
 use super::Position;
 
-/// What a token is. Numbers keep their text: whether `1` is an integer, a float, a bool or an enum depends on the
+/// The kind of a token. Numbers keep their text: whether `1` is an integer, a float, a bool or an enum depends on the
 /// field that it stands behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -1,4 +1,4 @@
-//! What a number token means for a field of a given kind: range, base, sign.
+//! The value of a number token for a field of a given kind: range, base, sign.
 
 use super::lexer::Kind;
 

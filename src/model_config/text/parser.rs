@@ -16,7 +16,7 @@ use super::{
     number, suggestion,
 };
 
-/// Errors of one text that are told.
+/// Errors of one text that are reported.
 const MAX_ERRORS: usize = 50;
 
 /// Longest excerpt of the input in a message, in characters.
@@ -24,7 +24,7 @@ const LONGEST_EXCERPT: usize = 64;
 
 type Result<T> = std::result::Result<T, Stray>;
 
-/// All that is wrong with the text, in its order, or what it says.
+/// Parses a text: its message, or all its errors in their order.
 pub(super) fn parse(
     file: &str,
     input: &[u8],
@@ -66,7 +66,7 @@ pub(super) fn parse(
     Ok(Document { message, positions: Positions { file: file.to_owned(), places } })
 }
 
-/// Which of two places with the same path counts: a repeated field's bare name means its first occurrence, an entry of
+/// Which of two positions with the same path counts: a repeated field's bare name means its first occurrence, an entry of
 /// a map its last one, which is the one whose value counts.
 #[derive(Clone, Copy)]
 enum Keep {
@@ -76,12 +76,12 @@ enum Keep {
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// The token that is looked at next.
+    /// The next token.
     token: Token<'a>,
     /// The path of the message being read, without a trailing dot.
     path: String,
     places: Vec<(String, Place, Keep)>,
-    /// What was wrong so far; nothing is made of a text with errors.
+    /// The errors so far; a text with errors gives no message.
     errors: Vec<Stray>,
 }
 
@@ -306,8 +306,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Bool(value))
     }
 
-    /// A name or a number. A number without a name is refused: nothing here gives it a meaning, and protobuf would
-    /// carry it on as "some value".
+    /// A name or a number. A number without a name is refused: it has no meaning here, and protobuf would pass it on as an unknown value.
     fn enumerator(&mut self, field: &FieldDescriptor, descriptor: &EnumDescriptor) -> Result<Value> {
         let at = self.token.at;
         if self.token.kind == Kind::Identifier {
@@ -382,7 +381,7 @@ impl<'a> Parser<'a> {
                 None => return self.expected(format!("a number for {}", field.name())),
             },
             (Type::Float | Type::Double, _) => return self.expected(format!("a number for {}", field.name())),
-            // Protobuf's own words, which scripts look for.
+            // Protobuf's own text, which scripts search for.
             _ => {
                 let message = format!("Expected integer, got: {} (for {})", self.token_as_written(), field.name());
                 return Err(Stray { at: self.token.at, message });
@@ -394,7 +393,7 @@ impl<'a> Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// The token that is looked at, with its quotes if it has any.
+    /// The next token, with its quotes if it has any.
     fn token_as_written(&self) -> String {
         match self.token.kind {
             Kind::End => "the end of the file".to_owned(),
@@ -403,8 +402,7 @@ impl Parser<'_> {
     }
 }
 
-/// A message being filled, and where its singular fields were written: protobuf's own "has" does not know a scalar that
-/// was set to its default.
+/// A message being filled, and the positions of its singular fields: protobuf's own "has" is false for a scalar that was set to its default.
 struct Fields {
     message: DynamicMessage,
     seen: BTreeMap<u32, (String, Position)>,

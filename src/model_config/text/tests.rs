@@ -1,4 +1,4 @@
-//! What text format is and is not, and where it goes wrong.
+//! Tests of the text format: valid and invalid texts, and the positions of errors.
 
 use std::collections::HashMap;
 
@@ -518,7 +518,7 @@ pub(in super::super) fn random_message(
     message
 }
 
-/// Protobuf's own idea of equality: what is set to its default is not set.
+/// Equality as protobuf has it: a field that is set to its default is not set.
 fn encoded(message: &DynamicMessage) -> ModelConfig {
     from_dynamic(message).unwrap()
 }
@@ -532,7 +532,7 @@ fn every_field_survives_printing_and_parsing() {
         let text = print(&message);
         let parsed = parse("c", text.as_bytes(), descriptor()).unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert_eq!(encoded(&parsed.message), encoded(&message), "round {round}\n{text}");
-        // What has been printed once is printed the same again.
+        // A parsed print is printed the same again.
         assert_eq!(print(&parsed.message), text);
         for (path, _) in parsed.positions.iter() {
             let mut names = String::new();

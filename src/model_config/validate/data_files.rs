@@ -1,5 +1,4 @@
-//! The files that a configuration names as data, held against the tensors that they shall fill: initial states and
-//! warm-up samples. Only their sizes are looked at.
+//! Checks the data files of a configuration against the tensors that they fill: initial states and warm-up samples. Only their sizes are checked.
 
 use std::fs;
 use std::io;
@@ -11,11 +10,11 @@ use nereid_wire::inference::model_sequence_batching::initial_state::StateData;
 use nereid_wire::inference::model_warmup::input::InputDataType;
 use nereid_wire::inference::{DataType, ModelConfig};
 
-/// Directories of the model where the files lie.
+/// The directories of the model that hold the files.
 const INITIAL_STATES: &str = "initial_state";
 const WARMUP: &str = "warmup";
 
-/// What is wrong with the data files of the model in `model_dir`. The configuration passed [`super::at_load`].
+/// The findings on the data files of the model in `model_dir`. The configuration passed [`super::at_load`].
 pub fn data_files(config: &ModelConfig, model_dir: &Path) -> Findings {
     let mut findings = Findings::default();
     for (index, state) in state::states(config).iter().enumerate() {

@@ -1,5 +1,4 @@
-//! Row "ensemble graph": what an ensemble must and must not have, and whether its steps connect its inputs to its
-//! outputs, as far as its own configuration shows it.
+//! Row "ensemble graph": required and forbidden fields of an ensemble, and whether its steps connect its inputs to its outputs, as far as its own configuration shows it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -47,11 +46,11 @@ pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
 struct Tensor<'a> {
     /// A step writes it.
     is_written: bool,
-    /// What the step that writes it reads.
+    /// The tensors that the step that writes it reads.
     before: BTreeSet<&'a str>,
-    /// What the steps that read it write.
+    /// The tensors that the steps that read it write.
     after: BTreeSet<&'a str>,
-    /// Where it is first named.
+    /// The path of the field that names it first.
     path: String,
 }
 
@@ -59,7 +58,7 @@ struct Tensor<'a> {
 struct Graph<'a>(BTreeMap<&'a str, Tensor<'a>>);
 
 impl<'a> Graph<'a> {
-    /// None if a step is not even complete: what is missing would make nonsense of the rest.
+    /// `None` if a step is incomplete, because its missing names would cause false findings.
     fn of(model: &str, ensemble: &'a ModelEnsembling, findings: &mut Findings) -> Option<Graph<'a>> {
         let mut tensors: BTreeMap<&str, Tensor<'_>> = BTreeMap::new();
         let mut is_complete = true;
@@ -110,7 +109,7 @@ impl<'a> Graph<'a> {
         };
         let mut given = Vec::new();
         for (index, input) in config.input.iter().enumerate() {
-            // The quote that nobody opened has always been there, here and below.
+            // The unpaired quote is Triton's, here and below.
             match self.0.get_key_value(input.name.as_str()) {
                 Some((name, _)) => given.push(*name),
                 None => refuse(

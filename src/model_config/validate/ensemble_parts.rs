@@ -1,7 +1,6 @@
-//! Rows "ensemble vs parts": does an ensemble fit the models that it is made of?
+//! Rows "ensemble vs parts": checks that an ensemble fits the models of its steps.
 //!
-//! Pure functions of configurations, so that they can be asked at any change of the repository: whoever knows which
-//! models serve looks the parts up.
+//! Pure functions of configurations, so that they can run at any change of the repository: the caller looks up the models that serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_ensembling::Step;
 
-/// What is known of the model that a step names.
+/// The state of the model that a step names.
 #[derive(Debug, Clone)]
 pub enum Part<'a> {
     /// There is no such model, or there are several.
@@ -25,7 +24,7 @@ pub enum Part<'a> {
     Loaded(Vec<(i64, &'a ModelConfig)>),
 }
 
-/// How responses come out of an ensemble that fits its parts.
+/// How many responses an ensemble that fits its parts sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
     /// Some step answers any number of times, and so does the ensemble.
@@ -59,8 +58,7 @@ pub fn ensemble_parts<'a>(config: &ModelConfig, part: impl Fn(&Step) -> Part<'a>
     check_flow(config, &steps)
 }
 
-/// Refuses an ensemble that is, through whatever models, a part of itself. Models go by whatever tells them apart;
-/// `parts_of` lists the models that the steps of an ensemble mean; of any other model, none.
+/// Refuses an ensemble that is, directly or through other models, a part of itself. `K` identifies a model; `parts_of` lists the models that the steps of an ensemble mean; for any other model, none.
 pub fn ensemble_cycle<K: Clone + Ord>(
     ensemble: &K,
     name: impl Fn(&K) -> &str,
@@ -83,7 +81,7 @@ pub fn ensemble_cycle<K: Clone + Ord>(
     Ok(())
 }
 
-/// The configuration of the version that a step asks for.
+/// The configuration of the version that a step requires.
 fn loaded<'a>(ensemble: &str, step: &Step, part: &Part<'a>) -> Result<&'a ModelConfig, Error> {
     let model = &step.model_name;
     let none = || format!("ensemble '{ensemble}' depends on '{model}' which has no loaded version");
@@ -114,7 +112,7 @@ fn loaded<'a>(ensemble: &str, step: &Step, part: &Part<'a>) -> Result<&'a ModelC
     Err(Error::invalid(message))
 }
 
-/// What the ensemble or one of its models says of a tensor.
+/// A tensor's type and shape as the ensemble or one of its models declares them.
 struct Claim<'a> {
     model: &'a str,
     data_type: i32,
@@ -123,8 +121,7 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Two shapes that differ only by the batch dimension, which one model has as such and the other as one of its own,
-    /// are the same to whoever sees them whole.
+    /// True also for two shapes that are equal with the batch dimension, which one model declares as such and the other among its own dimensions.
     fn fits(&self, other: &Claim<'_>) -> bool {
         let same = |ours: &[i64], theirs: &[i64]| {
             let fits = |(a, b): (&i64, &i64)| a == b || *a == WILDCARD || *b == WILDCARD;
@@ -135,7 +132,7 @@ impl Claim<'_> {
     }
 }
 
-/// The claims by tensor; the first one is what later ones are held against.
+/// The claims by tensor; later ones are compared with the first.
 type Claims<'a> = BTreeMap<&'a str, Claim<'a>>;
 
 fn check_tensors(config: &ModelConfig, steps: &[(&Step, &ModelConfig)]) -> Result<(), Error> {
@@ -239,10 +236,9 @@ fn agree<'a>(ensemble: &str, claims: &mut Claims<'a>, tensor: &'a str, claim: Cl
     Ok(())
 }
 
-/// Follows the tensors from the ensemble's inputs: how often one is written is decided by the last decoupled step that
-/// it came through, and a step can only join tensors that come equally often.
+/// Follows the tensors from the ensemble's inputs: the last decoupled step before a tensor decides how often it is written, and a step can only join tensors that are written equally often.
 fn check_flow(config: &ModelConfig, steps: &[(&Step, &ModelConfig)]) -> Result<Flow, Error> {
-    // The decoupled step that a tensor came through; none for one that comes once.
+    // The last decoupled step before a tensor; `None` for a tensor that is written once.
     let mut sources: BTreeMap<&str, Option<usize>> =
         config.input.iter().map(|input| (input.name.as_str(), None)).collect();
     let mut pending: Vec<usize> = (0..steps.len()).collect();
@@ -266,7 +262,7 @@ fn check_flow(config: &ModelConfig, steps: &[(&Step, &ModelConfig)]) -> Result<F
             let source = if is_decoupled { Some(index) } else { inputs.into_iter().next().flatten() };
             sources.extend(step.output_map.values().map(|tensor| (tensor.as_str(), source)));
         }
-        // What no input leads to was refused with the graph.
+        // Tensors that no input leads to were refused with the graph.
         if waiting.is_empty() || waiting.len() == before {
             break;
         }

@@ -1,8 +1,8 @@
-//! What is wrong with a configuration, and where.
+//! The findings on a configuration, each with its field.
 
 use super::super::Error;
 
-/// Most findings that are kept: whoever has so many does not read the rest.
+/// Most findings that are kept: no reader needs more.
 const MOST: usize = 256;
 
 /// One thing that is wrong.
@@ -14,7 +14,7 @@ pub struct Finding {
     pub error: Error,
 }
 
-/// All that is wrong, in the order in which the server looks.
+/// All findings, in the order of the server's checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     found: Vec<Finding>,
@@ -30,14 +30,14 @@ impl Findings {
         self.found.is_empty()
     }
 
-    /// Adds what is not known yet.
+    /// Adds the findings that are not in the list yet.
     pub fn extend(&mut self, others: Findings) {
         for Finding { path, error } in others.found {
             self.push(path, error);
         }
     }
 
-    /// Forgets what does not fit.
+    /// Removes the findings that do not fit.
     pub fn retain(&mut self, fits: impl Fn(&Finding) -> bool) {
         self.found.retain(fits);
     }

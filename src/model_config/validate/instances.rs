@@ -21,7 +21,7 @@ pub(super) fn check(config: &ModelConfig, gpus: &SupportedGpus, findings: &mut F
     }
 }
 
-/// The field and what is wrong with it.
+/// The result of a check; the error is a field and its text.
 type Refused = Result<(), (&'static str, String)>;
 
 fn check_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &SupportedGpus) -> Refused {

@@ -64,7 +64,7 @@ fn check_tensor_rt_flags(tensor_rt: bool, shape_tensor: bool, non_linear: bool) 
     Ok(())
 }
 
-/// What inputs and outputs have in common.
+/// The fields that inputs and outputs have in common.
 struct Shape<'a> {
     name: &'a str,
     data_type: i32,
@@ -111,7 +111,7 @@ impl Shape<'_> {
         if dims.len() != reshape.len() {
             return Err("has different number of variable-size dimensions for dims and reshape");
         }
-        // A size that does not fit is not equal to another one: nothing could hold such a tensor.
+        // A size that overflows is not equal to another one: such a tensor cannot exist.
         if dims.iter().zip(&reshape).all(|(dims, reshape)| dims.is_some() && dims == reshape) {
             Ok(())
         } else {

@@ -17,7 +17,7 @@ pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     }
 }
 
-/// Where it fails, and what is wrong there.
+/// Checks one control; the error is a field and its text.
 fn check_control(control: &MetricControl) -> Result<(), (&'static str, &'static str)> {
     let Some(identifier) = &control.metric_identifier else {
         return Err(("metric_identifier", "metric control must specify 'metric_identifier'"));
@@ -31,7 +31,7 @@ fn check_control(control: &MetricControl) -> Result<(), (&'static str, &'static 
     let refused = |message| Err(("histogram_options.buckets", message));
     match options.buckets.as_slice() {
         [] => refused("histogram options must specify non-empty 'buckets'"),
-        // Ours: these would make a page that nobody can read. The last bucket has no bound in any case.
+        // Our own bound: more would make the page unreadable. The last bucket has no bound in any case.
         buckets if buckets.len() > BUCKETS_MAX => refused("histogram options may specify at most 1024 'buckets'"),
         buckets if !buckets.iter().all(|bucket| bucket.is_finite()) => {
             refused("histogram options must specify finite 'buckets'")

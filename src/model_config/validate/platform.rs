@@ -22,7 +22,7 @@ pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     }
 }
 
-/// The backends that come with a platform of their own; to all others a platform is a word.
+/// The backends that have a platform of their own; for all others a platform has no meaning.
 fn known_backend(backend: &str) -> Option<&str> {
     Some(backend).filter(|backend| matches!(*backend, "tensorflow" | "tensorrt" | "onnxruntime" | "pytorch"))
 }

@@ -1,6 +1,6 @@
-//! Row "rate limiter": the resources that instances ask for, held against each other and against what there is.
+//! Row "rate limiter": checks the resources that instances require against each other and against the limits.
 //!
-//! Asked only where the rate limiter is on; otherwise nobody counts.
+//! Runs only where the rate limiter is on; otherwise resources are not counted.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,15 @@ pub struct ResourceLimit {
     pub device: Option<i32>,
 }
 
-/// Where an instance without a GPU counts its resources.
+/// The device on which an instance without a GPU counts its resources.
 const CPU_DEVICE: i32 = 0;
 
-/// Holds the instance groups of all models that are loaded against the limits. Without any limit there is of a
-/// resource as much as the instance asks for that asks for most of it.
+/// Checks the instance groups of all loaded models against the limits. Without any limit the amount of a resource is the largest requirement of an instance.
 pub fn rate_limits<'a>(
     groups: impl IntoIterator<Item = &'a ModelInstanceGroup>,
     limits: &[ResourceLimit],
 ) -> Result<(), Error> {
-    // The most that one instance asks for, by resource and device; none is the device of global ones.
+    // The largest requirement of an instance, by resource and device; `None` is the device of global resources.
     let mut required: BTreeMap<(Option<i32>, &str), u32> = BTreeMap::new();
     for group in groups {
         let devices = if group.gpus.is_empty() { &[CPU_DEVICE][..] } else { &group.gpus };
@@ -59,9 +58,7 @@ pub fn rate_limits<'a>(
     Ok(())
 }
 
-/// How much there is for instances on `device`; none: as much as they ask for. Where there are limits at all, there is
-/// nothing of what they do not name. The largest limit counts of those for the device and for each device; for a global
-/// resource the device of a limit says nothing.
+/// The amount of a resource for instances on `device`; `None`: as much as they require. If there are any limits, a resource without one has the amount 0. Of the limits for the device and for each device the largest counts; for a global resource the device of a limit is ignored.
 pub fn limit(limits: &[ResourceLimit], name: &str, device: Option<i32>) -> Option<u64> {
     if limits.is_empty() {
         return None;
@@ -112,7 +109,7 @@ mod tests {
             (&[g, ("R", 10, None), ("R", 3, Some(0))], Ok(())),
             (&[("R", 10, None), ("G", 1, Some(0)), ("G", 2, Some(1))], Ok(())),
             (&[("R", 10, None), ("G", 1, None)], refused("G", 1, 2)),
-            // Of what has no limit that fits there is nothing.
+            // A resource without a matching limit has the amount 0.
             (&[("other", 9, None)], refused("G", 0, 2)),
             (&[g], refused("R", 0, 4)),
             (&[g, ("R", 10, Some(10))], refused("R", 0, 4)),

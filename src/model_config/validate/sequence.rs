@@ -9,7 +9,7 @@ use nereid_wire::inference::model_sequence_batching::{Control, StrategyChoice};
 use nereid_wire::inference::{DataType, ModelConfig, ModelSequenceBatching};
 
 pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching, findings: &mut Findings) {
-    // Kind by kind, as Triton looks them up: which of several errors is reported first depends on it.
+    // Kind by kind, in Triton's order: which of several errors is reported first depends on it.
     for kind in
         [Kind::ControlSequenceStart, Kind::ControlSequenceEnd, Kind::ControlSequenceReady, Kind::ControlSequenceCorrid]
     {

@@ -1,4 +1,4 @@
-//! Row "state", as far as it needs no file; `data_files` looks at those.
+//! Row "state", as far as it needs no file; `data_files` checks the files.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use nereid_wire::inference::model_sequence_batching::initial_state::StateData;
 use nereid_wire::inference::model_sequence_batching::{InitialState, State};
 use nereid_wire::inference::{DataType, ModelConfig};
 
-/// What one element of a type without a size of its own counts, as its length prefix.
+/// The bytes of one element of a type without a fixed size: its length prefix.
 const LENGTH_BYTES: u64 = 4;
 
 pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
@@ -30,7 +30,7 @@ pub(super) fn states(config: &ModelConfig) -> &[State] {
     }
 }
 
-/// Bytes of a tensor without open dimensions; none where they cannot be counted, or could not be held.
+/// Bytes of a tensor without open dimensions; `None` where they cannot be counted, or exceed any memory.
 pub(super) fn tensor_bytes(data_type: DataType, dims: &[i64]) -> Option<u64> {
     let element = element_bytes(data_type).and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(LENGTH_BYTES);
     element_count(dims)?.checked_mul(element).filter(|bytes| i64::try_from(*bytes).is_ok())
@@ -92,7 +92,7 @@ fn check_dims(state: &State, initial: &InitialState) -> Result<(), String> {
             ));
         }
     }
-    // With a file, its size is what the answer is about.
+    // With a file, only its size is checked.
     let is_zero = matches!(initial.state_data, Some(StateData::ZeroData(_)));
     if is_zero && tensor_bytes(initial.data_type(), &initial.dims).is_none() {
         return Err(format!("'initial_state' for state input name '{name}' has a size that cannot be held in memory."));

@@ -1,4 +1,4 @@
-//! Every row of contract/model_config.md section 6 that can be known without a backend, as a file that earns it.
+//! Every row of contract/model_config.md section 6 that can be checked without a backend, as a file that causes it.
 
 use super::super::{from_dynamic, normalize, parse};
 use super::*;
@@ -312,7 +312,7 @@ fn metrics() {
 fn ensembles() {
     let good = messages::ensemble(&["p I=X -> O=A", "q I=A -> O=Y"]);
     accepted(poll, &[&good, &messages::ensemble(&["q I=A -> O=Y", "p I=X -> O=A"])]);
-    // Half a step says nothing about the tensors of the others.
+    // An incomplete step causes no findings on the tensors of others.
     refused(
         poll,
         &[

@@ -1,4 +1,4 @@
-//! What a sample becomes, and what is refused.
+//! Tests of resolved samples, and of refused ones.
 
 use super::super::labels::tests::Scratch;
 use super::super::{from_dynamic, parse};

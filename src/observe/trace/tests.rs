@@ -356,9 +356,9 @@ fn a_context_forces_a_trace_where_contexts_are_known() {
     assert!(traces.sample("m", None).is_none(), "a rate of 0 samples nothing else");
     let context = || Context::parse(PARENT, Some(b"a=1"));
     let trace = traces.sample("m", context()).unwrap();
-    let context = trace.context().to_str().unwrap().to_owned();
-    assert!(context.starts_with("{\"traceparent\":\"00-0af7651916cd43dd8448eb211c80319c-"), "{context}");
-    assert!(context.ends_with(",\"tracestate\":\"a=1\"}"), "{context}");
+    let text = trace.context().to_str().unwrap().to_owned();
+    assert!(text.starts_with("{\"traceparent\":\"00-0af7651916cd43dd8448eb211c80319c-"), "{text}");
+    assert!(text.ends_with(",\"tracestate\":\"a=1\"}"), "{text}");
     traces.change(None, &change(|change| change.levels = Set(Levels::OFF))).unwrap();
     assert!(traces.sample("m", context()).is_none(), "but not where traces are off");
     let place = Place::new();

@@ -5,8 +5,7 @@ use super::super::lexer::{Kind, Lexer, Stray};
 use super::{MAX_ERRORS, Parser, Result};
 
 impl<'a> Parser<'a> {
-    /// Notes an error and goes to the next field: behind the value of the one whose name `behind_name` follows, else to
-    /// the next line that begins with a field. The error comes back where nothing more is to be found.
+    /// Records an error and goes to the next field: behind the value of the field whose name `behind_name` follows, else to the next line that begins with a field. Returns the error where no field follows.
     pub(super) fn recover(&mut self, stray: Stray, behind_name: Option<Lexer<'a>>) -> Result<()> {
         let is_over = self.token.kind == Kind::End || self.places.len() >= MAX_VALUES;
         if is_over || self.errors.len() + 1 >= MAX_ERRORS {
@@ -42,9 +41,9 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Passes over what follows a field's name, if it is a value of whatever kind.
+    /// Skips the value behind a field's name, if there is one, whatever its kind.
     fn pass_value(&mut self) -> Result<()> {
-        // Nothing to count where the lexer fails at once.
+        // If the lexer fails at once, no bracket is left to count.
         self.token.kind = Kind::Symbol(b';');
         self.token = self.lexer.token()?;
         self.accept(b':')?;
@@ -82,7 +81,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Passes over everything up to a line behind `line` that begins with a field, or to the end of the message.
+    /// Skips to the next line after `line` that begins with a field, or to the end of the message.
     fn pass_lines(&mut self, line: u32) {
         let mut nesting = 0usize;
         loop {
@@ -129,14 +128,14 @@ mod tests {
             ("input [ { a: 1 }, { b: { c: [ 1, 2 ] } } ]\noutput { d < > }", "1:11 1:21 2:10"),
             // Twice, in a oneof too.
             ("name: 'a' name: 'b'\ndynamic_batching { } sequence_batching { }\nx: 1", "1:11 2:22 3:1"),
-            // What is no field, and what is no token: on from the next line that begins with one.
+            // Text that is no field or no token: parsing goes on with the next line that begins with a field.
             ("5 max_batch_size: 'x'\nplatform: 1", "1:1 2:11"),
             ("name 'x'\nplatform: 1", "1:6 2:11"),
             ("name: @ }\nplatform: 1", "1:7 1:9 2:11"),
             ("name: 'open\nplatform: 1\nbackend: 2", "1:7 2:11 3:10"),
             ("}\n]\nplatform: 1", "1:1 2:1 3:11"),
             ("input { name: ?\n dims: 'x' }\nplatform: 1", "1:15 2:8 3:11"),
-            // An end that is missing is one error, and nothing behind it is guessed.
+            // A missing end is one error, and no error behind it is guessed.
             ("input { name: 'I'\nplatform: 1", "2:1 2:12"),
             ("x: { y: [", "1:1"),
         ] {

@@ -1,5 +1,4 @@
-//! What the table of messages does not show: parts that fit, versions, loops elsewhere, and how often an ensemble
-//! answers.
+//! Tests beside the table of messages: parts that fit, versions, loops elsewhere, and the number of an ensemble's responses.
 
 use super::super::super::{from_dynamic, parse};
 use super::*;

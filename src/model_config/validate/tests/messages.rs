@@ -211,17 +211,17 @@ const MESSAGES: &[(&str, &[&str])] = &[
     ("version policy", &["at least one version must be available under the version policy of model '<m>'"]),
 ];
 
-/// Those of the section that no configuration alone earns, and who has them.
+/// Messages of the section that no configuration alone causes, and the module that has them.
 const ELSEWHERE: [(&str, &str); 6] = [
     ("unable to find backend library for backend '<b>', try specifying runtime …", "backend::plugin"),
     ("unable to find backend library '<f>' for model '<m>', searched: '<dir>' ...", "backend::plugin"),
     ("backend library name '<f>' escapes backend directory '<d>' …", "backend::plugin"),
     ("unable to find Python backend based backend library …", "comes with the Python backend"),
     ("failed to run warmup sample '<s>': <e>; ", "the instances, which run it"),
-    ("in ensemble <m>, input <i> in model <x> is mapped to multiple ensemble tensors", "nobody: a map's keys differ"),
+    ("in ensemble <m>, input <i> in model <x> is mapped to multiple ensemble tensors", "none: a map's keys differ"),
 ];
 
-/// What happened, and the message that should have.
+/// The outcome, and the expected message.
 type Case = (Result<(), String>, &'static str);
 
 #[test]
@@ -244,7 +244,7 @@ fn every_message_has_a_configuration_that_earns_it() {
     }
     let templates = || MESSAGES.iter().flat_map(|(row, messages)| messages.iter().map(move |message| (*row, *message)));
     for (row, template) in templates() {
-        assert!(cases.iter().any(|(_, message)| fits(template, message)), "row {row}: nobody earns {template}");
+        assert!(cases.iter().any(|(_, message)| fits(template, message)), "row {row}: no case has {template}");
     }
     for (_, message) in &cases {
         let fitting = templates().filter(|(_, template)| fits(template, message)).count();
@@ -795,7 +795,7 @@ fn other_cases() -> Vec<Case> {
     ]
 }
 
-/// Where a finding points to exists in the configuration, or its nearest parent does.
+/// The field of a finding exists in the configuration, or its nearest parent does.
 #[test]
 fn findings_name_their_fields() {
     let cases = [

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage as _, Value};
 
-use super::text::{Place, Positions, entry_path, push_scalar};
+use super::text::{FieldPosition, Positions, entry_path, push_scalar};
 use super::{Error, to_dynamic};
 use nereid_wire::inference::ModelConfig;
 
@@ -26,7 +26,7 @@ pub struct Stages {
 /// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    File(Place),
+    File(FieldPosition),
     Override,
     /// The backend found it in the model's file.
     ModelFile,

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_known_and_documented() {
+    fn refused_fields_exist_and_are_documented() {
         let expected = ["runtime"];
         assert_eq!(refused(), expected);
         let page = include_str!("../../docs/models.md");

@@ -65,7 +65,7 @@ pub struct Position {
 
 /// The position of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FieldPosition {
     /// The first letter of the field's name; of the value itself for an element of a `[ ]` list.
     pub field: Position,
     /// The first letter of the value: a brace for a message.
@@ -79,16 +79,16 @@ pub struct Place {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions {
     file: String,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, FieldPosition>,
 }
 
 impl Positions {
-    pub fn get(&self, path: &str) -> Option<Place> {
+    pub fn get(&self, path: &str) -> Option<FieldPosition> {
         self.places.get(path).copied()
     }
 
     /// The position of a value, or of the nearest value around it where the file does not set it.
-    pub fn nearest(&self, path: &str) -> Option<Place> {
+    pub fn nearest(&self, path: &str) -> Option<FieldPosition> {
         let mut path = path;
         while !path.is_empty() {
             if let Some(place) = self.get(path) {
@@ -105,7 +105,7 @@ impl Positions {
     }
 
     /// All paths in byte order, with their places.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Place)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, FieldPosition)> {
         self.places.iter().map(|(path, place)| (path.as_str(), *place))
     }
 }

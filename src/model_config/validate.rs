@@ -20,7 +20,7 @@ mod sequence;
 mod state;
 
 pub use data_files::data_files;
-pub use ensemble_parts::{Flow, Part, ensemble_cycle, ensemble_parts};
+pub use ensemble_parts::{Flow, StepModel, ensemble_cycle, ensemble_parts};
 pub use findings::{Finding, Findings};
 pub use rate_limiter::{ResourceLimit, limit, rate_limits};
 

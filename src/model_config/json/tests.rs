@@ -129,7 +129,7 @@ fn names_at(written: &str, path: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn fields_stand_in_the_order_that_clients_know() {
+fn fields_stand_in_tritons_order() {
     let written = write(
         &from_text(
             r#"
@@ -255,7 +255,7 @@ fn absent_messages_are_omitted_and_present_ones_are_not() {
 }
 
 #[test]
-fn floats_look_as_triton_prints_them() {
+fn floats_are_printed_as_triton_prints_them() {
     let bucket = |value: f64| {
         use nereid_wire::inference::ModelMetrics;
         use nereid_wire::inference::model_metrics::MetricControl;

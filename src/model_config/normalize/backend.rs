@@ -11,14 +11,14 @@ struct Signature {
     platforms: &'static [&'static str],
     /// File in the version directory that means it too.
     filename: &'static str,
-    form: Form,
+    form: FileForm,
     /// Whether the name of the backend is enough, or only picks among its signatures.
     backend_suffices: bool,
 }
 
 /// The form that the file must have.
 #[derive(Clone, Copy)]
-enum Form {
+enum FileForm {
     File,
     Directory,
     Either,
@@ -28,7 +28,7 @@ const fn signature(
     backend: &'static str,
     platforms: &'static [&'static str],
     filename: &'static str,
-    form: Form,
+    form: FileForm,
     backend_suffices: bool,
 ) -> Signature {
     Signature { backend, platforms, filename, form, backend_suffices }
@@ -36,17 +36,17 @@ const fn signature(
 
 /// The first match wins.
 const SIGNATURES: [Signature; 9] = [
-    signature("tensorflow", &["tensorflow_graphdef"], "model.graphdef", Form::File, false),
-    signature("tensorflow", &["tensorflow_savedmodel"], "model.savedmodel", Form::Directory, false),
-    signature("tensorrt", &["tensorrt_plan"], "model.plan", Form::File, true),
+    signature("tensorflow", &["tensorflow_graphdef"], "model.graphdef", FileForm::File, false),
+    signature("tensorflow", &["tensorflow_savedmodel"], "model.savedmodel", FileForm::Directory, false),
+    signature("tensorrt", &["tensorrt_plan"], "model.plan", FileForm::File, true),
     // A directory holds a model.onnx and its external data.
-    signature("onnxruntime", &["onnxruntime_onnx"], "model.onnx", Form::Either, true),
-    signature("openvino", &[], "model.xml", Form::File, true),
-    signature("pytorch", &["pytorch_libtorch", "libtorch"], "model.pt", Form::File, false),
-    signature("pytorch", &["torch_aoti"], "model.pt2", Form::File, false),
+    signature("onnxruntime", &["onnxruntime_onnx"], "model.onnx", FileForm::Either, true),
+    signature("openvino", &[], "model.xml", FileForm::File, true),
+    signature("pytorch", &["pytorch_libtorch", "libtorch"], "model.pt", FileForm::File, false),
+    signature("pytorch", &["torch_aoti"], "model.pt2", FileForm::File, false),
     // A PyTorch model without a known platform or file.
-    signature("pytorch", &["pytorch_libtorch"], "model.pt", Form::File, true),
-    signature("python", &[], "model.py", Form::File, true),
+    signature("pytorch", &["pytorch_libtorch"], "model.pt", FileForm::File, true),
+    signature("python", &[], "model.py", FileForm::File, true),
 ];
 
 impl Signature {
@@ -71,12 +71,12 @@ impl Signature {
     }
 }
 
-impl Form {
+impl FileForm {
     fn fits(self, entry: &Entry) -> bool {
         match self {
-            Form::File => !entry.is_directory,
-            Form::Directory => entry.is_directory,
-            Form::Either => true,
+            FileForm::File => !entry.is_directory,
+            FileForm::Directory => entry.is_directory,
+            FileForm::Either => true,
         }
     }
 }

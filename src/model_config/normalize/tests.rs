@@ -94,7 +94,7 @@ fn backends_are_inferred() {
 }
 
 #[test]
-fn a_model_that_says_nothing_is_named_after_its_backend() {
+fn a_model_that_configures_no_backend_is_named_after_it() {
     let text = "Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. \
                 Expected model name of the form 'model.<backend_name>'.";
     for files in [&[][..], &["model.savedmodel"], &["model.graphdef/"], &["model.plan/"], &["model.py/"]] {

@@ -12,8 +12,8 @@ use prost_reflect::{
 
 use super::lexer::{Kind, Lexer, Stray, Token};
 use super::{
-    Document, MAX_DEPTH, MAX_FILE_BYTES, MAX_VALUES, ParseError, Place, Position, Positions, entry_path, escape,
-    number, suggestion,
+    Document, FieldPosition, MAX_DEPTH, MAX_FILE_BYTES, MAX_VALUES, ParseError, Position, Positions, entry_path,
+    escape, number, suggestion,
 };
 
 /// Errors of one text that are reported.
@@ -80,7 +80,7 @@ struct Parser<'a> {
     token: Token<'a>,
     /// The path of the message being read, without a trailing dot.
     path: String,
-    places: Vec<(String, Place, Keep)>,
+    places: Vec<(String, FieldPosition, Keep)>,
     /// The errors so far; a text with errors gives no message.
     errors: Vec<Stray>,
 }
@@ -97,12 +97,12 @@ impl<'a> Parser<'a> {
         Ok(std::mem::replace(&mut self.token, next))
     }
 
-    fn looking_at(&self, symbol: u8) -> bool {
+    fn is_at(&self, symbol: u8) -> bool {
         self.token.kind == Kind::Symbol(symbol)
     }
 
     fn accept(&mut self, symbol: u8) -> Result<bool> {
-        let accepted = self.looking_at(symbol);
+        let accepted = self.is_at(symbol);
         if accepted {
             self.take()?;
         }
@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
         Err(Stray { at: self.token.at, message: format!("expected {}, got {}", what.as_ref(), excerpt(&self.token)) })
     }
 
-    fn place(&mut self, path: String, place: Place, keep: Keep) -> Result<()> {
+    fn place(&mut self, path: String, place: FieldPosition, keep: Keep) -> Result<()> {
         if self.places.len() >= MAX_VALUES {
             let message = format!("more than {MAX_VALUES} values");
             return Err(Stray { at: place.field, message });
@@ -172,15 +172,15 @@ impl<'a> Parser<'a> {
         }
         self.path.push_str(field.name());
         if field.is_list() || field.is_map() {
-            let place = Place { field: name.at, value: self.token.at };
+            let place = FieldPosition { field: name.at, value: self.token.at };
             self.place(self.path.clone(), place, Keep::First)?;
             self.repeated(fields, &field, name.at, depth)?;
         } else {
             fields.claim(&field, name.at)?;
-            if self.looking_at(b'[') {
+            if self.is_at(b'[') {
                 return self.expected(format!("one value, because {} is not repeated", field.name()));
             }
-            self.place(self.path.clone(), Place { field: name.at, value: self.token.at }, Keep::Last)?;
+            self.place(self.path.clone(), FieldPosition { field: name.at, value: self.token.at }, Keep::Last)?;
             let at = self.token.at;
             let value = self.value(&field, depth)?;
             fields.set(&field, value, at)?;
@@ -220,7 +220,7 @@ impl<'a> Parser<'a> {
         depth: usize,
     ) -> Result<()> {
         let at = self.token.at;
-        let place = Place { field: name.unwrap_or(at), value: at };
+        let place = FieldPosition { field: name.unwrap_or(at), value: at };
         let outer = self.path.len();
         if field.is_map() {
             let first = self.places.len();
@@ -344,7 +344,7 @@ impl<'a> Parser<'a> {
     fn number(&mut self, field: &FieldDescriptor, kind: &Type) -> Result<Value> {
         let at = self.token.at;
         let is_unsigned = matches!(kind, Type::Uint32 | Type::Fixed32 | Type::Uint64 | Type::Fixed64);
-        if is_unsigned && self.looking_at(b'-') {
+        if is_unsigned && self.is_at(b'-') {
             return Err(Stray { at, message: format!("Expected integer, got: - (for {})", field.name()) });
         }
         let negative = self.accept(b'-')?;

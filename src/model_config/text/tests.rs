@@ -286,7 +286,7 @@ fn maps() {
 }
 
 #[test]
-fn errors_say_where_and_what() {
+fn errors_hold_position_and_text() {
     for (text, expected) in [
         (
             "name: \"x\"\n\n   \t  max_batchsize: 1",
@@ -366,7 +366,7 @@ fn every_value_has_a_place() {
         .positions
         .iter()
         .map(|(path, place)| {
-            let Place { field, value } = place;
+            let FieldPosition { field, value } = place;
             format!("{path} {}:{} {}:{}", field.line, field.column, value.line, value.column)
         })
         .collect();

@@ -13,7 +13,7 @@ use nereid_wire::inference::model_ensembling::Step;
 
 /// The state of the model that a step names.
 #[derive(Debug, Clone)]
-pub enum Part<'a> {
+pub enum StepModel<'a> {
     /// There is no such model, or there are several.
     Unknown,
     /// No version of it serves; why, if its last load failed.
@@ -32,14 +32,14 @@ pub struct Flow {
 }
 
 /// Holds an ensemble that passed [`super::at_load`] against its parts.
-pub fn ensemble_parts<'a>(config: &ModelConfig, part: impl Fn(&Step) -> Part<'a>) -> Result<Flow, Error> {
+pub fn ensemble_parts<'a>(config: &ModelConfig, part: impl Fn(&Step) -> StepModel<'a>) -> Result<Flow, Error> {
     let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &config.scheduling_choice else {
         return Ok(Flow { decoupled: false });
     };
-    let parts: Vec<(&Step, Part<'a>)> = ensemble.step.iter().map(|step| (step, part(step))).collect();
+    let parts: Vec<(&Step, StepModel<'a>)> = ensemble.step.iter().map(|step| (step, part(step))).collect();
     let ensemble = &config.name;
     let mut unknown: Vec<&str> = Vec::new();
-    for (step, _) in parts.iter().filter(|(_, part)| matches!(part, Part::Unknown)) {
+    for (step, _) in parts.iter().filter(|(_, part)| matches!(part, StepModel::Unknown)) {
         if !unknown.contains(&step.model_name.as_str()) {
             unknown.push(&step.model_name);
         }
@@ -82,18 +82,18 @@ pub fn ensemble_cycle<K: Clone + Ord>(
 }
 
 /// The configuration of the version that a step requires.
-fn loaded<'a>(ensemble: &str, step: &Step, part: &Part<'a>) -> Result<&'a ModelConfig, Error> {
+fn loaded<'a>(ensemble: &str, step: &Step, part: &StepModel<'a>) -> Result<&'a ModelConfig, Error> {
     let model = &step.model_name;
     let none = || format!("ensemble '{ensemble}' depends on '{model}' which has no loaded version");
     let message = match part {
-        Part::Unknown | Part::NotLoaded { reason: None } => none(),
-        Part::NotLoaded { reason: Some(reason) } => {
+        StepModel::Unknown | StepModel::NotLoaded { reason: None } => none(),
+        StepModel::NotLoaded { reason: Some(reason) } => {
             format!("{}. Model '{model}' loading failed with error: {reason}", none())
         }
-        Part::Invalid { reason } => format!(
+        StepModel::Invalid { reason } => format!(
             "ensemble '{ensemble}' depends on '{model}' which is not valid. Model '{model}' failed with error: {reason}"
         ),
-        Part::Loaded(versions) => {
+        StepModel::Loaded(versions) => {
             let wanted = if step.model_version == WILDCARD {
                 versions.iter().max_by_key(|(version, _)| *version)
             } else {

@@ -90,7 +90,7 @@ mod tests {
     ]";
 
     #[test]
-    fn what_instances_ask_for_must_be_there() {
+    fn required_resources_must_exist() {
         let refused = |name: &str, limit: u64, most: u64| {
             Err(format!(
                 "Resource count for \"{name}\" is limited to {limit} which will prevent scheduling of one or more \

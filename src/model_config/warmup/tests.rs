@@ -70,7 +70,7 @@ fn what_the_server_adds_to_sequences_has_its_place_behind_the_inputs() {
 }
 
 #[test]
-fn counts_that_say_nothing() {
+fn counts_without_an_effect() {
     let text = "model_warmup { name: \"skipped\" inputs { key: \"A\" value { dims: -1 } } }
                 model_warmup { name: \"s\" batch_size: 1 }";
     let samples = resolved(&[], 0, text).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::lifecycle::parts_of;
 use super::Inspection;
-use nereid_model_config::validate::{Part, ensemble_cycle, ensemble_parts};
+use nereid_model_config::validate::{StepModel, ensemble_cycle, ensemble_parts};
 use nereid_wire::inference::ModelConfig;
 
 impl Inspection {
@@ -96,15 +96,15 @@ impl<'a> EnsembleCheck<'a> {
         let Some(spec) = &self.candidates[at].inspection.spec else { return };
         let mut config = spec.config.clone();
         let part = |name: &str| {
-            let Some(part) = self.part(at, name) else { return Part::Unknown };
+            let Some(part) = self.part(at, name) else { return StepModel::Unknown };
             let candidate = &self.candidates[part];
             match (&self.configs[part], self.misfits.get(&part)) {
                 (Some(config), _) => {
                     let versions = &candidate.inspection.chosen;
-                    Part::Loaded(versions.iter().map(|version| (*version, config)).collect())
+                    StepModel::Loaded(versions.iter().map(|version| (*version, config)).collect())
                 }
-                (None, Some(reason)) => Part::Invalid { reason: reason.clone() },
-                (None, None) => Part::NotLoaded { reason: candidate.problem.clone() },
+                (None, Some(reason)) => StepModel::Invalid { reason: reason.clone() },
+                (None, None) => StepModel::NotLoaded { reason: candidate.problem.clone() },
             }
         };
         match ensemble_parts(&spec.config, |step| part(&step.model_name)) {

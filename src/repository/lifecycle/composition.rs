@@ -19,7 +19,7 @@ use super::super::store::Store;
 use super::graph::{parts_of, steps_of};
 use super::operation::{LoadSource, Loading, Plan};
 use super::{Lifecycle, ModelSlot, lock};
-use nereid_model_config::validate::{Part, ensemble_cycle, ensemble_parts};
+use nereid_model_config::validate::{StepModel, ensemble_cycle, ensemble_parts};
 use nereid_request::Status;
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_ensembling::Step;
@@ -85,16 +85,16 @@ impl Lifecycle {
         Ok(fitted)
     }
 
-    fn part<'a>(&self, map: &'a ModelMap, ensemble: &ModelId, step: &Step) -> Part<'a> {
-        let Some(id) = self.part_id(map, &ensemble.namespace, &step.model_name) else { return Part::Unknown };
-        let Some(entry) = registered(map, &id) else { return Part::Unknown };
+    fn part<'a>(&self, map: &'a ModelMap, ensemble: &ModelId, step: &Step) -> StepModel<'a> {
+        let Some(id) = self.part_id(map, &ensemble.namespace, &step.model_name) else { return StepModel::Unknown };
+        let Some(entry) = registered(map, &id) else { return StepModel::Unknown };
         let ready: Vec<_> = entry.ready().map(|served| (served.version, &served.spec.config)).collect();
         if !ready.is_empty() {
-            return Part::Loaded(ready);
+            return StepModel::Loaded(ready);
         }
         match lock(&self.graph).problem(&id) {
-            Some(reason) => Part::Invalid { reason },
-            None => Part::NotLoaded { reason: reason_of(entry) },
+            Some(reason) => StepModel::Invalid { reason },
+            None => StepModel::NotLoaded { reason: reason_of(entry) },
         }
     }
 

@@ -49,7 +49,7 @@ fn shapes_fit_with_wildcards_and_with_the_batch_dimension() {
     for (own, ours, batch, theirs, expected) in cases {
         let part = model(batch, theirs, "");
         let config = ensemble(own, ours, &step("p", -1, "X", "Y"));
-        let got = ensemble_parts(&config, |_| Part::Loaded(vec![(1, &part)]));
+        let got = ensemble_parts(&config, |_| StepModel::Loaded(vec![(1, &part)]));
         assert_eq!(got.is_ok(), expected, "{own} [{ours}] of {batch} [{theirs}]: {got:?}");
     }
 }
@@ -69,20 +69,20 @@ fn a_reshape_of_the_ensembles_own_is_what_its_steps_see() {
     let (flat, part) = ("reshape { shape: [ 4 ] }", model(0, "4", ""));
     for (input, output, expected) in [(flat, flat, true), (flat, "", false), ("", flat, false)] {
         let config = ensemble("2, 2", input, output);
-        let got = ensemble_parts(&config, |_| Part::Loaded(vec![(1, &part)]));
+        let got = ensemble_parts(&config, |_| StepModel::Loaded(vec![(1, &part)]));
         assert_eq!(got.is_ok(), expected, "{input} {output}: {got:?}");
     }
     let part = read(
         "input { name: \"I\" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: [ 4 ] } } \
          output { name: \"O\" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: [ 4 ] } }",
     );
-    assert!(ensemble_parts(&ensemble("2, 2", "", ""), |_| Part::Loaded(vec![(1, &part)])).is_ok());
+    assert!(ensemble_parts(&ensemble("2, 2", "", ""), |_| StepModel::Loaded(vec![(1, &part)])).is_ok());
 }
 
 #[test]
 fn the_version_that_a_step_names_counts() {
     let (old, new) = (model(0, "3", ""), model(0, "4", ""));
-    let versions = || Part::Loaded(vec![(9, &new), (2, &old)]);
+    let versions = || StepModel::Loaded(vec![(9, &new), (2, &old)]);
     for (version, dims, expected) in [(-1, "4", true), (-1, "3", false), (2, "3", true), (9, "3", false)] {
         let config = ensemble(0, dims, &step("p", version, "X", "Y"));
         assert_eq!(ensemble_parts(&config, |_| versions()).is_ok(), expected, "{version} {dims}");
@@ -91,9 +91,9 @@ fn the_version_that_a_step_names_counts() {
     let config = ensemble(0, "4", &step("p", 0, "X", "Y"));
     let error = ensemble_parts(&config, |_| versions()).unwrap_err();
     assert_eq!(error, Error::invalid("ensemble 'm' depends on 'p' whose required version 0 is not loaded."));
-    let error = ensemble_parts(&config, |_| Part::Loaded(Vec::new())).unwrap_err();
+    let error = ensemble_parts(&config, |_| StepModel::Loaded(Vec::new())).unwrap_err();
     assert_eq!(error, Error::invalid("ensemble 'm' depends on 'p' which has no loaded version"));
-    let error = ensemble_parts(&config, |_| Part::Invalid { reason: "no".into() }).unwrap_err();
+    let error = ensemble_parts(&config, |_| StepModel::Invalid { reason: "no".into() }).unwrap_err();
     let text = "ensemble 'm' depends on 'p' which is not valid. Model 'p' failed with error: no";
     assert_eq!(error, Error::invalid(text));
 }
@@ -103,14 +103,16 @@ fn an_ensemble_answers_as_often_as_its_steps() {
     let (once, often) = (model(0, "3", ""), model(0, "3", "model_transaction_policy { decoupled: true }"));
     let flow = |steps: &str| {
         let config = ensemble(0, "3", steps);
-        ensemble_parts(&config, |step| Part::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })]))
+        ensemble_parts(&config, |step| {
+            StepModel::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })])
+        })
     };
     // In the order of the data, whatever that of the steps.
     assert_eq!(flow(&(step("p", -1, "A", "Y") + &step("p", -1, "X", "A"))), Ok(Flow { decoupled: false }));
     assert_eq!(flow(&(step("p", -1, "A", "Y") + &step("d", -1, "X", "A"))), Ok(Flow { decoupled: true }));
     assert_eq!(flow(&(step("d", -1, "X", "A") + &step("d", -1, "A", "Y"))), Ok(Flow { decoupled: true }));
     let plain = read("name: \"m\" backend: \"b\"");
-    assert_eq!(ensemble_parts(&plain, |_| Part::Unknown), Ok(Flow { decoupled: false }));
+    assert_eq!(ensemble_parts(&plain, |_| StepModel::Unknown), Ok(Flow { decoupled: false }));
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn decoupled_outputs_are_joined_with_nothing_else() {
     };
     let joined = |steps: &str| {
         let config = ensemble(0, "3", steps);
-        let parts = |step: &Step| Part::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })]);
+        let parts = |step: &Step| StepModel::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })]);
         ensemble_parts(&config, parts).map(|flow| flow.decoupled).map_err(|error| error.to_string())
     };
     let text = "in ensemble m, step of model 'p' receives inputs originated from different decoupled models";
@@ -147,7 +149,7 @@ fn outputs_of_an_ensemble_come_through_one_decoupled_step() {
              output {{ name: \"Y\" data_type: TYPE_FP32 dims: 3 }} \
              output {{ name: \"Z\" data_type: TYPE_FP32 dims: 3 }} ensemble_scheduling {{ {steps} }}"
         ));
-        let parts = |step: &Step| Part::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })]);
+        let parts = |step: &Step| StepModel::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })]);
         ensemble_parts(&config, parts).map(|flow| flow.decoupled).map_err(|error| error.to_string())
     };
     let text = "in ensemble m, step of model 'm' receives inputs originated from different decoupled models";

@@ -684,12 +684,14 @@ fn part_cases() -> Vec<Case> {
     );
     let check = |text: &str| {
         ensemble_parts(&read(text), |step| match step.model_name.as_str() {
-            "p" => Part::Loaded(vec![(1, &plain), (3, &plain)]),
-            "d" | "e" => Part::Loaded(vec![(1, &decoupled)]),
-            "small" => Part::Loaded(vec![(1, &small)]),
-            "idle" => Part::NotLoaded { reason: None },
-            "broken" => Part::NotLoaded { reason: Some("version 1 is at UNAVAILABLE state: Internal: no;".into()) },
-            _ => Part::Unknown,
+            "p" => StepModel::Loaded(vec![(1, &plain), (3, &plain)]),
+            "d" | "e" => StepModel::Loaded(vec![(1, &decoupled)]),
+            "small" => StepModel::Loaded(vec![(1, &small)]),
+            "idle" => StepModel::NotLoaded { reason: None },
+            "broken" => {
+                StepModel::NotLoaded { reason: Some("version 1 is at UNAVAILABLE state: Internal: no;".into()) }
+            }
+            _ => StepModel::Unknown,
         })
         .map(|_| ())
         .map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! The command line: which subcommand, and what it was asked to do.
+//! The command line: the subcommand and its arguments.
 //!
 //! Without a subcommand it is `serve`, so that `nereid` can stand where `tritonserver` stood in a script.
 
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 pub use values::ValueError;
 
-/// What follows a subcommand.
+/// The arguments behind a subcommand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arguments {
     /// The program's name as its caller wrote it; getopt's messages start with it.
@@ -100,7 +100,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What a user reads after a word that is no subcommand. It begins as Triton's message does.
+/// The message for an unknown subcommand. It begins as Triton's message does.
 fn unknown(word: &str) -> String {
     let meant = nearest::nearest(word, SUBCOMMANDS).map(|name| format!("; did you mean '{name}'?"));
     format!("Unexpected argument: {word}{} `nereid help` lists the subcommands.", meant.as_deref().unwrap_or("."))

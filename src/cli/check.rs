@@ -1,7 +1,7 @@
-//! `nereid check`: are these repositories consistent? Everything that is wrong with any model, at once, for people and
-//! for machines that wait for an exit code.
+//! `nereid check`: checks whether repositories are consistent, and reports all findings on all models at once, for
+//! people and for scripts that read the exit code.
 //!
-//! Nothing is loaded: no library of a backend is opened and no model file is read.
+//! No model is loaded: no library of a backend is opened and no model file is read.
 
 pub(super) mod report;
 
@@ -32,7 +32,7 @@ its own files hold. Of the options of serve, those count that say what is loaded
 --disable-auto-complete-config, --backend-directory, --backend-config, --host-policy, --io-cores, --spin-us.
 ";
 
-/// Checks and prints; the exit code says whether all are consistent.
+/// Checks and prints; the exit code is 0 if all are consistent.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let asked = match Asked::parse(arguments) {
         Ok(Some(asked)) => asked,
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     if report.is_consistent() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints; whoever reads it may be gone.
+/// Prints; errors are ignored, because the reader may be gone.
 pub(super) fn print(text: &str) {
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -69,7 +69,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// None: help is asked for. The error is the whole text for stderr.
+    /// `None` if help is requested. The error is the whole text for stderr.
     fn parse(arguments: &Arguments) -> Result<Option<Asked>, String> {
         let mut json = false;
         let mut words = Vec::new();
@@ -93,7 +93,7 @@ impl Asked {
     }
 }
 
-/// Takes the words out of a command line; what is left are options of serve. The error is a text for stderr.
+/// Takes the words out of a command line; the rest are options of serve. The error is a text for stderr.
 pub(super) fn split(arguments: &Arguments) -> Result<(Vec<OsString>, ServeOptions), String> {
     let mut words = Vec::new();
     for item in Items::new(&arguments.program, &arguments.words) {
@@ -101,7 +101,7 @@ pub(super) fn split(arguments: &Arguments) -> Result<(Vec<OsString>, ServeOption
             words.push(word);
         }
     }
-    // By place, not by text: a flag's value may look like a word.
+    // By position, not by text: a flag's value may equal a word.
     let is_word = |given: &OsString| words.iter().any(|word| std::ptr::eq(*word, given.as_os_str()));
     let rest = arguments.words.iter().filter(|given| !is_word(given)).cloned().collect();
     let words = words.iter().map(|word| (*word).to_owned()).collect();
@@ -113,7 +113,7 @@ pub(super) fn split(arguments: &Arguments) -> Result<(Vec<OsString>, ServeOption
     Ok((words, options))
 }
 
-/// Where the threads of a server with these options would run.
+/// The placement of the threads of a server with these options.
 pub(super) fn place(options: &ServeOptions) -> Result<(Cores, Placement), String> {
     let cores = Cores::of_this_process().map_err(|error| format!("cannot read the cores: {error}"))?;
     let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
@@ -121,7 +121,7 @@ pub(super) fn place(options: &ServeOptions) -> Result<(Cores, Placement), String
     Ok((cores, placement))
 }
 
-/// CPUs that workers may run on, as runtimes are told.
+/// The number of CPUs that workers may run on, for runtimes.
 pub(super) fn worker_cpu_count(cores: &Cores, placement: &Placement) -> usize {
     if placement.workers.is_empty() { cores.quota } else { placement.workers.len() }
 }
@@ -192,7 +192,7 @@ fn check(options: &ServeOptions) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Adds what is wrong with ensembles because of their parts.
+/// Adds findings on ensembles that come from the models of their steps.
 fn fit_ensembles(report: &mut Report, has_namespaces: bool) {
     let candidate = |model: &ModelReport| model.problems.first().cloned();
     let problems: Vec<_> = report.models.iter().map(candidate).collect();

@@ -1,4 +1,4 @@
-//! `nereid explain`: the configuration that a model would be served with, and of each value where it comes from.
+//! `nereid explain`: the configuration that a model would be served with, and the source of each value.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -52,14 +52,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// A model and what its backend runs it with.
+/// A model and the runtime of its backend.
 struct Explained {
     seen: Inspection,
-    /// Of a backend that looks for a library of its own.
+    /// The library of a backend that searches for one.
     runtime: Option<String>,
 }
 
-/// None: help is asked for.
+/// `None` if help is requested.
 fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
     let mut given = None;
     let mut words = Vec::new();

@@ -1,7 +1,7 @@
 //! The one table of flags: Triton's 92 long options (contract/cli.md section 2) in Triton's order, and Nereid's own.
 //!
-//! A flag does what it says, or has no meaning here and is noted in the log. Every value is checked as Triton checks it
-//! in any case.
+//! A flag has its effect, or has no meaning here and is noted in the log. Every value is checked as Triton checks it in
+//! any case.
 
 mod backends;
 mod clouds;
@@ -22,7 +22,7 @@ use super::values::{Value, ValueError};
 pub struct Flag {
     pub name: &'static str,
     pub group: &'static str,
-    /// What its value is called in the usage text; `None`: it takes none.
+    /// The name of its value in the usage text; `None` if it takes no value.
     pub value: Option<&'static str>,
     pub help: &'static str,
     pub action: Action,
@@ -45,12 +45,12 @@ impl Flag {
         self.value.is_some()
     }
 
-    /// Triton does not know it.
+    /// True if Triton does not have it.
     pub fn is_own(&self) -> bool {
         self.group == own::GROUP
     }
 
-    /// What it sets: names with one target are one flag.
+    /// The setting that it changes: names with one target are one flag.
     pub fn target(&self) -> &'static str {
         match self.name {
             "model-store" => "model-repository",

@@ -1,7 +1,7 @@
 //! Splits a command line into flags, values and words as GNU getopt_long does, its messages included.
 //!
-//! Scripts and charts abbreviate flags, so what a prefix means must not depend on which flags Nereid adds: those are
-//! looked at only where none of Triton's fits.
+//! Scripts and charts abbreviate flags, so the meaning of a prefix must not depend on the flags that Nereid adds: those
+//! are compared only where none of Triton's matches.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +38,7 @@ impl<'a> Items<'a> {
         let flag = self.resolve(name, given)?;
         match (flag.takes_value(), value) {
             (true, Some(value)) => Ok(Item::Flag(flag, Some(OsStr::from_bytes(value)))),
-            // The next word is the value whatever it looks like.
+            // The next word is the value, whatever its form.
             (true, None) => match self.rest.next() {
                 Some(value) => Ok(Item::Flag(flag, Some(value))),
                 None => Err(self.message(&format!("option '--{}' requires an argument", flag.name))),

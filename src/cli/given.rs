@@ -1,4 +1,4 @@
-//! What a command line said, flag by flag, before one part is checked against another.
+//! The values of a command line, flag by flag, before they are checked against each other.
 
 use std::time::Duration;
 
@@ -35,20 +35,20 @@ pub enum ControlMode {
     Explicit,
 }
 
-/// A flag that was checked and taken, and changes nothing.
+/// A flag that was checked and accepted, and has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WithoutEffect {
     pub flag: &'static str,
     pub reason: &'static str,
 }
 
-/// Seconds between two looks at the repository, where no flag says.
+/// The default seconds between two polls of the repository.
 const POLL_SECS: u32 = 15;
 
 impl Given {
     pub fn new() -> Given {
         let mut given = Given { poll_secs: POLL_SECS, ..Given::default() };
-        // Empty: that of HTTP, whichever comes to be given.
+        // Empty: that of HTTP, whatever a flag sets it to.
         given.options.metrics.address.clear();
         given
     }
@@ -57,7 +57,7 @@ impl Given {
         self.warnings.push(format!("Warning: {text}"));
     }
 
-    /// Notes, once, that `flag` changes nothing.
+    /// Records, once, that `flag` has no effect.
     pub fn note_idle(&mut self, flag: &'static str, reason: &'static str) {
         if !self.without_effect.iter().any(|noted| noted.flag == flag) {
             self.without_effect.push(WithoutEffect { flag, reason });
@@ -65,7 +65,7 @@ impl Given {
     }
 }
 
-/// What error texts call a group.
+/// The name of a group in error texts.
 pub const HTTP_API: &str = "api";
 pub const GRPC_PROTOCOL: &str = "protocol";
 
@@ -82,7 +82,7 @@ pub const GROUPS: [&str; 9] = [
     "logging",
 ];
 
-/// Takes `<groups>:<key>=<value>` behind what was given before. A group may be named once in all.
+/// Adds `<groups>:<key>=<value>` to the restrictions of earlier flags. A group may be named once in all.
 pub fn restrict(given: &mut Vec<Restriction>, value: Value<'_>, kind: &'static str) -> Result<(), ValueError> {
     let [groups, key, secret] = value.named_setting(':', "<config name>:<setting>=<value>")?;
     for group in groups.split(',').map(str::to_owned) {

@@ -1,7 +1,8 @@
-//! `nereid install`: the program, the library, the headers and a place for backends, where others look for them.
+//! `nereid install`: installs the program, the library, the headers and a folder for backends, where other programs
+//! search for them.
 //!
-//! The headers are written by the program itself, so that they are those of its own functions. Nothing is begun before
-//! it is known that nothing is in the way and that the library is there; each file appears whole or not at all.
+//! The headers are written by the program itself, so that they are those of its own functions. The installation begins
+//! only if no file is in the way and the library was found; each file appears whole or not at all.
 
 mod file;
 mod library;
@@ -46,7 +47,7 @@ A program: `cc program.c -I include -L lib -ltritonserver -Wl,-rpath,$PWD/lib -o
 A backend: `cc -shared -fPIC backend.c -I include -o backends/<name>/libtriton_<name>.so`
 ";
 
-/// Where Triton's own installation looks for backends (contract/cli.md).
+/// The directory in which Triton's own installation searches for backends (contract/cli.md).
 const USUAL_BACKENDS: &str = "/opt/tritonserver/backends";
 
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +77,7 @@ struct Options {
     is_forced: bool,
 }
 
-/// Installs and prints what was done.
+/// Installs, and prints the installed files.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match asked(&arguments.words) {
         Ok(()) => ExitCode::SUCCESS,
@@ -100,7 +101,7 @@ fn asked(words: &[OsString]) -> Result<(), InstallError> {
     }
 }
 
-/// None: help is asked for.
+/// `None` if help is requested.
 fn options(words: &[OsString]) -> Result<Option<Options>, InstallError> {
     let usage = |text: String| InstallError::Usage(text);
     let (mut prefix, mut library, mut is_forced) = (None, None, false);

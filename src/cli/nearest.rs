@@ -1,4 +1,4 @@
-//! The name that somebody meant who wrote another.
+//! Suggests the nearest valid name for a mistyped one.
 
 use strsim::osa_distance;
 

@@ -1,4 +1,4 @@
-//! What `nereid serve` was asked to do: Triton's flags, parsed and checked against each other (contract/cli.md).
+//! The options of `nereid serve`: Triton's flags, parsed and checked against each other (contract/cli.md).
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -20,12 +20,13 @@ pub use crate::server::options::{
     Options as ServeOptions, RateLimitResource, Restriction, RunToCompletion,
 };
 
-/// Variables by which a supervisor says that it routes clients by readiness.
+/// Variables that are set by supervisors which route clients by readiness.
 const SUPERVISORS: [&str; 2] = ["NOTIFY_SOCKET", "KUBERNETES_SERVICE_HOST"];
-/// What `--drain-delay` is there: a balancer needs a few seconds to see that a server is not ready.
+/// The default of `--drain-delay` under such a supervisor: a balancer needs a few seconds to see that a server is not
+/// ready.
 const SUPERVISED_DRAIN_DELAY: Duration = Duration::from_secs(5);
 
-/// Why the server does not start; [`OptionsError::report`] is what its user sees.
+/// Why the server does not start; [`OptionsError::report`] is the text for its user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     #[error("")]
@@ -55,7 +56,7 @@ pub enum OptionsError {
     Collision(&'static str, &'static str, String, i32),
     #[error("The server cannot listen to {name} requests at port {port}, allowed port range is [{low}, {high}]")]
     UnsafePort { name: &'static str, port: i32, low: i32, high: i32 },
-    /// What Triton's core would refuse: where, and why.
+    /// An option that Triton's core would refuse: the function, and the reason.
     #[error("Failed to build Triton option:\nerror: {what}: {} - {}", .status.code.name(), .status.message)]
     Build { what: &'static str, status: Status },
 }
@@ -81,7 +82,7 @@ pub struct CommandLine {
 }
 
 impl ServeOptions {
-    /// [`CommandLine::parse`] for those who want to know no more.
+    /// [`CommandLine::parse`] for callers that need only the options.
     pub fn parse(
         arguments: &Arguments,
         environment: impl Fn(&str) -> Option<OsString>,
@@ -181,7 +182,7 @@ impl Given {
         Ok(())
     }
 
-    /// Where models come from, and when.
+    /// Resolves the model repositories, the control mode and auto-completion.
     fn complete_models(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
         let is_strict = self.strict_model_config;
         if self.disables_auto_complete && is_strict == Some(false) {
@@ -257,7 +258,7 @@ impl Given {
     }
 }
 
-/// What the environment says to the ports of the clouds.
+/// The ports of the clouds, from the environment.
 fn clouds(environment: &dyn Fn(&str) -> Option<OsString>) -> Clouds {
     let text = |name: &str| environment(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
     Clouds {

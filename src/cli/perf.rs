@@ -1,6 +1,6 @@
-//! `nereid perf`: loads a server, and tells what came of it, with perf_analyzer's flags.
+//! `nereid perf`: loads a server and reports the results, with perf_analyzer's flags.
 //!
-//! Here is what the user sees; requests are made and sent by [`nereid_perf`].
+//! This module reads flags and prints; [`nereid_perf`] makes and sends the requests.
 
 mod address;
 mod flags;
@@ -30,7 +30,7 @@ use screen::Screen;
 const FAILED: u8 = 1;
 /// perf_analyzer's, when figures are not stable.
 const UNSTABLE: u8 = 2;
-/// perf_analyzer's, for everything else.
+/// perf_analyzer's exit code for all other failures.
 const NOT_MEASURED: u8 = 99;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ enum Failure {
     Report { path: String, source: std::io::Error },
 }
 
-/// Measures and prints; the exit code says how it went.
+/// Measures and prints; the exit code is the outcome.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match measure(arguments) {
         Ok(code) => code,
@@ -93,7 +93,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     screen.finish();
     let (points, error) = match outcome {
         Ok(points) => (points, None),
-        // What was measured before it is worth a report.
+        // The points that were measured before the error are reported.
         Err(error) => (std::mem::take(&mut screen.measured), Some(error)),
     };
     let report = Report { points: &points, point_began: &screen.began, ..frame };

@@ -1,4 +1,4 @@
-//! `nereid quickstart`: the example models served with one command, on a machine that has nothing yet.
+//! `nereid quickstart`: serves the example models with one command, on a machine without any preparation.
 
 mod bundled;
 mod minilm;
@@ -13,7 +13,7 @@ use super::{Arguments, serve};
 use crate::backend::onnxruntime::Surroundings;
 use with::Example;
 
-/// A model with what it does.
+/// A model and its description.
 type Served = (&'static str, &'static str);
 
 /// Example models that need ONNX Runtime.
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(taken) => taken,
         Err(error) => return failure(&error),
     };
-    // Somebody who tries it out has not thought of the network yet; a later flag wins over these.
+    // A first trial should not be open to the network; a later flag wins over these.
     let local = ["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"];
     arguments.words.splice(0..0, local.map(Into::into));
     let Some(mut line) = serve::read(&arguments) else { return ExitCode::FAILURE };

@@ -1,8 +1,8 @@
 //! `nereid runtime install onnxruntime`, `nereid runtime install python` and `nereid runtime list`.
 //!
-//! Runtimes are found when needed, not linked (docs/design.md, decision 13); this is the command that puts one where it
-//! is found: into the user's own data folder, without root and without a Python environment of the user's, or where all
-//! users find it.
+//! Runtimes are found when needed, not linked (docs/design.md, decision 13); this command installs one where the search
+//! finds it: in the user's data folder, without root and without a Python environment of the user's, or in the folder
+//! for all users.
 
 mod download;
 mod install;
@@ -50,7 +50,7 @@ pub fn ensure_onnxruntime(progress: &mut dyn Progress) -> Result<PathBuf, Instal
     }
 }
 
-/// Runs the subcommand with what stands behind `nereid runtime`.
+/// Runs the subcommand with the arguments behind `nereid runtime`.
 pub fn run(arguments: &[String]) -> ExitCode {
     match Command::parse(arguments) {
         Ok(Command::Help) => {
@@ -71,7 +71,7 @@ pub fn run(arguments: &[String]) -> ExitCode {
     }
 }
 
-/// Says where the runtime is, for scripts, or why it is not there.
+/// Prints the path of the runtime, for scripts, or the reason why it is missing.
 fn installed(outcome: Result<PathBuf, impl std::fmt::Display>) -> ExitCode {
     match outcome {
         Ok(path) => {
@@ -184,7 +184,7 @@ fn list(surroundings: &Surroundings) -> String {
     text
 }
 
-/// The interpreters that models may get without saying anything, the used one marked, which is asked.
+/// The interpreters that models without a setting may get. The used one is marked, and is run for its version.
 fn list_python(surroundings: &python_backend::Surroundings) -> String {
     use python_backend::Origin;
     let installed = surroundings.installed().map(|program| (Origin::Installed, program));

@@ -17,18 +17,18 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// The command line; what is wrong with it goes to stderr.
+/// The parsed command line; its errors go to stderr.
 pub(super) fn read(arguments: &Arguments) -> Option<CommandLine> {
     let line = CommandLine::parse(arguments, |name| std::env::var_os(name), |warning| say(&format!("{warning}\n")));
     line.map_err(|error| say(&error.report())).ok()
 }
 
-/// Prints to stderr; whoever read it may be gone, and `eprint!` would panic then.
+/// Prints to stderr; its reader may be gone, and `eprint!` would panic then.
 fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Serves; says `announcement` once the ports answer.
+/// Serves; prints `announcement` once the ports answer.
 pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
     let logger = match server::start_log(&line.options) {
         Ok(logger) => logger,

@@ -10,7 +10,7 @@ use super::options::OptionsError;
 use super::values::{Value, ValueError};
 use nereid_observe::trace::{Levels, Mode, SpanProcessor, TraceOptions};
 
-/// What the flags said, in their order.
+/// The values of the flags, in their order.
 #[derive(Debug, Default)]
 pub struct TraceSettings {
     settings: Vec<Setting>,
@@ -21,7 +21,7 @@ pub struct TraceSettings {
     forces_off: bool,
 }
 
-/// What the flags that came before `--trace-config` said.
+/// The values of the five old flags.
 #[derive(Debug, Default)]
 pub struct OldFlags {
     pub file: Option<String>,
@@ -45,7 +45,7 @@ const BSP_VARIABLES: [&str; 3] =
 const BSP_SETTINGS: [&str; 3] = ["bsp_max_queue_size", "bsp_schedule_delay", "bsp_max_export_batch_size"];
 
 impl TraceSettings {
-    /// A use of `--trace-config`. What its setting means is looked at in [`TraceSettings::finish`].
+    /// A use of `--trace-config`. [`TraceSettings::finish`] checks the setting.
     pub fn add(&mut self, value: Value<'_>) -> Result<(), ValueError> {
         let (mode, key, value) = value.optional_name(
             "trace mode",
@@ -217,7 +217,7 @@ impl Warnings {
     }
 }
 
-/// Notes a setting for the read-back: one member a name, what was given several times joined.
+/// Adds a setting to the read-back: one member for each name, repeated values joined.
 fn echo(echoed: &mut Vec<(String, String)>, key: &str, value: &str) {
     match echoed.iter_mut().find(|(known, _)| known == key) {
         Some((_, values)) if key == "resource" => {

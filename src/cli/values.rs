@@ -49,7 +49,7 @@ pub enum ValueError {
     GroupTwice { kind: &'static str, group: String },
 }
 
-/// What was given to a flag.
+/// The value of a flag.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<'a> {
     pub flag: &'static str,
@@ -57,7 +57,7 @@ pub struct Value<'a> {
 }
 
 impl Value<'_> {
-    /// A piece of the value, which is judged like a value of its own.
+    /// A piece of the value, which is checked like a value of its own.
     pub fn part(self, raw: &str) -> Value<'_> {
         Value { flag: self.flag, raw: OsStr::new(raw) }
     }
@@ -110,7 +110,7 @@ impl Value<'_> {
         Some(self.int()?).filter(|number| *number > 0).ok_or(ValueError::NotPositive(self.flag))
     }
 
-    /// `true` and `false` are 1 and 0 here; `on` and `off` are not known.
+    /// `true` and `false` are 1 and 0 here; `on` and `off` are refused.
     pub fn int_or_boolean(self) -> Result<i32, ValueError> {
         match self.lower_case().as_str() {
             "true" => Ok(1),
@@ -146,7 +146,7 @@ impl Value<'_> {
         Ok((self.part(&device).int()?, read(self.part(&number))?))
     }
 
-    /// `<name><separator><setting>=<value>` of which nothing is empty; `form` is how the error text shows it.
+    /// `<name><separator><setting>=<value>` without empty parts; `form` is its form in the error text.
     pub fn named_setting(self, separator: char, form: &'static str) -> Result<[String; 3], ValueError> {
         let text = self.text();
         let parts = text.split_once(separator).and_then(|(name, setting)| {
@@ -159,8 +159,8 @@ impl Value<'_> {
         }
     }
 
-    /// A regular expression for names of headers. Triton logs one that is none and forwards nothing; a server that
-    /// does not start says so in time.
+    /// A regular expression for names of headers. Triton logs an invalid one and forwards no header; here the server
+    /// does not start, so that the error is seen in time.
     pub fn header_pattern(self) -> Result<String, ValueError> {
         let text = self.text();
         match HeaderPattern::new(&text) {

@@ -1,4 +1,4 @@
-//! What a check found, for people and for programs.
+//! The report of a check, for people and for programs.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ pub struct ModelReport {
     pub instances: Instances,
 }
 
-/// The instances of a model, and where each would run.
+/// The instances of a model, and the cores or device of each.
 #[derive(Debug, Default)]
 pub struct Instances(Vec<Placed>);
 
@@ -68,7 +68,7 @@ impl Instances {
     }
 }
 
-/// What a host policy says of the cores, else what is left beside the I/O.
+/// The cores of a host policy, else those that the shards leave.
 fn place(policy: &str, options: &ServeOptions, placement: &Placement) -> String {
     let setting = |key: &str| {
         let fits = |given: &&HostPolicySetting| given.policy == policy && given.key == key;
@@ -128,7 +128,7 @@ pub fn backend(inspection: &Inspection) -> String {
 }
 
 impl Report {
-    /// Nothing is wrong with any model, as far as that shows without loading it.
+    /// True if no model has a finding, as far as that shows without loading it.
     pub fn is_consistent(&self) -> bool {
         self.problems.is_empty() && self.models.iter().all(|model| model.problems.is_empty())
     }

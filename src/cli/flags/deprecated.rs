@@ -1,4 +1,4 @@
-//! Flags that Triton calls deprecated: each use prints a warning on stderr that names what took its place.
+//! Flags that Triton calls deprecated: each use prints a warning on stderr that names its replacement.
 
 use super::{Flag, Group};
 use crate::cli::given::Given;

@@ -6,7 +6,7 @@ use crate::cli::values::{Value, ValueError};
 
 const HTTP: Group = Group("HTTP");
 
-/// Why counts of threads change nothing.
+/// Why counts of threads have no effect.
 pub const SHARDS: &str = "the shards of --io-cores take all connections";
 
 pub static FLAGS: &[Flag] = &[

@@ -210,13 +210,13 @@ fn socket(value: Value<'_>) -> Option<PathBuf> {
 fn io_cores(value: Value<'_>) -> Result<IoCores, ValueError> {
     match value.text().parse() {
         Ok(cores) => Ok(cores),
-        // A core has to be asked for: zero is a number all the same.
+        // At least one core is required: zero is a number, but out of bounds.
         Err(_) if value.text() == "0" => Err(ValueError::OutOfBound(value.text())),
         Err(_) => Err(ValueError::Number(value.text())),
     }
 }
 
-/// A second is more than anybody waits for.
+/// A spin of more than a second has no use.
 fn spin_us(value: Value<'_>) -> Result<u32, ValueError> {
     match value.natural()? {
         given @ 0..=1_000_000 => Ok(given),

@@ -22,7 +22,7 @@ pub enum Content {
 }
 
 impl File {
-    /// Writes it. A file that is there is replaced if `is_forced`, else it is an error and stays as it is.
+    /// Writes the file. An existing file is replaced if `is_forced`; else it is an error and stays as it is.
     pub fn put(&self, is_forced: bool) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(directory)?;
@@ -32,7 +32,7 @@ impl File {
         if is_forced {
             return fs::rename(&unfinished.0, &self.path);
         }
-        // Unlike a rename a link never replaces what came to be there in the meantime.
+        // Unlike a rename, a link never replaces a file that was created meanwhile.
         match fs::hard_link(&unfinished.0, &self.path) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EOPNOTSUPP | libc::EMLINK)) => {
                 // A file system without hard links.
@@ -43,7 +43,7 @@ impl File {
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        // What an earlier process of this id has left is in nobody's way.
+        // Removes the leftover of an earlier process with this id.
         let _ = fs::remove_file(path);
         if let Content::Link(target) = &self.content {
             return symlink(target, path);

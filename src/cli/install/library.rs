@@ -1,4 +1,4 @@
-//! Finds the library that belongs to this program: beside it, as a build or an installation leaves it. Where a build
+//! Finds the library that belongs to this program: beside it, where a build or an installation puts it. Where a build
 //! has left two, the newer one.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "libtritonserver.so";
 
-/// Where it stands, seen from the program's directory: after a build, after a build for tests, in an installation.
+/// Its directory, relative to the program's: after a build, after a build for tests, in an installation.
 const PLACES: [&str; 3] = ["", "deps", "../lib"];
 
 /// A function that each of its builds has.
@@ -27,7 +27,7 @@ pub enum LibraryError {
     Foreign { path: PathBuf },
 }
 
-/// The one that was named, else the one beside the program.
+/// The named library, else the one beside the program.
 pub fn find(program: &Path, named: Option<&Path>) -> Result<PathBuf, LibraryError> {
     let found = match named {
         Some(path) => path.to_owned(),

@@ -1,4 +1,4 @@
-//! Installs what stands for a program and its library, and what is in the way of it.
+//! Tests of installing stand-ins for a program and its library, and of files that are in the way.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -78,13 +78,13 @@ fn what_is_there_is_replaced_only_by_force() {
     let site = Site::new("twice");
     site.install(&site.options(false)).expect("installed");
     let prefix = site.0.join("prefix");
-    fs::write(prefix.join("README.md"), "somebody's own").expect("written");
+    fs::write(prefix.join("README.md"), "another file").expect("written");
     fs::write(site.0.join("built/nereid"), "a newer program").expect("written");
     let error = site.install(&site.options(false)).expect_err("refused").to_string();
     for file in FILES {
         assert!(error.contains(&prefix.join(file).display().to_string()), "{error}");
     }
-    assert_eq!((site.read("README.md").as_str(), site.read("bin/nereid").as_str()), ("somebody's own", "a program"));
+    assert_eq!((site.read("README.md").as_str(), site.read("bin/nereid").as_str()), ("another file", "a program"));
     // A link that leads nowhere is in the way too.
     FILES.iter().for_each(|file| _ = fs::remove_file(prefix.join(file)));
     std::os::unix::fs::symlink("nowhere", prefix.join("README.md")).expect("a link");
@@ -94,7 +94,7 @@ fn what_is_there_is_replaced_only_by_force() {
     site.install(&site.options(true)).expect("forced");
     assert_eq!(site.read("bin/nereid"), "a newer program");
     assert_eq!(site.read("README.md"), LAYOUT);
-    // From what is installed over itself.
+    // An installed program installs over itself.
     let again = Options { is_forced: true, ..site.options(true) };
     install(&again, &prefix.join("bin/nereid"), &mut |_| {}).expect("over itself");
     assert_eq!(site.read("bin/nereid"), "a newer program");

@@ -110,7 +110,7 @@ fn bad_values_are_told_in_tritons_words() {
     }
 }
 
-/// Only flags that say so are noted, each once, and their values change nothing that is served.
+/// Only flags without an effect are noted, each once, and their values do not change the options.
 #[test]
 fn flags_without_effect_are_noted_once() {
     for row in rows() {
@@ -126,7 +126,7 @@ fn flags_without_effect_are_noted_once() {
     }
 }
 
-/// Whether there is a GPU is known later: those that need one are told then.
+/// Whether there is a GPU is known later: flags that need one are reported then.
 #[test]
 fn flags_for_gpus_are_noted_once() {
     for row in rows() {
@@ -263,14 +263,14 @@ fn the_documentation_lists_every_flag_where_it_belongs() {
     }
 }
 
-/// Names that stand in calls that look a variable up, in what is no test.
+/// Names of variables in look-ups of the sources, tests left out.
 fn variables_in(directory: &std::path::Path, names: &mut std::collections::BTreeSet<String>) {
     let call =
         regex::Regex::new(r#"\b(?:var|var_os|environment|path_of|is_set|count|number)\("([A-Z][A-Z0-9_]{3,})"\)"#);
     let call = call.unwrap();
     for entry in std::fs::read_dir(directory).unwrap().flatten() {
         let path = entry.path();
-        // What builds a crate asks cargo, not the environment of a server.
+        // A build script reads cargo's variables, not the environment of a server.
         let is_test = path.file_stem().is_some_and(|stem| stem == "tests" || stem == "loom" || stem == "build");
         match path.is_dir() {
             _ if is_test => {}

@@ -1,4 +1,4 @@
-//! Whom a URL names, and how much of TLS is spoken there.
+//! The server that a URL names, and whether its connections use TLS.
 
 use super::given::{Given, TlsFiles, Wire};
 use super::mistake::Mistake;
@@ -7,7 +7,7 @@ use nereid_perf::{Endpoint, MetricsSource, Protocol, Target, Tls};
 const HTTP_PORT: u16 = 8000;
 const GRPC_PORT: u16 = 8001;
 const METRICS_PORT: u16 = 8002;
-/// What the kernel takes as the path of a socket.
+/// Bytes that the kernel accepts as the path of a socket.
 const SOCKET_PATH_MAX: usize = 107;
 
 impl Given {
@@ -71,7 +71,7 @@ fn wrong(flag: &str, given: &str) -> Mistake {
     Mistake::Value { flag: flag.to_owned(), given: given.to_owned(), expected: expected.to_owned() }
 }
 
-/// The scheme, empty without one, and where it leads.
+/// The scheme, empty without one, and the endpoint.
 fn endpoint(url: &str, default_port: u16) -> Option<(&str, Endpoint)> {
     if let Some(path) = url.strip_prefix("unix:") {
         let path = path.strip_prefix("//").unwrap_or(path);

@@ -1,7 +1,7 @@
 //! The one table of flags: perf_analyzer's wherever the meaning is the same, and Nereid's own.
 //!
-//! Each of perf_analyzer's is honoured, or is refused by name with what to use instead: a script never measures
-//! something else than it asked for without being told.
+//! Each of perf_analyzer's is honoured, or is refused by name with a replacement: a script never measures something
+//! else than it requested without an error.
 
 mod client;
 mod input;
@@ -17,12 +17,12 @@ use super::value::Value;
 
 #[derive(Debug)]
 pub struct Flag {
-    /// Its long name. What perf_analyzer knows by a letter alone has a name that is ours.
+    /// Its long name. A flag that is only a letter in perf_analyzer has a name of ours.
     pub name: &'static str,
     pub letter: Option<char>,
-    /// perf_analyzer does not know the long name.
+    /// True if perf_analyzer does not have the long name.
     pub is_own: bool,
-    /// What its value is called; `None`: it takes none.
+    /// The name of its value; `None` if it takes no value.
     pub value: Option<&'static str>,
     pub help: &'static str,
     pub action: Action,
@@ -34,7 +34,7 @@ pub enum Action {
     Version,
     Switch(fn(&mut Given)),
     Set(fn(&mut Given, &Value<'_>) -> Result<(), Mistake>),
-    /// Why, and what to use instead.
+    /// Refused, for this reason and with this replacement.
     Refuse(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! What a command line of `nereid perf` said, flag by flag, and whether one part contradicts another.
+//! The values of a command line of `nereid perf`, flag by flag, and whether they contradict each other.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -131,7 +131,7 @@ pub struct MetricsGiven {
     pub interval_ms: Option<u64>,
 }
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Debug)]
 pub enum Asked {
     Measure(Box<Given>),
@@ -364,7 +364,7 @@ impl Given {
         (self.threshold_ms > 0.0).then(|| Duration::from_secs_f64(self.threshold_ms / 1000.0))
     }
 
-    /// What was accepted and changes nothing here, for stderr.
+    /// Notes for stderr on accepted flags that have no effect.
     pub fn notes(&self) -> Vec<&'static str> {
         let mut notes = Vec::new();
         if self.spacing.is_some() && self.rate.is_none() {

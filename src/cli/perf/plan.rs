@@ -73,7 +73,7 @@ impl Given {
         Rules { window, latency_threshold: self.threshold(), ..self.rules.clone() }
     }
 
-    /// Lengths that the user's data gives stay as they are, unless a length is asked for.
+    /// Lengths that the user's data gives stay as they are, unless a length is requested.
     fn sequences(&self, has_data: bool) -> Sequences {
         let given = &self.sequences;
         let length = given.length.or((!has_data).then_some(SEQUENCE_LENGTH));

@@ -1,7 +1,7 @@
-//! What a user sees while it is measured: a bar on a terminal, plain lines elsewhere, and a block for each point when
-//! it is done.
+//! The [`Screen`] during a measurement: a bar on a terminal, plain lines elsewhere, and a block for each point when it
+//! is done.
 //!
-//! What moves goes to stderr, what stays goes to stdout, so that the results can be sent on.
+//! Progress goes to stderr, results go to stdout, so that the results can be piped.
 
 use std::io::{IsTerminal, Write};
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ pub struct Screen<'a> {
     frame: Report<'a>,
     verbose: bool,
     bar: Option<ProgressBar>,
-    /// What the last plain line told of.
+    /// The point and stage of the last plain line.
     told: Option<(LoadPoint, Stage)>,
     point: Option<LoadPoint>,
     /// When each point began.

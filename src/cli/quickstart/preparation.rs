@@ -1,7 +1,8 @@
-//! The work that brings an example: a folder, a lock on it, and programs that run while somebody is told how far it is.
+//! The preparation of an example: a folder, a lock on it, and programs that run while their progress is shown.
 //!
-//! The lock is a file that every program gets as its standard input. Where this program is killed, what it started may
-//! live on; the lock does too until that ends, so that nobody works in the same place meanwhile.
+//! The lock is a file that every program gets as its standard input. Where this program is killed, programs that it
+//! started may live on, and so does the lock until they end, so that no other process works in the same folder
+//! meanwhile.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,14 +14,14 @@ use std::time::Duration;
 
 use super::super::runtime::Progress;
 
-/// What is kept of a program's output, to see why it failed: pip says so behind several retries.
+/// Lines that are kept of a program's output, for the reason of a failure, which pip prints behind several retries.
 const LINES_KEPT: usize = 12;
 const LINE_BYTES_MAX: u64 = 2000;
-/// What is shown of it.
+/// Characters of it that are shown.
 const DETAIL_CHARS_MAX: usize = 600;
-/// How often the tick comes.
+/// The interval of [`Event::Tick`].
 const TICK: Duration = Duration::from_millis(200);
-/// What pip says where there is no network.
+/// Texts that pip prints where there is no network.
 const UNREACHABLE: [&str; 8] = [
     "connection broken",
     "Connection",
@@ -32,7 +33,7 @@ const UNREACHABLE: [&str; 8] = [
     "Could not fetch URL",
 ];
 
-/// Why an example could not be brought. Each says what to do.
+/// Why an example could not be prepared. Each text names the next step.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PrepareError {
     #[error("there is no place for examples: neither XDG_DATA_HOME nor HOME is set")]
@@ -69,20 +70,20 @@ pub(super) enum PrepareError {
 /// A folder in which this process alone works.
 pub(super) struct Workplace {
     pub folder: PathBuf,
-    /// What the work takes at most.
+    /// MiB that the work takes at most.
     pub mib: u64,
     lock: File,
 }
 
-/// What a program does while it runs.
+/// An event of a running program.
 pub(super) enum Event<'a> {
     /// A line on its standard output.
     Line(&'a str),
-    /// Nothing for a while.
+    /// No output for a while.
     Tick,
 }
 
-/// How a program ended, with the end of what it wrote.
+/// The end of a program: its status and the last lines of its output.
 pub(super) struct Ended {
     pub status: ExitStatus,
     pub last_words: String,
@@ -103,7 +104,7 @@ impl Workplace {
         let wrong = |path: &Path, source| file_error(path, source, folder, mib);
         fs::create_dir_all(folder).map_err(|source| wrong(folder, source))?;
         let path = folder.join("lock");
-        // Read by nobody, but a program that reads its standard input must find an end.
+        // Not read on purpose, but a program that reads its standard input must find an end.
         let lock = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let lock = lock.map_err(|source| wrong(&path, source))?;
         if lock.try_lock().is_err() {
@@ -117,7 +118,7 @@ impl Workplace {
         self.folder.join(name)
     }
 
-    /// An empty folder; what an interrupted attempt left in it is not trusted.
+    /// An empty folder; the files of an interrupted attempt are removed.
     pub fn emptied(&self, name: &str) -> Result<PathBuf, PrepareError> {
         let path = self.path(name);
         self.remove(&path)?;
@@ -139,7 +140,7 @@ impl Workplace {
         written.map_err(|source| self.file_error(path, source))
     }
 
-    /// Puts what is complete in its place, by one rename of what is on the disk.
+    /// Moves a complete folder to its place, by one rename after its files are on the disk.
     pub fn put(&self, complete: &Path, place: &Path) -> Result<(), PrepareError> {
         let flushed = File::open(complete).and_then(|file| file.sync_all());
         flushed.and_then(|()| fs::rename(complete, place)).map_err(|source| self.file_error(place, source))
@@ -164,7 +165,7 @@ impl Workplace {
             read(stderr, false, lines.clone());
         }
         drop(lines);
-        // What went wrong is in the one or the other, and a flood of the one must not hide it in the other.
+        // The cause of a failure is in one of the two, and a flood of the other must not hide it.
         let (mut outputs, mut errors) = (VecDeque::new(), VecDeque::new());
         loop {
             let (is_output, line) = match said.recv_timeout(TICK) {
@@ -193,7 +194,7 @@ impl Workplace {
         Ok(Ended { status, last_words })
     }
 
-    /// Err, in words of its own where the reason is known, for a program that failed at `what`.
+    /// An error for a program that failed at `what`, with a text of its own where the reason is known.
     pub fn succeeded(&self, ended: &Ended, what: &'static str) -> Result<(), PrepareError> {
         if ended.status.success() {
             return Ok(());
@@ -242,7 +243,7 @@ fn read(stream: impl Read + Send + 'static, is_output: bool, lines: SyncSender<(
     });
 }
 
-/// Bytes of all files in a folder and those below it; what vanishes meanwhile is not counted.
+/// Bytes of all files in a folder and those below it; files that vanish meanwhile are not counted.
 pub(super) fn size_of(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {

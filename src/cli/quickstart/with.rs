@@ -1,6 +1,6 @@
-//! `--with <example>`: examples that are too large to lie in the repository of this program.
+//! `--with <example>`: examples that are too large for the repository of this program.
 //!
-//! What they need is brought when somebody asks for one of them; a plain quickstart never looks for it.
+//! Their files are downloaded when one of them is requested; a plain quickstart does not need them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use super::preparation::PrepareError;
 pub(super) struct Example {
     pub name: &'static str,
     pub what: &'static str,
-    /// Its models, with what they do.
+    /// Its models and their descriptions.
     pub models: &'static [(&'static str, &'static str)],
-    /// Brings what is missing and returns the model repository.
+    /// Downloads missing files and returns the model repository.
     pub prepare: fn(&mut dyn Progress) -> Result<PathBuf, PrepareError>,
     /// Path and body of a first request.
     pub request: (&'static str, &'static str),
@@ -30,7 +30,7 @@ pub(super) const EXAMPLES: [Example; 1] = [Example {
     request: ("/v2/models/minilm/generate", r#"{"text":"A happy person."}"#),
 }];
 
-/// Parts the examples that are asked for from the flags of `serve`. Err says what is wrong with them.
+/// Separates the requested examples from the flags of `serve`. The error is a text for the user.
 pub(super) fn take(arguments: &Arguments) -> Result<(Vec<&'static Example>, Arguments), String> {
     let mut asked: Vec<&'static Example> = Vec::new();
     let mut words: Vec<OsString> = Vec::new();

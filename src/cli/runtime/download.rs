@@ -1,7 +1,7 @@
 //! Fetches the `onnxruntime` package with the host's own pip, and unpacks its library.
 //!
-//! pip knows the host's proxies, mirrors and certificates, and checks what it downloads against the index. A wheel is
-//! a zip file, which Python reads; nothing of the package is run or installed.
+//! pip uses the host's proxies, mirrors and certificates, and checks downloads against the index. A wheel is a zip
+//! file, which Python reads; no code of the package is run or installed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::{InstallError, Progress};
 use crate::backend::onnxruntime::GPU_SUFFIX;
 
-/// Copies the library, and its providers where they are wanted, and only them, out of a wheel: the names of what is
-/// written are ours to choose, not the archive's.
+/// Copies the library, and its providers if they are requested, and only these, out of a wheel: this program chooses
+/// the names of the written files, not the archive.
 const UNPACK: &str = r#"
 import os, shutil, sys, zipfile
 wheel, target = sys.argv[1:3]
@@ -34,12 +34,12 @@ sys.exit(0 if found else "there is no onnxruntime/capi/libonnxruntime.so in it")
 const PLATFORM_TAGS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
 /// The library does not depend on Python; any version that has wheels will do.
 const PYTHON_VERSION: &str = "3.11";
-/// Longer than this nobody waits without a word.
+/// A line is printed at least this often.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-/// What is shown of a failed command's output.
+/// Characters of a failed command's output that are shown.
 const DETAIL_CHARS_MAX: usize = 600;
 
-/// What the library is called, and what computes on GPUs beside it: it is opened from where the library lies.
+/// The names of the library and of its providers for GPUs, which it opens from its own folder.
 const LIBRARY: &str = "libonnxruntime.so";
 const PROVIDERS: &str = "libonnxruntime_providers_";
 
@@ -127,7 +127,7 @@ impl Python {
             "--no-input",
             "--disable-pip-version-check",
             "--progress-bar=off",
-            // Where there is no network this ends soon; pip's own patience takes half a minute.
+            // Where there is no network this ends soon; with pip's default it takes half a minute.
             "--retries=1",
             "--timeout=10",
             "--only-binary=:all:",
@@ -143,7 +143,7 @@ impl Python {
         let output = self.run_visibly(&arguments, name, progress)?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            // pip says the same when it cannot reach the index, but warns of that first.
+            // pip prints the same where it cannot reach the index, but warns of that first.
             let unreachable = ["connection broken", "Connection", "timed out", "resolve", "SSLError", "ProxyError"];
             let absent = said.contains("No matching distribution found");
             return Err(match absent && !unreachable.iter().any(|sign| said.contains(sign)) {

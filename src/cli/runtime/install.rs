@@ -25,7 +25,7 @@ pub struct InstallOptions {
     pub version: Option<String>,
     /// The build that computes on GPUs too.
     pub gpu: bool,
-    /// Install again what is there already.
+    /// Install again, even if it is installed already.
     pub force: bool,
     /// For all users below this prefix; `None`: for this user.
     pub prefix: Option<PathBuf>,
@@ -55,7 +55,7 @@ pub enum InstallError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// Installs the library for this user, or for all, and returns its path. What is installed and usable is kept, unless
+/// Installs the library for this user, or for all, and returns its path. An installed usable library is kept, unless
 /// forced.
 pub fn install_onnxruntime(options: &InstallOptions, progress: &mut dyn Progress) -> Result<PathBuf, InstallError> {
     let folder = match &options.prefix {
@@ -98,7 +98,7 @@ pub(super) fn install_into(
     python.unpack(package, &wheel.path, &unpacked)?;
     progress.step("Opening the library");
     let library = only_library_in(&unpacked)?;
-    // It is opened where it was unpacked, and moved after that: a broken library never reaches its place.
+    // It is opened where it was unpacked, and moved after that: a broken library is never installed.
     let Inspected { version, .. } = inspect(&library)?;
     flush(&library)?;
     if options.prefix.is_some() {
@@ -126,14 +126,14 @@ fn only_library_in(folder: &Path) -> Result<PathBuf, InstallError> {
     names.pop().ok_or_else(|| InstallError::Unpack("it has no capi/libonnxruntime.so".to_owned()))
 }
 
-/// Moves `unpacked` to `target`. Something in its place is moved aside first, and goes with the work folder.
+/// Moves `unpacked` to `target`. An existing folder is moved aside first, and is removed with the work folder.
 fn put_in_place(unpacked: &Path, target: &Path, work: &WorkFolder) -> Result<(), InstallError> {
     let failed = |source| InstallError::File { path: target.to_path_buf(), source };
     if target.exists() {
         fs::rename(target, work.0.join("replaced")).map_err(failed)?;
     }
     match fs::rename(unpacked, target) {
-        // Another installation was faster: what it put there was opened too.
+        // Another installation was faster, and has opened its library too.
         Err(_) if usable_in(target).is_some() => Ok(()),
         other => other.map_err(failed),
     }
@@ -144,7 +144,8 @@ fn flush(path: &Path) -> Result<(), InstallError> {
     file.map_err(|source| InstallError::File { path: path.to_path_buf(), source })
 }
 
-/// A service runs as another user than the one who installs, whatever the umask of that one.
+/// Makes the folder readable by all users, whatever the umask, because a service runs as another user than the one that
+/// installs.
 fn readable_by_all(folder: &Path) -> Result<(), InstallError> {
     let entries = fs::read_dir(folder).map_err(|source| InstallError::File { path: folder.to_path_buf(), source })?;
     for path in entries.flatten().map(|entry| entry.path()).chain([folder.to_path_buf()]) {
@@ -177,7 +178,7 @@ impl Drop for WorkFolder {
     }
 }
 
-/// Removes what installations left behind whose process is gone.
+/// Removes leftovers of installations whose process has ended.
 fn remove_abandoned(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -1,11 +1,11 @@
-//! What a user sees while a runtime is installed.
+//! The progress of an installation, as the user sees it.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
 
-/// Told what happens next; each step ends the one before it.
+/// Receives the steps of an installation; each step ends the one before it.
 pub trait Progress {
     fn step(&mut self, what: &str);
 
@@ -13,7 +13,7 @@ pub trait Progress {
     fn done(&mut self, what: &str);
 }
 
-/// Says nothing.
+/// Shows no progress.
 pub struct Silent;
 
 impl Progress for Silent {

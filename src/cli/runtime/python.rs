@@ -1,8 +1,8 @@
 //! `nereid runtime install python`: an interpreter with numpy for models of the Python backend, in a virtual
 //! environment in the user's runtime folder.
 //!
-//! Scripts of a virtual environment hold its path, so it is made where it stays. It counts from the moment in which a
-//! file says that it is whole; until then nobody uses it, and what an ended installation left is removed by the next.
+//! Scripts of a virtual environment hold its path, so it is made where it stays. It is used from the moment in which a
+//! file marks it as complete; an interrupted installation is removed by the next one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,9 +15,9 @@ use super::download::detail;
 use crate::backend::onnxruntime::runtimes_below;
 use crate::backend::python::{About, COMPLETE, Surroundings, ask};
 
-/// What models need at least.
+/// The least requirement of models.
 const NUMPY: &str = "numpy>=1.20";
-/// More installations than anybody makes in one folder.
+/// More installations than are made in one folder.
 const TRIES_MAX: u32 = 1000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,13 +26,13 @@ pub struct PythonOptions {
     pub version: Option<String>,
     /// Requirements for pip, beside numpy.
     pub packages: Vec<String>,
-    /// Make a new environment in place of what is there.
+    /// Make a new environment in place of an existing one.
     pub force: bool,
     /// For all users below this prefix; `None`: for this user.
     pub prefix: Option<PathBuf>,
 }
 
-/// Why there is no environment.
+/// Why the environment could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PythonError {
     #[error("there is no place for runtimes: neither XDG_DATA_HOME nor HOME is set")]
@@ -49,8 +49,8 @@ pub enum PythonError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// Makes the environment for this user, with numpy and `packages`, and returns its interpreter. One that is there gets
-/// what it lacks, unless a new one is forced.
+/// Makes the environment for this user, with numpy and `packages`, and returns its interpreter. An existing one gets
+/// the missing packages, unless a new one is forced.
 pub fn install_python(options: &PythonOptions, progress: &mut dyn Progress) -> Result<PathBuf, PythonError> {
     install_into(&Surroundings::of_process(), options, progress)
 }
@@ -107,7 +107,7 @@ pub(super) fn install_into(
     let about = ask(&program, &[]).map_err(|problem| PythonError::Unusable(problem.to_string()))?;
     made.finish()?;
     if options.force {
-        // Workers that run go on with what they have loaded.
+        // Running workers go on with the modules that they have loaded.
         older.iter().for_each(|older| drop(fs::remove_dir_all(older)));
     }
     let About { numpy, .. } = &about;
@@ -115,7 +115,7 @@ pub(super) fn install_into(
     Ok(program)
 }
 
-/// The first program `name` on the PATH that says its version, and that, as `3.11`.
+/// The first program `name` on the PATH that prints its version, and the version, as `3.11`.
 fn working(surroundings: &Surroundings, name: &str) -> Result<(PathBuf, String), PythonError> {
     let script = "import sys; print('%d.%d' % tuple(sys.version_info[:2]))";
     let mut first = None;
@@ -190,7 +190,7 @@ fn environments_in(folder: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(|path| path.join(COMPLETE).is_file()).collect()
 }
 
-/// Removes what installations left behind whose process is gone.
+/// Removes leftovers of installations whose process has ended.
 fn remove_abandoned(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten().filter(|entry| !entry.path().join(COMPLETE).is_file()) {

@@ -1,4 +1,4 @@
-//! What one flag means for another, and what the environment means for all (contract/cli.md sections 2 to 4).
+//! Tests of flags that affect each other, and of the environment (contract/cli.md sections 2 to 4).
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Every flag that takes a value: what it sets, what it refuses and with which words.
+//! Every flag that takes a value: the option that it sets, the values that it refuses, and their errors.
 
 mod host;
 mod models;
@@ -10,9 +10,9 @@ use nereid_observe::log::LogFormat;
 /// One flag. `help` and `disable-auto-complete-config` take no value and stand elsewhere.
 pub struct Row {
     pub flag: &'static str,
-    /// A flag that is given besides.
+    /// A further flag on the same command line.
     pub beside: &'static str,
-    /// Values with what they change.
+    /// Values, with the change that they make.
     pub good: &'static [(&'static str, Change)],
     /// Values with the inner text of the error.
     pub bad: &'static [(&'static str, &'static str)],

@@ -1,4 +1,4 @@
-//! What this side brings along: connections, threads, patience.
+//! Flags of the client: connections, threads, timeouts.
 
 use super::Flag;
 use nereid_shard::EngineKind;

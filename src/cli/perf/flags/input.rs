@@ -1,4 +1,4 @@
-//! What requests hold, and in which form they travel.
+//! Flags of the requests: their data and their form.
 
 use super::Flag;
 use crate::cli::perf::given::{Memory, Source};

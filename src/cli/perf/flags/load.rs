@@ -1,4 +1,4 @@
-//! How much is asked of the server: so much at a time, or so much a second.
+//! Flags of the load: requests in flight, or requests a second.
 
 use super::Flag;
 use nereid_perf::Spacing;

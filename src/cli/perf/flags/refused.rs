@@ -1,4 +1,4 @@
-//! What perf_analyzer has and Nereid does not, with the reason and the way around.
+//! Flags of perf_analyzer that Nereid refuses, with the reason and a replacement.
 
 use super::{Action, Flag};
 

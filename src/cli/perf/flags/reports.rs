@@ -1,4 +1,4 @@
-//! What is written down, and where.
+//! Flags of the reports and their files.
 
 use super::Flag;
 

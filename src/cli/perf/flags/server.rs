@@ -1,4 +1,4 @@
-//! Who is asked, how, and for which model.
+//! Flags of the server, the protocol and the model.
 
 use super::{Action, Flag};
 use crate::cli::perf::given::{Given, Wire};

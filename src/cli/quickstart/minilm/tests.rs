@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::backend::onnxruntime::scratch::Scratch;
 
-/// A word, and what is done when it is heard.
+/// A word, and the action when it is reported.
 type Reaction = (&'static str, Box<dyn FnOnce()>);
 
-/// Remembers what it is told, and acts when it hears a word.
+/// Records the reported steps, and runs the action of a word.
 #[derive(Default)]
 struct Heard {
     steps: Vec<String>,
@@ -32,8 +32,7 @@ impl Progress for Heard {
     }
 }
 
-/// A host with a python3 that writes down what it is asked to do. A file `fail-<step>` makes that step fail, saying
-/// what the file says.
+/// A host with a python3 that records its calls. A file `fail-<step>` makes that step fail with the text of the file.
 struct Host {
     scratch: Scratch,
     python: PathBuf,
@@ -79,7 +78,7 @@ esac
         prepare_in(&self.folder(), self.python.as_os_str(), heard)
     }
 
-    /// What python3 was asked since the last question.
+    /// The calls of python3 since the last call of this.
     fn log(&self) -> Vec<String> {
         let log = self.scratch.path("log");
         let text = fs::read_to_string(&log).unwrap_or_default();
@@ -156,7 +155,7 @@ fn each_failure_says_what_to_do_and_the_next_attempt_goes_on_there() {
         // And now the package.
         ("convert", full, &["no space left in"], &["import", "download", "convert"]),
         ("convert", "error: the weights are no safetensors file", &["no safetensors"], &["import", "convert"]),
-        // Which may be what was wrong.
+        // It may be the cause of the failure.
         ("convert", "boo", &["making ONNX of MiniLM failed", "boo"], &["import", "download", "convert"]),
     ] {
         host.fails(step, saying);
@@ -232,7 +231,7 @@ fn a_program_that_outlives_this_one_keeps_the_lock() {
     let scratch = Scratch::new("minilm-outlives");
     let folder = scratch.path("data");
     let workplace = Workplace::enter(&folder, 1, &mut Heard::default()).unwrap();
-    // Its outputs are closed, so that nobody waits for it; it lives until it can read from the pipe.
+    // Its outputs are closed, so that no process waits for it; it runs until it can read from the pipe.
     let pipe = scratch.path("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let mut program = Command::new("sh");
@@ -281,7 +280,7 @@ fn all_files_of_the_example_are_on_board() {
             }
         }
     }
-    // What its readers use themselves.
+    // The file that its readers run themselves.
     found.remove("compare.py");
     assert_eq!(found, FILES.iter().map(|(name, _)| (*name).to_owned()).collect());
 }

@@ -10,7 +10,7 @@ use crate::backend::onnxruntime::locate;
 use crate::backend::onnxruntime::scratch::Scratch;
 use nereid_test_support::skip::skip;
 
-/// Says each step.
+/// Records each step.
 #[derive(Default)]
 struct Heard(Vec<String>);
 
@@ -54,7 +54,8 @@ esac
     );
     let file = scratch.write("python3", script.as_bytes());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    // What another test starts at this moment may have the file open for writing until it runs its own program.
+    // A process that another test starts at this moment may have the file open for writing until it runs its own
+    // program.
     let is_busy = |error: io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy;
     while Command::new(&file).arg("--version").output().is_err_and(is_busy) {
         std::thread::yield_now();

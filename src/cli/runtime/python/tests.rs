@@ -1,4 +1,4 @@
-//! Installations with interpreters that are shell scripts: what they are asked to do, and what is left.
+//! Tests of installations with interpreters that are shell scripts: their calls, and the files that are left.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ struct Host {
     surroundings: Surroundings,
 }
 
-/// Makes a virtual environment whose python installs what it is told to install, and says that it has numpy then.
+/// Makes a virtual environment whose python "installs" packages by recording them, and reports numpy then.
 const PYTHON: &str = r#"#!/bin/sh
 root=@root@
 case "$1" in
@@ -79,7 +79,7 @@ impl Host {
         names
     }
 
-    /// What was run since the last question, with `<folder>` for the runtime folder.
+    /// The calls since the last call of this, with `<folder>` for the runtime folder.
     fn calls(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.root.join("calls")).unwrap_or_default();
         let _ = fs::remove_file(self.root.join("calls"));
@@ -106,11 +106,11 @@ fn one_environment_is_made_and_completed() {
     assert_eq!(host.install(PythonOptions::default()), Ok(format!("{name}/bin/python3")));
     assert_eq!(host.calls(), [format!("venv <folder>/{name}"), "pip numpy>=1.20".to_owned()]);
     assert_eq!(host.surroundings.installed(), Some(host.folder().join(&name).join("bin/python3")));
-    // It is there: only what is wanted besides is installed.
+    // It exists: only the additional packages are installed.
     assert!(host.install(PythonOptions::default()).is_ok() && host.calls().is_empty());
     assert!(host.install(with(Some("3.11"), &["tokenizers>=0.20"], false)).is_ok());
     assert_eq!(host.calls(), ["pip tokenizers>=0.20"]);
-    // Another version, of which a shim comes first that has none; and a new one in place of all.
+    // Another version, for which a shim without an interpreter comes first; then a new environment in place of all.
     host.python("python3.9", "3.9");
     host.program("shims/python3.9", "#!/bin/sh\nexit 127\n");
     let other = format!("3.9-{}-0", std::process::id());

@@ -1,4 +1,4 @@
-//! Gives the library the name and the symbols that plug-ins and programs look for.
+//! Gives the library the name and the symbols that plug-ins and programs resolve.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -25,14 +25,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname, which is written
-/// over the one here when it is loaded.
+/// The C++ guard around calls into plug-ins, and the empty library with Triton's soname, which replaces the one here
+/// when it is loaded.
 fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=src/abi/guard.cc");
     println!("cargo:rerun-if-changed=src/backend/plugin");
     cc::Build::new().cpp(true).std("c++17").file("src/abi/guard.cc").compile("nereid_guard");
     let soname = fs::read_to_string("src/backend/plugin/soname.txt")?;
-    // It has to stay empty, whatever the rest is built with: a sanitizer would add calls of its own.
+    // It has to stay empty, however the rest is built: a sanitizer would add calls of its own.
     let status = cc::Build::new()
         .get_compiler()
         .to_command()
@@ -74,8 +74,8 @@ const OTHERS: [&str; 26] = [
     "crc_fast_get_version",
 ];
 
-/// Keeps those functions inside the library: a symbol is as visible as the strictest object says that names it. (A second
-/// version script beside the one that rustc writes is an error to GNU's linker.)
+/// Keeps those functions inside the library: a symbol has the strictest visibility of all objects that name it. (A
+/// second version script beside the one that rustc writes is an error to GNU's linker.)
 fn hide_others(out: &Path) -> Result<(), Box<dyn Error>> {
     let (source, object) = (out.join("hidden.c"), out.join("hidden.o"));
     let mut text = String::new();

@@ -1,7 +1,7 @@
-//! What a scheduler costs a request, without threads, network and backend: `cargo bench --bench batching`.
+//! Measures a scheduler's time for a request, without threads, network and backend: `cargo bench --bench batching`.
 //!
-//! One worker is asked by hand: requests go in, and come out as one payload. The time of a request is that of its
-//! `enqueue` and its share of the `poll`, of the answer and of dropping it; what making it costs is not in it.
+//! The bench polls one worker itself: requests go in, and come out as one payload. The time of a request is that of its
+//! `enqueue` and its share of the `poll`, of the answer and of dropping it, without the time of making it.
 
 use std::process::ExitCode;
 use std::sync::Arc;

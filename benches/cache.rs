@@ -1,8 +1,8 @@
-//! What a hit of the response cache costs, and whether that grows with what is in it: `cargo bench --bench cache`.
+//! Measures a hit of the response cache, and whether its time grows with the entries: `cargo bench --bench cache`.
 //!
 //! In this process and on one thread: the key of a small request, the lookup, and the response that would be sent. A
-//! cache with one entry is held against a full one, and insertions into free room against insertions that throw
-//! something out, so that a cache that slows down as it fills would be seen (triton-inference-server/server#4379).
+//! cache with one entry is compared with a full one, and insertions into free room with insertions that evict, so that
+//! a cache that slows down as it fills shows (triton-inference-server/server#4379).
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use nereid_scheduler::cache::{Entry, Form, Inserted, Key, Local, Secret};
 const BYTES: usize = 64;
 /// Of the full cache.
 const ENTRIES: u64 = 200_000;
-/// Operations between two looks at the clock, which costs as much as one.
+/// Operations between two reads of the clock, which costs as much as one.
 const BATCH: u64 = 32;
 const BATCHES: u64 = 20_000;
 /// Batches that fill the cache.

@@ -1,9 +1,9 @@
-//! What a device costs the server: copies by size, launches, graphs, ways to wait, and ways to bring scattered bytes:
-//! `cargo bench --bench gpu`.
+//! Measures a device: copies by size, launches, graphs, ways to wait, and ways to copy scattered bytes: `cargo bench
+//! --bench gpu`.
 //!
-//! It prints Markdown for benches/results/gpu.md. Without a device it says so and succeeds. `-- --simulated` runs all
-//! of it a few times on the stand-in, to show that it works: those figures say nothing about any device.
-//! `-- --device=N` takes another device than the first, `-- --rounds=N` another number of rounds than 200.
+//! It prints Markdown for benches/results/gpu.md. Without a device it prints that and succeeds. `-- --simulated` runs
+//! all of it a few times on the stand-in, to show that it works: those figures hold for no device. `-- --device=N`
+//! takes another device than the first, `-- --rounds=N` another number of rounds than 200.
 
 #![allow(unsafe_code)] // Work on a device is asked for in promises: its memory outlives it, and nobody else uses it.
 
@@ -96,7 +96,7 @@ unsafe fn gather_on_host(arguments: &[Argument]) {
     let &[Argument::Address(to), Argument::Address(table), Argument::U32(units)] = arguments else { return };
     let len = units as usize * 16;
     for piece in 0.. {
-        // SAFETY: the caller says that the table, what it names, and as many places are this kernel's.
+        // SAFETY: by contract the table, the memory that it names, and as many places are this kernel's.
         unsafe {
             let from = std::ptr::with_exposed_provenance::<u64>(table.0 as usize).add(piece).read();
             if from == 0 {
@@ -148,7 +148,7 @@ struct Device<'a> {
     slept: EventHandle,
     memory: DeviceAddress,
     pinned: *mut u8,
-    /// A part of the same length for what is gathered.
+    /// A part of the same length for gathered bytes.
     staging: *mut u8,
     nothing: KernelHandle,
     gather: KernelHandle,
@@ -194,7 +194,7 @@ impl<'a> Device<'a> {
         self.scattered()
     }
 
-    /// Rounds of some work: when it was asked for, when it was complete, and what that cost the thread.
+    /// Times rounds of some work: until it was enqueued, until it was complete, and the CPU time of the thread.
     fn time(&self, waiting: Waiting, mut ask: impl FnMut() -> Outcome<()>) -> Outcome<Times> {
         let mut times = Times::default();
         for round in 0..self.rounds + WARM_UP.min(self.rounds) {
@@ -256,7 +256,7 @@ impl<'a> Device<'a> {
             let times = self.time(Waiting::Polling, || (0..count).try_for_each(|_| self.launch_nothing()))?;
             print_row(&format!("{count} empty kernels, one by one"), &times, 0);
             let graph = self.record(count)?;
-            // SAFETY: the graph names no memory, and goes when its last launch is complete.
+            // SAFETY: the graph names no memory, and is destroyed after its last launch is complete.
             let times =
                 self.time(Waiting::Polling, || unsafe { self.driver.launch_graph(self.ordinal, self.stream, graph) })?;
             // SAFETY: as above.
@@ -339,7 +339,7 @@ impl<'a> Device<'a> {
 
 impl Drop for Device<'_> {
     fn drop(&mut self) {
-        // SAFETY: every round was waited for; after an error nothing runs any more.
+        // SAFETY: every round was waited for; after an error no work runs any more.
         unsafe {
             self.driver.destroy_event(self.ordinal, self.polled);
             self.driver.destroy_event(self.ordinal, self.slept);

@@ -1,8 +1,8 @@
-//! Loads one server that runs already, once, and prints one line of JSON: what `benches/side_by_side` is made of.
+//! Loads one running server, once, and prints one line of JSON, of which `benches/side_by_side` makes its tables.
 //!
-//! `cargo bench --bench load -- --help` tells the options. The load is closed: so many requests in flight, each on its
-//! connection, every answer compared. Beside rate and latency it tells the CPU time that the server's process and all
-//! that it started have used in the measured time.
+//! `cargo bench --bench load -- --help` lists the options. The load is closed: a fixed number of requests in flight,
+//! each on its connection, every answer compared. Beside rate and latency it reports the CPU time that the server's
+//! process and all its children have used in the measured time.
 
 #[allow(dead_code)] // What all benches of whole servers share; each uses a part.
 #[path = "side"]

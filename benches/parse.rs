@@ -2,8 +2,9 @@
 //!
 //! Wall time is noise on a shared machine; the instructions that one operation takes are not. The bench starts itself
 //! under valgrind's callgrind, once for K operations and once for 2K, and the difference divided by K is the count, so
-//! that start-up and warm-up cancel. Only the operation itself is collected, not the peer that feeds it. Allocations are
-//! counted the same way: the paths that serve requests should have none. Without valgrind it says so and does nothing.
+//! that start-up and warm-up cancel. Only the operation itself is collected, not the peer that feeds it. Allocations
+//! are counted the same way: the paths that serve requests should have none. Without valgrind it prints that and counts
+//! nothing.
 
 mod parse {
     pub mod batch;
@@ -48,7 +49,7 @@ fn done(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What runs under callgrind.
+/// The part that runs under callgrind.
 fn repeat_named(name: &str, times: &str) -> ExitCode {
     let operation = OPERATIONS.iter().find(|operation| operation.name == name);
     let (Some(operation), Ok(times)) = (operation, times.parse()) else { return ExitCode::FAILURE };

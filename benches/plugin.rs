@@ -1,4 +1,4 @@
-//! What the C interface costs a request over the trait that it stands behind: `cargo bench --bench plugin`.
+//! Measures the C interface against the trait that it implements: `cargo bench --bench plugin`.
 //!
 //! The same tiny backend twice, in C through the interface and in Rust behind the trait, each as one instance that is
 //! executed by hand, in turns. It reads its input's properties and buffer, makes an output, copies, reports and

@@ -1,4 +1,4 @@
-//! What a Python model costs, beside the official server: `cargo bench --bench python -- --help` tells the options.
+//! Measures Python models, beside the official server: `cargo bench --bench python -- --help` lists the options.
 //!
 //! One repository of `model.py` files (benches/python_side/models) is served by the release binary and by the official
 //! server of a wheel from PyPI, both with the same interpreter and numpy. One client thread on a core of its own keeps a

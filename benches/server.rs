@@ -1,11 +1,11 @@
-//! Loads the whole server and prints what a request costs: `cargo bench --bench server -- --help` tells the options.
+//! Loads the whole server and prints the cost of a request: `cargo bench --bench server -- --help` lists the options.
 //!
 //! The release binary runs as a process of its own with a repository of `identity` models, pinned to its own core; one
-//! client thread on another core keeps a fixed number of requests in flight, speaks through the server's own codecs in
-//! the client's role, and compares every answer with the one that it took apart before. Scenarios and engines take
-//! turns, round by round, so that drift of the machine reaches all of them; the headline is the server's CPU time a
-//! request, which suffers less from neighbours than rates do. Nothing here asserts a speed: only wrong answers, and a
-//! server that does not stop cleanly, fail the bench.
+//! client thread on another core keeps a fixed number of requests in flight, uses the server's own codecs in the
+//! client's role, and compares every answer with the one that it decoded before. Scenarios and engines take turns,
+//! round by round, so that drift of the machine reaches all of them; the headline is the server's CPU time a request,
+//! which suffers less from neighbours than rates do. Nothing here asserts a speed: only wrong answers, and a server
+//! that does not stop cleanly, fail the bench.
 
 mod server {
     pub mod options;

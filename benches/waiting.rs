@@ -1,8 +1,8 @@
-//! How late an expired request is answered, and what the load of one model, or a long packed body, costs the requests
-//! of others: `cargo bench --bench waiting`.
+//! Measures how late an expired request is answered, and the delay of requests by the load of another model or by a
+//! long packed body: `cargo bench --bench waiting`.
 //!
-//! The release binary runs as a process of its own; a client thread asks over HTTP, one request at a time a connection.
-//! Nothing here asserts a time: only a wrong answer fails.
+//! The release binary runs as a process of its own; a client thread sends requests over HTTP, one at a time on each
+//! connection. Nothing here asserts a time: only a wrong answer fails.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -81,10 +81,10 @@ fn beside_packed_bodies() -> Outcome<()> {
     Ok(())
 }
 
-/// Bytes of JSON that are packed: what the server takes at most by default.
+/// Bytes of JSON that are packed: the server's default limit.
 const PACKED_JSON: usize = 64 << 20;
 
-/// Of such a request: it is refused once all of it was read, because its answer is not what is measured.
+/// The end of such a request: it is refused once all of it was read, because its answer is not measured.
 const UNKNOWN_OUTPUT: &str = r#"]}],"outputs":[{"name":"NONE"}]}"#;
 
 /// A request whose numbers fill [`PACKED_JSON`].

@@ -1,4 +1,5 @@
-//! Parse, start, wait for a signal, drain: all of it in the library, so that it can be linked as well.
+//! The program: it parses, starts, waits for a signal and drains in the library, so that applications can link all of
+//! it.
 
 use std::process::ExitCode;
 

@@ -66,7 +66,7 @@ impl Kind {
         found.ok_or_else(|| format!("there is no kind {name:?}"))
     }
 
-    /// The clients of a run. Every slot of every connection sends something of its own, where there is a choice.
+    /// The clients of a run. Every slot of every connection sends its own data, where there is a choice.
     pub fn peers(self, options: &Options) -> Result<Peers, String> {
         let has_numbers = matches!(self, Kind::Grpc | Kind::GrpcShared | Kind::Http | Kind::HttpShared | Kind::Json);
         if options.unrepeated && (!has_numbers || options.echo) {
@@ -208,7 +208,7 @@ fn named<const N: usize>(
     Named { name, datatype, shape: shape.to_vec(), data: values.flatten().collect() }
 }
 
-/// Two tensors whose sum and difference are asked for.
+/// Two tensors whose sum and difference are requested.
 fn sums(options: &Options, slot: usize) -> Question {
     let count = options.shape.iter().product::<i64>();
     let tensor = |name, value: &dyn Fn(i32) -> i32| {
@@ -228,7 +228,7 @@ fn sums(options: &Options, slot: usize) -> Question {
     }
 }
 
-/// A request for so many responses, and what response `at` must hold.
+/// A request for `responses` responses, and the expected contents of response `at`.
 fn repeated(model: &'static str, responses: usize, at: usize) -> Question {
     let ints = |name, datatype, values: &[i32]| {
         named(name, datatype, &[values.len() as i64], values.iter().map(|value| value.to_le_bytes()))

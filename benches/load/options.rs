@@ -1,4 +1,4 @@
-//! What to load, from the words behind `cargo bench --bench load --`.
+//! The options of the load, from the words behind `cargo bench --bench load --`.
 
 use std::net::SocketAddr;
 use std::time::Duration;

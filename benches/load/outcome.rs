@@ -8,17 +8,17 @@ use super::options::Options;
 use crate::side::load::{self, Outcome};
 use crate::side::usage::{Usage, descendants, of_this_thread_ns};
 
-/// What the server and each of its processes have used, by pid, and the client's CPU time.
+/// The usage of the server and each of its processes, by pid, and the client's CPU time.
 type Mark = (BTreeMap<u32, Usage>, u64);
 
-/// Loads, and tells what came of it.
+/// Loads, and returns the result as text.
 pub fn measure(options: &Options) -> Result<String, String> {
     let mut marks: Vec<Mark> = Vec::with_capacity(2);
     let outcome = load::run(options.kind.peers(options)?, options.measured, || {
         let mut used = BTreeMap::new();
         if let Some(pid) = options.pid {
             used.insert(pid, Usage::of(pid, &[])?);
-            // One that ends meanwhile is no worker of the model that is loaded.
+            // A process that ends meanwhile is no worker of the loaded model.
             used.extend(descendants(pid).into_iter().filter_map(|pid| Some((pid, Usage::of(pid, &[]).ok()?))));
         }
         marks.push((used, of_this_thread_ns()));

@@ -1,4 +1,4 @@
-//! Runs this binary under callgrind and reads what it counted.
+//! Runs this binary under callgrind and reads the counts.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -45,7 +45,7 @@ pub fn run(operation: &str, times: u64) -> Result<Counts, String> {
     counts(&profile.map_err(|error| format!("callgrind left no profile: {error}"))?)
 }
 
-/// Reads a profile: `totals:` holds the instructions; behind `cfn=` stands who is called, behind `calls=` how often. A
+/// Reads a profile: `totals:` holds the instructions; `cfn=` names the called function, `calls=` counts the calls. A
 /// name is written out once, as `(7) malloc`, and is `(7)` from there on.
 fn counts(profile: &str) -> Result<Counts, String> {
     let mut names: HashMap<&str, &str> = HashMap::new();

@@ -1,4 +1,4 @@
-//! gRPC messages: what a call reads and what it writes.
+//! gRPC messages: the reads and writes of a call.
 
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::grpc::{

@@ -42,7 +42,7 @@ struct Call {
     pieces: Vec<Slice>,
 }
 
-/// What one side saw of the current call.
+/// The events of the current call on one side.
 #[derive(Default)]
 struct Events {
     stream: Option<StreamId>,

@@ -49,14 +49,14 @@ fn floats() -> [u8; 64] {
 
 struct Read {
     text: Slice,
-    /// Members that were found and are what they should be.
+    /// Members that were found with the expected value.
     found: usize,
-    /// Where the numbers go, if they are in the JSON.
+    /// The target of the numbers, if they are in the JSON.
     tensor: Option<[u8; 64]>,
 }
 
 impl Read {
-    /// Everything that an infer request says, in the order in which the API looks for it.
+    /// Reads all members of an infer request, in the API's order.
     fn read(&mut self) -> Option<usize> {
         let mut builder = Builder::new(self.text.clone(), |depth, key| depth == 3 && key == b"data").ok()?;
         while !builder.step(STEP).ok()? {}

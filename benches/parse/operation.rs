@@ -1,8 +1,8 @@
-//! What an operation is, and the list of those that are counted.
+//! The [`Operation`] trait, and the list of the counted operations.
 
 use super::{batch, grpc, http1, http2, json};
 
-/// One operation on state that stays warm. What feeds it and what checks it does not count.
+/// One operation on state that stays warm. The code that feeds and checks it is not counted.
 pub trait Operation {
     fn prepare(&mut self) {}
     fn perform(&mut self);
@@ -35,7 +35,7 @@ pub const OPERATIONS: [Named; 11] = [
     of("batch-cut", "dynamic batcher: eight requests enqueued and cut as one batch", batch::cut),
 ];
 
-/// Warms up, then performs `times` times where callgrind looks.
+/// Warms up, then performs `times` times inside the function that callgrind collects.
 pub fn repeat(operation: &mut dyn Operation, times: u64) {
     for _ in 0..100 {
         operation.prepare();
@@ -49,7 +49,7 @@ pub fn repeat(operation: &mut dyn Operation, times: u64) {
     }
 }
 
-/// Its name is what callgrind is told to collect; the call inside is not its last act, or it would become a jump.
+/// Callgrind collects the function of this name; the call inside is not its last act, or it would become a jump.
 #[inline(never)]
 fn perform_measured(operation: &mut dyn Operation) {
     operation.perform();

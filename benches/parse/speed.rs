@@ -1,7 +1,7 @@
-//! How fast a tensor of two million numbers goes into JSON and out of it: `cargo bench --bench parse -- --speed`.
+//! Measures writing and reading a tensor of two million numbers as JSON: `cargo bench --bench parse -- --speed`.
 //!
 //! The time is that of the thread, not of the clock on the wall, and the distribution over rounds is shown: neighbours
-//! that share caches make single rounds slow. What is written is what is read, in the steps of the API.
+//! that share caches make single rounds slow. The written text is the one that is read, in the steps of the API.
 
 use nereid_memory::{BlockMut, Gather, Pool, Slice};
 use nereid_protocol::json::{ArrayWriter, Builder, Element, GatherSink, Value};
@@ -14,7 +14,7 @@ const STEP: usize = 4096;
 /// Makes a number of a random one.
 type Number = fn(u64) -> f32;
 
-/// What numbers a tensor holds.
+/// The numbers of a tensor.
 const TENSORS: [(&str, Number); 3] = [
     ("uniform between 0 and 1", |random| (random >> 40) as f32 / (1u64 << 24) as f32),
     ("uniform between -10 and 10", |random| (random >> 40) as f32 / (1u64 << 24) as f32 * 20.0 - 10.0),

@@ -1,4 +1,4 @@
-//! What is to be measured, from the words behind `cargo bench --bench python --`.
+//! The options of a measurement, from the words behind `cargo bench --bench python --`.
 
 use std::path::PathBuf;
 use std::time::Duration;

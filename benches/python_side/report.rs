@@ -59,7 +59,7 @@ impl Run {
         self.latency_ns.value_at_quantile(quantile) as f64 / 1e3
     }
 
-    /// The server's threads and the others by what a request took of them.
+    /// The server's threads and the others, by their CPU time for a request.
     fn threads(&self) -> String {
         let mut kinds: Vec<(String, f64)> = Vec::new();
         for (process, usage) in &self.used.processes {
@@ -75,7 +75,7 @@ impl Run {
         kinds.iter().map(|(kind, us)| format!("{kind} {us:.1}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// For whoever watches.
+    /// A line of progress.
     pub fn line(&self) -> String {
         let error = self.first_error.as_deref().map(|error| format!("; {} errors: {error}", self.errors));
         format!(
@@ -93,7 +93,7 @@ impl Run {
     }
 }
 
-/// Markdown: what it ran on, and a row for each scenario and side.
+/// Markdown: the machine, and a row for each scenario and side.
 pub fn table(heading: &[String], runs: &[Run]) -> String {
     let mut text: String = heading.iter().map(|line| format!("- {line}\n")).collect();
     text.push_str(

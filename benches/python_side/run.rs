@@ -9,7 +9,7 @@ use crate::side::machine::{self, Placement};
 use crate::side::usage::of_this_thread_ns;
 use nereid_test_support::python::Python;
 
-/// Measures and prints everything; answers how many errors there were.
+/// Measures and prints everything; returns the number of errors.
 pub fn run(options: &Options) -> Result<u64, String> {
     // The official backend of that release cannot read arrays of numpy 2.
     let python = Python::with("numpy-1.txt").ok_or("there is no interpreter with numpy")?;
@@ -37,7 +37,7 @@ pub fn run(options: &Options) -> Result<u64, String> {
                     Err(error) => {
                         let error = format!("{error}; the server's log ends with:\n{}", side.log_end());
                         let run = Run::failed(scenario, side.kind, error);
-                        // What is left of a server that broke tells nothing about the next scenario.
+                        // A failed server is replaced before the next scenario.
                         let again = start(side.kind, &placement, &python, options)?;
                         *side = again.ok_or("it cannot be started again")?;
                         run
@@ -67,7 +67,7 @@ pub fn run(options: &Options) -> Result<u64, String> {
     Ok(errors)
 }
 
-/// Starts a server where servers belong, and goes back to where the client belongs.
+/// Starts a server on the servers' cores, and pins this thread to the client's again.
 fn start(kind: Kind, placement: &Placement, python: &Python, options: &Options) -> Result<Option<Side>, String> {
     let side = Side::start(kind, &placement.server, python, options)?;
     machine::pin_this_thread(&placement.client)?;

@@ -1,4 +1,4 @@
-//! What is asked of the servers: which model, over which protocol, and how many requests at a time.
+//! The scenarios: model, protocol, and requests in flight.
 
 use super::side::Side;
 use crate::side::answer::Check;
@@ -72,7 +72,7 @@ fn tensor(name: &'static str, shape: &[i64], data: Vec<u8>) -> Named {
 }
 
 impl Scenario {
-    /// The clients of one run. Every slot of every connection asks something of its own.
+    /// The clients of one run. Every slot of every connection sends its own data.
     pub fn peers(&self, side: &Side) -> Vec<(std::net::SocketAddr, Box<dyn Peer>)> {
         let questions = |connection: usize| {
             let first = connection * self.in_flight;

@@ -1,4 +1,4 @@
-//! The two servers: how each is started over the same repository, and what it and its processes have used.
+//! The two servers: how each is started over the same repository, and the usage of it and its processes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -51,7 +51,7 @@ pub struct Side {
     directory: PathBuf,
 }
 
-/// What a server and its processes have used, by the names of the processes.
+/// The usage of a server and its processes, by the names of the processes.
 #[derive(Clone, Default)]
 pub struct Used {
     pub processes: BTreeMap<String, Usage>,
@@ -115,7 +115,7 @@ impl Side {
     pub fn used(&self, cores: &[usize]) -> Result<Used, String> {
         let mut used = Used { processes: BTreeMap::from([("server".to_owned(), Usage::of(self.child.id(), cores)?)]) };
         for pid in descendants(self.child.id()) {
-            // One that ends meanwhile is no worker of these models.
+            // A process that ends meanwhile is no worker of these models.
             if let Ok(usage) = Usage::of(pid, &[]) {
                 used.processes.insert(format!("worker {pid}"), usage);
             }
@@ -197,7 +197,7 @@ fn official(python: &Python, directory: &Path) -> Result<Option<Command>, String
         .args(arguments)
         .arg(format!("--backend-directory={}", directory.join("backends").display()))
         .env("LD_LIBRARY_PATH", format!("{prefix}/lib:{}", libraries.display()));
-    // Its stub is an interpreter that looks for its packages beside the first python3 of the path.
+    // Its stub is an interpreter that searches for its packages beside the first python3 of the path.
     let bin = python.interpreter().parent().map(Path::to_path_buf).ok_or("no directory of the interpreter")?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)));

@@ -1,4 +1,4 @@
-//! What is to be measured, from the words behind `cargo bench --bench server --`.
+//! The options of a measurement, from the words behind `cargo bench --bench server --`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
     Ok(Command::Run(options))
 }
 
-/// `--flag=value` is `--flag value`; what belongs to the server stays whole.
+/// `--flag=value` is `--flag value`; flags of the server stay whole.
 fn split_at_equals(argument: String) -> Vec<String> {
     match argument.split_once('=') {
         Some((flag, value)) if flag.starts_with("--") && USAGE.contains(&format!("  {flag} ")) => {

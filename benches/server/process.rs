@@ -23,7 +23,7 @@ pub struct Server {
     pub http: SocketAddr,
     pub grpc: SocketAddr,
     child: Child,
-    /// Where its repository and its log are; the floor has none.
+    /// The directory of its repository and its log; the floor has none.
     directory: Option<PathBuf>,
 }
 

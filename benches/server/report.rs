@@ -89,7 +89,7 @@ impl Run {
         kinds.iter().map(|(kind, us)| format!("{kind} {us:.2}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// For whoever watches.
+    /// A line of progress.
     pub fn line(&self) -> String {
         let error = self.first_error.as_deref().map(|error| format!("; {} errors: {error}", self.errors));
         format!(
@@ -132,7 +132,7 @@ impl Run {
     }
 }
 
-/// Markdown: what it ran on, a row for each scenario and engine, the notes that explain the columns.
+/// Markdown: the machine, a row for each scenario and engine, and notes on the columns.
 pub fn tables(heading: &[String], runs: &[Run], resident_kib: &[(String, Vec<u64>)]) -> String {
     let mut text: String = heading.iter().map(|line| format!("- {line}\n")).collect();
     text.push_str(

@@ -8,7 +8,7 @@ use crate::side::load::{self, Outcome};
 use crate::side::machine::{self, Placement};
 use crate::side::usage::{Usage, of_this_thread_ns};
 
-/// Measures and prints everything; answers how many errors there were.
+/// Measures and prints everything; returns the number of errors.
 pub fn run(options: &Options) -> Result<u64, String> {
     let placement = machine::place(options.server_cores)?;
     let mut heading = machine::describe(&placement);
@@ -35,7 +35,7 @@ pub fn run(options: &Options) -> Result<u64, String> {
                     Err(error) => {
                         let error = format!("{error}; the server's log ends with:\n{}", server.log_end());
                         let run = Run::failed(scenario, &server.engine, error);
-                        // What is left of a server that broke tells nothing about the next scenario.
+                        // A failed server is replaced before the next scenario.
                         *server = start(&server.engine.clone(), &placement, options)?;
                         run
                     }
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<u64, String> {
     Ok(errors)
 }
 
-/// Starts a server where servers belong, and goes back to where the client belongs.
+/// Starts a server on the servers' cores, and pins this thread to the client's again.
 fn start(engine: &str, placement: &Placement, options: &Options) -> Result<Server, String> {
     let server = Server::start(engine, &placement.server, options)?;
     machine::pin_this_thread(&placement.client)?;

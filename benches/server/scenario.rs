@@ -1,4 +1,4 @@
-//! What is asked of the server: which protocol, how large a tensor, and how many at a time.
+//! The scenarios: protocol, size of the tensor, and requests in flight.
 
 use std::net::SocketAddr;
 
@@ -78,7 +78,7 @@ const fn chain(name: &'static str, about: &'static str, connections: usize, in_f
     Scenario { model: "chain", ..scenario }
 }
 
-/// Clients and whom they speak to.
+/// Clients and the addresses of their servers.
 pub type Peers = Vec<(SocketAddr, Box<dyn Peer>)>;
 
 impl Scenario {
@@ -124,7 +124,7 @@ impl Scenario {
         Ok(peers)
     }
 
-    /// What a slot sends; where it is in shared memory, the server knows of that.
+    /// The tensor of a slot; if it is in shared memory, it is registered with the server.
     fn tensor(&self, slot: usize, server: &Server) -> Result<Tensor, String> {
         let tensor = Tensor::new(self.model, self.shape, slot);
         if !self.is_shared() {
@@ -137,7 +137,7 @@ impl Scenario {
         Ok(tensor)
     }
 
-    /// Whether its tensors are in shared memory, which a server has to be told to allow.
+    /// Whether its tensors are in shared memory, which needs a flag of the server.
     pub fn is_shared(&self) -> bool {
         matches!(self.protocol, Protocol::GrpcShared | Protocol::HttpShared)
     }

@@ -6,7 +6,7 @@
 
 pub type Check = Box<dyn Fn(&[u8]) -> Result<(), String>>;
 
-/// What one slot gets back, each time.
+/// The expected answer of one slot, each time.
 pub struct Answer {
     check: Check,
     known: Option<Vec<u8>>,
@@ -47,18 +47,18 @@ impl Answer {
         }
     }
 
-    /// Forgets what has come of an answer that will not be complete.
+    /// Drops the received part of an answer that will not be complete.
     pub fn give_up(&mut self) {
         (self.seen, self.differs) = (0, false);
         self.collected.clear();
     }
 
-    /// What has come of an answer that nobody expected, as far as it was kept.
+    /// The received part of an unexpected answer, as far as it was kept.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.collected).trim().to_owned()
     }
 
-    /// For answers that come whole and might belong to another slot.
+    /// Compares an answer that comes whole and might belong to another slot.
     pub fn is(&self, whole: &[u8]) -> bool {
         self.known.as_deref() == Some(whole)
     }

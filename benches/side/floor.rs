@@ -1,9 +1,9 @@
 //! The floor: a plain echo of the requests' bytes in the server's place, on the server's core.
 //!
-//! What sockets and wake-ups cost differs from machine to machine, and on a virtual one from hour to hour. The floor
+//! The cost of sockets and wake-ups differs from machine to machine, and on a virtual one from hour to hour. The floor
 //! goes through the same kernel paths with no protocol and no model behind them, in turn with the engines, so that a
-//! reader can tell the server's part from the machine's. It is this binary in a process of its own, and ends with its
-//! standard input.
+//! reader can separate the server's part from the machine's. It is this binary in a process of its own, and ends with
+//! its standard input.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ use rustix::fd::OwnedFd;
 use super::line::Peer;
 use super::load::Tally;
 
-/// Its name where engines are named.
+/// Its name in lists of engines.
 pub const FLOOR: &str = "floor";
 /// The argument that makes this binary the floor.
 pub const FLOOR_ARGUMENT: &str = "--serve-floor";
@@ -27,7 +27,7 @@ const LISTENER: u64 = u64::MAX;
 const INPUT: u64 = u64::MAX - 1;
 const RECEIVE_BYTES: usize = 256 * 1024;
 
-/// Echoes until standard input ends. Says its port first.
+/// Echoes until standard input ends. Prints its port first.
 pub fn serve() -> Result<(), String> {
     // Otherwise the thread has the name of this binary, with its hash.
     rustix::thread::set_name(c"floor").map_err(|error| error.to_string())?;
@@ -71,7 +71,7 @@ fn watch(poll: &OwnedFd, source: impl rustix::fd::AsFd, token: u64) -> Result<()
 
 struct Echo {
     socket: TcpStream,
-    /// What was received; `unsent` of it is on its way back, and until it is nothing more is read.
+    /// Received bytes; `unsent` of them are still to be sent back, and until then nothing more is read.
     buffer: Vec<u8>,
     unsent: Range<usize>,
     waits_to_write: bool,

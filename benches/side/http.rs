@@ -10,7 +10,7 @@ use super::line::Peer;
 use super::load::Tally;
 use super::request::Request;
 
-/// Says where the JSON of a body ends (contract/http.md section 5).
+/// The field with the length of the JSON in a body (contract/http.md section 5).
 pub const JSON_LENGTH: &str = "Inference-Header-Content-Length";
 
 pub struct HttpPeer {

@@ -19,9 +19,9 @@ pub trait Peer {
     /// Begins requests in every free slot while `tally` is open.
     fn begin(&mut self, now_ns: u64, tally: &mut Tally) -> Result<(), String>;
     fn receive(&mut self, bytes: &[u8], now_ns: u64, tally: &mut Tally) -> Result<(), String>;
-    /// Appends what is to be sent.
+    /// Appends the bytes to send.
     fn take_output(&mut self, into: &mut VecDeque<Slice>);
-    /// Nothing is in flight, and nothing of the protocol is left to be done.
+    /// True if no request is in flight, and the protocol has no pending work.
     fn is_idle(&self) -> bool;
 }
 
@@ -30,7 +30,7 @@ pub struct Line {
     token: u64,
     peer: Box<dyn Peer>,
     unsent: VecDeque<Slice>,
-    /// The socket was full: epoll tells when it takes more.
+    /// The socket was full: epoll reports when it takes more.
     waits_to_write: bool,
 }
 
@@ -51,7 +51,7 @@ impl Line {
         self.peer.is_idle() && self.unsent.is_empty()
     }
 
-    /// Reads what is there, a bounded number of times: other connections wait.
+    /// Reads the available bytes, a bounded number of times, because other connections wait.
     pub fn receive(&mut self, buffer: &mut [u8], began: Instant, tally: &mut Tally) -> Result<(), String> {
         for _ in 0..4 {
             match self.socket.read(buffer) {
@@ -72,7 +72,7 @@ impl Line {
         Ok(())
     }
 
-    /// Sends what the peer has to say, as far as the socket takes it.
+    /// Sends the peer's output, as far as the socket takes it.
     pub fn flush(&mut self, poll: &OwnedFd) -> Result<(), String> {
         self.peer.take_output(&mut self.unsent);
         while !self.unsent.is_empty() {

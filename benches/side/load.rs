@@ -1,4 +1,4 @@
-//! The client: one thread that keeps every connection's requests in flight and counts what comes back.
+//! The client: one thread that keeps every connection's requests in flight and counts the answers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use super::line::{Line, Peer};
 
 /// Connections settle and answers are learnt before anything counts.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// A server that gives no answer for so long gives none any more.
+/// The time without an answer after which a server has failed.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Latencies beyond a minute count as a minute.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 const EVENTS: usize = 128;
 const RECEIVE_BYTES: usize = 256 * 1024;
 
-/// What came back in the measured time.
+/// The answers of the measured time.
 pub struct Tally {
     /// Requests may begin.
     pub open: bool,
@@ -62,8 +62,8 @@ pub struct Outcome {
     pub measured: Duration,
 }
 
-/// Loads the peers' server: warms up, then calls `mark` at the begin and at the end of `measured`, then lets what is in
-/// flight come home. Err only if there was nothing to measure; failures of single requests are in the tally.
+/// Loads the peers' server: warms up, then calls `mark` at the begin and at the end of `measured`, then waits for the
+/// requests in flight. An error only if nothing could be measured; failures of single requests are in the tally.
 pub fn run(
     peers: Vec<(SocketAddr, Box<dyn Peer>)>,
     measured: Duration,
@@ -71,7 +71,7 @@ pub fn run(
 ) -> Result<Outcome, String> {
     let mut load = Load::connect(peers)?;
     let outcome = load.measure(measured, &mut mark);
-    // A connection that breaks was often told why in an answer before.
+    // A connection that breaks often got the reason in an answer before.
     let tally = load.tally;
     match outcome {
         Ok(measured) => Ok(Outcome { tally, measured }),
@@ -109,7 +109,7 @@ impl Load {
         Ok(load)
     }
 
-    /// Goes on until `count` more requests are answered, and says how many were. Every slot has a request in flight
+    /// Goes on until `count` more requests are answered, and returns how many were. Every slot has a request in flight
     /// before and after, so that as many were sent.
     pub fn answer(&mut self, count: u64) -> Result<u64, String> {
         let (before, mut seen, mut last_answer) = (self.tally.answers, self.tally.answers, Instant::now());
@@ -171,7 +171,7 @@ impl Load {
         Ok(())
     }
 
-    /// Begins nothing more and waits for the last answers.
+    /// Sends no further requests and waits for the last answers.
     fn come_home(&mut self) -> Result<(), String> {
         self.tally.open = false;
         let end = Instant::now() + SILENCE;

@@ -1,10 +1,10 @@
-//! The machine as far as it explains a figure, and who runs where on it.
+//! The machine as far as it explains a figure, and the cores of server and client.
 
 use std::{fs, io};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Who runs on which cores. Empty lists: there is one core only, and nothing is pinned.
+/// The cores of server and client. Empty lists: there is one core only, and no thread is pinned.
 pub struct Placement {
     pub server: Vec<usize>,
     pub client: Vec<usize>,
@@ -22,7 +22,7 @@ pub fn place(server_cores: usize) -> Result<Placement, String> {
     }
 }
 
-/// Restricts the calling thread, and what it starts from now on. No cores: leaves it as it is.
+/// Restricts the calling thread, and all that it starts from now on, to `cores`. An empty list leaves it as it is.
 pub fn pin_this_thread(cores: &[usize]) -> Result<(), String> {
     if cores.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! One request in each of the protocols' forms, and what its answer must hold.
+//! One request in each of the protocols' forms, and its expected answer.
 
 use nereid_memory::Slice;
 use nereid_protocol::http1::{RequestBody, RequestHead};

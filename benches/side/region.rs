@@ -22,7 +22,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// An object of shared memory with `data` in it. The registry of the server hears of it by [`Region::register`].
+    /// An object of shared memory with `data` in it. [`Region::register`] registers it with the server.
     pub fn new(data: &[u8]) -> io::Result<Region> {
         // One of its own for each slot of each load: several may run in one process at the same time.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +36,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes it known to the server whose HTTP port that is, in place of what had its name before.
+    /// Registers it with the server at that HTTP port, in place of a former region of its name.
     pub fn register(&self, server: SocketAddr, byte_size: usize) -> Result<(), String> {
         let post = |action: &str, body: &str| -> Result<String, String> {
             let failed = |error: io::Error| format!("{action} of {}: {error}", self.name);

@@ -1,10 +1,10 @@
-//! What a slot sends: the same bytes each time, or bytes of which no two are the same.
+//! The request of a slot: the same bytes each time, or different bytes each time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nereid_memory::Slice;
 
-/// Stands where each request gets a number of its own; a request without it repeats.
+/// The placeholder of the number that makes each request different; a request without it repeats.
 pub const UNREPEATED: &str = "unrepeated-000000000000";
 const DIGITS: usize = 12;
 

@@ -56,8 +56,8 @@ impl StreamPeer {
         }
     }
 
-    /// Files one message. Answers come in the order of their requests where nothing in the server says otherwise; if
-    /// one does not, it may still be another slot's.
+    /// Takes one message. Answers usually come in the order of their requests; one that does not match may be another
+    /// slot's.
     fn answered(&mut self, message: &[u8], now_ns: u64, tally: &mut Tally) -> Result<(), String> {
         let is_next = |&&at: &&usize| self.slots[at].answer.is(message);
         let place = if self.asked.front().filter(is_next).is_some() {

@@ -1,4 +1,4 @@
-//! What one slot sends, in each of the protocols' forms, and what its answer must hold.
+//! The tensor that one slot sends, in each of the protocols' forms, and its expected answer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Tensor {
     model: &'static str,
     shape: &'static [i64],
     data: Vec<u8>,
-    /// Where the tensor is read from and its answer is written to, if not on the connection.
+    /// The shared memory of the tensor and its answer, if they are not sent on the connection.
     region: Option<Arc<Region>>,
     /// Whether no two requests are to have the same bytes.
     unrepeated: bool,
@@ -46,7 +46,7 @@ impl Tensor {
         Ok(self)
     }
 
-    /// Makes its memory known to the server whose HTTP port that is.
+    /// Registers its memory with the server at that HTTP port.
     pub fn register(&self, server: SocketAddr) -> Result<(), String> {
         self.region.as_ref().map_or(Ok(()), |region| region.register(server, 2 * self.data.len()))
     }
@@ -170,7 +170,7 @@ impl Tensor {
         }
     }
 
-    /// The value of [`JSON_LENGTH`] (nothing if the field is not there), a line break, and the body of an HTTP answer.
+    /// Checks an HTTP answer: the value of [`JSON_LENGTH`] (empty if the field is missing), a line break, and the body.
     pub fn check_http(&self, noted: &[u8], binary: bool) -> Result<(), String> {
         let line = noted.iter().position(|&byte| byte == b'\n').ok_or("nothing noted")?;
         let (length, body) = (&noted[..line], &noted[line + 1..]);
@@ -198,7 +198,7 @@ impl Tensor {
     }
 }
 
-/// What the frame holds, if it is one whole uncompressed message.
+/// The message of a frame, if it is one whole uncompressed message.
 fn message_of(frame: &[u8]) -> Result<&[u8], String> {
     let (prefix, message) =
         frame.split_first_chunk::<PREFIX_BYTES>().ok_or_else(|| format!("{} bytes are no message", frame.len()))?;

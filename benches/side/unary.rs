@@ -1,4 +1,4 @@
-//! A gRPC client on one connection: so many calls of one kind at a time, ModelInfer unless told otherwise.
+//! A gRPC client on one connection: a fixed number of calls of one kind at a time, ModelInfer by default.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub struct UnaryPeer {
 struct Calls {
     slots: Vec<Slot>,
     in_flight: usize,
-    /// Slots whose answer is complete, with what it came to.
+    /// Slots whose answer is complete, with its result.
     finished: Vec<(usize, Result<(), String>)>,
 }
 
@@ -66,7 +66,7 @@ pub fn moves_whole_tensors() -> Config {
 }
 
 impl UnaryPeer {
-    /// A slot for each request and what checks its answer, which is a framed message.
+    /// Makes a slot for each request and the check of its answer, which is a framed message.
     pub fn new(requests: Vec<(Slice, Check)>) -> UnaryPeer {
         UnaryPeer::calling(b"/inference.GRPCInferenceService/ModelInfer", requests)
     }

@@ -1,4 +1,4 @@
-//! What a process has used of the machine so far, from /proc.
+//! The CPU time and memory that a process has used so far, from /proc.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,12 +49,12 @@ impl Usage {
         Ok(usage)
     }
 
-    /// CPU time of all threads, as exact as the kernel says it.
+    /// CPU time of all threads, as exact as the kernel reports it.
     pub fn cpu_ns(&self) -> u64 {
         self.threads_ns.values().sum()
     }
 
-    /// What was used since `before`; memory stays what it is.
+    /// The usage since `before`; memory is the present value.
     pub fn since(&self, before: &Usage) -> Usage {
         let threads_ns = self.threads_ns.iter().map(|(kind, ns)| {
             let earlier = before.threads_ns.get(kind).copied().unwrap_or(0);

@@ -3,11 +3,14 @@
 //! It exists so that every path of a device is tested where there is none. It is no emulator of a GPU: kernels are
 //! functions of the host. It is strict about order and memory:
 //!
-//! - Each device has a thread that does the work of all its streams. Any operation that no stream and no event holds back may be the next; a seed chooses, and delays each for a while. So unordered work does run in every order.
-//! - The destination of an operation holds poison until the operation is complete, and so does memory that was just allocated.
-//! - Two accesses to the same bytes, one of which writes, that no stream, no event, and no query of an event by the host puts in an order, are a *violation*, even where their result happened to be right. So are memory that is freed, was
-//!   never allocated, or is too short; memory that is freed while work may still use it; handles that are destroyed;
-//!   and what may not be done while a graph is recorded.
+//! - Each device has a thread that does the work of all its streams. Any operation that no stream and no event holds
+//!   back may be the next; a seed chooses, and delays each for a while. So unordered work does run in every order.
+//! - The destination of an operation holds poison until the operation is complete, and so does memory that was just
+//!   allocated.
+//! - Two accesses to the same bytes, one of which writes, that no stream, no event, and no query of an event by the
+//!   host puts in an order, are a *violation*, even where their result happened to be right. So are memory that is
+//!   freed, was never allocated, or is too short; memory that is freed while work may still use it; handles that are
+//!   destroyed; and calls that are not allowed while a graph is recorded.
 //! - A violation is logged as an error, kept ([`Simulated::violations`]), and breaks the device as an illegal address
 //!   breaks a real one: every later call fails.
 //!

@@ -1,4 +1,6 @@
-//! Auto-completion: what a backend learned from the model's own file is merged into the configuration, and the configuration is checked against it (contract/backends.md section 4, "Auto-complete" and "Checks at instance creation").
+//! Auto-completion: what a backend learned from the model's own file is merged into the configuration, and the
+//! configuration is checked against it (contract/backends.md section 4, "Auto-complete" and "Checks at instance
+//! creation").
 //!
 //! Pure functions of the configuration and of [`Learned`], so that they can be tested without a runtime.
 

@@ -21,7 +21,8 @@ pub struct Layout {
     pub versions: Vec<i64>,
     /// Sub-directories that look like versions but are none, sorted by name, for the log.
     pub ignored: Vec<IgnoredDirectory>,
-    /// The entries of the sub-directory whose name comes first in byte order, from which the backend is guessed (section 5 rule 1); `None` if there is no sub-directory.
+    /// The entries of the sub-directory whose name comes first in byte order, from which the backend is guessed
+    /// (section 5 rule 1); `None` if there is no sub-directory.
     pub first_subdirectory: Option<Vec<Entry>>,
 }
 
@@ -77,7 +78,8 @@ pub fn scan(model_dir: &Path) -> Result<Layout, Error> {
     Ok(layout)
 }
 
-/// The configuration file to read: the named one of `configs/` if it exists, else `config.pbtxt`; `None` if the model has neither.
+/// The configuration file to read: the named one of `configs/` if it exists, else `config.pbtxt`; `None` if the model
+/// has neither.
 pub fn config_file(model_dir: &Path, config_name: Option<&str>) -> Option<PathBuf> {
     let named = config_name.map(|name| model_dir.join("configs").join(format!("{name}.pbtxt")));
     let default = model_dir.join("config.pbtxt");

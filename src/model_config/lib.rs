@@ -1,4 +1,5 @@
-//! The configuration of a model: its `config.pbtxt`, checked and completed, and the resolved [`ModelSpec`] that the server works with.
+//! The configuration of a model: its `config.pbtxt`, checked and completed, and the resolved [`ModelSpec`] that the
+//! server works with.
 //!
 //! The steps of a configuration, in the order in which `repository` calls them:
 //!
@@ -8,7 +9,8 @@
 //! ```
 //!
 //! Every step is a pure function of its arguments, except `layout` and the labels, which read directories and files.
-//! The messages that an operator sees are those of contract/model_config.md, letter for letter; this crate uses only the generated messages.
+//! The messages that an operator sees are those of contract/model_config.md, letter for letter; this crate uses only
+//! the generated messages.
 
 use std::sync::OnceLock;
 

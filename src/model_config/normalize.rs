@@ -1,6 +1,7 @@
 //! Defaults for values that a configuration leaves out (contract/model_config.md section 5).
 //!
-//! Rules 1 to 5 run before any backend is touched; 2 to 5 again after a backend completed the configuration; rule 6, the instance groups, when the backend is loaded and has reported its preferences. All of them are idempotent.
+//! Rules 1 to 5 run before any backend is touched; 2 to 5 again after a backend completed the configuration; rule 6,
+//! the instance groups, when the backend is loaded and has reported its preferences. All of them are idempotent.
 
 use super::Error;
 use super::layout::Layout;

@@ -1,6 +1,7 @@
 //! The source of each value of a resolved configuration: the file, an override, the model's own file, or a rule.
 //!
-//! Found by comparing the stages of a configuration: a value belongs to the first stage that has it. No stage has to record its changes.
+//! Found by comparing the stages of a configuration: a value belongs to the first stage that has it. No stage has to
+//! record its changes.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,8 @@ pub struct Field {
     pub source: Source,
 }
 
-/// The values of `stages.resolved` in the order of their declarations. `positions` are those of the file; `None` for an override.
+/// The values of `stages.resolved` in the order of their declarations. `positions` are those of the file; `None` for an
+/// override.
 pub fn fields(stages: &Stages, positions: Option<&Positions>) -> Result<Vec<Field>, Error> {
     let values = |config: &ModelConfig| -> Result<BTreeMap<String, String>, Error> {
         Ok(flatten(config, positions)?.into_iter().collect())

@@ -19,7 +19,8 @@ pub enum ShapeMatch {
 
 /// Compares `shape`, of the request, with `dims`, of the configuration.
 ///
-/// `batching` means that the request's first dimension is the batch, which `dims` do not have; its size is not checked here. Dimensions are compared from left to right: the first wrong one decides.
+/// `batching` means that the request's first dimension is the batch, which `dims` do not have; its size is not checked
+/// here. Dimensions are compared from left to right: the first wrong one decides.
 pub fn match_request(dims: &[i64], batching: bool, shape: &[i64]) -> ShapeMatch {
     if !batching {
         return match_dims(dims, shape);

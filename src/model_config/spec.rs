@@ -314,7 +314,8 @@ impl NameIndex {
     }
 }
 
-/// FNV-1a. The table's names are the operator's, and clients cannot add any, so that no client can make names collide. A request looks several of them up, and the standard hasher costs more than the rest of the look-up.
+/// FNV-1a. The table's names are the operator's, and clients cannot add any, so that no client can make names collide.
+/// A request looks several of them up, and the standard hasher costs more than the rest of the look-up.
 #[derive(Debug, Clone)]
 struct NameHasher(u64);
 

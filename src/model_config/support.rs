@@ -1,6 +1,8 @@
-//! The fields of a configuration that this version of Nereid honours: a field that would be silently ignored is an error instead.
+//! The fields of a configuration that this version of Nereid honours: a field that would be silently ignored is an
+//! error instead.
 //!
-//! The check reads the file's values, before any default is filled in, and names the field and its position. All supported fields are in one table, to which a new feature adds its own.
+//! The check reads the file's values, before any default is filled in, and names the field and its position. All
+//! supported fields are in one table, to which a new feature adds its own.
 
 use prost_reflect::{DynamicMessage, Kind, MapKey, MessageDescriptor, Value};
 use thiserror::Error;
@@ -71,7 +73,8 @@ const SUPPORTED: [(&str, Rule); 50] = [
     ("parameters", Rule::Whole),
     ("metric_tags", Rule::Whole),
     ("model_metrics", Rule::Whole),
-    // `graph` and the CPU's accelerators are read by the backend. The rest concerns device memory and the streams of a GPU, or hints at how to hide their latency: it has no meaning without a GPU.
+    // `graph` and the CPU's accelerators are read by the backend. The rest concerns device memory and the streams of a
+    // GPU, or hints at how to hide their latency: it has no meaning without a GPU.
     ("optimization", Rule::Whole),
     ("model_warmup", Rule::Whole),
     // Read by the backend.
@@ -102,7 +105,8 @@ fn prefix(file: &str, position: Option<Position>) -> String {
 
 /// Checks a file or an override; the first unsupported field is the error.
 ///
-/// `built_in` returns whether a backend is part of the server; the backend may still be empty here, and then counts as a built-in one.
+/// `built_in` returns whether a backend is part of the server; the backend may still be empty here, and then counts as
+/// a built-in one.
 pub fn check(
     message: &DynamicMessage,
     positions: Option<&Positions>,

@@ -1,6 +1,8 @@
 //! Protobuf's text format, the language of `config.pbtxt`, to and from messages that have descriptors.
 //!
-//! Our own, because prost-reflect's parser does not accept `input [ { … } ]`, which half of all model repositories contain, and drops the position of a value; an operator who reads "29:17" needs the file's name, and `explain` needs the position of every value (contract/model_config.md section 3).
+//! Our own, because prost-reflect's parser does not accept `input [ { … } ]`, which half of all model repositories
+//! contain, and drops the position of a value; an operator who reads "29:17" needs the file's name, and `explain` needs
+//! the position of every value (contract/model_config.md section 3).
 
 use std::collections::BTreeMap;
 

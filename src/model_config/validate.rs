@@ -1,7 +1,9 @@
-//! Checks that a normalised configuration can be served: the rows of contract/model_config.md section 6, letter for letter.
+//! Checks that a normalised configuration can be served: the rows of contract/model_config.md section 6, letter for
+//! letter.
 //!
 //! Three moments: when the file is polled, before any backend is touched; when the model is loaded, after its backend
-//! completed the configuration; and, for an ensemble, when the models of its steps are known. For the server the first error counts, as it does in Triton; a check of a repository lists all of them, each with its field.
+//! completed the configuration; and, for an ensemble, when the models of its steps are known. For the server the first
+//! error counts, as it does in Triton; a check of a repository lists all of them, each with its field.
 
 use super::{Error, SupportedGpus};
 use nereid_wire::inference::ModelConfig;
@@ -32,7 +34,8 @@ pub fn at_poll(config: &ModelConfig, directory_name: &str, strict: bool) -> Resu
     findings_at_poll(config, directory_name, strict).first()
 }
 
-/// The checks of the configuration alone, after the backend's completion and after the instance groups are resolved, on a host with these GPUs. [`data_files`] checks the files that it names.
+/// The checks of the configuration alone, after the backend's completion and after the instance groups are resolved, on
+/// a host with these GPUs. [`data_files`] checks the files that it names.
 pub fn at_load(config: &ModelConfig, gpus: &SupportedGpus) -> Result<(), Error> {
     findings_at_load(config, gpus).first()
 }

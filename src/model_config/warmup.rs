@@ -1,7 +1,8 @@
 //! `model_warmup`: the requests that every instance runs before it takes work, resolved to bytes
 //! (contract/model_config.md section 6, row "warmup"; contract/schedulers.md section 9).
 //!
-//! Two steps, because a check of a repository needs the first without the second: the configuration alone, and its files.
+//! Two steps, because a check of a repository needs the first without the second: the configuration alone, and its
+//! files.
 
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
@@ -141,7 +142,8 @@ impl Resolver<'_> {
         })
     }
 
-    /// The bytes of a data file: as many as the tensor needs, or all where they are strings. `None` if they exceed the bound.
+    /// The bytes of a data file: as many as the tensor needs, or all where they are strings. `None` if they exceed the
+    /// bound.
     fn file(&self, file: &str, input: &Input, byte_size: usize) -> Result<Option<Vec<u8>>, Error> {
         let relative = format!("{DIRECTORY}/{file}");
         if file.starts_with('/') || labels::escapes(self.model_directory, &relative) {

@@ -1,6 +1,7 @@
 //! Checks that the configuration fits the model, when an instance is created.
 //!
-//! Written against [`ModelConfig`] rather than [`super::super::ModelSpec`], because sequence controls, states and ragged inputs are checked too.
+//! Written against [`ModelConfig`] rather than [`super::super::ModelSpec`], because sequence controls, states and
+//! ragged inputs are checked too.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
 //! JSON as protobuf's own parser accepts it, which is more than the standard: single quotes, names without quotes,
-//! commas behind the last element, control characters and meaningless escapes in strings. Triton accepts such overrides, so clients and scripts send them.
+//! commas behind the last element, control characters and meaningless escapes in strings. Triton accepts such
+//! overrides, so clients and scripts send them.
 //!
-//! Members are kept in their order, repeated ones included: a repeated member is added to the earlier one, or replaces it.
+//! Members are kept in their order, repeated ones included: a repeated member is added to the earlier one, or replaces
+//! it.
 
 use serde_json::Number;
 

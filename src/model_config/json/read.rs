@@ -58,7 +58,8 @@ impl Reader {
         Ok(message)
     }
 
-    /// Adds the members of an object to a message. A repeated member is merged, added to a list, or replaces the earlier one.
+    /// Adds the members of an object to a message. A repeated member is merged, added to a list, or replaces the
+    /// earlier one.
     fn merge(&mut self, json: &Json, message: &mut DynamicMessage) -> Result<()> {
         let Json::Object(members) = json else {
             return self.expected("an object", json);

@@ -183,9 +183,9 @@ fn push_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// A float as the two printers of Triton write it: protobuf's, which writes
-/// `%.<digits>g` where that reads back and `%.<more>g` elsewhere, so that small whole numbers have no fraction; then
-/// the JSON writer of contract/http.md section 2 for what the first wrote with a fraction or an exponent.
+/// A float as the two printers of Triton write it: protobuf's, which writes `%.<digits>g` where that reads back and
+/// `%.<more>g` elsewhere, so that small whole numbers have no fraction; then the JSON writer of contract/http.md
+/// section 2 for what the first wrote with a fraction or an exponent.
 fn push_number(value: f64, digits: i32, more: i32, out: &mut String) {
     // JSON has no such numbers; protobuf writes these words.
     if value.is_nan() {

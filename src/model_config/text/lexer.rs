@@ -1,6 +1,7 @@
 //! The tokens of the text format, each with the position where it starts.
 //!
-//! The lexer works on bytes, because a file may not be UTF-8, which is an error with a line and a column, and it counts lines and columns as it goes, so that a file of one long line costs no more than any other.
+//! The lexer works on bytes, because a file may not be UTF-8, which is an error with a line and a column, and it counts
+//! lines and columns as it goes, so that a file of one long line costs no more than any other.
 
 use super::Position;
 

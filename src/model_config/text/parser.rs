@@ -66,8 +66,8 @@ pub(super) fn parse(
     Ok(Document { message, positions: Positions { file: file.to_owned(), places } })
 }
 
-/// Which of two positions with the same path counts: a repeated field's bare name means its first occurrence, an entry of
-/// a map its last one, which is the one whose value counts.
+/// Which of two positions with the same path counts: a repeated field's bare name means its first occurrence, an entry
+/// of a map its last one, which is the one whose value counts.
 #[derive(Clone, Copy)]
 enum Keep {
     First,
@@ -306,7 +306,8 @@ impl<'a> Parser<'a> {
         Ok(Value::Bool(value))
     }
 
-    /// A name or a number. A number without a name is refused: it has no meaning here, and protobuf would pass it on as an unknown value.
+    /// A name or a number. A number without a name is refused: it has no meaning here, and protobuf would pass it on as
+    /// an unknown value.
     fn enumerator(&mut self, field: &FieldDescriptor, descriptor: &EnumDescriptor) -> Result<Value> {
         let at = self.token.at;
         if self.token.kind == Kind::Identifier {
@@ -402,7 +403,8 @@ impl Parser<'_> {
     }
 }
 
-/// A message being filled, and the positions of its singular fields: protobuf's own "has" is false for a scalar that was set to its default.
+/// A message being filled, and the positions of its singular fields: protobuf's own "has" is false for a scalar that
+/// was set to its default.
 struct Fields {
     message: DynamicMessage,
     seen: BTreeMap<u32, (String, Position)>,

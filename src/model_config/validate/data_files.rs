@@ -1,4 +1,5 @@
-//! Checks the data files of a configuration against the tensors that they fill: initial states and warm-up samples. Only their sizes are checked.
+//! Checks the data files of a configuration against the tensors that they fill: initial states and warm-up samples.
+//! Only their sizes are checked.
 
 use std::fs;
 use std::io;

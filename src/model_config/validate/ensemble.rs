@@ -1,4 +1,5 @@
-//! Row "ensemble graph": required and forbidden fields of an ensemble, and whether its steps connect its inputs to its outputs, as far as its own configuration shows it.
+//! Row "ensemble graph": required and forbidden fields of an ensemble, and whether its steps connect its inputs to its
+//! outputs, as far as its own configuration shows it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,6 +1,7 @@
 //! Rows "ensemble vs parts": checks that an ensemble fits the models of its steps.
 //!
-//! Pure functions of configurations, so that they can run at any change of the repository: the caller looks up the models that serve.
+//! Pure functions of configurations, so that they can run at any change of the repository: the caller looks up the
+//! models that serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +59,8 @@ pub fn ensemble_parts<'a>(config: &ModelConfig, part: impl Fn(&Step) -> StepMode
     check_flow(config, &steps)
 }
 
-/// Refuses an ensemble that is, directly or through other models, a part of itself. `K` identifies a model; `parts_of` lists the models that the steps of an ensemble mean; for any other model, none.
+/// Refuses an ensemble that is, directly or through other models, a part of itself. `K` identifies a model; `parts_of`
+/// lists the models that the steps of an ensemble mean; for any other model, none.
 pub fn ensemble_cycle<K: Clone + Ord>(
     ensemble: &K,
     name: impl Fn(&K) -> &str,
@@ -121,7 +123,8 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// True also for two shapes that are equal with the batch dimension, which one model declares as such and the other among its own dimensions.
+    /// True also for two shapes that are equal with the batch dimension, which one model declares as such and the other
+    /// among its own dimensions.
     fn fits(&self, other: &Claim<'_>) -> bool {
         let same = |ours: &[i64], theirs: &[i64]| {
             let fits = |(a, b): (&i64, &i64)| a == b || *a == WILDCARD || *b == WILDCARD;
@@ -236,7 +239,8 @@ fn agree<'a>(ensemble: &str, claims: &mut Claims<'a>, tensor: &'a str, claim: Cl
     Ok(())
 }
 
-/// Follows the tensors from the ensemble's inputs: the last decoupled step before a tensor decides how often it is written, and a step can only join tensors that are written equally often.
+/// Follows the tensors from the ensemble's inputs: the last decoupled step before a tensor decides how often it is
+/// written, and a step can only join tensors that are written equally often.
 fn check_flow(config: &ModelConfig, steps: &[(&Step, &ModelConfig)]) -> Result<Flow, Error> {
     // The last decoupled step before a tensor; `None` for a tensor that is written once.
     let mut sources: BTreeMap<&str, Option<usize>> =

@@ -19,7 +19,8 @@ pub struct ResourceLimit {
 /// The device on which an instance without a GPU counts its resources.
 const CPU_DEVICE: i32 = 0;
 
-/// Checks the instance groups of all loaded models against the limits. Without any limit the amount of a resource is the largest requirement of an instance.
+/// Checks the instance groups of all loaded models against the limits. Without any limit the amount of a resource is
+/// the largest requirement of an instance.
 pub fn rate_limits<'a>(
     groups: impl IntoIterator<Item = &'a ModelInstanceGroup>,
     limits: &[ResourceLimit],
@@ -58,7 +59,9 @@ pub fn rate_limits<'a>(
     Ok(())
 }
 
-/// The amount of a resource for instances on `device`; `None`: as much as they require. If there are any limits, a resource without one has the amount 0. Of the limits for the device and for each device the largest counts; for a global resource the device of a limit is ignored.
+/// The amount of a resource for instances on `device`; `None`: as much as they require. If there are any limits, a
+/// resource without one has the amount 0. Of the limits for the device and for each device the largest counts; for a
+/// global resource the device of a limit is ignored.
 pub fn limit(limits: &[ResourceLimit], name: &str, device: Option<i32>) -> Option<u64> {
     if limits.is_empty() {
         return None;

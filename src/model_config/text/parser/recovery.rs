@@ -5,7 +5,8 @@ use super::super::lexer::{Kind, Lexer, Stray};
 use super::{MAX_ERRORS, Parser, Result};
 
 impl<'a> Parser<'a> {
-    /// Records an error and goes to the next field: behind the value of the field whose name `behind_name` follows, else to the next line that begins with a field. Returns the error where no field follows.
+    /// Records an error and goes to the next field: behind the value of the field whose name `behind_name` follows,
+    /// else to the next line that begins with a field. Returns the error where no field follows.
     pub(super) fn recover(&mut self, stray: Stray, behind_name: Option<Lexer<'a>>) -> Result<()> {
         let is_over = self.token.kind == Kind::End || self.places.len() >= MAX_VALUES;
         if is_over || self.errors.len() + 1 >= MAX_ERRORS {

@@ -1,4 +1,5 @@
-//! Tests beside the table of messages: parts that fit, versions, loops elsewhere, and the number of an ensemble's responses.
+//! Tests beside the table of messages: parts that fit, versions, loops elsewhere, and the number of an ensemble's
+//! responses.
 
 use super::super::super::{from_dynamic, parse};
 use super::*;

@@ -1,5 +1,5 @@
-//! Holds the source tree to its own rules: which module may use which, where `unsafe` and glommio may stand, how a file
-//! begins and how long it may grow (docs/design.md, "The path of a request"), and that what is cited is there.
+//! Checks the rules of the source tree: which module may use which, where `unsafe` and glommio may occur, how a file
+//! begins and how long it may be (docs/design.md, "The path of a request"), and that citations resolve.
 
 #[path = "tidy/bounds.rs"]
 mod bounds;
@@ -20,42 +20,41 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each module of the server's package may name besides itself: modules, and crates (`nereid_queue` is `queue`).
-/// Data flows down this list; nothing may point up. What a crate may name, its Cargo.toml says.
+/// Modules may use only modules further down this list. For crates, Cargo.toml lists the dependencies.
 const MAY_USE: [(&str, &[&str]); 7] = [
     ("main", &["cli"]),
-    // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
-    // models as loading would, and at the cores they would get; installing writes the headers of the C interface.
+    // Installing a runtime searches the same places as its backend; flags set the log; check and explain inspect models
+    // as a load would, and the cores that they would get; installing writes the headers of the C interface.
     ("cli", &["server", "backend", "observe", "perf", "repository", "shard", "abi"]),
     (
         "server",
         &["abi", "api", "backend", "memory", "net", "observe", "protocol", "queue", "repository", "scheduler", "shard"],
     ),
-    // The service of a shard reads its mail, as an actor of `queue`.
+    // The service of a shard reads its mailbox, which is an actor of `queue`.
     ("api", &["protocol", "scheduler", "repository", "observe", "queue"]),
     ("repository", &["backend", "scheduler", "observe"]),
-    // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of
-    // one border. A worker process and its instance exchange frames through a stream of `queue`.
+    // A plug-in is opened with the handles of its C interface: `backend/plugin` and `abi` are two sides of one
+    // interface. A worker process and its instance exchange frames through a stream of `queue`.
     ("backend", &["scheduler", "queue", "observe", "abi"]),
-    // Beside the path: the backend half names backend, memory and observe, the server half the server; a cache library
-    // stands behind a trait of the scheduler, an agent library behind one of the repository.
+    // Not on the path: the backend half uses backend, memory and observe, the server half the server; a cache library
+    // implements a trait of the scheduler, an agent library one of the repository.
     ("abi", &["backend", "memory", "observe", "repository", "scheduler", "server"]),
 ];
 
-/// Who counts what the allocator and memcpy are asked for has to stand in their places.
+/// To count calls of the allocator and of memcpy, tests must replace them.
 const UNSAFE_TESTS: [&str; 2] = ["costs/allocator", "costs/copying"];
 
-/// The crates that every module may name: requests, configurations, the slices that carry their bytes on the host and
-/// on devices, the generated messages of proto/, and the clock.
+/// The crates that every module may use: requests, configurations, the slices that carry their bytes on the host and on
+/// devices, the generated messages of proto/, and the clock.
 const NOUNS: [&str; 6] = ["request", "model_config", "memory", "gpu", "wire", "clock"];
 
-/// The crate that unit tests share with the tests of the whole server. No other build has it.
+/// The crate that unit tests share with the tests of the whole server. No other build contains it.
 const OF_TESTS: &str = "test_support";
 
-/// Where `unsafe` may stand, as paths under src/.
-/// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`. The
-/// clock is libc's, which tools that watch a process can follow: `clock`. What a child does between fork and exec
-/// is `unsafe` to say: `backend/python/process`. An interpreter that has loaded the server is asked through its C
-/// interface: `backend/python/host`.
+/// Where `unsafe` may occur, as paths under src/. Fatal signals need a handler that libc calls, and stacks that it
+/// prints: `server/crash`. The clock is libc's, which tools that trace a process can intercept: `clock`. Code between
+/// fork and exec of a child is `unsafe`: `backend/python/process`. An interpreter that has loaded the server is called
+/// through its C interface: `backend/python/host`.
 const UNSAFE: [&str; 11] = [
     "abi",
     "gpu",
@@ -70,7 +69,7 @@ const UNSAFE: [&str; 11] = [
     "server/crash",
 ];
 
-/// Where glommio may be named.
+/// Where glommio may be used.
 const GLOMMIO: [&str; 1] = ["shard/engine"];
 
 const LONGEST_FILE: usize = 1000;
@@ -90,7 +89,7 @@ impl Source {
         self.path.split('/').next().unwrap_or_default().trim_end_matches(".rs")
     }
 
-    /// Whether the file is `place` or lies in it: `shard/engine` is shard/engine.rs and shard/engine/….
+    /// Whether the file is `place` or is in it: `shard/engine` is shard/engine.rs and shard/engine/….
     fn is_in(&self, place: &str) -> bool {
         self.path.strip_prefix(place).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     }
@@ -195,7 +194,7 @@ fn files_say_their_duty_first_and_stay_short() {
             findings.push(format!("{path}: {lines} lines, more than {LONGEST_FILE}"));
         }
         for (index, line) in source.text.lines().enumerate() {
-            // What a test sends or expects may stand in one piece, which rustfmt does not wrap.
+            // A string that a test sends or expects may be long; rustfmt does not wrap it.
             let literal = is_test && line.contains('"');
             if line.chars().count() > LONGEST_LINE && !literal {
                 findings.push(format!("{path}:{}: longer than {LONGEST_LINE} columns", index + 1));
@@ -210,7 +209,7 @@ fn files_say_their_duty_first_and_stay_short() {
 
 #[test]
 fn nothing_is_left_for_later() {
-    // Spelt in two halves, so that this file does not find itself.
+    // Written in two halves, so that this file does not match itself.
     let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let macros = [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
     let mut findings = Vec::new();
@@ -230,7 +229,7 @@ fn nothing_is_left_for_later() {
     demand_none("left for later", findings);
 }
 
-/// A fault that can be planted (`Mutant`) is planted somewhere, and some test says that it notices it.
+/// Every fault that can be planted (`Mutant`) is used in the code, and a test states that it detects it.
 #[test]
 fn each_planted_fault_is_noticed() {
     let all = sources("src");
@@ -269,7 +268,7 @@ fn uses(code: &str) -> Vec<(usize, String)> {
             let line = code[..at].matches('\n').count() + 1;
             let rest = code[at + root.len()..].trim_start();
             match rest.strip_prefix('{') {
-                // A function may be called so, too: `nereid_guard(…)`.
+                // A function may also have such a name: `nereid_guard(…)`.
                 None if root == "nereid_" && !is_path(rest) => {}
                 None => found.push((line, identifier(rest))),
                 Some(group) => found.extend(first_names(group).into_iter().map(|name| (line, name))),
@@ -280,7 +279,7 @@ fn uses(code: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Whether what begins with a name goes on as a path or ends a `use`.
+/// Whether the text after a name continues a path or ends a `use`.
 fn is_path(text: &str) -> bool {
     let rest = text.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
     ["::", ";", " as "].iter().any(|next| rest.starts_with(next))
@@ -305,13 +304,13 @@ fn first_names(group: &str) -> Vec<String> {
     names
 }
 
-/// The identifier at the start; a type or macro of the crate's root (`crate::Error`) is no module.
+/// The identifier at the start; a type or macro of the crate's root (`crate::Error`) is not a module.
 fn identifier(text: &str) -> String {
     let name: String = text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
     if name.starts_with(|c: char| c.is_uppercase()) { String::new() } else { name }
 }
 
-/// Blanks the items marked `#[cfg(test)]`: tests may look where the code may not.
+/// Blanks the items marked `#[cfg(test)]`: tests may use modules that the code may not.
 fn without_tests(code: &str) -> String {
     let mut kept = String::new();
     let mut lines = code.lines();
@@ -406,7 +405,7 @@ fn string(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// The length of `r"…"` or `r#"…"#`; 0 if this is none.
+/// The length of `r"…"` or `r#"…"#`; 0 if the text is not one.
 fn raw_string(rest: &[u8]) -> usize {
     let hashes = rest[1..].iter().take_while(|&&byte| byte == b'#').count();
     if rest.get(1 + hashes) != Some(&b'"') {

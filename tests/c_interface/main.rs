@@ -1,5 +1,5 @@
-//! Triton's C interface from both sides: backends, caches and repository agents as shared libraries in the server, and
-//! applications that link the server.
+//! Tests of Triton's C interfaces from both sides: backends, caches and repository agents as shared libraries in the
+//! server, and applications that link the server.
 
 mod backend_host;
 mod border;

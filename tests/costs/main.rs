@@ -1,16 +1,15 @@
-//! What a request costs, in counts: how often the server asks its allocator for memory, how many of a tensor's bytes
-//! are copied in user space on their way from the socket to the model and back (docs/design.md, decisions 6 and 7), and
-//! how often the kernel is called.
+//! The cost of a request, in counts: allocations, bytes of a tensor that are copied in user space on the way from the
+//! socket to the model and back (docs/design.md, decisions 6 and 7), and system calls.
 //!
-//! The server of the first two is this binary itself, started once more: so its allocator and its memcpy are ours, and
-//! count thread by thread, whatever code calls them. The client is another process and does not appear in any count.
-//! A count belongs to requests that came after the warm-up, and is taken while nothing is in flight in the server.
+//! For the first two, the server is this binary itself, started once more: so its allocator and its memcpy are ours,
+//! and count per thread, whatever code calls them. The client is another process and appears in no count. Counts cover
+//! the requests after the warm-up, and are read while no request is in flight in the server.
 //!
-//! `NEREID_TEST_STACKS=1` prints from where the server allocated, most often first.
+//! `NEREID_TEST_STACKS=1` prints the call stacks of the server's allocations, the most frequent first.
 
-#![allow(unsafe_code)] // An allocator and a memcpy cannot be had without; see {allocator,copying}.rs.
+#![allow(unsafe_code)] // An allocator and a memcpy need it; see {allocator,copying}.rs.
 
-#[allow(dead_code)] // The clients of the benches; they have more than is needed here.
+#[allow(dead_code)] // The clients of the benches; they have more functions than these tests need.
 #[path = "../../benches/side"]
 mod side {
     pub mod answer;

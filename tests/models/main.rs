@@ -1,5 +1,5 @@
-//! What a whole server does with models: how it schedules their requests, loads and unloads them from directories and
-//! from buckets, and runs those that are written in Python, beside the official server where that is the judge.
+//! Tests of a whole server with models: scheduling of requests, loads and unloads from directories and buckets, and
+//! Python models; some compare the responses with those of the official server.
 
 mod cloud;
 mod differential;

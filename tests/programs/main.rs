@@ -1,5 +1,4 @@
-//! Programs as people start them: the server itself and its load generator, and clients of the server that others
-//! wrote.
+//! Tests of programs as users start them: the server itself, its load generator, and clients from other projects.
 
 mod clients;
 mod foreign;

@@ -9,13 +9,13 @@ use crate::prepared::{fingerprint, prepared, source, step};
 use crate::python::Python;
 use crate::skip::{skip, skip_for_want_of};
 
-/// The directory of libraries that older hosts lack, beside the environment.
+/// The library with the functions that older hosts lack, beside the environment.
 const SHIM: &str = "older_host.so";
 
 /// The platform for which the packages were built; on older hosts pip installs them only if the platform is named.
 const PLATFORMS: [&str; 5] = ["manylinux_2_39", "manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
 
-/// The environment, and the libraries to preload in it on an older host. None, after a visible skip, if Python 3.12 or
+/// The environment, and the library to preload in it on an older host. None, after a visible skip, if Python 3.12 or
 /// the packages are not available.
 pub fn python() -> Option<(Python, Option<PathBuf>)> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Triton's own load client, prepared once: the program from its wheel, and empty libraries in place of those of a GPU.
+//! Triton's own load client, prepared once: the program from its wheel, and a stub of the CUDA runtime library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::prepared::{fingerprint, prepared, source, step};
 use crate::skip::skip;
 
-/// The directory of the program and the empty libraries; None after a visible skip.
+/// The directory of the program and the stub; None after a visible skip.
 pub fn program() -> Option<&'static Path> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match MADE.get_or_init(make) {

@@ -1,4 +1,5 @@
-//! Holds the tables of bounds in docs/design.md to the sources: each constant that a row names has the value it shows.
+//! Compares the tables of bounds in docs/design.md with the sources: each constant that a row names has the value in
+//! the row.
 
 use super::tables::{PAGE, Row, code_of, place, rows_below};
 use super::{Source, demand_none, sources, without_tests};
@@ -6,12 +7,12 @@ use super::{Source, demand_none, sources, without_tests};
 /// The tables lie below this heading.
 const HEADING: &str = "Bounds";
 
-/// What the last column names.
+/// A constant that the last column names.
 #[derive(Debug)]
 struct Named {
     file: String,
     name: String,
-    /// What stands behind it, if anything does.
+    /// The value after it, if there is one.
     value: Option<f64>,
 }
 
@@ -64,7 +65,7 @@ fn named(cell: &str) -> Result<Vec<Named>, String> {
     if found.is_empty() { Err("the row names no constant".to_owned()) } else { Ok(found) }
 }
 
-/// What a constant, or a field of a default, is set to in a file.
+/// The expression to which a file sets a constant, or a field of a default.
 fn set_to(all: &[Source], code: &str, path: &str) -> Option<String> {
     let name = path.rsplit("::").next().unwrap_or(path);
     let is_constant = name.chars().all(|c| c.is_uppercase() || c.is_ascii_digit() || c == '_');
@@ -107,7 +108,7 @@ fn evaluated(all: &[Source], code: &str, expression: &str) -> Option<f64> {
     parser.rest.trim().is_empty().then_some(value)
 }
 
-/// Reads what constants are made of: numbers, other constants, `+ - * / <<`, casts and durations.
+/// Parses the expressions of constants: numbers, other constants, `+ - * / <<`, casts and durations.
 struct Parser<'a> {
     all: &'a [Source],
     code: &'a str,
@@ -201,7 +202,7 @@ impl Parser<'_> {
         if let Some(set) = set_to(self.all, self.code, &word) {
             return evaluated(self.all, self.code, &set);
         }
-        // It comes from another file, which is known by its name alone where all that have such a constant agree.
+        // It is defined in another file; its name is enough if all constants of that name have the same value.
         let others = self.all.iter().filter_map(|source| {
             let set = set_to(&[], &source.code, &word)?;
             evaluated(&[], &source.code, &set)
@@ -211,7 +212,7 @@ impl Parser<'_> {
     }
 }
 
-/// A number whose name says that it is a time, as a time.
+/// A number whose name denotes a time, as a time.
 fn timed(name: &str, value: f64) -> f64 {
     let unit = |ends: &[&str], unit| ends.iter().any(|end| name.ends_with(end)).then_some(unit);
     let unit = unit(&["_NS", "_ns"], "ns").or(unit(&["_MS", "_MS_MAX"], "ms")).or(unit(&["_S", "_s"], "s"));
@@ -219,7 +220,7 @@ fn timed(name: &str, value: f64) -> f64 {
     unit.filter(|_| !is_rate).and_then(factor).map_or(value, |factor| value * factor)
 }
 
-/// What the rows say and the sources do not.
+/// Differences between the rows and the sources.
 fn differences(rows: &[Row], all: &[Source]) -> Vec<String> {
     let mut findings = Vec::new();
     for row in rows {

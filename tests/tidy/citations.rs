@@ -1,13 +1,13 @@
-//! Holds citations to what they cite: the contract's files, sections and rules, the design's decisions and headings,
-//! the pages of docs/, and the targets of their links. The index of docs/ has to list every page.
+//! Checks citations: of the contract's files, sections and rules, of the design's decisions and headings, of the pages
+//! of docs/, and the targets of links. The index of docs/ must list every page.
 //!
-//! A citation may go on in the next line of its comment, so a file is read as one line without the marks of comments.
+//! A citation may continue in the next line of its comment, so a file is read as one line without comment marks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// What may cite.
+/// Files and directories that may contain citations.
 const PLACES: [&str; 12] = [
     "src",
     "tests",
@@ -24,17 +24,17 @@ const PLACES: [&str; 12] = [
 ];
 const ENDINGS: [&str; 15] =
     ["rs", "py", "md", "proto", "c", "cc", "cpp", "h", "js", "mjs", "go", "sh", "toml", "conf", "pbtxt"];
-/// What tools put beside the sources.
+/// Directories that tools create beside the sources.
 const FOREIGN: [&str; 4] = ["node_modules", "target", "__pycache__", ".venv"];
 
 const CONTRACT: &str = "docs/contract";
 const DESIGN: &str = "docs/design.md";
 /// Lists the pages of docs/, each in the row of a table.
 const INDEX: &str = "docs/README.md";
-/// Names the files that a change touches.
+/// Names the files of typical changes.
 const WALKS: &str = "CONTRIBUTING.md";
 
-/// A page as far as it can be cited.
+/// The parts of a page that can be cited.
 #[derive(Default)]
 struct Page {
     /// `5`, `1.4`, `1a`.
@@ -78,7 +78,7 @@ impl Pages {
         Pages(pages.map(|(path, text)| (path, Page::of(&text))).collect())
     }
 
-    /// What of the citations in a file does not resolve.
+    /// The citations of a file that do not resolve.
     fn findings(&self, path: &str, text: &str) -> Vec<String> {
         let flat = Flat::of(text);
         let mut findings = Vec::new();
@@ -96,7 +96,7 @@ impl Pages {
         findings
     }
 
-    /// What is wrong with `name`, a path that ends in `.md`, and what is said behind it.
+    /// The fault of `name`, a path that ends in `.md`, and of the sections named after it.
     fn fault(&self, path: &str, name: &str, rest: &str) -> Option<String> {
         let numbers = numbers_behind(rest, "section");
         let rule = rest.strip_prefix(", ").or(rest.strip_prefix(' ')).and_then(rule);
@@ -139,7 +139,7 @@ impl Pages {
         (!page.headings.contains(heading)).then(|| format!("{DESIGN} has no heading \"{heading}\""))
     }
 
-    /// The links of a page that lead nowhere.
+    /// The links of a page without a target.
     fn broken_links(&self, root: &Path, path: &str, text: &str) -> Vec<String> {
         let flat = Flat::of(&without_code(text));
         let mut broken = Vec::new();
@@ -165,7 +165,7 @@ impl Pages {
     }
 }
 
-/// A text as one line, without the marks of comments.
+/// A text as one line, without comment marks.
 struct Flat {
     text: String,
     /// Where each line begins in it.
@@ -185,7 +185,7 @@ impl Flat {
         flat
     }
 
-    /// The number of the line in which the byte `at` lay.
+    /// The number of the line that contained the byte `at`.
     fn line(&self, at: usize) -> usize {
         self.begins.partition_point(|begin| *begin <= at)
     }
@@ -244,7 +244,7 @@ fn anchor(title: &str) -> String {
     letters.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// What a link in `page` to `file` leads to, from the root.
+/// The target of a link in `page` to `file`, as a path from the root.
 fn joined(page: &str, file: &str) -> String {
     let mut path = PathBuf::from(page);
     path.pop();
@@ -272,7 +272,7 @@ fn without_code(text: &str) -> String {
     blanked.collect::<Vec<_>>().join("\n")
 }
 
-/// All texts that may cite, by their paths from the root.
+/// All texts that may contain citations, by their paths from the root.
 fn texts(root: &Path) -> Vec<(String, String)> {
     let mut pending: Vec<PathBuf> = PLACES.iter().map(|place| root.join(place)).collect();
     let mut found = Vec::new();
@@ -284,7 +284,7 @@ fn texts(root: &Path) -> Vec<(String, String)> {
             let is_own = |path: &PathBuf| !FOREIGN.iter().any(|name| path.ends_with(name)) && !path.is_symlink();
             pending.extend(entries.filter(is_own));
         } else if ends(&path) || path.extension().is_none() {
-            // Programs without an ending are read if they are text.
+            // Programs without a file extension are read if they are text.
             let Ok(text) = fs::read_to_string(&path) else { continue };
             let name = path.strip_prefix(root).expect("a path under the root").to_string_lossy().replace('\\', "/");
             found.push((name, text));
@@ -330,7 +330,7 @@ fn files_that_the_walks_name_exist() {
     assert_eq!(missing_paths(root, planted), ["src/none.rs", "tests/none"]);
 }
 
-/// The paths between backquotes that lead nowhere; `<name>` stands for what a reader chooses.
+/// The paths between backquotes that do not exist; `<name>` is a placeholder.
 fn missing_paths(root: &Path, text: &str) -> Vec<String> {
     let places = PLACES.iter().chain(&[".ci", "include", "model_repository"]);
     let is_ours = |path: &str| places.clone().any(|place| path == *place || path.starts_with(&format!("{place}/")));
@@ -339,7 +339,7 @@ fn missing_paths(root: &Path, text: &str) -> Vec<String> {
     named.filter(|path| !root.join(path).exists()).map(str::to_owned).collect()
 }
 
-/// Citations here are spelt in two halves, so that this file does not find itself.
+/// Citations here are written in two halves, so that this file does not match itself.
 #[test]
 fn a_wrong_citation_is_found() {
     let page = |path: &str, text: &str| (path.to_owned(), Page::of(text));

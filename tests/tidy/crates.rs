@@ -1,4 +1,4 @@
-//! Holds the table of crates in docs/design.md to the manifests: their names, and the crates that each may use.
+//! Compares the table of crates in docs/design.md with the manifests: the names, and the crates that each may use.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +48,7 @@ fn crates_of_page(rows: &[Row]) -> Crates {
     crates.collect()
 }
 
-/// How the page differs from the sources.
+/// Differences between the page and the sources.
 fn differences(page: &Crates, sources: &Crates) -> Vec<String> {
     let said =
         |of: &Crates, name: &str| of.get(name).map_or("no crate".to_owned(), |used| format!("[{}]", used.join(", ")));

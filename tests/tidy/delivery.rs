@@ -1,12 +1,12 @@
-//! Holds the nouns of src/request apart from the way of an answer (`request::delivery`), which stands above them.
+//! Checks that requests, responses and tensors in src/request do not use `request::delivery`, which is above them.
 
 use super::{demand_none, sources, without_tests};
 
 /// What a file beside `delivery` may use of it, with the reason. `lib.rs` holds the `Request` and the list of names.
 const MAY_USE: [(&str, &[&str]); 2] = [
-    // A response holds the credit that it was sent with until its bytes are with the transport.
+    // A response holds its credit until the transport has its bytes.
     ("request/response.rs", &["Credit"]),
-    // A request from inside the process names the sink of its answers.
+    // A request from inside the process names the sink of its responses.
     ("request/submit.rs", &["ResponseFactory", "Sink"]),
 ];
 
@@ -15,7 +15,7 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// The types that a module lends its neighbours: those of its `pub use`.
+/// The types that a module exports with `pub use`.
 fn public_types(code: &str) -> Vec<&str> {
     let items = code.split("pub use ").skip(1).filter_map(|item| item.split(';').next());
     items.flat_map(words).filter(|word| word.starts_with(char::is_uppercase)).collect()

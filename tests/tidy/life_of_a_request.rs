@@ -1,8 +1,8 @@
-//! Holds docs/life-of-a-request.md to the sources: the functions that it names are defined in the files that it names,
-//! each is entered from the step that it says, and its counts are those of its steps.
+//! Compares docs/life-of-a-request.md with the sources: each function is defined in the named file and is called from
+//! the named step, and the counts are those of the steps.
 //!
-//! What a step's function calls is read from its body, without comments, literals and tests. A dynamic call counts by
-//! the name of the method, because the page says which implementation is meant.
+//! The calls of a step's function are read from its body, without comments, literals and tests. A dynamic call counts
+//! by the name of the method, because the page names the implementation.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ const PAGE: &str = "docs/life-of-a-request.md";
 const WAITS: &str = "X";
 /// The parts whose rows belong to no path.
 const BESIDE: [&str; 2] = [WAITS, "Z"];
-/// Stands for the folders where a path without detours changes them.
+/// The row of the folder changes of a path without detours.
 const REST: &str = "the rest";
 
 /// A row of a part.
@@ -29,11 +29,11 @@ struct Step {
     function: String,
 }
 
-/// How a step is entered from an earlier one.
+/// How an earlier step leads to a step.
 #[derive(Debug)]
 struct Join {
     id: String,
-    /// What the earlier and the later function name; `None`: the earlier one calls the later one.
+    /// Names that the earlier and the later function contain; `None`: the earlier one calls the later one.
     through: Option<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ struct RequestPath {
     counts: [usize; 3],
 }
 
-/// A row of the table of places where the first path goes back and forth.
+/// A row of the table of places where the first path returns to a folder.
 #[derive(Debug)]
 struct Detour {
     first: String,
@@ -66,7 +66,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// `Err` with the row that has another form.
+    /// `Err` with a row of another form.
     fn read(text: &str) -> Result<Tables, String> {
         let mut page = Tables::default();
         let mut part = String::new();
@@ -171,7 +171,7 @@ impl Tables {
         path.parts.iter().flat_map(of)
     }
 
-    /// Detours of the first path that it does not make.
+    /// Detours in the table that the first path does not have.
     fn wrong_detours(&self) -> Vec<String> {
         let Some(path) = self.paths.first() else { return Vec::new() };
         let mut findings = Vec::new();
@@ -197,7 +197,7 @@ impl Tables {
         findings
     }
 
-    /// What is wrong along one path; `used` gets the joins that it takes.
+    /// The faults along one path; `used` gets the joins on it.
     fn walk(&self, path: &RequestPath, sources: &Sources, used: &mut BTreeSet<String>) -> Vec<String> {
         let name = &path.name;
         let mut findings = Vec::new();
@@ -227,7 +227,7 @@ impl Tables {
         findings
     }
 
-    /// Whether a thread is in that row of the part of waits: it begins there, or has come there from a step that was
+    /// Whether a thread is in that row of the part of waits: it begins there, or reaches it from a step that was
     /// passed. Rows lead to later ones only.
     fn waits(&self, id: &str, is_passed: &impl Fn(&str) -> bool) -> bool {
         let Some(at) = self.steps.iter().position(|step| step.id == id && part_of(id) == WAITS) else { return false };
@@ -237,7 +237,7 @@ impl Tables {
         from.is_empty() || from.iter().any(leads)
     }
 
-    /// Why `step` is not entered in that way, if it is not.
+    /// The reason if the sources do not lead to `step` in that way.
     fn fault(&self, join: &Join, step: &Step, sources: &Sources, used: &mut BTreeSet<String>) -> Option<String> {
         used.insert(format!("{} {}", step.id, join.id));
         let Some(before) = self.step(&join.id) else {
@@ -301,7 +301,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// The blocks `impl … {}` with the types that they belong to, and what is left without them.
+/// The blocks `impl … {}` with their types, and the rest of the text.
 fn impl_blocks(code: &str) -> (Vec<(String, String)>, String) {
     let (mut blocks, mut rest, mut left) = (Vec::new(), String::new(), code);
     let begins = |text: &str| {
@@ -338,7 +338,7 @@ fn owner_of(head: &str) -> String {
     path.rsplit("::").next().unwrap_or(path).trim().to_owned()
 }
 
-/// The length of `<…>` at the start of a text; the arrow of a function's type closes nothing.
+/// The length of `<…>` at the start of a text; the arrow of a function's type is not a closing bracket.
 fn angled(text: &str) -> usize {
     let mut depth = 0;
     let mut before = ' ';
@@ -392,7 +392,7 @@ fn rust_bodies(code: &str, name: &str) -> Vec<String> {
     bodies
 }
 
-/// The same of Python: lines that are further in than their `def`.
+/// The same for Python: lines that are indented further than their `def`.
 fn python_bodies(code: &str, class: Option<&str>, name: &str) -> Vec<String> {
     let (mut owner, mut bodies) = (None, Vec::new());
     let mut lines = code.lines().peekable();
@@ -427,7 +427,7 @@ fn calls(body: &str, name: &str) -> bool {
     })
 }
 
-/// Where `word` stands in a text and is no part of a longer one.
+/// The positions of `word` in a text where it is not a part of a longer word.
 fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
@@ -451,7 +451,7 @@ fn folder(file: &str) -> &str {
     below.split('/').next().unwrap_or(below).trim_end_matches(".rs")
 }
 
-/// Words such as `B16` outside of backquotes.
+/// Words such as `B16` outside backquotes.
 fn mentions(line: &str) -> impl Iterator<Item = String> + '_ {
     let words = line.split('`').step_by(2).flat_map(|text| text.split(|c: char| !c.is_alphanumeric()));
     let is_step = |word: &&str| {
@@ -575,7 +575,8 @@ fn a_wrong_page_is_found() {
     }
 }
 
-/// A step that is called from a function without a request: that one has to be reached, and has to call it.
+/// A step that is called from a function without a request: a thread must reach that function, and it must call the
+/// step.
 #[test]
 fn a_wait_leads_to_a_step_where_its_thread_has_come_there() {
     let page = "\

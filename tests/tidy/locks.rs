@@ -1,4 +1,4 @@
-//! Holds the tables of locks in docs/design.md to the sources: each lock in src/ has a row, each row names a lock.
+//! Compares the tables of locks in docs/design.md with the sources: each lock in src/ has a row, each row names a lock.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const LOCKS: [&str; 10] = [
 /// Calls that wait for another thread without a lock of their own.
 const WAITS: [&str; 4] = ["spin_loop", "yield_now", "flock", "fcntl_lock"];
 
-/// The tables lie below this heading.
+/// The tables are below this heading.
 const HEADING: &str = "Locks";
 
 /// The locks of a file: `Type::field`, `Type` for the field of a tuple or an alias, `STATIC`, or the call that waits.
@@ -79,7 +79,7 @@ fn fields(rest: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What follows `<…>` and the bounds behind `where`, which may have brackets too.
+/// The text after `<…>` and after the bounds of `where`, which may contain brackets too.
 fn behind_generics(behind: &str) -> &str {
     let behind = behind.trim_start();
     let (mut depth, mut before, mut end) = (0_usize, ' ', 0);
@@ -112,7 +112,7 @@ fn named(rest: &str, ends: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What commas divide, up to the bracket that closes the whole.
+/// The elements between commas, up to the closing bracket.
 fn elements(body: &str) -> Vec<&str> {
     let (mut depth, mut begin, mut found) = (0_usize, 0, Vec::new());
     let mut before = ' ';
@@ -136,7 +136,7 @@ fn elements(body: &str) -> Vec<&str> {
     found
 }
 
-/// An element behind its attributes and its visibility.
+/// An element without its attributes and its visibility.
 fn without_marks(mut element: &str) -> &str {
     loop {
         element = element.trim_start();
@@ -170,7 +170,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The modules that exist in builds of tests only, as their places under src/.
+/// The modules that exist only in builds of tests, as paths under src/.
 fn test_modules(all: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     for source in all {
@@ -208,7 +208,7 @@ fn locks(all: &[Source]) -> BTreeSet<(String, String)> {
     found
 }
 
-/// What the tables name and the sources lack, and the other way round.
+/// Locks of the tables that the sources lack, and the reverse.
 fn differences(tables: &[Row], locks: &BTreeSet<(String, String)>) -> Vec<String> {
     let mut findings = Vec::new();
     let mut rows = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Reads the tables of docs/design.md, and the places of sources as they name them.
+//! Reads the tables of docs/design.md, and the names of source files in them.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn rows_of(text: &str, heading: &str) -> Vec<Row> {
     let title = format!("## {heading}");
     let lines: Vec<(usize, &str)> = text.lines().enumerate().map(|(index, line)| (index + 1, line)).collect();
     let section = lines.split(|(_, line)| line.starts_with("## "));
-    // What follows the title, wherever the page has it.
+    // The text after the title, wherever it is on the page.
     let at = lines.iter().filter(|(_, line)| line.starts_with("## ")).position(|(_, line)| *line == title);
     let Some(section) = at.and_then(|at| section.into_iter().nth(at + 1)) else { return Vec::new() };
     let mut rows = Vec::new();
@@ -40,12 +40,12 @@ fn rows_of(text: &str, heading: &str) -> Vec<Row> {
     rows
 }
 
-/// What stands between backquotes.
+/// The texts between backquotes.
 pub fn code_of(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// `net` for `net.rs` and `net/lib.rs`: where a module lies, whichever way its folder is built.
+/// `net` for `net.rs` and `net/lib.rs`: the place of a module, for both layouts of files.
 pub fn place(path: &str) -> &str {
     let path = path.strip_suffix(".rs").unwrap_or(path);
     path.strip_suffix("/lib").unwrap_or(path)

@@ -1,5 +1,5 @@
-//! What passes over the ports of a whole server: the HTTP port and the gRPC port byte by byte, what the wire offers
-//! beyond plain inference, and peers that mean no good.
+//! Tests of the ports of a whole server: the HTTP port and the gRPC port byte by byte, features beyond plain inference,
+//! and hostile peers.
 
 mod grpc;
 mod hostile;

@@ -19,8 +19,8 @@ mod tables;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each module of the server's package may name besides itself: modules, and crates (`nereid_queue` is `queue`).
-/// Modules may use only modules further down this list. For crates, Cargo.toml lists the dependencies.
+/// What each module of the server's package may name besides itself: modules, and crates (`nereid_queue` is `queue`). A
+/// use that no row lists is an error. For crates, Cargo.toml lists the dependencies.
 const MAY_USE: [(&str, &[&str]); 7] = [
     ("main", &["cli"]),
     // Installing a runtime searches the same places as its backend; flags set the log; check and explain inspect models

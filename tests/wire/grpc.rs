@@ -1,4 +1,5 @@
-//! The gRPC port of a whole server, met by a peer made of the crate h2 and the messages of proto/ (contract/grpc.md).
+//! Tests of the gRPC port of a whole server with a peer that uses the crate h2 and the messages of proto/
+//! (contract/grpc.md).
 
 mod errors;
 mod exiting;

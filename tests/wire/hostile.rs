@@ -1,5 +1,5 @@
-//! Peers that mean no good, or die: after any number of them the server answers, holds no more descriptors than
-//! before and no more memory.
+//! Hostile and dying peers: after any number of them the server responds, and has no more open descriptors and no more
+//! memory than before.
 
 mod flood;
 mod memory;
@@ -71,8 +71,8 @@ fn message(count: i64) -> ModelInferRequest {
     }
 }
 
-/// Waits until the server holds `expected` descriptors again. Its end of a dead connection closes when it notices;
-/// that is an event of its own, so this polls, and only a leak makes it fail.
+/// Waits until the server has `expected` descriptors again. The server closes a dead connection when it detects its
+/// end, at an unknown time, so this polls; only a leak makes it fail.
 fn expect_descriptors(server: &Server, expected: usize) {
     let started = Instant::now();
     loop {
@@ -124,7 +124,7 @@ fn mutate(seed: &[u8], random: &mut Random) -> Vec<u8> {
                 bytes.splice(at..at, noise);
             }
             _ => {
-                // Numbers at their limits, in the place of whatever stood there.
+                // Numbers at their limits, in place of other bytes.
                 let limits: [&[u8]; 6] = [
                     b"-1",
                     b"4294967296",
@@ -140,14 +140,14 @@ fn mutate(seed: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Sends in two pieces, cut at `split`, says that nothing follows and reads whatever comes until the server closes.
+/// Sends in two pieces, cut at `split`, ends the sending direction and reads until the server closes the connection.
 fn throw_at(address: SocketAddr, bytes: &[u8], split: usize) -> Vec<u8> {
     let mut stream =
         TcpStream::connect(address).unwrap_or_else(|error| panic!("the server takes no connection: {error}"));
     stream.set_nodelay(true).expect("TCP_NODELAY");
     stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
     let (first, second) = bytes.split_at(split.min(bytes.len()));
-    // The server may have closed already; then the rest has nowhere to go.
+    // The server may have closed the connection already; then the rest cannot be sent.
     let _ = stream.write_all(first).and_then(|()| stream.write_all(second));
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
@@ -171,7 +171,7 @@ fn mutated_http_requests_in_every_split() {
         for round in 0..share {
             let seed = &seeds[round % seeds.len()];
             let bytes = mutate(seed, &mut random);
-            // Splits run through the whole request as the rounds go on.
+            // Over the rounds, splits occur in the whole request.
             let answer = throw_at(server.http, &bytes, (round / seeds.len()) % (bytes.len() + 1));
             let starts = answer.is_empty() || answer.starts_with(b"HTTP/1.");
             answered += usize::from(!answer.is_empty());
@@ -266,7 +266,7 @@ fn mutated_http2_sessions_in_every_split() {
     });
 }
 
-/// Mutations that HTTP/2 carries faithfully, so that they reach the scanner of messages.
+/// Mutations inside valid HTTP/2 frames, so that they reach the scanner of messages.
 #[test]
 fn mutated_messages_over_one_connection() {
     let share = mutations() / variant::ALL.len() / 2;
@@ -296,7 +296,7 @@ fn mutated_messages_over_one_connection() {
     });
 }
 
-/// Clients that die in the middle of what they send; the server must take back all that it held for them.
+/// Clients that die while they send; the server must release everything that it held for them.
 fn die_mid_request(server: &Server, count: usize, random: &mut Random, descriptors: usize) {
     let large = infer_with_tail(
         "/v2/models/plain/infer",
@@ -315,11 +315,11 @@ fn die_mid_request(server: &Server, count: usize, random: &mut Random, descripto
         let mut stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("client {number}: {error}"));
         let cut = random.below(bytes.len());
         stream.write_all(&bytes[..cut]).unwrap_or_else(|error| panic!("client {number}: {error}"));
-        // Some stay open for a while beside the others, so that many die at once.
+        // Some stay open for a while, so that many die at the same time.
         held.push(stream);
         if held.len() == 100 {
             held.clear();
-            // No more of them at a time, however slow the machine is: the pool keeps what the worst moment took.
+            // Bounds their number also on a slow machine, because the pool keeps the memory of the highest load.
             expect_descriptors(server, descriptors);
         }
     }
@@ -337,13 +337,13 @@ fn a_thousand_clients_die_mid_request() {
             assert_healthy(&server);
             expect_descriptors(&server, descriptors);
         };
-        // Round one fills the pools. What nine more rounds add each time is a leak; a heap that found its size later,
-        // since the machine let more clients wait at once, is none.
+        // Round one fills the pools. Memory that each of nine more rounds adds is a leak; a heap that reaches its final
+        // size later, because more clients waited at the same time, is not.
         round(&mut random);
         let mut resident_kib = vec![server.resident_kib()];
         let is_flat = (0..4).any(|_| {
             (1..10).for_each(|_| round(&mut random));
-            // Memory that was of no use goes back within seconds.
+            // Unused memory is released within seconds.
             let most = resident_kib[resident_kib.len() - 1] + resident_kib[0] / 20;
             let returned = || server.resident_kib() <= most;
             let start = std::time::Instant::now();
@@ -374,7 +374,7 @@ fn calls_given_up_while_they_execute() {
             for number in 0..300 {
                 let mut exchange = grpc.open(&format!("{SERVICE}{rpc}"), &[]);
                 grpc.send_bytes(&mut exchange, frame(&slow));
-                // With the whole message on its way, with part of it, and with none.
+                // After the whole message was sent, after a part of it, and before it.
                 if number % 3 > 0 {
                     grpc.flush();
                 }

@@ -1,4 +1,4 @@
-//! The HTTP port of a whole server, met by scripted peers that send exactly the bytes that a test states
+//! Tests of the HTTP port of a whole server with scripted peers, which send exactly the bytes that a test states
 //! (contract/http.md; contract/metrics.md sections 1 to 3).
 
 mod classification;

@@ -1,5 +1,5 @@
-//! What the wire offers beyond plain inference: shared memory, streams over HTTP, traces, TLS, restricted groups, and
-//! the ports of the clouds (contract/http.md, contract/grpc.md, contract/metrics.md, contract/cli.md).
+//! Tests of features beyond plain inference: shared memory, streams over HTTP, traces, TLS, restricted groups, and the
+//! ports of the clouds (contract/http.md, contract/grpc.md, contract/metrics.md, contract/cli.md).
 
 mod compression;
 mod custom_metrics;

@@ -32,7 +32,7 @@ fn the_largest_values_come_with_their_labels() {
             shape: json!([5]),
             data: json!([0.5, 2.25, -1.0, 2.0, 0.125]),
             k: 3,
-            // The last line has no end and still is a label; there is none for the fifth class.
+            // The last line has no line end and is still a label; the fifth class has no label.
             answer: (json!([3]), json!(["2.250000:1:bee", "2.000000:3:cow", "0.500000:0:ant"])),
         },
         Case {
@@ -89,7 +89,7 @@ fn the_largest_values_come_with_their_labels() {
         assert_eq!((&output["shape"], &output["data"]), (&answer.0, &answer.1), "{model}, k = {k}");
     }
 
-    // k = 0 asks for none: the tensor itself comes.
+    // k = 0 requests no classification: the tensor itself is returned.
     let body = br#"{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[2],"data":[4,5]}],
                     "outputs":[{"name":"OUTPUT0","parameters":{"classification":0}}]}"#;
     let plain = peer.post("/v2/models/unlabelled/infer", &[], body).json();

@@ -41,7 +41,7 @@ fn pipelined_requests_are_answered_in_order() {
     each(&variant::ALL, |variant| {
         let (_repository, server) = start(variant);
         let mut peer = Peer::connect(server.http);
-        // Fast and slow ones mixed: what needs no model must not overtake.
+        // Fast and slow requests mixed: those without a model must not overtake the others.
         let mut bytes = Vec::new();
         for number in 0..200 {
             match number % 4 {
@@ -92,7 +92,7 @@ fn too_many_chunks_are_refused() {
     let (_repository, server) = start(usual());
     let mut peer = Peer::connect(server.http);
     peer.send(format!("POST {INFER} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n").as_bytes());
-    // The server may close before it has taken all of them.
+    // The server may close the connection before it has read all of them.
     let _ = peer.try_send(&b"1\r\n \r\n".repeat(65_537));
     match peer.try_answer() {
         Ok(answer) => {
@@ -135,7 +135,7 @@ fn who_wants_the_connection_closed_gets_it_closed() {
         assert_eq!(peer.send(head.as_bytes()).answer().status, 200, "{head:?}");
         peer.expect_close();
     }
-    // HTTP/1.0 with keep-alive stays.
+    // HTTP/1.0 with keep-alive: the connection stays open.
     let mut peer = Peer::connect(server.http);
     for _ in 0..2 {
         let head = "GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
@@ -191,7 +191,7 @@ fn what_is_no_http_is_refused_and_closed() {
     server.stop();
 }
 
-/// Programs that ask by hand leave it out, and Triton serves them.
+/// Hand-written clients omit this header, and Triton serves them.
 #[test]
 fn a_request_without_a_host_is_served() {
     let (_repository, server) = start(usual());
@@ -203,8 +203,8 @@ fn a_request_without_a_host_is_served() {
     server.stop();
 }
 
-/// As in Triton the chunks decide. What a reader that goes by the length would take for a request behind this one is
-/// never read.
+/// As in Triton the chunks determine the body. Bytes that would be a second request by the length alone are never read
+/// as one.
 #[test]
 fn chunks_overrule_a_length_and_end_the_connection() {
     let (_repository, server) = start(usual());
@@ -226,7 +226,7 @@ fn chunks_overrule_a_length_and_end_the_connection() {
     server.stop();
 }
 
-/// The size is refused where it is announced, before a byte of the chunk has come.
+/// A chunk that is too large is refused by its announced size, before its bytes arrive.
 #[test]
 fn a_chunk_over_the_limit_is_refused_at_once() {
     let repository = Repository::new();
@@ -242,7 +242,7 @@ fn a_chunk_over_the_limit_is_refused_at_once() {
     server.stop();
 }
 
-/// Whoever is turned away for want of something that comes back, by a handler or by the model, learns when to return.
+/// A refusal for a temporary reason, by a handler or by the model, contains the time after which to retry.
 #[test]
 fn what_is_unavailable_says_when_to_come_again() {
     let (_repository, server) = start(usual());
@@ -264,12 +264,13 @@ fn heads_are_bounded() {
     for (bytes, statuses) in [(long_path, [414, 431]), (wide, [431, 431]), (many, [431, 431])] {
         let mut peer = Peer::connect(server.http);
         let _ = peer.try_send(bytes.as_bytes());
-        // A reset may overtake the answer where bytes were left unread; an answer, if there is one, is the right one.
+        // If bytes were left unread, a reset may overtake the response; if there is a response, it must be the right
+        // one.
         if let Ok(answer) = peer.try_answer() {
             assert!(statuses.contains(&answer.status), "{}… got {}", &bytes[..20], answer.status);
         }
     }
-    // Of what ends right behind the bound, nothing is left unread.
+    // If the request ends right after the bound, no bytes are left unread.
     let beyond = 64 * 1024 + 1;
     let path = format!("GET /{}", "a".repeat(beyond - 5));
     let field = "GET /v2 HTTP/1.1\r\nHost: t\r\nX: ";
@@ -311,7 +312,8 @@ fn a_head_request_gets_no_body() {
     let mut peer = Peer::connect(server.http);
     peer.send(b"HEAD /nowhere HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
     let answer = peer.try_answer();
-    // The reader above trusts Content-Length; a HEAD answer has one, but the connection ends right after the head.
+    // The reader above relies on Content-Length; a response to HEAD has one, but the connection ends right after the
+    // head.
     match answer {
         Err(problem) => assert!(problem.contains("the connection ended after \"\""), "{problem}"),
         Ok(answer) => assert!(answer.body.is_empty(), "a body for HEAD: {:?}", answer.text()),

@@ -1,5 +1,5 @@
-//! What an answer is labelled as, class by class (contract/http.md section 1): what the handlers never label goes out
-//! as `text/plain`.
+//! The content types of responses, class by class (contract/http.md section 1): without one from the handlers it is
+//! `text/plain`.
 
 use nereid_test_support::backend;
 use nereid_test_support::http::{Answer, Peer, infer_with_tail, request};
@@ -30,11 +30,11 @@ fn every_class_of_answer_has_its_label() {
         let mut peer = Peer::connect(server.http);
 
         for (method, path, status, expected) in [
-            // No route: nobody labels the answer.
+            // No route: no handler sets a content type.
             ("GET", "/", 404, PLAIN),
             ("GET", "/v2/nowhere", 404, PLAIN),
             ("POST", "/v2/models/plain/nothing", 404, PLAIN),
-            // A wrong method: the handler has labelled it already, except health's, readiness' and infer's.
+            // A wrong method: the handler has set it already, except those of health, readiness and infer.
             ("POST", "/v2", 405, JSON),
             ("POST", "/v2/models/plain", 405, JSON),
             ("POST", "/v2/models/plain/versions/1", 405, JSON),
@@ -60,7 +60,7 @@ fn every_class_of_answer_has_its_label() {
             ("POST", "/v2/models/plain/versions/7/infer", 404, PLAIN),
             ("POST", "/v2/models/plain/versions/99999999999999999999/infer", 400, PLAIN),
             ("POST", "/v2/models/decoupled/infer", 501, PLAIN),
-            // What is granted.
+            // Successful requests.
             ("GET", "/v2", 200, JSON),
             ("GET", "/v2/models/plain", 200, JSON),
             ("GET", "/v2/models/plain/config", 200, JSON),
@@ -71,7 +71,7 @@ fn every_class_of_answer_has_its_label() {
             ("GET", "/v2/health/live", 200, PLAIN),
             ("GET", "/v2/health/ready", 200, PLAIN),
             ("GET", "/v2/models/plain/ready", 200, PLAIN),
-            // Management that is refused.
+            // Refused management requests.
             ("POST", "/v2/repository/models/plain/load", 503, JSON),
             ("POST", "/v2/repository/models/plain/unload", 503, JSON),
             ("POST", "/v2/repository/any/models/plain/load", 501, JSON),
@@ -103,7 +103,7 @@ fn every_class_of_answer_has_its_label() {
         let answer = peer.post(infer, &[], binary.as_bytes());
         assert_eq!((answer.status, label(&answer)), (200, "application/octet-stream"));
 
-        // What goes wrong behind the model, in the making of the answer.
+        // Errors after the execution, while the response is encoded.
         let json =
             r#"{"inputs":[{"name":"INPUT0","datatype":"FP16","shape":[1],"parameters":{"binary_data_size":2}}]}"#;
         let answer = peer.send(&infer_with_tail("/v2/models/half/infer", json, b"ab")).answer();

@@ -1,4 +1,5 @@
-//! The JSON that this port speaks, beyond RFC 8259 and short of it (contract/http.md section 2, "JSON dialect").
+//! The JSON that this port accepts and writes, with its extensions and restrictions of RFC 8259 (contract/http.md
+//! section 2, "JSON dialect").
 
 use serde_json::json;
 
@@ -29,7 +30,7 @@ fn data_of(answer: &Answer) -> &[u8] {
     answer.body[at + 7..].strip_suffix(b"}]}").expect("the end of the only output")
 }
 
-/// Bytes pass through in both directions: no check of UTF-8, and nothing is escaped but what must be.
+/// Bytes are passed on unchanged in both directions: UTF-8 is not checked, and only necessary escapes are written.
 #[test]
 fn strings_are_bytes() {
     each(&variant::ALL, |variant| {
@@ -74,7 +75,7 @@ fn names_beyond_the_standard_and_its_own_limits() {
         let numbers = |text: &str| text.trim_matches(['[', ']']).split(',').map(str::to_string).collect::<Vec<_>>();
         let got = numbers(&String::from_utf8_lossy(data_of(&answer)));
         for (at, (got, wanted)) in got.iter().zip(numbers(expected)).enumerate() {
-            // Long whole numbers are held to their value: how many of their digits are zeros is not the point here.
+            // Long whole numbers are compared by value, not by their trailing zeros.
             let same = *got == wanted || (wanted.len() > 18 && got.parse::<f64>() == wanted.parse::<f64>());
             assert!(same, "{given}, number {at}: expected {wanted}, got {got}");
         }
@@ -103,7 +104,7 @@ fn names_beyond_the_standard_and_its_own_limits() {
     server.stop();
 }
 
-/// Integers are what has neither fraction nor exponent and fits; all else is none.
+/// A number is an integer if it has neither fraction nor exponent and fits the type.
 #[test]
 fn whole_numbers() {
     let (_repository, server) = start(usual());
@@ -132,7 +133,7 @@ fn whole_numbers() {
         for number in bad {
             let answer = infer(&mut peer, model, datatype, 1, format!("[{number}]").as_bytes());
             let accessor = format!("Unable to parse 'data': attempt to access JSON non-{kind} as {kind}");
-            // An array in an array is looked into: of an empty one there is too little.
+            // A nested array is read: an empty one has too few elements.
             let shortage = "Failed to parse 'data' field: shape does not match true shape";
             let expected = if *number == "[]" { shortage } else { &accessor };
             assert_eq!((answer.status, answer.error().as_str()), (500, expected), "{datatype} {number}");
@@ -152,7 +153,8 @@ fn of_equal_names_the_first_wins() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let json = answer.json();
     assert_eq!((&json["id"], &json["outputs"][0]["data"]), (&json!("first"), &json!([5])));
-    // Where all members are walked, each occurrence has the first one's value: here the reserved name comes second.
+    // When all members are enumerated, each occurrence of a name has the value of the first: here the reserved name is
+    // second.
     let body = r#"{"parameters":{"mine":null,"mine":1},"inputs":[]}"#;
     let answer = peer.post("/v2/models/int64/infer", &[], body.as_bytes());
     let text = "parameter 'mine' has invalid type. It should be either 'int', 'bool', or 'string'.";
@@ -160,7 +162,7 @@ fn of_equal_names_the_first_wins() {
     server.stop();
 }
 
-/// Nesting costs no stack: 30,000 levels are read, and then are no inputs.
+/// Nesting uses no stack: 30,000 levels are parsed, and then refused as inputs.
 #[test]
 fn depth_without_end() {
     each(&variant::ALL, |variant| {

@@ -1,12 +1,11 @@
-//! What each bad inference request is answered with: status and text, letter for letter (contract/http.md sections 2,
-//! 5, 6).
+//! The response to each bad inference request: status and text, letter for letter (contract/http.md sections 2, 5, 6).
 
 use nereid_test_support::http::{Peer, infer_with_tail, request};
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::{self, each, usual};
 
-/// A request to `model` and the answer that it must get. `text` ending in `…` is a prefix.
+/// A request to `model` and its expected response. `text` ending in `…` is a prefix.
 struct Bad {
     model: &'static str,
     json: &'static str,
@@ -65,7 +64,7 @@ fn json_of_the_wrong_kind() {
         check(
             &server,
             &[
-                // Without a length of its own the JSON of an empty body has none: a raw request.
+                // An empty body without a length of its JSON is a raw request.
                 bad(
                     "two",
                     "",
@@ -429,7 +428,7 @@ fn strings_whose_lengths_lie() {
         (answer.status, answer.text())
     };
     assert_eq!(send(b"\x01\0\0\0a\x02\0\0\0bc").0, 200);
-    // The contract has no text for a string that ends early; it names the string in any case.
+    // The contract has no text for a string that ends early; the error must name the string.
     for (tail, text) in [
         (&b"\x01\0\0\0a\x02\0\0"[..], "incomplete string length indicator for inference input"),
         (b"\x01\0\0\0a\x02\0\0\0b", "string"),
@@ -572,7 +571,7 @@ fn input_bounds_hold_and_name_their_flag() {
     );
     assert_eq!((answer.status, answer.error()), (400, text));
 
-    // 251 numbers fit into the JSON bound as text, not as tensor.
+    // 251 numbers are within the bound on JSON as text, but not as a tensor.
     let mut peer = Peer::connect(server.http);
     let data = vec!["7"; 251].join(",");
     let body = format!(r#"{{"inputs":[{{"name":"INPUT0","datatype":"UINT32","shape":[251],"data":[{data}]}}]}}"#);

@@ -1,5 +1,5 @@
-//! What is answered once the server has been told to end (contract/http.md sections 2 and 3): requests whose heads came
-//! before that and whose bodies come after it.
+//! Responses of a server that is stopping (contract/http.md sections 2 and 3) to requests whose heads arrived before
+//! the signal and whose bodies arrive after it.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const EXITING: &str = "Server exiting";
 const NOT_READY: &str = "Server not ready";
 const INFER: &str = r#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[8]}]}"#;
 
-/// Nobody is let in any more: from then on the server is exiting on every shard.
+/// When the port refuses connections the server is exiting on every shard.
 fn wait_for_closed_door(server: &Server) {
     let started = Instant::now();
     while TcpStream::connect(server.http).is_ok() {
@@ -42,7 +42,7 @@ fn management_is_refused_and_inference_goes_on() {
             ("POST", "/v2/repository/index", "{}", 503, NOT_READY),
             ("POST", "/v2/repository/models/plain/load", "{}", 503, NOT_READY),
             ("POST", "/v2/repository/models/plain/unload", "{}", 503, NOT_READY),
-            // What needs no model manager, and inference with its lookup.
+            // Requests that need no model manager, and inference with its lookup.
             ("GET", "/v2", " ", 200, ""),
             ("GET", "/v2/logging", " ", 200, ""),
             ("GET", "/v2/models/plain/config", " ", 200, ""),
@@ -57,7 +57,7 @@ fn management_is_refused_and_inference_goes_on() {
             let head = format!(
                 "{method} {path} HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
             );
-            // The interim answer shows that the head has been read: this request is under way.
+            // The interim response shows that the head was read: this request is in flight.
             assert_eq!(peer.send(head.as_bytes()).answer().status, 100, "{method} {path}");
             peers.push(peer);
         }

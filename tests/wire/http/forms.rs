@@ -1,4 +1,4 @@
-//! Every datatype in every form in which a tensor can come and go over HTTP (contract/http.md section 5).
+//! Every datatype in every form of a tensor in HTTP requests and responses (contract/http.md section 5).
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use nereid_test_support::repository::{Pair, Repository, TYPES};
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::{self, each, usual};
 
-/// What the identity backend adds to each response (contract/backends.md section 1).
+/// The parameters that the identity backend adds to each response (contract/backends.md section 1).
 fn identity_parameters() -> Value {
     json!({"param0": "an example string parameter", "param1": 42, "param2": false, "param3": 123.123})
 }
 
-/// Sends `json`, `tail` to `model`; the answer must be a success.
+/// Sends `json` and `tail` to `model`; the response must be a success.
 fn infer(peer: &mut Peer, model: &str, json: &str, tail: Option<&[u8]>) -> Answer {
     let path = format!("/v2/models/{model}/infer");
     let bytes = match tail {
@@ -24,7 +24,8 @@ fn infer(peer: &mut Peer, model: &str, json: &str, tail: Option<&[u8]>) -> Answe
     answer
 }
 
-/// Two elements of each datatype as JSON goes in, as it comes out, and as bytes; FP16 and BF16 have no JSON form.
+/// Two elements of each datatype: as JSON of a request, as JSON of a response, and as bytes; FP16 and BF16 have no JSON
+/// form.
 const SAMPLES: [(&str, &str, &str, &[u8]); 14] = [
     ("BOOL", "[true,false]", "[true,false]", &[1, 0]),
     ("UINT8", "[0,255]", "[0,255]", &[0, 255]),
@@ -106,7 +107,7 @@ fn json_of(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON of the test's own")
 }
 
-/// The answer's one output has these properties and this binary data, and nothing else follows.
+/// The response has one output with these properties and this binary data, and no further bytes.
 fn check_binary(answer: &Answer, meta: &Value, bytes: &[u8], what: &str) {
     let (json, tail) = answer.split();
     let mut expected = meta.clone();
@@ -116,7 +117,7 @@ fn check_binary(answer: &Answer, meta: &Value, bytes: &[u8], what: &str) {
     assert_eq!(tail, bytes, "{what}: the binary tail");
 }
 
-/// The answer's one output has these properties and, letter for letter, this JSON data.
+/// The response has one output with these properties and, letter for letter, this JSON data.
 fn check_json(answer: &Answer, meta: &Value, data: &str, what: &str) {
     assert_eq!(answer.header("inference-header-content-length"), None, "{what}");
     let text = answer.text();
@@ -184,7 +185,7 @@ fn floats_keep_their_last_digit_and_their_infinities() {
     server.stop();
 }
 
-/// In a request of its own and behind one that fits, over both routes that take JSON.
+/// As the only input and after one that fits, over both routes that accept JSON.
 #[test]
 fn integers_that_their_type_has_no_room_for_are_refused() {
     let repository = Repository::new();
@@ -234,7 +235,7 @@ fn nested_and_flat_arrays_mean_the_same() {
         let answer = infer(&mut peer, "cube", &sent, None);
         assert!(answer.text().contains("\"data\":[1,2,3,4,5,6,7,8]"), "{data}: {}", answer.text());
     }
-    // 99 array levels around an element are the most that pass.
+    // 99 array levels around an element are the maximum.
     let deep = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
     let sent = |levels| {
         format!(r#"{{"inputs":[{{"name":"INPUT0","datatype":"INT32","shape":[1,1,1],"data":{}}}]}}"#, deep(levels))
@@ -290,7 +291,8 @@ fn requested_outputs_ids_and_parameters() {
         {"name":"INPUT2","datatype":"FP64","shape":[2],"parameters":{"binary_data_size":16}}]"#;
     let tail: Vec<u8> = (0..24).collect();
 
-    // All outputs come when none is asked for, in the order of the configuration; no id, no "id" member.
+    // Without requested outputs all are returned, in the order of the configuration; without an id there is no "id"
+    // member.
     let answer = infer(&mut peer, "three", &format!("{{{inputs}}}"), Some(&tail));
     let json = answer.json();
     assert_eq!(json.get("id"), None);
@@ -299,7 +301,7 @@ fn requested_outputs_ids_and_parameters() {
     assert_eq!(names, [json!("OUTPUT0"), json!("OUTPUT1"), json!("OUTPUT2")]);
     assert_eq!(json["outputs"][1]["data"], json!(["one"]));
 
-    // Only the listed ones come, each in its own form; listed outputs ignore binary_data_output.
+    // Only the listed ones are returned, each in its own form; listed outputs ignore binary_data_output.
     let sent = format!(
         r#"{{"id":"my id","parameters":{{"binary_data_output":true,"custom":"x","number":5}},{inputs},
             "outputs":[{{"name":"OUTPUT2","parameters":{{"binary_data":true}}}},{{"name":"OUTPUT0"}}]}}"#
@@ -350,8 +352,8 @@ fn large_tensors_arrive_unchanged() {
             let answer = infer(&mut peer, "pictures", &sent, Some(&picture));
             assert!(answer.split().1 == picture, "the picture changed on its way");
         }
-        // An odd number of bytes first, so that the second tensor starts unaligned in the tail; 70 MB pass the bound
-        // that holds for JSON only.
+        // An odd number of bytes first, so that the second tensor is unaligned in the binary data; the bound is on JSON
+        // only, so 70 MB are accepted.
         let (odd, even) = (30_000_001usize, 40_000_000usize);
         let tail: Vec<u8> = (0..odd + even).map(|i| (i ^ (i >> 9)) as u8).collect();
         let sent = format!(

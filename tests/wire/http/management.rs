@@ -75,7 +75,7 @@ fn metadata_names_server_and_models() {
         let answer = peer.get(path);
         assert_eq!((answer.status, answer.json()), (200, expected.clone()), "{path}");
     }
-    // A leading -1 stands for the batch, and the dims are those before the reshape.
+    // A leading -1 is the batch dimension, and the dims are those before the reshape.
     assert_eq!(peer.get("/v2/models/batching").json()["inputs"][0]["shape"], json!([-1, 3]));
     assert_eq!(peer.get("/v2/models/reshaped").json()["inputs"][0]["shape"], json!([-1, 1]));
     server.stop();
@@ -131,7 +131,7 @@ fn configuration_is_served_with_its_defaults() {
         assert_eq!(config["backend"], "identity");
         assert_eq!(config["max_batch_size"], 8);
         assert_eq!(config["version_policy"], json!({"latest": {"num_versions": 1}}));
-        // 64-bit integers come as numbers at the known paths, not as protobuf's JSON strings.
+        // 64-bit integers are numbers in these fields, not strings as in protobuf's JSON.
         assert_eq!(config["input"][0]["dims"], json!([2, -1]));
         assert_eq!(config["input"][0]["data_type"], "TYPE_INT32");
         assert_eq!(config["input"][0]["optional"], false);
@@ -158,7 +158,7 @@ fn statistics_and_metrics_count_what_happened() {
         for _ in 0..5 {
             assert_eq!(peer.post("/v2/models/batching/infer", &[], body).status, 200);
         }
-        // Refused before the scheduler accepts it: no statistic moves.
+        // Refused before the scheduler accepts it: no statistic changes.
         let refused = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[9,1],"data":[1,2,3,4,5,6,7,8,9]}]}"#;
         assert_eq!(peer.post("/v2/models/batching/infer", &[], refused).status, 400);
 

@@ -1,4 +1,4 @@
-//! Which of several faults is named: the checks of an inference request stand in an order (contract/http.md sections 5
+//! Which of several faults is reported: the checks of an inference request have an order (contract/http.md sections 5
 //! and 6).
 
 use nereid_test_support::http::{Peer, request};
@@ -19,7 +19,7 @@ fn start() -> (Repository, Server) {
     (repository, server)
 }
 
-/// Each request has the fault that is named and, behind it, at least one of every later kind.
+/// Each request has the reported fault and at least one fault of every later kind.
 #[test]
 fn the_first_fault_is_named() {
     let (_repository, server) = start();
@@ -65,7 +65,7 @@ fn the_json_is_read_from_id_to_outputs() {
     let wrong_data = input("INPUT0", "INT32", "[2]", "[1,true]");
     let wrong_type = input("INPUT0", "FP32", "[3]", "[1,2,3]");
     let twice = format!("{good},{good}");
-    // The members stand in another order than they are read in.
+    // The members are in another order than that of the checks.
     let of = |outputs: &str, inputs: &str, parameters: &str, id: &str| {
         format!(r#"{{"outputs":{outputs},"inputs":{inputs},"parameters":{parameters},"id":{id}}}"#)
     };
@@ -90,13 +90,14 @@ fn the_json_is_read_from_id_to_outputs() {
             500,
             "Unable to parse 'outputs': attempt to access JSON non-array as array".into(),
         ),
-        // A name that is there already is an error where it is added, before the second one's data and the outputs.
+        // A duplicate name is an error when it is added, before the data of the second input and the outputs are
+        // checked.
         (
             of("7", &format!("[{good},{wrong_data}]"), "{}", "\"x\""),
             400,
             "[request id: x] input 'INPUT0' already exists in request".into(),
         ),
-        // Behind the JSON comes the tail, then the core: outputs before inputs.
+        // After the JSON the binary data is checked, then the core's rules: outputs before inputs.
         (
             of(r#"[{"name":"NONE"}]"#, &format!("[{wrong_type}]"), "{}", "\"x\""),
             400,

@@ -1,5 +1,5 @@
-//! Requests that come again over a connection that stays open, which the server recognises: what it knows of them goes
-//! with the model that they name, and whatever takes its place answers alone (contract/http.md sections 3, 5 and 6).
+//! Repeated requests over open connections, which the plan cache recognises: when their model changes, its plans are
+//! dropped, and only the new model answers (contract/http.md sections 3, 5 and 6).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -12,13 +12,13 @@ use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::{PATIENCE, Server};
 use nereid_test_support::variant::{self, each};
 
-/// Enough for any head to be learnt and used.
+/// Enough repetitions to create a plan for any head and to use it.
 const ROUNDS: i32 = 12;
 const EXPLICIT: [&str; 2] = ["--model-control-mode=explicit", "--load-model=plain"];
 const ANY: &str = "/v2/models/plain/infer";
 const FIRST: &str = "/v2/models/plain/versions/1/infer";
 
-/// How tensors go and come.
+/// The form of tensors in request and response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Binary,
@@ -27,7 +27,7 @@ enum Form {
 
 const FORMS: [Form; 2] = [Form::Binary, Form::Json];
 
-/// What is asked again and again.
+/// A request that is sent repeatedly.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     path: &'static str,
@@ -35,7 +35,7 @@ struct Question {
     datatype: &'static str,
 }
 
-/// What an answer says; a refusal by its status and text.
+/// The content of a response; of a refusal its status and text.
 type Outcome = Result<Answered, (u16, String)>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +94,7 @@ impl Question {
         })
     }
 
-    /// Asks so often that it is known, and is answered each time by `version` with what was sent.
+    /// Sends it so often that it has a plan; each time `version` must return the sent values.
     fn must_be_answered(&self, peer: &mut Peer, version: &str) {
         for round in 0..ROUNDS {
             let expected = self.echo(version, &[round, 7]);
@@ -141,7 +141,7 @@ fn what_is_known_of_a_model_goes_with_it() {
         let repository = Repository::new();
         repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
         let server = Server::start(variant, repository.path(), &EXPLICIT);
-        // One connection for each question and all of its life, and one that has them all.
+        // One connection for each request throughout the test, and one for all of them.
         let mut mixed = Peer::connect(server.http);
         let mut own: Vec<(Question, Peer)> = Vec::new();
         for path in [ANY, FIRST] {
@@ -172,12 +172,12 @@ fn what_is_known_of_a_model_goes_with_it() {
             }
         });
 
-        // Of another type it takes what it refused, and refuses what it took.
+        // With another datatype it accepts what it refused, and refuses what it accepted.
         repository.identity("plain", 0, &[Pair::new("FP32", "-1")]);
         control(&server, "load");
         each_way(&takes("FP32"));
 
-        // From here on the next model takes the place of one that serves.
+        // From here on the next model replaces one that serves.
         repository.identity("plain", 0, &[Pair::new("INT32", "3")]);
         control(&server, "load");
         let text = "[request id: <id_unknown>] unexpected shape for input 'INPUT0' for model 'plain'. Expected [3], \
@@ -191,7 +191,7 @@ fn what_is_known_of_a_model_goes_with_it() {
         control(&server, "load");
         each_way(&takes("INT32"));
 
-        // The newest version alone is served.
+        // Only the newest version is served.
         repository.version("plain", "2");
         control(&server, "load");
         each_way(&|question, peer| match (question.path, question.datatype) {
@@ -206,7 +206,7 @@ fn what_is_known_of_a_model_goes_with_it() {
     });
 }
 
-/// Whatever moment the change comes at, an answer is wholly of the one model or of the other.
+/// At any time of the change, a response is completely that of the old or of the new model.
 #[test]
 fn while_a_model_changes_each_request_has_one_of_both() {
     const CHANGES: usize = 20;
@@ -246,7 +246,7 @@ fn while_a_model_changes_each_request_has_one_of_both() {
             for change in 1..=CHANGES {
                 become_of(types[change % 2]);
                 control(&server, "load");
-                // Both take part in every state of the model.
+                // Both are used in every state of the model.
                 let seen = [&taken[change % 2], &refused[1 - change % 2]].map(|count| (count, now(count)));
                 let started = Instant::now();
                 while seen.iter().any(|(count, before)| now(count) - before < ENOUGH) && is_alive(&clients) {

@@ -1,4 +1,4 @@
-//! The texts of contract/http.md section 6 that stand nowhere else, and the edges of section 5's rules about sizes.
+//! The texts of contract/http.md section 6 that no other test covers, and the limits of section 5's rules about sizes.
 
 use nereid_test_support::http::Peer;
 use nereid_test_support::repository::{Pair, Repository};
@@ -126,7 +126,7 @@ fn sizes_that_no_memory_has() {
         let answer = peer.post("/v2/models/wild/infer", &[], body.as_bytes());
         assert_eq!((answer.status, answer.error()), (400, text), "{shape}");
     }
-    // A number beyond 64 bits is no unsigned integer any more, but a double.
+    // A number beyond 64 bits is a double, not an unsigned integer.
     for shape in ["[18446744073709551616]", "[1e2]", "[1.0]", "[-1]", "[null]", "[[1]]"] {
         let body = format!(r#"{{"inputs":[{{"name":"INPUT0","datatype":"INT64","shape":{shape},"data":[1]}}]}}"#);
         let answer = peer.post("/v2/models/wild/infer", &[], body.as_bytes());
@@ -146,7 +146,7 @@ fn data_of_no_elements_is_not_looked_at() {
         assert_eq!(answer.status, 200, "{data}: {}", answer.text());
         assert_eq!(answer.json()["outputs"][0]["shape"], serde_json::json!([3, 0]), "{data}");
     }
-    // The empty shape has no elements here either; the core then misses the dimensions.
+    // The empty shape has no elements here either; the core then reports the missing dimensions.
     let body = r#"{"inputs":[{"name":"INPUT0","datatype":"INT64","shape":[],"data":["ignored"]}]}"#;
     let answer = peer.post("/v2/models/wild/infer", &[], body.as_bytes());
     let text = format!("{ID}unexpected shape for input 'INPUT0' for model 'wild'. Expected [-1,-1], got []. ");
@@ -154,7 +154,7 @@ fn data_of_no_elements_is_not_looked_at() {
     server.stop();
 }
 
-/// A million elements of one item can be put in order, one more cannot.
+/// A million elements of one item can be sorted, one more cannot.
 #[test]
 fn too_many_classes() {
     let (_repository, server) = start();

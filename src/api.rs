@@ -16,12 +16,16 @@ mod dialect;
 pub mod documents;
 mod error;
 mod events;
+mod facts;
 mod forwarding;
 mod generate;
 mod grpc_service;
 mod http_infer;
+mod http_log;
 mod http_service;
 pub mod infer;
+mod int32;
+mod mail;
 mod management;
 mod methods;
 mod metrics_page;
@@ -33,6 +37,7 @@ pub mod routes;
 mod sagemaker;
 mod sagemaker_models;
 mod send_window;
+mod steps;
 mod stream;
 mod timing;
 mod unpacking;
@@ -40,30 +45,26 @@ mod vertex;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
 
 use crate::repository::{Lifecycle, ModelMap, parse_version};
 use calls::Calls;
 use chunked_reply::ChunkedReplies;
 use classifying::Classifier;
 use management::Management;
-use nereid_gpu::Gpus;
-use nereid_memory::{Gather, Pool, Slice};
+use nereid_memory::{Pool, Slice};
 use nereid_observe::metrics::Registry;
-use nereid_observe::trace::Traces;
-use nereid_protocol::compression::Level;
 use nereid_protocol::service::{
     Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Recurring, Replies, Service,
     Token,
 };
 use nereid_protocol::{grpc, http1, http2};
 use nereid_queue::Actor;
-use nereid_request::{Delivery, Job, SharedMemory, Sink, Status, local_delivery};
+use nereid_request::{Delivery, Sink, Status, local_delivery};
 use nereid_scheduler::ServedModel;
 use plan_cache::{PlanCache, grpc_requests};
 use reflection::Reflector;
 use sagemaker::SageMakerPort;
+use steps::UNPACKING_STEPS_A_TURN;
 use vertex::VertexPort;
 use watch::{Arrival, Watches};
 
@@ -71,147 +72,9 @@ pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
 
 pub use access::Restrictions;
+pub use facts::{EXTENSIONS, Facts, SERVER_VERSION, ServerState, Settings};
 pub use forwarding::HeaderPattern;
-
-/// Version that this server answers to: the release whose contract it keeps.
-pub const SERVER_VERSION: &str = "2.75.0";
-
-/// The extensions (contract/http.md section 3 has the order).
-pub const EXTENSIONS: [&str; 13] = [
-    "classification",
-    "sequence",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "cuda_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-    "trace",
-    "logging",
-];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ServerState {
-    Starting = 0,
-    Ready = 1,
-    /// Everything is served, and clients are asked to go elsewhere: not ready.
-    Leaving = 2,
-    Exiting = 3,
-    /// It could not start and was told to stay all the same: it answers that it is neither live nor ready.
-    Failed = 4,
-}
-
-/// What the command line says to those who speak with clients.
-#[derive(Debug)]
-pub struct Settings {
-    pub id: String,
-    pub strict_readiness: bool,
-    /// The server is live as long as no device is broken for good.
-    pub strict_device_liveness: bool,
-    /// `--http-max-input-size`.
-    pub http_input_bytes_max: usize,
-    /// `--grpc-max-response-pool-size`.
-    pub grpc_responses_max: u32,
-    /// `--allow-client-shm`.
-    pub allow_client_shm: bool,
-    /// The devices whose memory clients may register.
-    pub gpus: Arc<Gpus>,
-    pub traces: Arc<Traces>,
-    pub sagemaker: SageMaker,
-    /// `None`: the port is off.
-    pub vertex: Option<Vertex>,
-    /// `--http-restricted-api` and `--grpc-restricted-protocol`.
-    pub http_restrictions: Restrictions,
-    pub grpc_restrictions: Restrictions,
-    /// `--http-header-forward-pattern` and `--grpc-header-forward-pattern`.
-    pub http_forwarded: Option<HeaderPattern>,
-    pub grpc_forwarded: Option<HeaderPattern>,
-    /// `--grpc-infer-response-compression-level`.
-    pub grpc_packing: Option<Level>,
-    /// `--request-plan-cache`.
-    pub request_plan_cache: bool,
-}
-
-/// What all shards know of the server.
-#[derive(Debug)]
-pub struct Facts {
-    pub settings: Settings,
-    /// What SageMaker brought.
-    sagemaker_models: Arc<sagemaker_models::SageMakerModels>,
-    state: AtomicU8,
-    /// Answers that came for clients who had left.
-    pub stale_deliveries: AtomicU64,
-    /// Shared memory that clients have registered.
-    pub regions: SharedMemory,
-}
-
-impl Facts {
-    pub fn new(settings: Settings) -> Facts {
-        let state = AtomicU8::new(ServerState::Starting as u8);
-        let regions = SharedMemory::new(Arc::clone(&settings.gpus));
-        Facts { settings, sagemaker_models: Arc::default(), state, stale_deliveries: AtomicU64::new(0), regions }
-    }
-
-    pub fn state(&self) -> ServerState {
-        match self.state.load(Ordering::Acquire) {
-            0 => ServerState::Starting,
-            1 => ServerState::Ready,
-            2 => ServerState::Leaving,
-            3 => ServerState::Exiting,
-            _ => ServerState::Failed,
-        }
-    }
-
-    pub fn set_state(&self, state: ServerState) {
-        self.state.store(state as u8, Ordering::Release);
-    }
-}
-
-/// What other threads post to a shard's service.
-pub enum Mail {
-    /// A model answered.
-    Delivered { key: u64, delivery: Delivery },
-    /// Something about a request whose home is this shard.
-    Home(Box<dyn Job>),
-    /// Something that was put off.
-    Late(delays::Late),
-    /// The metrics page that a call asked for; none where nobody could make it.
-    Metrics { call: CallKey, page: Option<Gather> },
-    /// What a control thread answers to a call.
-    Answered { call: CallKey, response: http1::Response },
-    /// Models came or went. The sender is dropped once this shard uses the new map.
-    Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
-    /// A control thread has done what a call asked for.
-    Done { call: CallKey, protocol: management::Protocol, outcome: Result<management::Outcome, Status> },
-}
-
-impl From<(u64, Delivery)> for Mail {
-    #[inline]
-    fn from((key, delivery): (u64, Delivery)) -> Mail {
-        Mail::Delivered { key, delivery }
-    }
-}
-
-impl From<Box<dyn Job>> for Mail {
-    #[inline]
-    fn from(job: Box<dyn Job>) -> Mail {
-        Mail::Home(job)
-    }
-}
-
-/// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.
-const UNPACKING_STEPS_A_TURN: usize = 48;
-
-/// Runs a job away from the shards.
-pub type Control = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
-/// Posts to this shard from anywhere.
-pub type Post = Arc<dyn Fn(Mail) + Send + Sync>;
-/// Renders the metrics page; slow, so it runs on a control thread.
-pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+pub use mail::{Control, Mail, Post, RenderMetrics};
 
 /// One shard's service.
 pub struct Api {

@@ -13,6 +13,7 @@ use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom, Writer};
 use super::infer::{AnswerForm, Decode, Progress, http_reply};
 use super::packing::{Answer, pack};
+use super::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
 use super::watch::{grpc_ends, http_leaves, watch_by_parameter};
 use super::{Api, error};
 use nereid_protocol::service::{CallKey, GrpcReply, HttpReply, Replies, Token};
@@ -20,13 +21,6 @@ use nereid_request::{Delivery, Home, Request, Response, Status};
 use nereid_scheduler::{Accepted, Refused, ServedModel};
 pub use under_way::{Calls, Peer, Timed, Waiting, Work};
 
-/// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
-pub(super) const LONG_STEPS_AT_ONCE: usize = 2;
-/// JSON tokens, or elements of a tensor in JSON, that one step reads. With 4,096 the p99 of a client beside hostile
-/// documents was half as high again, and large bodies took longer (benches/results/2026-11-hostile.md).
-pub(super) const TOKENS_PER_STEP: usize = 1024;
-/// Steps of any length, so that many small inputs make a turn no longer than few large ones.
-pub(super) const STEPS_AT_ONCE: usize = 64;
 impl Api {
     /// Decodes on, and submits when that is done.
     pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<dyn Decode>, replies: &mut Replies) {

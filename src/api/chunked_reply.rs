@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::calls::{Calls, LONG_STEPS_AT_ONCE, STEPS_AT_ONCE, Work};
+use super::calls::{Calls, Work};
 use super::generate::{load, reply};
 use super::infer::{AnswerForm, Manner, http_reply};
 use super::send_window::SendWindow;
+use super::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
 use super::{error, events};
 use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::Registry;

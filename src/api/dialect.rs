@@ -5,7 +5,7 @@
 //! about an inference request is the same on every port.
 
 use super::error;
-use super::http_infer::{NumberError, parse_int32, read_int32};
+use super::int32::{NumberError, parse_int32, read_int32};
 use nereid_memory::Gather;
 use nereid_protocol::http1::{Head, JSON_LENGTH, JsonLength, Response};
 use nereid_protocol::service::Port;

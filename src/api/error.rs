@@ -14,6 +14,14 @@ pub fn too_large(error: TooLarge) -> Status {
     Status::invalid(error.to_string())
 }
 
+/// The refusal of JSON that is longer than `--http-max-input-size`.
+pub fn json_too_long(length: u64, most: usize) -> Status {
+    Status::invalid(format!(
+        "request JSON size of {length} bytes exceeds the maximum allowed input size of {most} bytes. Use \
+         --http-max-input-size to increase the limit."
+    ))
+}
+
 pub const JSON: Option<&str> = Some("application/json");
 
 pub fn http_status(code: Code) -> u16 {

@@ -7,7 +7,6 @@ mod request;
 
 use std::sync::Arc;
 
-use super::http_infer::too_long;
 use super::infer::{AnswerForm, Manner};
 use super::routes::Target;
 use super::watch::Arrival;
@@ -66,7 +65,7 @@ impl Api {
             ..AnswerForm::default()
         };
         let reader = match body.len() > most {
-            true => Err((too_long(body.len() as u64, most), request)),
+            true => Err((error::json_too_long(body.len() as u64, most), request)),
             false => Reader::new(Arc::clone(&model), request, form, body, most),
         };
         match reader {

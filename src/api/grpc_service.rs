@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::calls::{Peer, Work};
 use super::checking::has_many_strings;
+use super::facts::ServerState;
 use super::infer::{AnswerForm, grpc_request};
 use super::methods::{Method, method_of};
 use super::packing::Packing;
 use super::plan_cache::grpc_requests::RequestKey;
 use super::unpacking::PackedCall;
 use super::watch::Arrival;
-use super::{Api, ServerState, error, reflection};
+use super::{Api, error, reflection};
 use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
 use nereid_protocol::http2::Headers;
 use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Token};

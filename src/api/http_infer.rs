@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::calls::{Peer, Work};
 use super::dialect::Dialect;
 use super::forwarding::Forwarded;
-use super::http_service::log_request;
+use super::http_log::log_request;
 use super::infer::Manner;
 use super::infer::http_request::Decoder;
+use super::int32::parse_int32;
 use super::packing::Packing;
 use super::plan_cache::http_plans::HttpPlan;
 use super::plan_cache::json_request::Bounds;
@@ -68,45 +69,6 @@ struct Refusal {
     reply: Box<http1::Response>,
 }
 
-/// Why a header is no number.
-pub(super) enum NumberError {
-    None,
-    OutOfRange,
-}
-
-/// Reads a number of 32 bits as C++'s `stoi` does: blanks, a sign, digits, and whatever follows them.
-pub(super) fn read_int32(value: &[u8]) -> Result<i64, NumberError> {
-    let trimmed = value.trim_ascii_start();
-    let (sign, digits) = match trimmed.split_first() {
-        Some((b'-', rest)) => (-1, rest),
-        Some((b'+', rest)) => (1, rest),
-        _ => (1, trimmed),
-    };
-    let digits = &digits[..digits.iter().take_while(|byte| byte.is_ascii_digit()).count()];
-    if digits.is_empty() {
-        return Err(NumberError::None);
-    }
-    let number = digits.iter().try_fold(0i64, |number, digit| {
-        number.checked_mul(10)?.checked_add(i64::from(digit - b'0')).filter(|number| *number <= 1 << 31)
-    });
-    let number = number.map(|number| sign * number).filter(|number| i32::try_from(*number).is_ok());
-    number.ok_or(NumberError::OutOfRange)
-}
-
-/// The number in a header.
-pub(super) fn parse_int32(name: &str, value: &[u8]) -> Result<i64, Status> {
-    let shown = || String::from_utf8_lossy(value);
-    read_int32(value).map_err(|error| match error {
-        NumberError::None => Status::invalid(format!("Unable to parse {name}, got: {}", shown())),
-        NumberError::OutOfRange => Status::invalid(format!(
-            "Unable to parse {name}, value is out of range [ {}, {} ], got: {}",
-            i32::MIN,
-            i32::MAX,
-            shown()
-        )),
-    })
-}
-
 impl Api {
     /// What the codec needs to know of requests through that port to store their bodies without a question.
     pub(super) fn rules_of(&self, port: Port) -> http1::IntakeRules {
@@ -142,7 +104,7 @@ impl Api {
         // The bound is for what is inside a packed body.
         let is_packed = || dialect.compresses() && matches!(coding_of(head), Coding::Packed);
         let is_json = dialect.json_length(head).is_none() && !is_packed();
-        is_json.then(|| error::http_error(&self.pool, &too_long(length, most), error::JSON))
+        is_json.then(|| error::http_error(&self.pool, &error::json_too_long(length, most), error::JSON))
     }
 
     /// Takes an inference request in, or answers why not.
@@ -364,7 +326,7 @@ impl Api {
         };
         let most = self.facts.settings.http_input_bytes_max;
         if header_len > most {
-            return Err(self.labelled(&too_long(header_len as u64, most)));
+            return Err(self.labelled(&error::json_too_long(header_len as u64, most)));
         }
         Ok(header_len)
     }
@@ -383,11 +345,4 @@ fn coding_of(head: &http1::Head) -> Coding {
         Some(b"gzip" | b"deflate") => Coding::Packed,
         Some(_) => Coding::Unknown,
     }
-}
-
-pub(super) fn too_long(length: u64, most: usize) -> Status {
-    Status::invalid(format!(
-        "request JSON size of {length} bytes exceeds the maximum allowed input size of {most} bytes. Use \
-         --http-max-input-size to increase the limit."
-    ))
 }

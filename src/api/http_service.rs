@@ -4,39 +4,14 @@ use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
 use super::generate::GenerateCall;
 use super::http_infer::InferCall;
+use super::http_log::log_request;
 use super::routes::{Method, Route, Target, route};
 use super::vertex::redirect_path;
 use super::watch::Arrival;
 use super::{Api, error};
 use nereid_memory::Slice;
-use nereid_observe::log::verbose;
 use nereid_protocol::http1;
 use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
-
-pub(super) fn method_of(method: http1::Method) -> Method {
-    match method {
-        http1::Method::Get => Method::Get,
-        http1::Method::Post => Method::Post,
-        _ => Method::Other,
-    }
-}
-
-/// How Triton's log shows a method (contract/cli.md section 5).
-pub(super) fn method_number(method: http1::Method) -> u8 {
-    match method {
-        http1::Method::Get => 0,
-        http1::Method::Head => 1,
-        http1::Method::Post => 2,
-        http1::Method::Put => 3,
-        http1::Method::Delete => 4,
-        _ => 5,
-    }
-}
-
-/// Says that the request is there, to who wants to know.
-pub(super) fn log_request(head: &http1::Head) {
-    verbose!(1, "HTTP request: {} {}", method_number(head.method()), head.path());
-}
 
 /// A request whose route may be served.
 struct RouteCall<'a> {
@@ -65,7 +40,7 @@ impl Api {
             replies.push(call, HttpReply::Answer(reply));
             return None;
         };
-        if !found.methods().contains(&method_of(head.method())) {
+        if !found.methods().contains(&Method::from(head.method())) {
             let reply = error::error_body(&self.pool, 405, "Method Not Allowed", found.content_type());
             replies.push(call, HttpReply::Answer(reply));
             return None;
@@ -148,16 +123,6 @@ impl Api {
                 let dialect = Dialect::Vertex;
                 self.serve_route(RouteCall { call, head, body, arrival, dialect, is_post: false }, route, replies)
             }
-        }
-    }
-}
-
-impl Route<'_> {
-    /// The label of error bodies of this route (contract/http.md section 1).
-    pub(super) fn content_type(&self) -> Option<&'static str> {
-        match self {
-            Route::Live | Route::Ready | Route::ModelReady(_) | Route::Infer(_) => None,
-            _ => error::JSON,
         }
     }
 }

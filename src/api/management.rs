@@ -14,9 +14,11 @@ mod trace;
 
 use std::sync::Arc;
 
+use super::error;
+use super::facts::Facts;
+use super::mail::Post;
 use super::methods::Method;
 use super::routes::{Route, Target};
-use super::{Facts, Post, error};
 use crate::api::error::too_large;
 use crate::repository::{IndexRow, Lifecycle, ModelMap, parse_version};
 use health::{Probe, ask_instances, probe_reply, ready_model};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::http_service::method_of;
+use super::error;
+use super::mail::{Control, Mail, Post, RenderMetrics};
 use super::routes::Method;
-use super::{Control, Mail, Post, RenderMetrics, error};
 use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::CONTENT_TYPE;
 use nereid_protocol::http1::{self, Response};
@@ -21,7 +21,7 @@ pub(super) struct MetricsPage {
 impl MetricsPage {
     /// `GET /metrics`; rendering walks every model, so it is done elsewhere.
     pub fn http(&self, call: CallKey, head: &http1::Head, replies: &mut Replies) {
-        if method_of(head.method()) != Method::Get {
+        if Method::from(head.method()) != Method::Get {
             let reply = error::error_body(&self.pool, 405, "Method Not Allowed", None);
             return replies.push(call, HttpReply::Answer(reply));
         }

@@ -1,7 +1,8 @@
 //! Answers that are packed before they leave (contract/http.md section 5, "Accept-Encoding";
 //! contract/grpc.md section 7, "Compression").
 
-use super::calls::{Calls, LONG_STEPS_AT_ONCE, Work};
+use super::calls::{Calls, Work};
+use super::steps::LONG_STEPS_AT_ONCE;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::compression::{Format, Level, Outcome, Packer};
 use nereid_protocol::grpc::{Encoding, MessagePacker};

@@ -4,6 +4,9 @@
 
 use smallvec::SmallVec;
 
+use super::error;
+use nereid_protocol::http1;
+
 /// A model, and a version where the path names one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target<'a> {
@@ -87,6 +90,16 @@ pub enum Method {
     Other,
 }
 
+impl From<http1::Method> for Method {
+    fn from(method: http1::Method) -> Method {
+        match method {
+            http1::Method::Get => Method::Get,
+            http1::Method::Post => Method::Post,
+            _ => Method::Other,
+        }
+    }
+}
+
 impl Route<'_> {
     /// The methods that the route answers to; any other is 405.
     pub fn methods(&self) -> &'static [Method] {
@@ -108,6 +121,14 @@ impl Route<'_> {
             Route::Logging | Route::TraceSetting(_) => &[Method::Get, Method::Post],
             Route::SharedMemory(_, RegionAction::Status, _) => &[Method::Get],
             Route::SharedMemory(..) => &[Method::Post],
+        }
+    }
+
+    /// The label of error bodies of this route (contract/http.md section 1).
+    pub fn content_type(&self) -> Option<&'static str> {
+        match self {
+            Route::Live | Route::Ready | Route::ModelReady(_) | Route::Infer(_) => None,
+            _ => error::JSON,
         }
     }
 

@@ -6,13 +6,14 @@ use tracing::info;
 
 use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
-use super::http_infer::too_long;
-use super::http_service::method_number;
+use super::error;
+use super::facts::Facts;
+use super::http_log::method_number;
+use super::mail::{Mail, Post};
 use super::management::Protocol;
 use super::management::health::{Probe, ask_instances};
 use super::routes::Category;
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
-use super::{Facts, Mail, Post, error};
 use crate::repository::{Lifecycle, ModelMap};
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_observe::log::verbose;
@@ -206,7 +207,7 @@ impl SageMakerPort {
     fn load_hosted<'p>(&self, call: CallKey, head: &Head, body: Slice) -> Passed<'p> {
         let most = self.facts.settings.http_input_bytes_max;
         if body.len() > most {
-            return Err(Box::new(error::http_error(&self.pool, &too_long(body.len() as u64, most), None)));
+            return Err(Box::new(error::http_error(&self.pool, &error::json_too_long(body.len() as u64, most), None)));
         }
         let target = head.header(TARGET_MODEL).map(|name| String::from_utf8_lossy(name).into_owned());
         let sagemaker_models = Arc::clone(&self.facts.sagemaker_models);

@@ -11,13 +11,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::calls::{Peer, Work};
+use super::facts::ServerState;
 use super::infer::grpc_reply::{self, StreamedFrom, Writer};
 use super::infer::{AnswerForm, grpc_request};
 use super::packing::Packing;
 use super::plan_cache::grpc_requests::RequestKey;
 use super::send_window::SendWindow;
 use super::watch::{Arrival, Watch};
-use super::{Api, ServerState, error, reflection};
+use super::{Api, error, reflection};
 use nereid_memory::Gather;
 use nereid_protocol::grpc::{Code, InferRequest, Message};
 use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};

@@ -2,10 +2,11 @@
 //! contract/grpc.md section 7).
 
 use super::Api;
-use super::calls::{LONG_STEPS_AT_ONCE, Work};
+use super::calls::Work;
 use super::error;
 use super::grpc_service::UnaryCall;
 use super::http_infer::Opening;
+use super::steps::LONG_STEPS_AT_ONCE;
 use super::watch::Arrival;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::compression::{Framing, InflateError, Joiner, Step, UnpackError, Unpacker};

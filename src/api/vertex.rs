@@ -7,11 +7,13 @@ use regex::Regex;
 
 use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
-use super::http_service::method_number;
+use super::error;
+use super::facts::Facts;
+use super::http_log::method_number;
+use super::mail::Post;
 use super::management::Protocol;
 use super::management::health::{Probe, ask_instances};
 use super::routes::{self, Category, RegionAction};
-use super::{Facts, Post, error};
 use crate::repository::ModelMap;
 use nereid_memory::Pool;
 use nereid_observe::log::verbose;

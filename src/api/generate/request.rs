@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::infer::http_request::{TEXT_BYTES_MAX, custom_parameter, data_error, element_of, parse_error};
 use crate::api::infer::{AnswerForm, Decode, Progress};
+use crate::api::steps::TOKENS_PER_STEP;
 use nereid_memory::{BlockMut, Pool, Slice};
 use nereid_protocol::json::{
     Builder, Document, DocumentError, Element, Kind, NumbersReader, Place, StringsReader, TensorError, Value,

@@ -9,9 +9,9 @@ use smallvec::{SmallVec, smallvec};
 
 use super::regions::Place;
 use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
-use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::dialect::Dialect;
 use crate::api::forwarding::Forwarded;
+use crate::api::steps::TOKENS_PER_STEP;
 use crate::api::timing::PARAMETER;
 use nereid_memory::{ALIGNMENT, BlockMut, Pool, Slice};
 use nereid_protocol::json::{

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use super::super::{Facts, Mail, Post, ServerState, error};
+use super::super::error;
+use super::super::facts::{Facts, ServerState};
+use super::super::mail::{Mail, Post};
 use super::{Management, Outcome, Protocol};
 use crate::repository::{ModelMap, parse_version};
 use nereid_memory::{Gather, Pool};

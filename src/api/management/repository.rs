@@ -12,7 +12,8 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use super::super::{Mail, error};
+use super::super::error;
+use super::super::mail::Mail;
 use super::health::probe_reply;
 use super::{Management, Outcome, Protocol, decode};
 use crate::repository::{IndexRow, Lifecycle, Parameter, ParameterValue};

@@ -13,8 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use self::listing::Listing;
+use super::super::error;
+use super::super::mail::Mail;
 use super::super::routes::{MemoryKind, RegionAction};
-use super::super::{Mail, error};
 use super::repository::from_base64;
 use super::{Management, Outcome, Protocol};
 use nereid_gpu::driver::IpcHandle;

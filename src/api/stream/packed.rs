@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use super::super::Api;
-use super::super::calls::LONG_STEPS_AT_ONCE;
 use super::super::packing::Packing;
+use super::super::steps::LONG_STEPS_AT_ONCE;
 use super::super::watch::Arrival;
 use super::Stream;
 use nereid_memory::{Gather, Pool};

@@ -1,0 +1,113 @@
+//! Facts about the server that all shards share: its settings, its state, and the shared memory that clients have
+//! registered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use super::access::Restrictions;
+use super::forwarding::HeaderPattern;
+use super::sagemaker::SageMaker;
+use super::sagemaker_models::SageMakerModels;
+use super::vertex::Vertex;
+use nereid_gpu::Gpus;
+use nereid_observe::trace::Traces;
+use nereid_protocol::compression::Level;
+use nereid_request::SharedMemory;
+
+/// Version that this server answers to: the release whose contract it keeps.
+pub const SERVER_VERSION: &str = "2.75.0";
+
+/// The extensions (contract/http.md section 3 has the order).
+pub const EXTENSIONS: [&str; 13] = [
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ServerState {
+    Starting = 0,
+    Ready = 1,
+    /// Everything is served, and clients are asked to go elsewhere: not ready.
+    Leaving = 2,
+    Exiting = 3,
+    /// It could not start and was told to stay all the same: it answers that it is neither live nor ready.
+    Failed = 4,
+}
+
+/// What the command line says to those who speak with clients.
+#[derive(Debug)]
+pub struct Settings {
+    pub id: String,
+    pub strict_readiness: bool,
+    /// The server is live as long as no device is broken for good.
+    pub strict_device_liveness: bool,
+    /// `--http-max-input-size`.
+    pub http_input_bytes_max: usize,
+    /// `--grpc-max-response-pool-size`.
+    pub grpc_responses_max: u32,
+    /// `--allow-client-shm`.
+    pub allow_client_shm: bool,
+    /// The devices whose memory clients may register.
+    pub gpus: Arc<Gpus>,
+    pub traces: Arc<Traces>,
+    pub sagemaker: SageMaker,
+    /// `None`: the port is off.
+    pub vertex: Option<Vertex>,
+    /// `--http-restricted-api` and `--grpc-restricted-protocol`.
+    pub http_restrictions: Restrictions,
+    pub grpc_restrictions: Restrictions,
+    /// `--http-header-forward-pattern` and `--grpc-header-forward-pattern`.
+    pub http_forwarded: Option<HeaderPattern>,
+    pub grpc_forwarded: Option<HeaderPattern>,
+    /// `--grpc-infer-response-compression-level`.
+    pub grpc_packing: Option<Level>,
+    /// `--request-plan-cache`.
+    pub request_plan_cache: bool,
+}
+
+/// What all shards know of the server.
+#[derive(Debug)]
+pub struct Facts {
+    pub settings: Settings,
+    /// What SageMaker brought.
+    pub(super) sagemaker_models: Arc<SageMakerModels>,
+    state: AtomicU8,
+    /// Answers that came for clients who had left.
+    pub stale_deliveries: AtomicU64,
+    /// Shared memory that clients have registered.
+    pub regions: SharedMemory,
+}
+
+impl Facts {
+    pub fn new(settings: Settings) -> Facts {
+        let state = AtomicU8::new(ServerState::Starting as u8);
+        let regions = SharedMemory::new(Arc::clone(&settings.gpus));
+        Facts { settings, sagemaker_models: Arc::default(), state, stale_deliveries: AtomicU64::new(0), regions }
+    }
+
+    pub fn state(&self) -> ServerState {
+        match self.state.load(Ordering::Acquire) {
+            0 => ServerState::Starting,
+            1 => ServerState::Ready,
+            2 => ServerState::Leaving,
+            3 => ServerState::Exiting,
+            _ => ServerState::Failed,
+        }
+    }
+
+    pub fn set_state(&self, state: ServerState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+}

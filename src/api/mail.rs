@@ -1,0 +1,51 @@
+//! Mail to a shard's service, and what it needs of other threads.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use super::delays::Late;
+use super::management;
+use crate::repository::ModelMap;
+use nereid_memory::Gather;
+use nereid_protocol::http1;
+use nereid_protocol::service::CallKey;
+use nereid_request::{Delivery, Job, Status};
+
+/// What other threads post to a shard's service.
+pub enum Mail {
+    /// A model answered.
+    Delivered { key: u64, delivery: Delivery },
+    /// Something about a request whose home is this shard.
+    Home(Box<dyn Job>),
+    /// Something that was put off.
+    Late(Late),
+    /// The metrics page that a call asked for; none where nobody could make it.
+    Metrics { call: CallKey, page: Option<Gather> },
+    /// What a control thread answers to a call.
+    Answered { call: CallKey, response: http1::Response },
+    /// Models came or went. The sender is dropped once this shard uses the new map.
+    Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
+    /// A control thread has done what a call asked for.
+    Done { call: CallKey, protocol: management::Protocol, outcome: Result<management::Outcome, Status> },
+}
+
+impl From<(u64, Delivery)> for Mail {
+    #[inline]
+    fn from((key, delivery): (u64, Delivery)) -> Mail {
+        Mail::Delivered { key, delivery }
+    }
+}
+
+impl From<Box<dyn Job>> for Mail {
+    #[inline]
+    fn from(job: Box<dyn Job>) -> Mail {
+        Mail::Home(job)
+    }
+}
+
+/// Runs a job away from the shards.
+pub type Control = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+/// Posts to this shard from anywhere.
+pub type Post = Arc<dyn Fn(Mail) + Send + Sync>;
+/// Renders the metrics page; slow, so it runs on a control thread.
+pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;

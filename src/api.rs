@@ -1,16 +1,13 @@
 //! What messages mean: routes and RPCs become requests, responses become answers.
 //!
-//! One value a shard, called by its transport and never blocking. Everything that outlives a call lies in one slab
-//! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
-//! is stale belongs to a client that left, and is dropped.
+//! One value a shard, called by its transport and never blocking. [`Api`] hands each call to the part that it concerns.
+//! Everything that outlives a call lies in one slab under generational tokens ([`calls`]): a request being decoded, one
+//! that waits for its model, a stream. An answer whose token is stale belongs to a client that left, and is dropped.
 
 mod access;
 mod calls;
-mod checking;
-mod chunked_reply;
-mod classifying;
+mod chunked_replies;
 mod clouds;
-mod copying;
 mod delays;
 mod dialect;
 pub mod documents;
@@ -19,26 +16,33 @@ mod events;
 mod facts;
 mod forwarding;
 mod generate;
-mod grpc_service;
+mod grpc_answer;
+mod grpc_infer;
+mod http_answer;
+mod http_decode;
 mod http_infer;
 mod http_log;
-mod http_service;
+mod http_ports;
 pub mod infer;
+mod infer_context;
 mod int32;
 mod mail;
 mod management;
 mod methods;
 mod metrics_page;
+mod opening;
 mod packing;
 mod plan_cache;
 mod preparing;
 mod reflection;
+mod reply_to;
+mod response_router;
 pub mod routes;
 mod sagemaker;
 mod sagemaker_models;
 mod send_window;
 mod steps;
-mod stream;
+mod streams;
 mod timing;
 mod unpacking;
 mod vertex;
@@ -46,11 +50,17 @@ mod watch;
 
 use std::sync::Arc;
 
-use crate::repository::{Lifecycle, ModelMap, parse_version};
+use crate::repository::{Lifecycle, ModelMap};
 use calls::Calls;
-use chunked_reply::ChunkedReplies;
-use classifying::Classifier;
+use calls::work::Work;
+use chunked_replies::ChunkedReplies;
+use delays::Late;
+use grpc_infer::GrpcInfer;
+use http_infer::HttpInfer;
+use http_ports::{HttpPorts, HttpRequest};
+use infer_context::InferContext;
 use management::Management;
+use metrics_page::MetricsPage;
 use nereid_memory::{Pool, Slice};
 use nereid_observe::metrics::Registry;
 use nereid_protocol::service::{
@@ -59,46 +69,33 @@ use nereid_protocol::service::{
 };
 use nereid_protocol::{grpc, http1, http2};
 use nereid_queue::Actor;
-use nereid_request::{Delivery, Sink, Status, local_delivery};
-use nereid_scheduler::ServedModel;
+use nereid_request::{Sink, local_delivery};
 use plan_cache::{PlanCache, grpc_requests};
+use preparing::end_preparing;
 use reflection::Reflector;
+use response_router::ResponseRouter;
 use sagemaker::SageMakerPort;
-use steps::UNPACKING_STEPS_A_TURN;
+use steps::PackingBudget;
+use streams::Streams;
 use vertex::VertexPort;
 use watch::{Arrival, Watches};
-
-pub use sagemaker::{Inference, SageMaker};
-pub use vertex::Vertex;
 
 pub use access::Restrictions;
 pub use facts::{EXTENSIONS, Facts, SERVER_VERSION, ServerState, Settings};
 pub use forwarding::HeaderPattern;
 pub use mail::{Control, Mail, Post, RenderMetrics};
+pub use sagemaker::{Inference, SageMaker};
+pub use vertex::Vertex;
 
 /// One shard's service.
 pub struct Api {
-    facts: Arc<Facts>,
-    models: Arc<ModelMap>,
-    pool: Pool,
-    metrics_page: metrics_page::MetricsPage,
+    context: InferContext,
+    http: HttpPorts,
+    grpc: GrpcInfer,
+    streams: Streams,
+    responses: ResponseRouter,
     management: Management,
-    sagemaker: SageMakerPort,
-    vertex: VertexPort,
     reflector: Reflector,
-    chunked_replies: ChunkedReplies,
-    grpc_encoder: grpc::Encoder,
-    calls: Calls,
-    classifier: Classifier,
-    /// Empty, for answers to what this shard executes itself.
-    answers: Vec<(u64, Delivery)>,
-    watches: Watches,
-    /// Of the settings, for this shard alone: what a pattern needs to search is not shared.
-    http_forwarded: Option<HeaderPattern>,
-    grpc_forwarded: Option<HeaderPattern>,
-    /// Steps of unpacking and packing messages that this turn has left.
-    unpacking_left: usize,
-    plan_cache: PlanCache,
 }
 
 /// What a service is made of.
@@ -121,11 +118,8 @@ pub struct Parts {
 impl Api {
     pub fn new(parts: Parts) -> Api {
         let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics, waiting_max } = parts;
-        let (http_forwarded, grpc_forwarded) =
-            (facts.settings.http_forwarded.clone(), facts.settings.grpc_forwarded.clone());
-        let plan_cache = PlanCache::new(facts.settings.request_plan_cache);
-        let metrics_page =
-            metrics_page::MetricsPage { pool: pool.clone(), post: Arc::clone(&post), control, render: render_metrics };
+        let settings = &facts.settings;
+        let metrics_page = MetricsPage { pool: pool.clone(), post: Arc::clone(&post), control, render: render_metrics };
         let management = Management::new(
             Arc::clone(&facts),
             Arc::clone(&models),
@@ -141,49 +135,87 @@ impl Api {
             pool: pool.clone(),
             post: Arc::clone(&post),
         };
-        let reflector = Reflector::new(pool.clone());
-        let chunked_replies = ChunkedReplies { pool: pool.clone(), metrics };
-        let watches = Watches::new(Arc::clone(&facts.settings.traces));
         Api {
-            facts,
-            models,
-            pool,
-            metrics_page,
+            http: HttpPorts::new(HttpInfer::new(settings.http_forwarded.clone()), metrics_page, sagemaker, vertex),
+            grpc: GrpcInfer::new(settings.grpc_forwarded.clone()),
+            streams: Streams::default(),
+            responses: ResponseRouter::new(pool.clone(), metrics),
             management,
-            sagemaker,
-            vertex,
-            reflector,
-            chunked_replies,
-            grpc_encoder: grpc::Encoder::default(),
-            calls: Calls::new(waiting_max, sink, post),
-            classifier: Classifier::default(),
-            answers: Vec::new(),
-            watches,
-            http_forwarded,
-            grpc_forwarded,
-            unpacking_left: UNPACKING_STEPS_A_TURN,
-            plan_cache,
+            reflector: Reflector::new(pool.clone()),
+            context: InferContext {
+                models,
+                calls: Calls::new(waiting_max, settings.grpc_responses_max, sink, post, pool.clone()),
+                watches: Watches::new(Arc::clone(&settings.traces)),
+                plan_cache: PlanCache::new(settings.request_plan_cache),
+                packing_budget: PackingBudget::of_turn(),
+                pool,
+                facts,
+            },
         }
     }
 
-    /// The model that a request names, by texts of the wire.
-    fn find(&self, model: &[u8], version: &[u8]) -> Result<Arc<ServedModel>, Status> {
-        self.models.lookup(model, parse_version(version)?).cloned()
+    /// Does one portion of the work that was put off.
+    fn go_on(&mut self, replies: &mut Replies) {
+        let Api { context, streams, .. } = self;
+        let Some(key) = context.calls.next_unfinished() else { return };
+        let Some(place) = context.calls.work_mut(key) else { return };
+        if matches!(place, Work::Waiting(_) | Work::ChunkedReply(_)) {
+            return self.responses.write_on(context, key, replies);
+        }
+        match std::mem::replace(place, Work::Reserved) {
+            Work::Decoding { call, decoder } => http_decode::decode(context, key, call, decoder, replies),
+            Work::Encoding { call, encoder } => http_answer::encode(context, Some(key), call, encoder, replies),
+            Work::Copying(copying) => {
+                if let Some((prepared, outcome)) = context.calls.copy_on(key, copying) {
+                    end_preparing(context, streams, key, &prepared, outcome, replies);
+                }
+            }
+            Work::Checking(checking) => {
+                if let Some((prepared, outcome)) = context.calls.check_on(key, checking) {
+                    end_preparing(context, streams, key, &prepared, outcome, replies);
+                }
+            }
+            Work::Reflection(reflection) => self.reflector.go_on(&mut context.calls, key, reflection, replies),
+            Work::UnpackingBody(packed) => HttpInfer::unpack_body(context, key, packed, replies),
+            Work::UnpackingCall(packed) => GrpcInfer::unpack_call(context, &mut self.management, key, packed, replies),
+            Work::Packing(answer) => context.calls.pack(Some(key), answer, replies),
+            stream @ Work::Stream(_) => {
+                *place = stream;
+                streams.go_on(context, Token(key), None, replies);
+            }
+            other => *place = other,
+        }
+    }
+
+    /// Does what a debug variable has delayed.
+    fn go_on_late(&mut self, late: Late, replies: &mut Replies) {
+        let Api { context, streams, .. } = self;
+        match late {
+            Late::Delivered { key, delivery } => {
+                self.responses.delivered_now(context, streams, key, *delivery, replies);
+            }
+            Late::Cancelled { key } => context.calls.cancel(key),
+            Late::Submit { key } => {
+                if let Some((prepared, status)) = context.calls.submit_late(key) {
+                    end_preparing(context, streams, key, &prepared, Err(status), replies);
+                }
+            }
+        }
     }
 }
 
 impl HttpService for Api {
     fn http_rules(&self, port: Port) -> http1::IntakeRules {
-        self.rules_of(port)
+        HttpInfer::intake_rules(&self.context, port)
     }
 
     fn refuse_http(&mut self, port: Port, head: &http1::Head) -> Option<http1::Response> {
-        self.refuse_body(port, head)
+        HttpInfer::refuse_body(&self.context, port, head)
     }
 
     #[inline]
     fn times_http(&self) -> bool {
-        self.facts.settings.traces.is_on()
+        self.context.facts.settings.traces.is_on()
     }
 
     fn http(
@@ -195,21 +227,18 @@ impl HttpService for Api {
         since_ns: Option<u64>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let arrival = since_ns.filter(|_| self.watches.times_http(head)).map(Arrival::since);
+        let arrival = since_ns.filter(|_| self.context.watches.times_http(head)).map(Arrival::since);
         if port == Port::Http && arrival.is_none() {
-            body = match self.infer_planned(call, head, body, replies) {
+            body = match HttpInfer::infer_planned(&mut self.context, call, head, body, replies) {
                 Ok(token) => return Some(token),
                 Err(body) => body,
             };
         }
+        let (context, management) = (&mut self.context, &mut self.management);
+        let request = HttpRequest { call, head, body, arrival };
         match port {
-            Port::Metrics => {
-                self.metrics_page.http(call, head, replies);
-                None
-            }
-            Port::SageMaker => self.http_sagemaker(call, head, body, arrival, replies),
-            Port::Vertex => self.http_vertex(call, head, body, arrival, replies),
-            Port::Http | Port::Grpc => self.http_request(call, head, body, arrival, replies),
+            Port::Http | Port::Grpc => self.http.request(context, management, request, replies),
+            port => self.http.request_to_port(context, management, port, request, replies),
         }
     }
 }
@@ -218,12 +247,12 @@ impl GrpcService for Api {
     type Noted = grpc_requests::RequestKey;
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
-        self.plan_call(headers)
+        self.grpc.plan_call(&self.context, headers)
     }
 
     /// Whether requests are traced can change at any time; everything else is in the headers.
     fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
-        self.plan_cache.is_on() && !plan.timed && !self.facts.settings.traces.is_on()
+        self.context.plan_cache.is_on() && !plan.timed && !self.context.facts.settings.traces.is_on()
     }
 
     fn grpc_unary(
@@ -234,7 +263,7 @@ impl GrpcService for Api {
         arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        self.unary(call, plan, message, arrived, replies)
+        GrpcInfer::unary(&mut self.context, &mut self.management, call, plan, message, arrived, replies)
     }
 
     fn grpc_recurring(
@@ -245,17 +274,22 @@ impl GrpcService for Api {
         message: &[u8],
         replies: &mut Replies,
     ) -> Recurring<grpc_requests::RequestKey> {
-        self.take_recurring(call, plan, token, message, replies)
+        GrpcInfer::take_recurring(&mut self.context, &mut self.streams, call, plan, token, message, replies)
     }
 
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
         if plan.method == reflection::METHOD {
-            return self.calls.new_work(calls::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
+            return self
+                .context
+                .calls
+                .new_work(Work::Reflection(Box::new(reflection::stream::ReflectionStream::new(call))))
+                .ok();
         }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
-        let packing = packing::Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
-        let stream = stream::Stream::new(call, error_ends, plan.clone(), packing, self.calls.requests_max);
-        self.calls.new_work(calls::Work::Stream(Box::new(stream))).ok()
+        let packing = packing::Packing::of_grpc(plan.response_encoding, self.context.facts.settings.grpc_packing);
+        let stream =
+            streams::stream::Stream::new(call, error_ends, plan.clone(), packing, self.context.calls.requests_max);
+        self.context.calls.new_work(Work::Stream(Box::new(stream))).ok()
     }
 
     fn grpc_stream_message(
@@ -266,40 +300,40 @@ impl GrpcService for Api {
         arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) {
-        self.stream_message(stream, plan, message, arrived, replies);
+        self.streams.message(&mut self.context, stream, plan, message, arrived, replies);
     }
 
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {
-        self.stream_half_closed(stream, replies);
+        Streams::half_closed(&mut self.context, stream, replies);
     }
 }
 
 impl Service for Api {
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
-        if let Some(send_window) = self.calls.send_window(stream) {
+        if let Some(send_window) = self.context.calls.send_window(stream) {
             return send_window.took(unsent);
         }
-        reflection::unsent(&mut self.calls, stream, unsent);
+        reflection::unsent(&mut self.context.calls, stream, unsent);
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        match self.calls.chunked(stream).is_some() {
-            true => ChunkedReplies::waits(&mut self.calls, stream, replies),
-            false => self.stream_waits(stream, replies),
+        match self.context.calls.chunked(stream).is_some() {
+            true => ChunkedReplies::waits(&mut self.context.calls, stream, replies),
+            false => self.streams.waits(&mut self.context, stream, replies),
         }
     }
 
     fn cancelled(&mut self, token: Token) {
-        self.calls.log_cancellation(token.0);
-        let by_ns = self.calls.delays.cancellation_ns;
-        if by_ns > 0 && self.calls.is_grpc(token.0) {
-            return self.calls.put_off(by_ns, delays::Late::Cancelled { key: token.0 });
+        self.context.calls.log_cancellation(token.0);
+        let by_ns = self.context.calls.delays.cancellation_ns;
+        if by_ns > 0 && self.context.calls.is_grpc(token.0) {
+            return self.context.calls.put_off(by_ns, Late::Cancelled { key: token.0 });
         }
-        self.calls.cancel(token.0);
+        self.context.calls.cancel(token.0);
     }
 
     fn in_flight(&self) -> usize {
-        self.calls.in_flight()
+        self.context.calls.in_flight()
     }
 }
 
@@ -309,17 +343,18 @@ impl Actor for Api {
 
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {
         match mail {
-            Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
-            Mail::Home(job) => job.run(&mut self.calls),
-            Mail::Late(late) => self.late(late, replies),
+            Mail::Delivered { key, delivery } => {
+                self.responses.delivered(&mut self.context, &mut self.streams, key, delivery, replies)
+            }
+            Mail::Home(job) => job.run(&mut self.context.calls),
+            Mail::Late(late) => self.go_on_late(late, replies),
             Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
-            Mail::Metrics { call, page } => self.metrics_page.rendered(call, page, replies),
+            Mail::Metrics { call, page } => self.http.metrics_rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
                 self.management.models = Arc::clone(&models);
-                self.sagemaker.models = Arc::clone(&models);
-                self.vertex.models = Arc::clone(&models);
-                self.models = models;
-                self.plan_cache.models_changed();
+                self.http.models_changed(&models);
+                self.context.models = models;
+                self.context.plan_cache.models_changed();
                 drop(acknowledge);
             }
             Mail::Done { call, protocol, outcome } => self.management.done(call, protocol, outcome, replies),
@@ -327,28 +362,23 @@ impl Actor for Api {
     }
 
     fn work(&mut self, replies: &mut Replies) {
-        self.unpacking_left = UNPACKING_STEPS_A_TURN;
-        // No more than this turn's requests have brought.
-        let mut answers = std::mem::take(&mut self.answers);
-        local_delivery::swap_answers(&mut answers);
-        for (key, delivery) in answers.drain(..) {
-            self.delivered(key, delivery, replies);
-        }
-        self.answers = answers;
+        let Api { context, streams, responses, .. } = self;
+        context.packing_budget = PackingBudget::of_turn();
+        responses.deliver_local(context, streams, replies);
         self.go_on(replies);
-        self.classify_on(replies);
-        self.calls.wake_all();
+        self.responses.classify_on(&mut self.context, &mut self.streams, replies);
+        self.context.calls.wake_all();
     }
 
     fn has_work(&self) -> bool {
-        self.calls.has_unfinished() || !self.classifier.is_idle() || local_delivery::has_answers()
+        self.context.calls.has_unfinished() || !self.responses.is_idle() || local_delivery::has_answers()
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {
-        self.calls.next_deadline_ns()
+        self.context.calls.next_deadline_ns()
     }
 
     fn on_time(&mut self, now_ns: u64) {
-        self.calls.on_time(now_ns);
+        self.context.calls.on_time(now_ns);
     }
 }

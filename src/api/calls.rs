@@ -1,391 +1,330 @@
-//! Calls under way: requests between their arrival and their answer.
+//! The calls under way on one shard, by their tokens: what each of them has come to, what of that was put off to a
+//! later turn, and what is to be done at a certain time.
 
-mod under_way;
+mod checking;
+pub mod classifying;
+mod copying;
+mod pack;
+pub mod pending_submit;
+mod submit;
+pub mod work;
 
-use std::rc::Rc;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::checking::has_many_strings;
-use super::chunked_reply::ChunkedReply;
-use super::delays::{Late, PutOff};
-use super::dialect::Dialect;
-use super::infer::grpc_reply::{self, StreamedFrom, Writer};
-use super::infer::{AnswerForm, Decode, Progress, http_reply};
-use super::packing::{Answer, pack};
-use super::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
-use super::watch::{grpc_ends, http_leaves, watch_by_parameter};
-use super::{Api, error};
-use nereid_protocol::service::{CallKey, GrpcReply, HttpReply, Replies, Token};
-use nereid_request::{Delivery, Home, Request, Response, Status};
-use nereid_scheduler::{Accepted, Refused, ServedModel};
-pub use under_way::{Calls, Peer, Timed, Waiting, Work};
+use super::chunked_replies::chunked_reply::ChunkedReply;
+use super::delays::{Delays, Late};
+use super::mail::{Mail, Post};
+use super::reflection::stream::ReflectionStream;
+use super::reply_to::ReplyTo;
+use super::send_window::SendWindow;
+use super::streams::stream::Stream;
+use nereid_clock::now_ns;
+use nereid_memory::{Key, Pool, Slab};
+use nereid_observe::log::verbose;
+use nereid_protocol::service::Token;
+use nereid_request::{Home, Job, Request, Sink, Status, WakeUp};
+use work::{Timed, Waiting, Work};
 
-impl Api {
-    /// Decodes on, and submits when that is done.
-    pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<dyn Decode>, replies: &mut Replies) {
-        let mut long_steps = 0;
-        let dialect = decoder.dialect();
-        for _ in 0..STEPS_AT_ONCE {
-            match decoder.step(&self.pool, &self.facts.regions) {
-                Ok(Progress::More { is_long }) => {
-                    long_steps += usize::from(is_long);
-                    if long_steps == LONG_STEPS_AT_ONCE {
-                        break;
-                    }
-                }
-                Ok(Progress::Ready) => {
-                    let (model, request, form) = decoder.finish();
-                    let peer = Peer::Http(call);
-                    let form = self.plan_cache.share(form);
-                    if let Err(status) = self.submit(Token(key), peer, model, request, form) {
-                        self.refuse_http(key, call, dialect, &status, replies);
-                    }
-                    return;
-                }
-                Err(status) => {
-                    decoder.finish().1.withdraw();
-                    self.refuse_http(key, call, dialect, &status, replies);
-                    return;
-                }
+pub use checking::has_many_strings;
+
+/// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
+const TIMED_AT_ONCE: usize = 256;
+
+/// The calls under way.
+pub struct Calls {
+    work: Slab<Work>,
+    /// As many requests and streams at a time.
+    pub requests_max: usize,
+    /// Where models send answers to requests of this shard.
+    sink: Arc<dyn Sink>,
+    post: Post,
+    pool: Pool,
+    /// Responses that a decoupled model may be ahead of its client.
+    responses_max: u32,
+    /// Work that was put off to keep turns short.
+    unfinished: VecDeque<u64>,
+    in_flight: usize,
+    /// Workers to wake before the turn ends.
+    wake_ups: Vec<WakeUp>,
+    /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
+    timed: BTreeMap<(u64, bool, u64), Timed>,
+    jobs_timed: u64,
+    pub delays: Delays,
+}
+
+impl Home for Calls {
+    fn wake(&mut self, wake_up: WakeUp) {
+        if !wake_up.is_needless() {
+            self.wake_ups.push(wake_up);
+        }
+    }
+
+    fn run_at(&mut self, at_ns: u64, job: Box<dyn Job>) {
+        self.time(at_ns, Timed::Job(job));
+    }
+}
+
+impl Calls {
+    /// For so many requests and streams at a time. `responses_max`: how many responses a decoupled model may be ahead
+    /// of its client.
+    pub fn new(requests_max: usize, responses_max: u32, sink: Arc<dyn Sink>, post: Post, pool: Pool) -> Calls {
+        Calls {
+            work: Slab::new(requests_max),
+            requests_max,
+            sink,
+            post,
+            pool,
+            responses_max,
+            unfinished: VecDeque::new(),
+            in_flight: 0,
+            wake_ups: Vec::new(),
+            timed: BTreeMap::new(),
+            jobs_timed: 0,
+            delays: Delays::of_process(),
+        }
+    }
+
+    /// A token whose work follows, if there is room for one.
+    pub fn reserve(&mut self) -> Option<Token> {
+        self.work.insert(Work::Reserved).ok().map(|key| Token(key.to_u64()))
+    }
+
+    /// Stores work and gives out its token.
+    pub fn new_work(&mut self, work: Work) -> Result<Token, Status> {
+        let full = |_| Status::unavailable("too many requests wait on this server");
+        self.work.insert(work).map(|key| Token(key.to_u64())).map_err(full)
+    }
+
+    pub fn work_mut(&mut self, key: u64) -> Option<&mut Work> {
+        self.work.get_mut(Key::from_u64(key)?)
+    }
+
+    pub fn end_work(&mut self, key: u64) -> Option<Work> {
+        self.work.remove(Key::from_u64(key)?)
+    }
+
+    /// Gives out a token and a request that answers to it.
+    pub fn new_request(&mut self) -> Result<(Token, Box<Request>), Status> {
+        let token = self.new_work(Work::Reserved)?;
+        Ok((token, self.request_of(token)))
+    }
+
+    /// A request that answers to a token which was given out before.
+    pub fn request_of(&self, token: Token) -> Box<Request> {
+        let mut request = Request::recycled(Arc::clone(&self.sink), token.0);
+        request.is_on_shard = true;
+        request
+    }
+
+    /// Takes a token back whose request never went anywhere.
+    pub fn give_up(&mut self, token: Token, request: Box<Request>) {
+        request.withdraw();
+        self.end_work(token.0);
+    }
+
+    fn time(&mut self, at_ns: u64, timed: Timed) {
+        let place = match &timed {
+            Timed::Expiry(key) => (at_ns, false, *key),
+            Timed::Job(_) => {
+                self.jobs_timed += 1;
+                (at_ns, true, self.jobs_timed)
             }
-        }
-        self.calls.put_off_work(key, Work::Decoding { call, decoder });
-    }
-
-    pub(super) fn refuse_http(
-        &mut self,
-        key: u64,
-        call: CallKey,
-        dialect: Dialect,
-        status: &Status,
-        replies: &mut Replies,
-    ) {
-        self.calls.end_work(key);
-        replies.push(call, HttpReply::Answer(dialect.told(error::http_error(&self.pool, status, error::JSON))));
-    }
-
-    /// Checks a request and hands it to its model's scheduler. On refusal the token is still there.
-    pub(super) fn submit(
-        &mut self,
-        token: Token,
-        peer: Peer,
-        model: Arc<ServedModel>,
-        mut request: Box<Request>,
-        mut form: Rc<AnswerForm>,
-    ) -> Result<(), Status> {
-        if form.wants_timing {
-            let watch = &mut Rc::make_mut(&mut form).watch;
-            watch_by_parameter(watch, matches!(peer, Peer::Http(_)), &mut request);
-        }
-        if let Err(exhausted) = request.hold_texts(&self.pool) {
-            request.withdraw();
-            return Err(exhausted.into());
-        }
-        if request.shared.is_some() {
-            return self.submit_shared(token, PutOff { peer, model, request, form });
-        }
-        if !request.is_checked && has_many_strings(&request) {
-            return self.submit_strings(token, PutOff { peer, model, request, form });
-        }
-        let by_ns = self.calls.delays.request_ns;
-        if by_ns > 0 && !matches!(peer, Peer::Http(_)) {
-            let put_off = PutOff { peer, model, request, form };
-            if let Some(place) = self.calls.work_mut(token.0) {
-                *place = Work::PutOff(Box::new(put_off));
-            }
-            self.calls.put_off(by_ns, Late::Submit { key: token.0 });
-            return Ok(());
-        }
-        self.submit_now(token, peer, model, request, form)
-    }
-
-    pub(super) fn submit_now(
-        &mut self,
-        token: Token,
-        peer: Peer,
-        model: Arc<ServedModel>,
-        request: Box<Request>,
-        form: Rc<AnswerForm>,
-    ) -> Result<(), Status> {
-        let chunked = match peer {
-            Peer::Http(call) => ChunkedReply::of(call, &model, &form),
-            Peer::Grpc(_) | Peer::Stream(_) => None,
         };
-        if chunked.is_some() || (matches!(peer, Peer::Stream(_)) && model.spec.decoupled) {
-            request.limit_responses(self.facts.settings.grpc_responses_max);
+        self.timed.insert(place, timed);
+    }
+
+    fn forget_expiry(&mut self, key: u64, expires_at_ns: Option<u64>) {
+        if let Some(at_ns) = expires_at_ns {
+            self.timed.remove(&(at_ns, false, key));
         }
-        let waiting = Waiting::new(peer, model, form, chunked);
-        let Some(place) = self.calls.work_mut(token.0) else {
-            request.withdraw();
-            return Err(Status::internal("the request has no place to wait for its answer"));
-        };
-        // Before the scheduler has it: the answer may be in the mailbox when it returns.
-        *place = Work::Waiting(waiting);
-        let Work::Waiting(waiting) = place else { return Ok(()) };
-        match waiting.model.submit(request) {
-            Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
-                (waiting.ticket, waiting.expires_at_ns) = (Some(ticket), expires_at_ns);
-                self.calls.wake(wake_up);
-                self.calls.count_in();
-                if let Some(at_ns) = expires_at_ns {
-                    self.calls.time(at_ns, Timed::Expiry(token.0));
+    }
+
+    /// Does what is due, or so much of it that a turn has time for; the shard comes back at once for the rest.
+    pub fn on_time(&mut self, now_ns: u64) {
+        for _ in 0..TIMED_AT_ONCE {
+            let Some(entry) = self.timed.first_entry().filter(|entry| entry.key().0 <= now_ns) else { return };
+            match entry.remove() {
+                Timed::Job(job) => job.run(self),
+                Timed::Expiry(key) => {
+                    let Some(Work::Waiting(waiting)) = self.work_mut(key) else { continue };
+                    waiting.expires_at_ns = None;
+                    let wake_up = match &waiting.ticket {
+                        Some(ticket) => waiting.model.scheduler.expire(ticket),
+                        None => continue,
+                    };
+                    self.wake(wake_up);
                 }
-                Ok(())
-            }
-            Err(Refused { status, request }) => {
-                request.withdraw();
-                *place = Work::Reserved;
-                Err(status)
             }
         }
     }
 
-    #[inline]
-    pub(super) fn delivered(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
-        let by_ns = self.calls.delays.response_ns;
-        if by_ns > 0 && self.calls.is_grpc(key) {
-            return self.calls.put_off(by_ns, Late::Delivered { key, delivery: Box::new(delivery) });
-        }
-        self.delivered_now(key, delivery, replies);
+    pub fn put_off(&mut self, by_ns: u64, late: Late) {
+        let post = Arc::clone(&self.post);
+        let job = move |_: &mut dyn Home| post(Mail::Late(late));
+        self.time(now_ns().saturating_add(by_ns), Timed::Job(Box::new(job)));
     }
 
-    #[inline]
-    pub(super) fn delivered_now(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
-        if let Some(delivery) = self.classifier.classified(key, delivery, &mut self.calls, &self.pool) {
-            self.deliver(key, delivery, replies);
-        }
-    }
-
-    /// Does one step for the response that has waited longest for its classes.
-    pub(super) fn classify_on(&mut self, replies: &mut Replies) {
-        let Some((key, delivery, behind)) = self.classifier.step(&mut self.calls, &self.pool) else { return };
-        self.deliver(key, delivery, replies);
-        for delivery in behind {
-            self.delivered_now(key, delivery, replies);
-        }
-    }
-
-    /// Passes on what goes out as it is.
-    #[inline]
-    pub(super) fn deliver(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
-        let waiting = match self.calls.work_mut(key) {
-            Some(Work::Waiting(waiting)) => waiting,
-            Some(Work::Left) if delivery.last => {
-                self.calls.end_work(key);
-                let is_answer = delivery.response.is_some_and(|response| response.error.is_none());
-                self.facts.stale_deliveries.fetch_add(u64::from(is_answer), Ordering::Relaxed);
-                return;
-            }
+    /// Tools count these lines: one for each call and each stream whose client has given up.
+    pub fn log_cancellation(&mut self, key: u64) {
+        let handler = match self.work_mut(key) {
+            Some(Work::Waiting(waiting)) if matches!(waiting.reply_to, ReplyTo::Grpc(_)) => "ModelInferHandler",
+            Some(Work::PutOff(pending)) if matches!(pending.reply_to, ReplyTo::Grpc(_)) => "ModelInferHandler",
+            Some(Work::Copying(copying)) if matches!(copying.reply_to(), ReplyTo::Grpc(_)) => "ModelInferHandler",
+            Some(Work::Checking(checking)) if matches!(checking.reply_to(), ReplyTo::Grpc(_)) => "ModelInferHandler",
+            Some(Work::UnpackingCall(_)) => "ModelInferHandler",
+            Some(Work::Stream(_)) => "ModelStreamInferHandler",
             _ => return,
         };
-        if let (Some(watch), Some(response)) = (&waiting.form.watch, &delivery.response) {
-            watch.answered(response);
+        verbose!(
+            1,
+            "Cancellation notification received for {handler}, rpc_ok=1, context {key} step ISSUED, state {key} step \
+             ISSUED"
+        );
+    }
+
+    /// True of work for a gRPC client that is on its way.
+    pub fn is_grpc(&mut self, key: u64) -> bool {
+        match self.work_mut(key) {
+            Some(Work::Waiting(waiting)) => !matches!(waiting.reply_to, ReplyTo::Http(_)),
+            Some(Work::Stream(_)) => true,
+            _ => false,
         }
-        if waiting.chunked.is_some() {
-            return self.chunked_replies.delivered(&mut self.calls, key, delivery, replies);
+    }
+
+    /// Takes the request away: its last answer is there.
+    pub fn end_waiting(&mut self, key: u64) -> Option<Waiting> {
+        match self.end_work(key) {
+            Some(Work::Waiting(waiting)) => {
+                self.count_out(key, &waiting);
+                Some(waiting)
+            }
+            _ => None,
         }
-        if let Peer::Stream(stream) = waiting.peer
-            && waiting.model.spec.decoupled
+    }
+
+    /// The request's last answer is there.
+    pub fn count_out(&mut self, key: u64, waiting: &Waiting) {
+        self.in_flight -= 1;
+        self.forget_expiry(key, waiting.expires_at_ns);
+    }
+
+    /// Nobody waits for this any more.
+    pub fn cancel(&mut self, key: u64) {
+        match self.end_work_or_leave(key) {
+            None
+            | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Packing(_) | Work::ChunkedReply(_)) => {}
+            Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_)) => {}
+            Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
+            Some(Work::PutOff(pending)) => pending.request.withdraw(),
+            Some(Work::Copying(copying)) => copying.withdraw(),
+            Some(Work::Checking(checking)) => checking.withdraw(),
+            Some(Work::Waiting(waiting)) => {
+                self.in_flight -= 1;
+                self.forget_expiry(key, waiting.expires_at_ns);
+                if let Some(ticket) = &waiting.ticket {
+                    let wake_up = waiting.model.scheduler.cancel(ticket);
+                    self.wake(wake_up);
+                }
+            }
+            Some(Work::Stream(stream)) => stream.waiting().for_each(|key| self.cancel(key)),
+        }
+    }
+
+    /// Takes work away; in the place of a request that its model has, a mark stays until its answer comes.
+    fn end_work_or_leave(&mut self, key: u64) -> Option<Work> {
+        match self.work_mut(key)? {
+            place @ Work::Waiting(_) => Some(std::mem::replace(place, Work::Left)),
+            _ => self.end_work(key),
+        }
+    }
+
+    /// Goes on with it in a later turn, unless it was given up.
+    pub fn put_off_work(&mut self, key: u64, work: Work) {
+        if let Some(place) = self.work_mut(key) {
+            *place = work;
+            self.unfinished.push_back(key);
+        }
+    }
+
+    /// Has work that lies in its place gone on with in a later turn.
+    pub fn come_back_to(&mut self, key: u64) {
+        self.unfinished.push_back(key);
+    }
+
+    /// What was put off longest.
+    pub fn next_unfinished(&mut self) -> Option<u64> {
+        self.unfinished.pop_front()
+    }
+
+    pub fn has_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// A request has been handed to its model.
+    fn count_in(&mut self) {
+        self.in_flight += 1;
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub fn wake_all(&mut self) {
+        self.wake_ups.drain(..).for_each(WakeUp::now);
+    }
+
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        self.timed.first_key_value().map(|((at_ns, ..), _)| *at_ns)
+    }
+
+    pub fn stream(&mut self, token: Token) -> Option<&mut Stream> {
+        match self.work_mut(token.0) {
+            Some(Work::Stream(stream)) => Some(stream),
+            _ => None,
+        }
+    }
+
+    pub fn reflection(&mut self, token: Token) -> Option<&mut ReflectionStream> {
+        match self.work_mut(token.0) {
+            Some(Work::Reflection(reflection)) => Some(reflection),
+            _ => None,
+        }
+    }
+
+    /// The answer behind a token, if it is one that is told in parts.
+    pub fn chunked(&mut self, token: Token) -> Option<&mut ChunkedReply> {
+        match self.work_mut(token.0) {
+            Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut(),
+            Some(Work::ChunkedReply(chunked)) => Some(chunked),
+            _ => None,
+        }
+    }
+
+    /// What was said behind a token, over either protocol.
+    pub fn send_window(&mut self, token: Token) -> Option<&mut SendWindow> {
+        match self.work_mut(token.0) {
+            Some(Work::Stream(stream)) => Some(&mut stream.send_window),
+            Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut().map(|chunked| &mut chunked.send_window),
+            Some(Work::ChunkedReply(chunked)) => Some(&mut chunked.send_window),
+            _ => None,
+        }
+    }
+
+    /// Keeps what follows on the request's stream back, or no longer.
+    fn hold_stream(&mut self, reply_to: ReplyTo, is_held: bool) {
+        if let ReplyTo::Stream(token) = reply_to
+            && let Some(stream) = self.stream(token)
         {
-            return self.delivered_to_stream(stream, key, delivery, replies);
-        }
-        if delivery.response.is_some() {
-            waiting.responses += 1;
-            waiting.is_final = delivery.last;
-        }
-        if !delivery.last {
-            if let Some(response) = delivery.response {
-                waiting.response.get_or_insert(response);
-            }
-            return;
-        }
-        let Some(waiting) = self.calls.end_waiting(key) else { return };
-        let id = waiting.id();
-        let Waiting { peer, model, form, ticket, response: first, responses, mut is_final, .. } = waiting;
-        let mut response = match (responses, delivery.response, first) {
-            (1, Some(only), _) => only,
-            (1, None, Some(only)) => only,
-            // A stream gets the first one, whatever follows.
-            (2.., _, Some(first)) if matches!(peer, Peer::Stream(_)) => {
-                is_final = false;
-                first
-            }
-            _ => {
-                is_final = true;
-                let status = Status::internal(format!("expected a single response, got {responses}"));
-                Response::failed(id.clone(), status)
-            }
-        };
-        if let Some(ticket) = ticket {
-            ticket.retire();
-        }
-        match peer {
-            Peer::Http(call) => self.answer_http(call, response, &model, form, replies),
-            Peer::Grpc(call) => self.answer_grpc(call, response, &model, &form, replies),
-            Peer::Stream(stream) => {
-                if response.error.is_some() {
-                    response.id = id;
-                }
-                self.answer_stream(stream, key, &mut response, &StreamedFrom::new(&model, &form, is_final), replies);
-                response.retire();
-            }
+            stream.is_held = is_held;
         }
     }
 
-    fn answer_grpc(
-        &mut self,
-        call: CallKey,
-        mut response: Response,
-        model: &Arc<ServedModel>,
-        form: &AnswerForm,
-        replies: &mut Replies,
-    ) {
-        let watch = form.watch.as_ref();
-        let encoded = match response.error.take() {
-            Some(status) => Err(status),
-            None => grpc_reply::unary(
-                &mut Writer { encoder: &mut self.grpc_encoder, answers: self.plan_cache.grpc_answers() },
-                &response,
-                model,
-                &self.pool,
-            ),
-        };
-        response.retire();
-        match encoded {
-            Ok(message) => {
-                if watch.is_none() && form.packing.is_none() {
-                    return replies.push(call, GrpcReply::Answer(message));
-                }
-                let status = grpc_ends(watch);
-                if let Some(packing) = form.packing {
-                    watch.inspect(|watch| watch.leaves(call, replies));
-                    return pack(
-                        &mut self.calls,
-                        &self.pool,
-                        None,
-                        Box::new(Answer::grpc(call, message, packing, status)),
-                        replies,
-                    );
-                }
-                replies.push(call, GrpcReply::Message(message));
-                watch.inspect(|watch| watch.leaves(call, replies));
-                replies.push(call, GrpcReply::End(status));
-            }
-            Err(status) => {
-                watch.inspect(|watch| watch.leaves(call, replies));
-                replies.push(call, GrpcReply::End(error::grpc_status(status)));
-            }
-        }
-    }
-
-    fn answer_http(
-        &mut self,
-        call: CallKey,
-        mut response: Response,
-        model: &Arc<ServedModel>,
-        form: Rc<AnswerForm>,
-        replies: &mut Replies,
-    ) {
-        if response.error.is_none()
-            && let Some(kept) = self.plan_cache.http_answers()
-            && let Some(reply) = http_reply::write_plainly(&mut response, model, &form, kept, &self.pool)
-        {
-            replies.push(call, HttpReply::Plain(reply));
-            return response.retire();
-        }
-        let dialect = form.dialect;
-        let encoder = match response.error.take() {
-            // What goes wrong once a model has been asked is not labelled as JSON, here and below
-            // (contract/http.md section 1).
-            Some(status) => {
-                form.watch.as_ref().inspect(|watch| watch.leaves(call, replies));
-                return replies
-                    .push(call, HttpReply::Answer(dialect.told(error::http_error(&self.pool, &status, None))));
-            }
-            None => http_reply::Encoder::new(response, model, form, &self.pool),
-        };
-        match encoder {
-            Ok(encoder) => self.encode(None, call, Box::new(encoder), replies),
-            Err(status) => {
-                replies.push(call, HttpReply::Answer(dialect.told(error::http_error(&self.pool, &status, None))));
-            }
-        }
-    }
-
-    /// Encodes on; what does not fit into this turn is put off.
-    fn encode(
-        &mut self,
-        key: Option<u64>,
-        call: CallKey,
-        mut encoder: Box<http_reply::Encoder>,
-        replies: &mut Replies,
-    ) {
-        let dialect = encoder.dialect();
-        for _ in 0..LONG_STEPS_AT_ONCE {
-            let watch = encoder.watch();
-            let reply = match encoder.step(&self.pool) {
-                Ok(false) => continue,
-                Ok(true) => {
-                    let packing = encoder.packing();
-                    let mut reply = encoder.finish();
-                    http_leaves(watch.as_ref(), call, &mut reply, replies);
-                    if let Some(packing) = packing {
-                        return pack(
-                            &mut self.calls,
-                            &self.pool,
-                            key,
-                            Box::new(Answer::http(call, reply, packing)),
-                            replies,
-                        );
-                    }
-                    reply
-                }
-                Err(status) => {
-                    let mut reply = dialect.told(error::http_error(&self.pool, &status, None));
-                    http_leaves(watch.as_ref(), call, &mut reply, replies);
-                    reply
-                }
-            };
-            if let Some(key) = key {
-                self.calls.end_work(key);
-            }
-            return replies.push(call, HttpReply::Answer(reply));
-        }
-        let work = Work::Encoding { call, encoder };
-        match key {
-            Some(key) => self.calls.put_off_work(key, work),
-            None => match self.calls.new_work(work) {
-                Ok(token) => self.calls.come_back_to(token.0),
-                Err(status) => {
-                    let reply = error::http_error(&self.pool, &status, None);
-                    replies.push(call, HttpReply::Answer(dialect.told(reply)));
-                }
-            },
-        }
-    }
-
-    /// Does one portion of the work that was put off.
-    pub(super) fn go_on(&mut self, replies: &mut Replies) {
-        let Some(key) = self.calls.next_unfinished() else { return };
-        let Some(place) = self.calls.work_mut(key) else { return };
-        if matches!(place, Work::Waiting(_) | Work::ChunkedReply(_)) {
-            return self.chunked_replies.go_on(&mut self.calls, key, replies);
-        }
-        match std::mem::replace(place, Work::Reserved) {
-            Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
-            Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
-            Work::Copying(copying) => self.copy_on(key, copying, replies),
-            Work::Checking(checking) => self.check_on(key, checking, replies),
-            Work::Reflection(reflection) => self.reflector.go_on(&mut self.calls, key, reflection, replies),
-            Work::UnpackingBody(packed) => self.unpack_body(key, packed, replies),
-            Work::UnpackingCall(packed) => self.unpack_call(key, packed, replies),
-            Work::Packing(answer) => pack(&mut self.calls, &self.pool, Some(key), answer, replies),
-            stream @ Work::Stream(_) => {
-                *place = stream;
-                self.go_on_with_stream(Token(key), None, replies);
-            }
-            other => *place = other,
-        }
+    /// Puts work on a request off, and what follows on its stream.
+    fn prepare(&mut self, token: Token, reply_to: ReplyTo, work: Work) {
+        let Some(place) = self.work_mut(token.0) else { return };
+        *place = work;
+        self.unfinished.push_back(token.0);
+        self.hold_stream(reply_to, true);
     }
 }

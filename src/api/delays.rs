@@ -3,15 +3,9 @@
 //! Triton sleeps in its handlers. A shard never sleeps: what is to be late is put off by a timer, and comes back by
 //! mail.
 
-use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use super::calls::{Peer, Work};
-use super::infer::AnswerForm;
-use super::{Api, error};
-use nereid_protocol::service::{GrpcReply, Replies, Token};
-use nereid_request::{Delivery, Request};
-use nereid_scheduler::ServedModel;
+use nereid_request::Delivery;
 
 /// How late things are, in nanoseconds; 0 is not at all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,40 +79,6 @@ pub enum Late {
     Submit { key: u64 },
     Delivered { key: u64, delivery: Box<Delivery> },
     Cancelled { key: u64 },
-}
-
-/// A request that goes to its scheduler later.
-pub struct PutOff {
-    pub peer: Peer,
-    pub model: Arc<ServedModel>,
-    pub request: Box<Request>,
-    pub form: Rc<AnswerForm>,
-}
-
-impl Api {
-    pub(super) fn late(&mut self, late: Late, replies: &mut Replies) {
-        match late {
-            Late::Delivered { key, delivery } => self.delivered_now(key, *delivery, replies),
-            Late::Cancelled { key } => self.calls.cancel(key),
-            Late::Submit { key } => self.submit_late(key, replies),
-        }
-    }
-
-    fn submit_late(&mut self, key: u64, replies: &mut Replies) {
-        let Some(place @ Work::PutOff(_)) = self.calls.work_mut(key) else { return };
-        let Work::PutOff(put_off) = std::mem::replace(place, Work::Reserved) else { return };
-        let PutOff { peer, model, request, form } = *put_off;
-        let (id, decoupled) = (request.id.clone(), model.spec.decoupled);
-        let Err(status) = self.submit_now(Token(key), peer, model, request, form) else { return };
-        self.calls.end_work(key);
-        match peer {
-            Peer::Stream(stream) => {
-                self.refuse_streamed(stream, Token(key), &id, &status, decoupled, replies);
-            }
-            Peer::Grpc(call) => replies.push(call, GrpcReply::End(error::grpc_status(status))),
-            Peer::Http(_) => {}
-        }
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,11 @@ pub fn too_large(error: TooLarge) -> Status {
     Status::invalid(error.to_string())
 }
 
+/// The refusal of inference over gRPC while the server is exiting.
+pub fn grpc_stopping() -> Status {
+    Status::unavailable("GRPC server is shutting down and has stopped accepting new requests.")
+}
+
 /// The refusal of JSON that is longer than `--http-max-input-size`.
 pub fn json_too_long(length: u64, most: usize) -> Status {
     Status::invalid(format!(

@@ -8,9 +8,10 @@ mod request;
 use std::sync::Arc;
 
 use super::infer::{AnswerForm, Manner};
+use super::infer_context::InferContext;
 use super::routes::Target;
 use super::watch::Arrival;
-use super::{Api, error};
+use super::{error, http_decode};
 use load::LoadFormat;
 use nereid_memory::Slice;
 use nereid_protocol::http1;
@@ -19,7 +20,7 @@ use nereid_request::Status;
 use request::Reader;
 
 /// A request as it came.
-pub(super) struct GenerateCall<'a> {
+pub struct GenerateCall<'a> {
     pub call: CallKey,
     /// Those of the clouds look at no `Content-Encoding` (contract/http.md section 8).
     pub port: Port,
@@ -32,51 +33,49 @@ pub(super) struct GenerateCall<'a> {
     pub streams: bool,
 }
 
-impl Api {
-    /// Takes a request in, or answers why not. Whatever happens before a model has it is answered with plain JSON.
-    pub(super) fn generate_http(&mut self, call: GenerateCall<'_>, replies: &mut Replies) -> Option<Token> {
-        let key = call.call;
-        match self.begin_generate(call, replies) {
-            Ok(token) => Some(token),
-            Err(status) => {
-                replies.push(key, HttpReply::Answer(error::http_error(&self.pool, &status, error::JSON)));
-                None
-            }
+/// Takes a request in, or answers why not. Whatever happens before a model has it is answered with plain JSON.
+pub fn generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &mut Replies) -> Option<Token> {
+    let key = call.call;
+    match begin_generate(context, call, replies) {
+        Ok(token) => Some(token),
+        Err(status) => {
+            replies.push(key, HttpReply::Answer(error::http_error(&context.pool, &status, error::JSON)));
+            None
         }
     }
+}
 
-    /// The checks in their order, then the first steps of reading the body.
-    fn begin_generate(&mut self, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
-        let GenerateCall { call, port, target, head, body, arrival, streams } = call;
-        let model = self.find(target.model, target.version.unwrap_or_default())?;
-        let watch = self.watches.of_http(&model.name, head, arrival);
-        if port == Port::Http {
-            check_encoding(head)?;
+/// The checks in their order, then the first steps of reading the body.
+fn begin_generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
+    let GenerateCall { call, port, target, head, body, arrival, streams } = call;
+    let model = context.find(target.model, target.version.unwrap_or_default())?;
+    let watch = context.watches.of_http(&model.name, head, arrival);
+    if port == Port::Http {
+        check_encoding(head)?;
+    }
+    let (token, mut request) = context.calls.new_request()?;
+    if let Some(watch) = &watch {
+        watch.attach(&mut request);
+    }
+    let most = context.facts.settings.http_input_bytes_max;
+    let form = AnswerForm {
+        manner: if streams { Manner::GenerateEvents } else { Manner::Generate },
+        load_report: LoadFormat::wanted(head),
+        watch,
+        ..AnswerForm::default()
+    };
+    let reader = match body.len() > most {
+        true => Err((error::json_too_long(body.len() as u64, most), request)),
+        false => Reader::new(Arc::clone(&model), request, form, body, most),
+    };
+    match reader {
+        Ok(reader) => {
+            http_decode::decode(context, token.0, call, Box::new(reader), replies);
+            Ok(token)
         }
-        let (token, mut request) = self.calls.new_request()?;
-        if let Some(watch) = &watch {
-            watch.attach(&mut request);
-        }
-        let most = self.facts.settings.http_input_bytes_max;
-        let form = AnswerForm {
-            manner: if streams { Manner::GenerateEvents } else { Manner::Generate },
-            load_report: LoadFormat::wanted(head),
-            watch,
-            ..AnswerForm::default()
-        };
-        let reader = match body.len() > most {
-            true => Err((error::json_too_long(body.len() as u64, most), request)),
-            false => Reader::new(Arc::clone(&model), request, form, body, most),
-        };
-        match reader {
-            Ok(reader) => {
-                self.decode(token.0, call, Box::new(reader), replies);
-                Ok(token)
-            }
-            Err((status, request)) => {
-                self.calls.give_up(token, request);
-                Err(status)
-            }
+        Err((status, request)) => {
+            context.calls.give_up(token, request);
+            Err(status)
         }
     }
 }

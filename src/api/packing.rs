@@ -1,8 +1,6 @@
 //! Answers that are packed before they leave (contract/http.md section 5, "Accept-Encoding";
 //! contract/grpc.md section 7, "Compression").
 
-use super::calls::{Calls, Work};
-use super::steps::LONG_STEPS_AT_ONCE;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::compression::{Format, Level, Outcome, Packer};
 use nereid_protocol::grpc::{Encoding, MessagePacker};
@@ -80,7 +78,8 @@ impl Answer {
         Answer { call, form: Form::Grpc(MessagePacker::new(packing.format, packing.level, message), end) }
     }
 
-    fn step(&mut self, pool: &Pool) -> bool {
+    /// Packs one portion; true when that was the last.
+    pub fn step(&mut self, pool: &Pool) -> bool {
         match &mut self.form {
             Form::Http(_, _, packer) => packer.step(pool),
             Form::Grpc(packer, _) => packer.step(pool),
@@ -88,7 +87,7 @@ impl Answer {
     }
 
     /// Sends it: packed, once a step said that it is, or as it was.
-    fn send(self, is_packed: bool, pool: &Pool, replies: &mut Replies) {
+    pub fn send(self, is_packed: bool, pool: &Pool, replies: &mut Replies) {
         match self.form {
             Form::Grpc(packer, end) => {
                 replies.push(self.call, GrpcReply::Message(packer.finish(pool, is_packed)));
@@ -105,25 +104,6 @@ impl Answer {
             }
         }
     }
-}
-
-/// Packs on; what does not fit into this turn is put off. `key`: the answer's work, if it has any yet.
-pub(super) fn pack(calls: &mut Calls, pool: &Pool, key: Option<u64>, mut answer: Box<Answer>, replies: &mut Replies) {
-    for _ in 0..LONG_STEPS_AT_ONCE {
-        if answer.step(pool) {
-            key.and_then(|key| calls.end_work(key));
-            return answer.send(true, pool, replies);
-        }
-    }
-    let key = match key {
-        Some(key) => key,
-        None => match calls.new_work(Work::Reserved) {
-            Ok(token) => token.0,
-            // No place to go on: an answer that is not packed is an answer, too.
-            Err(_) => return answer.send(false, pool, replies),
-        },
-    };
-    calls.put_off_work(key, Work::Packing(answer));
 }
 
 #[cfg(test)]

@@ -13,14 +13,19 @@ pub mod json_request;
 pub mod texts;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use super::calls::has_many_strings;
 use super::infer::AnswerForm;
 use grpc_answers::GrpcAnswers;
-use grpc_requests::GrpcRequests;
+use grpc_requests::{GrpcRequests, RequestKey};
 use http_answers::HttpAnswers;
 use http_plans::HttpPlans;
 use nereid_memory::Portions;
 use nereid_observe::log::verbose;
+use nereid_protocol::service::GrpcPlan;
+use nereid_request::Request;
+use nereid_scheduler::ServedModel;
 use texts::Texts;
 
 /// See the [module](self).
@@ -88,6 +93,25 @@ impl PlanCache {
     /// `None` if the cache is off, as below.
     pub fn grpc_requests(&mut self) -> Option<&mut GrpcRequests> {
         self.is_on.then_some(&mut self.grpc_requests)
+    }
+
+    /// Remembers a request that comes again and again, if this is one: then its head was noted.
+    pub fn learn_grpc(
+        &mut self,
+        noted: Option<RequestKey>,
+        plan: &GrpcPlan,
+        model: &Arc<ServedModel>,
+        request: &mut Request,
+        form: &AnswerForm,
+    ) {
+        let Some(head) = noted else { return };
+        let Some(requests) = self.grpc_requests() else { return };
+        // A request that fails here fails again where its error is reported.
+        let is_plain = !plan.timed && plan.kept.is_empty() && request.shared.is_none() && !has_many_strings(request);
+        if is_plain && model.check(request).is_ok() {
+            request.is_checked = true;
+            requests.learn(head, model, request, form);
+        }
     }
 
     /// The JSON of earlier answers, and the memory that new JSON is written in.

@@ -4,17 +4,20 @@
 //! Everything is answered from the descriptors that the build made. Requests are small and answers are not, so they are
 //! answered a few at a time, and not before the client has taken what came before.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+pub mod stream;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use prost_reflect::{DescriptorPool, FileDescriptor, MessageDescriptor};
 
-use super::calls::{Calls, Work};
+use super::calls::Calls;
+use super::calls::work::Work;
 use super::error;
 use super::error::too_large;
-use nereid_memory::{Gather, Pool, Slice};
+use nereid_memory::{Gather, Pool};
 use nereid_protocol::grpc::{self, Code, Encoder, Message, Mode};
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
+use nereid_protocol::service::{GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
 use nereid_request::Status;
 use nereid_wire::reflection::server_reflection_request::MessageRequest as Ask;
 use nereid_wire::reflection::server_reflection_response::MessageResponse as Answer;
@@ -22,6 +25,7 @@ use nereid_wire::reflection::{
     ErrorResponse, ExtensionNumberResponse, FileDescriptorResponse, ListServiceResponse, ServerReflectionRequest,
     ServerReflectionResponse, ServiceResponse,
 };
+use stream::ReflectionStream;
 
 /// The number of the method, beside those of the inference service. It is in none of the groups that can be restricted.
 pub const METHOD: u8 = u8::MAX;
@@ -35,9 +39,6 @@ const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Answers in one turn.
 const ANSWERS_AT_ONCE: usize = 2;
-/// Bytes of answers that the client has not taken, beyond which the next ones wait.
-const UNSENT_MAX: u64 = 1 << 20;
-
 /// How the call takes its requests, if it is one.
 pub fn plan(path: &[u8]) -> Option<GrpcPlan> {
     PATHS.contains(&path).then(|| {
@@ -45,37 +46,6 @@ pub fn plan(path: &[u8]) -> Option<GrpcPlan> {
         plan.streaming = true;
         plan
     })
-}
-
-/// One open stream.
-pub struct Reflection {
-    call: CallKey,
-    waiting: VecDeque<Slice>,
-    waiting_bytes: usize,
-    half_closed: bool,
-    /// It is on the list of work that was put off.
-    is_listed: bool,
-    /// Bytes of all answers so far, and how many of them the transport has.
-    said: u64,
-    taken: u64,
-}
-
-impl Reflection {
-    pub fn new(call: CallKey) -> Reflection {
-        Reflection {
-            call,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            half_closed: false,
-            is_listed: false,
-            said: 0,
-            taken: 0,
-        }
-    }
-
-    fn is_held_back(&self) -> bool {
-        self.said.saturating_sub(self.taken) >= UNSENT_MAX
-    }
 }
 
 /// A request of a stream is there.
@@ -145,7 +115,7 @@ impl Reflector {
     }
 
     /// Answers the next requests.
-    pub fn go_on(&mut self, calls: &mut Calls, key: u64, mut reflection: Box<Reflection>, replies: &mut Replies) {
+    pub fn go_on(&mut self, calls: &mut Calls, key: u64, mut reflection: Box<ReflectionStream>, replies: &mut Replies) {
         let token = Token(key);
         reflection.is_listed = false;
         let mut end = None;

@@ -1,22 +1,17 @@
 //! Packed requests before they are read: inference over HTTP, and unary calls (contract/http.md section 5,
 //! contract/grpc.md section 7).
 
-use super::Api;
-use super::calls::Work;
-use super::error;
-use super::grpc_service::UnaryCall;
-use super::http_infer::Opening;
-use super::steps::LONG_STEPS_AT_ONCE;
+use super::opening::Opening;
 use super::watch::Arrival;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::compression::{Framing, InflateError, Joiner, Step, UnpackError, Unpacker};
-use nereid_protocol::grpc::{MessageUnpacker, Unpacked};
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcReply, GrpcStatus, HttpReply, Replies, Token};
+use nereid_protocol::grpc::MessageUnpacker;
+use nereid_protocol::service::{CallKey, GrpcPlan};
 use nereid_request::Status;
 
 /// The body of an inference request, and what its head said.
 pub struct PackedBody {
-    call: CallKey,
+    pub call: CallKey,
     opening: Opening,
     /// Where its binary tail begins, if the head says so: that byte is to be aligned.
     align_at: usize,
@@ -38,7 +33,7 @@ impl PackedBody {
         PackedBody { call, opening, align_at, bytes_max, stage: Stage::Unpacking(unpacker) }
     }
 
-    fn step(&mut self, pool: &Pool) -> Result<Step, UnpackError> {
+    pub fn step(&mut self, pool: &Pool) -> Result<Step, UnpackError> {
         let (stage, step) = match std::mem::replace(&mut self.stage, Stage::Done(Slice::empty())) {
             Stage::Unpacking(mut unpacker) => match unpacker.step(pool)? {
                 more @ Step::More { .. } => (Stage::Unpacking(unpacker), more),
@@ -58,7 +53,7 @@ impl PackedBody {
     }
 
     /// What its sender packed, once a step said that this is all.
-    fn finish(self) -> (CallKey, Opening, Slice) {
+    pub fn finish(self) -> (CallKey, Opening, Slice) {
         let body = match self.stage {
             Stage::Done(body) => body,
             Stage::Unpacking(_) | Stage::Joining(_) => Slice::empty(),
@@ -66,7 +61,7 @@ impl PackedBody {
         (self.call, self.opening, body)
     }
 
-    fn refused(&self, error: UnpackError) -> Status {
+    pub fn refused(&self, error: UnpackError) -> Status {
         match error {
             UnpackError::Inflate(InflateError::TooLong { .. }) => Status::invalid(format!(
                 "Decompressed data size exceeds the maximum allowed value of {} bytes. Use --http-max-input-size to \
@@ -86,58 +81,4 @@ pub(super) struct PackedCall {
     /// Until it is put off: then it arrives when it is unpacked.
     pub arrival: Option<Arrival>,
     pub message: MessageUnpacker,
-}
-
-impl Api {
-    /// One step more of this turn, if it has room for one: it may be told of many small requests, and only some of them
-    /// are unpacked at once.
-    pub(super) fn may_unpack(&mut self) -> bool {
-        let may = self.unpacking_left > 0;
-        self.unpacking_left = self.unpacking_left.saturating_sub(1);
-        may
-    }
-
-    /// Unpacks on; what does not fit into this turn is put off.
-    pub(super) fn unpack_body(&mut self, key: u64, mut packed: Box<PackedBody>, replies: &mut Replies) {
-        let mut long_steps = 0;
-        while long_steps < LONG_STEPS_AT_ONCE && self.may_unpack() {
-            match packed.step(&self.pool) {
-                Ok(Step::More { is_long }) => long_steps += usize::from(is_long),
-                Ok(Step::Done) => {
-                    let (call, opening, body) = packed.finish();
-                    return self.read_unpacked(Token(key), call, opening, body, replies);
-                }
-                Err(error) => {
-                    self.calls.end_work(key);
-                    // Not labelled, like all that is found before the body is parsed (contract/http.md section 1).
-                    let reply = error::http_error(&self.pool, &packed.refused(error), None);
-                    return replies.push(packed.call, HttpReply::Answer(reply));
-                }
-            }
-        }
-        self.calls.put_off_work(key, Work::UnpackingBody(packed));
-    }
-
-    /// The same for a call.
-    pub(super) fn unpack_call(&mut self, key: u64, mut packed: Box<PackedCall>, replies: &mut Replies) {
-        let mut long_steps = 0;
-        while long_steps < LONG_STEPS_AT_ONCE && self.may_unpack() {
-            match packed.message.step(&self.pool) {
-                Ok(Unpacked::More { is_long }) => long_steps += usize::from(is_long),
-                Ok(Unpacked::Message(message)) => {
-                    let arrival = packed.plan.timed.then(|| packed.arrival.unwrap_or_else(Arrival::now));
-                    let call = UnaryCall { call: packed.call, plan: &packed.plan, noted: None, arrival };
-                    self.answer_unary(Some(Token(key)), call, message, replies);
-                    return;
-                }
-                Err(error) => {
-                    self.calls.end_work(key);
-                    let status = GrpcStatus::new(error.code(), error.to_string());
-                    return replies.push(packed.call, GrpcReply::End(status));
-                }
-            }
-        }
-        packed.arrival = None;
-        self.calls.put_off_work(key, Work::UnpackingCall(packed));
-    }
 }

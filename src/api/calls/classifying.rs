@@ -4,8 +4,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::calls::{Calls, Waiting, Work};
-use super::infer::Classes;
+use super::Calls;
+use super::work::{Waiting, Work};
+use crate::api::infer::Classes;
 use nereid_memory::Pool;
 use nereid_request::{Delivery, Status};
 
@@ -19,7 +20,7 @@ struct Classifying {
 
 /// The responses of one shard that are classified in steps, by the keys of their requests.
 #[derive(Default)]
-pub(super) struct Classifier {
+pub struct Classifier {
     under_way: HashMap<u64, Box<Classifying>>,
     /// Their order.
     order: VecDeque<u64>,

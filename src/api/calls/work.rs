@@ -1,0 +1,100 @@
+//! What the token of a call stands for, from its arrival to its answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::checking::Checking;
+use super::copying::Copying;
+use super::pending_submit::PendingSubmit;
+use crate::api::chunked_replies::chunked_reply::ChunkedReply;
+use crate::api::infer::{AnswerForm, Decode, http_reply};
+use crate::api::packing::Answer;
+use crate::api::reflection::stream::ReflectionStream;
+use crate::api::reply_to::ReplyTo;
+use crate::api::streams::stream::Stream;
+use crate::api::unpacking::{PackedBody, PackedCall};
+use nereid_protocol::service::CallKey;
+use nereid_request::{Job, Response, Text, Ticket};
+use nereid_scheduler::ServedModel;
+
+/// What a token stands for.
+pub enum Work {
+    /// The token is given out, the rest follows.
+    Reserved,
+    UnpackingBody(Box<PackedBody>),
+    UnpackingCall(Box<PackedCall>),
+    Decoding {
+        call: CallKey,
+        decoder: Box<dyn Decode>,
+    },
+    /// Some of its inputs are copied out of shared memory.
+    Copying(Box<Copying>),
+    /// Its strings are checked.
+    Checking(Box<Checking>),
+    /// It is handed to its model later.
+    PutOff(Box<PendingSubmit>),
+    Waiting(Waiting),
+    /// Nobody waits for the answer any more, but it is still to come.
+    Left,
+    Encoding {
+        call: CallKey,
+        encoder: Box<http_reply::Encoder>,
+    },
+    /// All responses are there, but the answer that they are parts of is not all written.
+    ChunkedReply(Box<ChunkedReply>),
+    Packing(Box<Answer>),
+    Stream(Box<Stream>),
+    Reflection(Box<ReflectionStream>),
+}
+
+/// A request that its model has.
+pub struct Waiting {
+    pub reply_to: ReplyTo,
+    pub model: Arc<ServedModel>,
+    /// Shared by requests that come again.
+    pub form: Rc<AnswerForm>,
+    /// An HTTP answer that is told in parts.
+    pub chunked: Option<Box<ChunkedReply>>,
+    /// As soon as the scheduler has given it.
+    pub ticket: Option<Ticket>,
+    /// When its time in the queue is up, if ever.
+    pub expires_at_ns: Option<u64>,
+    /// Of several, the first; of one, the one that came before the news that it was the last.
+    pub response: Option<Response>,
+    pub responses: usize,
+    /// The response came with the news that it is the last one.
+    pub is_final: bool,
+}
+
+impl Waiting {
+    pub fn new(
+        reply_to: ReplyTo,
+        model: Arc<ServedModel>,
+        form: Rc<AnswerForm>,
+        chunked: Option<Box<ChunkedReply>>,
+    ) -> Waiting {
+        Waiting {
+            reply_to,
+            model,
+            form,
+            chunked,
+            ticket: None,
+            expires_at_ns: None,
+            response: None,
+            responses: 0,
+            is_final: false,
+        }
+    }
+
+    /// The id of the request.
+    pub fn id(&self) -> Text {
+        self.ticket.as_ref().map(|ticket| ticket.id.clone()).unwrap_or_default()
+    }
+}
+
+/// Something to be done here at a certain time.
+pub enum Timed {
+    /// The time in the queue of the request with this token is up.
+    Expiry(u64),
+    Job(Box<dyn Job>),
+}

@@ -1,0 +1,176 @@
+//! The ports for HTTP/1.1: their routes, and the parts that answer them (contract/http.md).
+
+use std::sync::Arc;
+
+use super::clouds::{Passed, PassedOn};
+use super::dialect::Dialect;
+use super::error;
+use super::generate::{self, GenerateCall};
+use super::http_infer::{HttpInfer, InferCall};
+use super::http_log::log_request;
+use super::infer_context::InferContext;
+use super::management::Management;
+use super::metrics_page::MetricsPage;
+use super::routes::{Method, Route, Target, route};
+use super::sagemaker::SageMakerPort;
+use super::vertex::{VertexPort, redirect_path};
+use super::watch::Arrival;
+use crate::repository::ModelMap;
+use nereid_memory::{Gather, Slice};
+use nereid_protocol::http1;
+use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
+
+/// A request whose body is complete.
+pub struct HttpRequest<'a> {
+    pub call: CallKey,
+    pub head: &'a http1::Head,
+    pub body: Slice,
+    /// Where its times are recorded.
+    pub arrival: Option<Arrival>,
+}
+
+/// A request whose route may be served.
+struct RouteCall<'a> {
+    request: HttpRequest<'a>,
+    dialect: Dialect,
+    /// Of the routes that answer to two methods, to the other one.
+    is_post: bool,
+}
+
+/// The part of one shard's service that answers requests over HTTP/1.1.
+pub struct HttpPorts {
+    infer: HttpInfer,
+    metrics_page: MetricsPage,
+    sagemaker: SageMakerPort,
+    vertex: VertexPort,
+}
+
+impl HttpPorts {
+    pub fn new(infer: HttpInfer, metrics_page: MetricsPage, sagemaker: SageMakerPort, vertex: VertexPort) -> HttpPorts {
+        HttpPorts { infer, metrics_page, sagemaker, vertex }
+    }
+
+    /// Models came or went.
+    pub fn models_changed(&mut self, models: &Arc<ModelMap>) {
+        self.sagemaker.models = Arc::clone(models);
+        self.vertex.models = Arc::clone(models);
+    }
+
+    /// Answers a call with the metrics page that was posted.
+    pub fn metrics_rendered(&self, call: CallKey, page: Option<Gather>, replies: &mut Replies) {
+        self.metrics_page.rendered(call, page, replies);
+    }
+
+    /// A request through the HTTP port itself.
+    pub fn request(
+        &mut self,
+        context: &mut InferContext,
+        management: &mut Management,
+        request: HttpRequest<'_>,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let HttpRequest { call, head, .. } = request;
+        let is_post = head.method() == http1::Method::Post;
+        log_request(head);
+        let Some(found) = route(head.path().as_bytes()) else {
+            let reply = error::error_body(&context.pool, 404, "Not Found", None);
+            replies.push(call, HttpReply::Answer(reply));
+            return None;
+        };
+        if !found.methods().contains(&Method::from(head.method())) {
+            let reply = error::error_body(&context.pool, 405, "Method Not Allowed", found.content_type());
+            replies.push(call, HttpReply::Answer(reply));
+            return None;
+        }
+        let call = RouteCall { request, dialect: Dialect::Kserve, is_post };
+        self.serve_route(context, management, call, found, replies)
+    }
+
+    /// A request through another port.
+    pub fn request_to_port(
+        &mut self,
+        context: &mut InferContext,
+        management: &mut Management,
+        port: Port,
+        request: HttpRequest<'_>,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let HttpRequest { call, head, .. } = request;
+        match port {
+            Port::Metrics => {
+                self.metrics_page.http(call, head, replies);
+                None
+            }
+            Port::SageMaker => {
+                let passed = self.sagemaker.http(call, head, &request.body);
+                self.pass_on(context, management, passed, request, replies)
+            }
+            Port::Vertex => {
+                let path = redirect_path(head);
+                let passed = self.vertex.http(call, head, path.as_deref());
+                self.pass_on(context, management, passed, request, replies)
+            }
+            Port::Http | Port::Grpc => self.request(context, management, request, replies),
+        }
+    }
+
+    /// Serves a route, whichever port its request came through.
+    fn serve_route(
+        &mut self,
+        context: &mut InferContext,
+        management: &mut Management,
+        route_call: RouteCall<'_>,
+        found: Route<'_>,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let RouteCall { request: HttpRequest { call, head, body, arrival }, dialect, is_post } = route_call;
+        if let Route::Infer(target) = found {
+            return self.infer.infer(context, InferCall { call, target, head, body, arrival, dialect }, replies);
+        }
+        if let Route::Generate(target) | Route::GenerateStream(target) = found {
+            let streams = matches!(found, Route::GenerateStream(_));
+            let call = GenerateCall { call, port: Port::Http, target, head, body, arrival, streams };
+            return generate::generate(context, call, replies);
+        }
+        management.http(call, found, is_post, &body, replies);
+        None
+    }
+
+    /// Does what a port of the clouds does not do itself.
+    fn pass_on(
+        &mut self,
+        context: &mut InferContext,
+        management: &mut Management,
+        passed: Passed<'_>,
+        request: HttpRequest<'_>,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let HttpRequest { call, head, .. } = request;
+        match passed {
+            Err(reply) => {
+                replies.push(call, HttpReply::Answer(*reply));
+                None
+            }
+            Ok(PassedOn::Nowhere) => None,
+            Ok(PassedOn::Metrics) => {
+                self.metrics_page.ask(call);
+                None
+            }
+            Ok(PassedOn::Infer { model, dialect }) => {
+                let HttpRequest { body, arrival, .. } = request;
+                let target = Target { model: model.as_bytes(), version: None };
+                self.infer.infer(context, InferCall { call, target, head, body, arrival, dialect }, replies)
+            }
+            Ok(PassedOn::Generate { model, streams }) => {
+                let HttpRequest { body, arrival, .. } = request;
+                let target = Target { model: model.as_bytes(), version: None };
+                let call = GenerateCall { call, port: Port::SageMaker, target, head, body, arrival, streams };
+                generate::generate(context, call, replies)
+            }
+            Ok(PassedOn::Route(route)) => {
+                let call = RouteCall { request, dialect: Dialect::Vertex, is_post: false };
+                self.serve_route(context, management, call, route, replies)
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What all kinds of inference on one shard use: the models, the calls under way, and what is kept of requests.
+
+use std::sync::Arc;
+
+use super::calls::Calls;
+use super::facts::Facts;
+use super::plan_cache::PlanCache;
+use super::steps::PackingBudget;
+use super::watch::Watches;
+use crate::repository::{ModelMap, parse_version};
+use nereid_memory::Pool;
+use nereid_request::Status;
+use nereid_scheduler::ServedModel;
+
+/// Owned by the shard's service, which lends it to the part that is at work.
+pub struct InferContext {
+    pub facts: Arc<Facts>,
+    pub models: Arc<ModelMap>,
+    pub pool: Pool,
+    pub calls: Calls,
+    pub watches: Watches,
+    pub plan_cache: PlanCache,
+    pub packing_budget: PackingBudget,
+}
+
+impl InferContext {
+    /// The model that a request names, by texts of the wire.
+    pub fn find(&self, model: &[u8], version: &[u8]) -> Result<Arc<ServedModel>, Status> {
+        self.models.lookup(model, parse_version(version)?).cloned()
+    }
+}

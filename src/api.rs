@@ -84,8 +84,8 @@ pub use access::Restrictions;
 pub use facts::{EXTENSIONS, Facts, SERVER_VERSION, ServerState, Settings};
 pub use forwarding::HeaderPattern;
 pub use mail::{Control, Mail, Post, RenderMetrics};
-pub use sagemaker::{Inference, SageMaker};
-pub use vertex::Vertex;
+pub use sagemaker::settings::{Inference, SageMaker};
+pub use vertex::settings::Vertex;
 
 /// One shard's service.
 pub struct Api {
@@ -129,12 +129,7 @@ impl Api {
         );
         let sagemaker =
             SageMakerPort::new(Arc::clone(&facts), Arc::clone(&models), lifecycle, pool.clone(), Arc::clone(&post));
-        let vertex = VertexPort {
-            facts: Arc::clone(&facts),
-            models: Arc::clone(&models),
-            pool: pool.clone(),
-            post: Arc::clone(&post),
-        };
+        let vertex = VertexPort::new(Arc::clone(&facts), Arc::clone(&models), pool.clone(), Arc::clone(&post));
         Api {
             http: HttpPorts::new(HttpInfer::new(settings.http_forwarded.clone()), metrics_page, sagemaker, vertex),
             grpc: GrpcInfer::new(settings.grpc_forwarded.clone()),
@@ -351,7 +346,7 @@ impl Actor for Api {
             Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
             Mail::Metrics { call, page } => self.http.metrics_rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
-                self.management.models = Arc::clone(&models);
+                self.management.models_changed(&models);
                 self.http.models_changed(&models);
                 self.context.models = models;
                 self.context.plan_cache.models_changed();

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::access::Restrictions;
 use super::forwarding::HeaderPattern;
-use super::sagemaker::SageMaker;
+use super::sagemaker::settings::SageMaker;
 use super::sagemaker_models::SageMakerModels;
-use super::vertex::Vertex;
+use super::vertex::settings::Vertex;
 use nereid_gpu::Gpus;
 use nereid_observe::trace::Traces;
 use nereid_protocol::compression::Level;

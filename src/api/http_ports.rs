@@ -52,8 +52,8 @@ impl HttpPorts {
 
     /// Models came or went.
     pub fn models_changed(&mut self, models: &Arc<ModelMap>) {
-        self.sagemaker.models = Arc::clone(models);
-        self.vertex.models = Arc::clone(models);
+        self.sagemaker.models_changed(models);
+        self.vertex.models_changed(models);
     }
 
     /// Answers a call with the metrics page that was posted.

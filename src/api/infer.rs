@@ -1,6 +1,7 @@
 //! Inference over both protocols: what is common to decoding a request and encoding its answer.
 
 pub mod classification;
+pub mod contiguous;
 pub mod grpc_reply;
 pub mod grpc_request;
 pub mod http_reply;
@@ -18,7 +19,7 @@ use super::generate::load::LoadFormat;
 use super::infer::classification::Classifier;
 use super::packing::Packing;
 use super::watch::Watch;
-use nereid_memory::{Exhausted, Pool, Slice};
+use nereid_memory::Pool;
 use nereid_request::{OutputTensor, Request, Response, SharedMemory, Status, Text};
 use nereid_scheduler::ServedModel;
 
@@ -196,22 +197,4 @@ impl Classes {
 fn empty(output: &mut OutputTensor) {
     output.data.clear();
     output.on_device = None;
-}
-
-/// The bytes of an output in one piece: most are, scattered ones are joined.
-pub fn contiguous(output: &OutputTensor, pool: &Pool) -> Result<Slice, Exhausted> {
-    Ok(match &output.data[..] {
-        [] => Slice::empty(),
-        [piece] => piece.clone(),
-        pieces => {
-            let len = output.byte_size();
-            let mut block = pool.get(len)?;
-            let mut at = 0;
-            for piece in pieces {
-                block[at..at + piece.len()].copy_from_slice(piece);
-                at += piece.len();
-            }
-            block.freeze()
-        }
-    })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use super::delays::Late;
-use super::management;
+use super::management::outcome::{Outcome, Protocol};
 use crate::repository::ModelMap;
 use nereid_memory::Gather;
 use nereid_protocol::http1;
@@ -26,7 +26,7 @@ pub enum Mail {
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
     /// A control thread has done what a call asked for.
-    Done { call: CallKey, protocol: management::Protocol, outcome: Result<management::Outcome, Status> },
+    Done { call: CallKey, protocol: Protocol, outcome: Result<Outcome, Status> },
 }
 
 impl From<(u64, Delivery)> for Mail {

@@ -1,109 +1,43 @@
 //! Management: what clients ask of the server itself, over either protocol. Health, metadata, configurations,
 //! statistics, the model repository, shared memory, and the settings of traces and of the log.
 //!
-//! What a shard knows is answered at once. What takes longer runs on another thread, and its [outcome](Outcome) comes
-//! back by mail.
+//! What a shard knows is answered at once. What takes longer runs on another thread, and its
+//! [outcome](outcome::Outcome) comes back by mail.
 
+mod base;
 pub(super) mod health;
 mod logging;
 pub(super) mod metadata;
+pub mod outcome;
 pub(super) mod repository;
 mod shared_memory;
 pub(super) mod statistics;
 mod trace;
 
-use std::sync::Arc;
-
 use super::error;
-use super::facts::Facts;
-use super::mail::Post;
+pub use base::Management;
+
 use super::methods::Method;
 use super::routes::{Route, Target};
-use crate::api::error::too_large;
-use crate::repository::{IndexRow, Lifecycle, ModelMap, parse_version};
-use health::{Probe, ask_instances, probe_reply, ready_model};
+use crate::repository::parse_version;
+use base::decode_short;
+use health::{ask_instances, probe_reply, ready_model};
 use metadata::ModelFacts;
-use nereid_memory::{Gather, Pool, Slice};
+use nereid_memory::{Gather, Slice};
 use nereid_model_config::json as config_json;
-use nereid_protocol::grpc::{self, Encoder};
 use nereid_protocol::http1::Response;
 use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, HttpReply, Replies};
 use nereid_request::Status;
 use nereid_wire::health::HealthCheckRequest;
 use nereid_wire::inference as wire;
+use outcome::{Probe, Protocol};
 use repository::{Ask, not_ours};
-use shared_memory::RegionOutcome;
-
-/// The protocol of a call, and so of its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    Http,
-    Grpc,
-}
-
-/// What a control thread found or did.
-#[derive(Debug)]
-pub enum Outcome {
-    Loaded,
-    Unloaded,
-    Index(Vec<IndexRow>),
-    Regions(RegionOutcome),
-    /// What was asked about, and whether it is ready.
-    Checked(Probe, bool),
-}
-
-/// Bytes of a message that a shard reads itself: the longest that means something are names and settings.
-const SHORT_BYTES_MAX: usize = 64 * 1024;
-/// Messages of so many bytes are read without a charge.
-const UNCHARGED_BYTES: usize = 4096;
-/// Bytes that an entry of a list or map takes, roughly.
-const FIELD_BYTES: usize = 160;
-
-/// Reads a message other than inference. What it becomes is charged while it is read: a few bytes of protobuf can make
-/// an entry of a list or map.
-fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
-    let pool = message.pool().filter(|_| message.len() > UNCHARGED_BYTES);
-    let bytes = || message.len().saturating_add(grpc::count_fields(message).saturating_mul(FIELD_BYTES));
-    let _held = pool.map(|pool| pool.hold(bytes())).transpose()?;
-    M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
-}
-
-/// Reads a message on a shard, which a long one would keep.
-fn decode_short<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
-    match message.len() <= SHORT_BYTES_MAX {
-        true => decode(message),
-        false => Err(Status::invalid(format!(
-            "the request message has {} bytes, at most {SHORT_BYTES_MAX} are read",
-            message.len()
-        ))),
-    }
-}
 
 fn json(body: Gather) -> Response {
     error::reply(200, error::JSON, body)
 }
 
-/// The part of one shard's service that answers management.
-pub(super) struct Management {
-    facts: Arc<Facts>,
-    pub(super) models: Arc<ModelMap>,
-    lifecycle: Arc<Lifecycle>,
-    pool: Pool,
-    post: Post,
-    encoder: Encoder,
-}
-
 impl Management {
-    pub fn new(
-        facts: Arc<Facts>,
-        models: Arc<ModelMap>,
-        lifecycle: Arc<Lifecycle>,
-        pool: Pool,
-        post: Post,
-    ) -> Management {
-        Management { facts, models, lifecycle, pool, post, encoder: Encoder::new() }
-    }
-
     /// Answers a call to a route other than inference, now or by mail. `is_post`: of the routes that answer to two
     /// methods, to the other one.
     pub fn http(&mut self, call: CallKey, route: Route<'_>, is_post: bool, body: &Slice, replies: &mut Replies) {
@@ -295,12 +229,6 @@ impl Management {
             | Method::CudaSharedMemoryRegister
             | Method::CudaSharedMemoryUnregister => Err(Status::internal("Unable to parse request")),
         }
-    }
-
-    fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
-        let mut framed = Gather::new();
-        self.encoder.message(message, &self.pool, &mut framed).map_err(too_large)?;
-        Ok(framed)
     }
 }
 

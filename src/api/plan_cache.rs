@@ -17,14 +17,18 @@ use std::sync::Arc;
 
 use super::calls::has_many_strings;
 use super::infer::AnswerForm;
+use super::packing::Packing;
 use grpc_answers::GrpcAnswers;
-use grpc_requests::{GrpcRequests, RequestKey};
+use grpc_requests::{GrpcRequests, Prototype, RequestKey};
 use http_answers::HttpAnswers;
-use http_plans::HttpPlans;
-use nereid_memory::Portions;
+use http_plans::{HttpPlan, HttpPlans, JsonMatch};
+use json_request::Bounds;
+use nereid_memory::{Exhausted, Pool, Portions, Slice};
 use nereid_observe::log::verbose;
+use nereid_protocol::grpc::Outline;
+use nereid_protocol::http1;
 use nereid_protocol::service::GrpcPlan;
-use nereid_request::Request;
+use nereid_request::{Request, SharedMemory};
 use nereid_scheduler::ServedModel;
 use texts::Texts;
 
@@ -112,6 +116,72 @@ impl PlanCache {
             request.is_checked = true;
             requests.learn(head, model, request, form);
         }
+    }
+
+    /// The plan of the head, if it has one: what it asks for in its other fields is nothing that a plan does not know.
+    pub fn http_plan(&self, head: &http1::Head) -> Option<&HttpPlan> {
+        self.http_plans.of_head(head)
+    }
+
+    /// Makes a plan for heads like this one, if it is one that can be recognised.
+    pub fn plan_http(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
+        if self.is_on && head.is_recognisable() && self.http_plan(head).is_none() {
+            self.http_plans.plan(head, model, packing);
+        }
+    }
+
+    /// Takes out the plan of the head, to be [put back](PlanCache::put_back_http_plan). A head without a mark gets one
+    /// if another connection had one like it.
+    #[inline]
+    pub fn take_http_plan(&mut self, head: &http1::Head) -> Option<Box<HttpPlan>> {
+        self.http_plans.take(head.mark()).or_else(|| self.look_for_http_plan(head))
+    }
+
+    fn look_for_http_plan(&mut self, head: &http1::Head) -> Option<Box<HttpPlan>> {
+        let may_have_one = self.is_on && head.method() == http1::Method::Post && head.is_recognisable();
+        if may_have_one { self.http_plans.take_unmarked(head) } else { None }
+    }
+
+    #[inline]
+    pub fn put_back_http_plan(&mut self, head: &http1::Head, plan: Box<HttpPlan>) {
+        self.http_plans.put_back(head, plan);
+    }
+
+    /// As [HttpPlans::match_json].
+    #[inline]
+    pub fn match_json<'a>(&mut self, plan: &mut HttpPlan, text: &'a [u8], bounds: Bounds<'_>) -> Option<JsonMatch<'a>> {
+        self.http_plans.match_json(plan, text, bounds)
+    }
+
+    /// As [HttpPlans::fill_http].
+    #[inline]
+    pub fn fill_http(
+        &mut self,
+        plan: &mut HttpPlan,
+        json: JsonMatch<'_>,
+        request: &mut Request,
+        tail: &Slice,
+        pool: &Pool,
+        regions: &SharedMemory,
+    ) -> Option<Rc<AnswerForm>> {
+        let is_known = json.is_known;
+        let form = self.http_plans.fill_http(plan, json, request, tail, (&mut self.portions, pool), regions)?;
+        self.hits.heads += 1;
+        self.hits.json += u64::from(is_known);
+        Some(form)
+    }
+
+    /// Makes `request` what the head of the prototype and the contents say, which [fit](Prototype::fits).
+    pub fn fill_grpc(
+        &mut self,
+        prototype: &Prototype,
+        request: &mut Request,
+        outline: &Outline<'_>,
+        pool: &Pool,
+    ) -> Result<(), Exhausted> {
+        prototype.fill(request, outline, &mut self.portions, pool)?;
+        self.hits.messages += 1;
+        Ok(())
     }
 
     /// The JSON of earlier answers, and the memory that new JSON is written in.

@@ -1,5 +1,7 @@
 //! The SageMaker port: `/ping`, `/invocations`, and the models of a multi-model endpoint (contract/http.md section 8).
 
+pub mod settings;
+
 use std::sync::Arc;
 
 use tracing::info;
@@ -10,8 +12,8 @@ use super::error;
 use super::facts::Facts;
 use super::http_log::method_number;
 use super::mail::{Mail, Post};
-use super::management::Protocol;
-use super::management::health::{Probe, ask_instances};
+use super::management::health::ask_instances;
+use super::management::outcome::{Probe, Protocol};
 use super::routes::Category;
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
 use crate::repository::{Lifecycle, ModelMap};
@@ -21,49 +23,10 @@ use nereid_protocol::http1::{Head, Method, Response};
 use nereid_protocol::json::{GatherSink, Writer};
 use nereid_protocol::service::CallKey;
 use nereid_request::Status;
+use settings::Inference;
 
 /// Names the model of a load, where it is not that of the hash; elsewhere it must agree with the path.
 const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";
-
-/// What the environment says to the port (contract/cli.md section 4).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SageMaker {
-    /// `/ping` asks whether the server lives, and not whether it is ready.
-    pub pings_liveness: bool,
-    /// The model behind `/invocations`.
-    pub default_model: String,
-    pub inference: Inference,
-}
-
-/// What `/invocations` does (SAGEMAKER_TRITON_INFERENCE_TYPE).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inference {
-    Infer,
-    Generate,
-    GenerateStream,
-}
-
-impl SageMaker {
-    /// From the variables' values, empty where there are none; Err is why the port cannot start.
-    pub fn read(ping_mode: &str, default_model: &str, inference_type: &str) -> Result<SageMaker, Status> {
-        let inference = match inference_type {
-            "" | "infer" => Inference::Infer,
-            "generate" => Inference::Generate,
-            "generate_stream" => Inference::GenerateStream,
-            other => {
-                return Err(Status::invalid(format!(
-                    "invalid value for SAGEMAKER_TRITON_INFERENCE_TYPE: '{other}'. Expected 'infer', 'generate' or \
-                     'generate_stream'"
-                )));
-            }
-        };
-        let default_model = match default_model {
-            "" => "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
-            given => given,
-        };
-        Ok(SageMaker { pings_liveness: ping_mode == "live", default_model: default_model.to_owned(), inference })
-    }
-}
 
 /// What a path asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +59,7 @@ fn route(path: &str) -> Option<Route<'_>> {
 /// The part of one shard's service that answers the port.
 pub(super) struct SageMakerPort {
     facts: Arc<Facts>,
-    pub(super) models: Arc<ModelMap>,
+    models: Arc<ModelMap>,
     lifecycle: Arc<Lifecycle>,
     pool: Pool,
     post: Post,
@@ -113,6 +76,11 @@ impl SageMakerPort {
     ) -> SageMakerPort {
         let default_model = Arc::from(&*facts.settings.sagemaker.default_model);
         SageMakerPort { facts, models, lifecycle, pool, post, default_model }
+    }
+
+    /// Models came or went.
+    pub fn models_changed(&mut self, models: &Arc<ModelMap>) {
+        self.models = Arc::clone(models);
     }
 
     pub fn http<'p>(&self, call: CallKey, head: &Head, body: &Slice) -> Passed<'p> {

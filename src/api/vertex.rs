@@ -1,9 +1,9 @@
 //! The Vertex AI port: a health route and a predict route, behind which a header leads to some of the routes of the
 //! HTTP port (contract/http.md section 9).
 
-use std::sync::Arc;
+pub mod settings;
 
-use regex::Regex;
+use std::sync::Arc;
 
 use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
@@ -11,79 +11,18 @@ use super::error;
 use super::facts::Facts;
 use super::http_log::method_number;
 use super::mail::Post;
-use super::management::Protocol;
-use super::management::health::{Probe, ask_instances};
+use super::management::health::ask_instances;
+use super::management::outcome::{Probe, Protocol};
 use super::routes::{self, Category, RegionAction};
 use crate::repository::ModelMap;
 use nereid_memory::Pool;
 use nereid_observe::log::verbose;
 use nereid_protocol::http1::{Head, Method, Response};
 use nereid_protocol::service::CallKey;
-use nereid_request::Status;
+use settings::{Route, Vertex};
 
 /// Names a route of the HTTP port, without its leading slash.
 const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
-
-/// What environment and command line say to the port (contract/cli.md sections 2 and 4).
-#[derive(Debug, Clone)]
-pub struct Vertex {
-    health: Regex,
-    predict: Regex,
-    /// The model behind the predict route.
-    default_model: Arc<str>,
-}
-
-impl Vertex {
-    /// From the variables' and the flag's values, empty where there are none, and the models that serve; Err is why
-    /// the port cannot start.
-    pub fn read(health: &str, predict: &str, default_model: &str, models: &ModelMap) -> Result<Vertex, Status> {
-        let undefined = |name: &str| Status::invalid(format!("{name} is not defined for Vertex AI endpoint"));
-        if predict.is_empty() {
-            return Err(undefined("API_PREDICT_ROUTE"));
-        }
-        if health.is_empty() {
-            return Err(undefined("AIP_HEALTH_ROUTE"));
-        }
-        let mut names: Vec<&str> = models.ready().map(|model| &*model.name).collect();
-        names.dedup();
-        let default_model = match (default_model, names.as_slice()) {
-            ("", [only]) => only,
-            ("", _) => {
-                let text = "Expect the model repository contains only a single model if default model is not specified";
-                return Err(Status::invalid(text));
-            }
-            (given, names) if names.contains(&given) => given,
-            (given, _) => return Err(Status::invalid(format!("Expect the default model '{given}' is loaded"))),
-        };
-        let whole = |name: &str, pattern: &str| {
-            let regex = Regex::new(&format!("^(?:{pattern})$"));
-            regex.map_err(|error| Status::invalid(format!("{name} is no regular expression: {error}")))
-        };
-        Ok(Vertex {
-            health: whole("AIP_HEALTH_ROUTE", health)?,
-            predict: whole("AIP_PREDICT_ROUTE", predict)?,
-            default_model: default_model.into(),
-        })
-    }
-
-    fn route(&self, head: &Head) -> Result<Route, u16> {
-        let (path, is_get) = (head.path(), head.method() == Method::Get);
-        // One pattern may fit both.
-        if is_get && self.health.is_match(path) {
-            return Ok(Route::Health);
-        }
-        if self.predict.is_match(path) {
-            return Ok(Route::Predict);
-        }
-        Err(if self.health.is_match(path) { 405 } else { 400 })
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
-    Health,
-    Predict,
-}
 
 /// Where the header leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,13 +62,22 @@ pub(super) fn redirect_path(head: &Head) -> Option<Vec<u8>> {
 
 /// The part of one shard's service that answers the port.
 pub(super) struct VertexPort {
-    pub facts: Arc<Facts>,
-    pub models: Arc<ModelMap>,
-    pub pool: Pool,
-    pub post: Post,
+    facts: Arc<Facts>,
+    models: Arc<ModelMap>,
+    pool: Pool,
+    post: Post,
 }
 
 impl VertexPort {
+    pub fn new(facts: Arc<Facts>, models: Arc<ModelMap>, pool: Pool, post: Post) -> VertexPort {
+        VertexPort { facts, models, pool, post }
+    }
+
+    /// Models came or went.
+    pub fn models_changed(&mut self, models: &Arc<ModelMap>) {
+        self.models = Arc::clone(models);
+    }
+
     /// `path`: the [redirect_path] of the request.
     pub fn http<'p>(&self, call: CallKey, head: &Head, path: Option<&'p [u8]>) -> Passed<'p> {
         verbose!(1, "Vertex AI request: {} {}", method_number(head.method()), head.path());
@@ -194,6 +142,7 @@ impl VertexPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nereid_request::Status;
 
     #[test]
     fn where_the_header_leads() {

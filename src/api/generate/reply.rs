@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::api::infer::contiguous;
+use crate::api::infer::contiguous::contiguous;
 use crate::api::infer::http_reply::{array_of, misfit};
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::json::{ArrayWriter, GatherSink, Writer};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::contiguous;
+use super::contiguous::contiguous;
 use nereid_memory::{Charge, Exhausted, Pool, Slice};
 use nereid_model_config::labels::Labels;
 use nereid_request::{DataType, OutputTensor, Shape, Status, element_count};

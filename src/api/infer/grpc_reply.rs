@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{AnswerForm, contiguous};
+use super::AnswerForm;
+use super::contiguous::contiguous;
 use crate::api::error::too_large;
 use crate::api::plan_cache::grpc_answers::GrpcAnswers;
 use crate::api::watch::Watch;

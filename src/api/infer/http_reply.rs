@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::AnswerForm;
+use super::contiguous::contiguous;
 use super::http_request::element_of;
-use super::{AnswerForm, contiguous};
 use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
 use crate::api::packing::Packing;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::super::error;
 use super::super::facts::{Facts, ServerState};
 use super::super::mail::{Mail, Post};
-use super::{Management, Outcome, Protocol};
+use super::base::Management;
+use super::outcome::{Outcome, Probe, Protocol};
 use crate::repository::{ModelMap, parse_version};
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::http1::Response;
@@ -18,15 +19,6 @@ use nereid_scheduler::{Checks, ServedModel, Verdict, ask_all};
 use nereid_wire::health::HealthCheckResponse;
 use nereid_wire::health::health_check_response::ServingStatus;
 use nereid_wire::inference as wire;
-
-/// What a call asks about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Probe {
-    Server,
-    /// The same by the name of gRPC's own health service.
-    Serving,
-    Model,
-}
 
 impl Facts {
     /// Initialised, and if that counts with devices that work; while exiting an error.

@@ -14,8 +14,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::super::error;
 use super::super::mail::Mail;
+use super::base::{Management, decode};
 use super::health::probe_reply;
-use super::{Management, Outcome, Protocol, decode};
+use super::outcome::{Outcome, Protocol};
 use crate::repository::{IndexRow, Lifecycle, Parameter, ParameterValue};
 use nereid_memory::{Exhausted, Gather, Pool, Slice};
 use nereid_protocol::http1::Response;

@@ -6,7 +6,7 @@
 //! their answers come by mail. Without a driver there is no CUDA memory: registering it is refused, and there is none
 //! to list.
 
-mod listing;
+pub(super) mod listing;
 
 use crate::api::error::too_large;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +16,9 @@ use self::listing::Listing;
 use super::super::error;
 use super::super::mail::Mail;
 use super::super::routes::{MemoryKind, RegionAction};
+use super::base::Management;
+use super::outcome::{Outcome, Protocol, RegionOutcome};
 use super::repository::from_base64;
-use super::{Management, Outcome, Protocol};
 use nereid_gpu::driver::IpcHandle;
 use nereid_gpu::{IpcAllocation, OpenError};
 use nereid_memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX, Unregistered};
@@ -53,15 +54,6 @@ enum Ask {
     /// `None`: all of them.
     Unregister(MemoryKind, Option<Box<[u8]>>),
     Status(MemoryKind, Option<Box<[u8]>>),
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub enum RegionOutcome {
-    Changed,
-    Listed(Listing),
-    /// A long list, as it is sent.
-    Written(Gather),
 }
 
 type Answer = Result<RegionOutcome, Status>;

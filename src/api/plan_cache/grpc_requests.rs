@@ -8,7 +8,6 @@
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use super::PlanCache;
 use super::bounds::{GRPC_REQUEST_BYTES_MAX, GRPC_REQUEST_INPUTS_MAX, GRPC_REQUESTS_MAX};
 use crate::api::infer::AnswerForm;
 use nereid_memory::{Exhausted, Pool, Portions};
@@ -146,7 +145,7 @@ impl Prototype {
     }
 
     /// Makes `request` what the head says, with copies of contents that fit.
-    fn fill(
+    pub fn fill(
         &self,
         request: &mut Request,
         outline: &Outline<'_>,
@@ -174,21 +173,6 @@ impl Prototype {
         request.timeout_us = self.timeout_us;
         request.batch_size = self.batch_size;
         request.is_checked = true;
-        Ok(())
-    }
-}
-
-impl PlanCache {
-    /// Makes `request` what the head of the prototype and the contents say, which [fit](Prototype::fits).
-    pub fn fill_grpc(
-        &mut self,
-        prototype: &Prototype,
-        request: &mut Request,
-        outline: &Outline<'_>,
-        pool: &Pool,
-    ) -> Result<(), Exhausted> {
-        prototype.fill(request, outline, &mut self.portions, pool)?;
-        self.hits.messages += 1;
         Ok(())
     }
 }

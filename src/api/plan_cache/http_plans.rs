@@ -12,12 +12,11 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::PlanCache;
 use super::bounds::{HTTP_HEAD_BYTES_MAX, HTTP_PLANS_MAX, JSON_TEXT_BYTES_MAX, JSON_TEXTS_MAX};
 use super::json_request::{Bounds, JsonRequest};
 use crate::api::infer::AnswerForm;
 use crate::api::packing::Packing;
-use nereid_memory::{Pool, Slice};
+use nereid_memory::{Pool, Portions, Slice};
 use nereid_protocol::http1;
 use nereid_request::{Request, SharedMemory};
 use nereid_scheduler::ServedModel;
@@ -92,12 +91,12 @@ pub struct JsonMatch<'a> {
     /// Where its id is; empty if it has none.
     id: Range<usize>,
     /// The plan has it, or a text that differs from it in the id only.
-    is_known: bool,
+    pub is_known: bool,
 }
 
 /// The plans of one shard, by the marks of heads.
 #[derive(Default)]
-pub(in crate::api) struct HttpPlans {
+pub struct HttpPlans {
     /// Plan number `n` is in place `n % HTTP_PLANS_MAX`, as long as that has its number.
     places: Vec<(u64, Option<Box<HttpPlan>>)>,
     made: u64,
@@ -125,12 +124,15 @@ impl HttpPlans {
     }
 
     /// Takes a plan out, to be [put back](HttpPlans::put_back).
-    fn take(&mut self, mark: u64) -> Option<Box<HttpPlan>> {
+    #[inline]
+    pub fn take(&mut self, mark: u64) -> Option<Box<HttpPlan>> {
         let (number, plan) = self.places.get_mut(HttpPlans::place_of(mark))?;
         if *number != mark || mark == 0 { None } else { plan.take() }
     }
 
-    fn put_back(&mut self, mark: u64, plan: Box<HttpPlan>) {
+    #[inline]
+    pub fn put_back(&mut self, head: &http1::Head, plan: Box<HttpPlan>) {
+        let mark = head.mark();
         if let Some((number, place)) = self.places.get_mut(HttpPlans::place_of(mark))
             && *number == mark
         {
@@ -159,85 +161,69 @@ impl HttpPlans {
         }
         head.set_mark(self.made);
     }
-}
 
-impl PlanCache {
-    /// The plan of the head, if it has one: what it asks for in its other fields is nothing that a plan does not know.
-    pub fn http_plan(&self, head: &http1::Head) -> Option<&HttpPlan> {
-        self.http_plans.get(head.mark())
+    /// The plan of the head, if it has one.
+    pub fn of_head(&self, head: &http1::Head) -> Option<&HttpPlan> {
+        self.get(head.mark())
     }
 
-    /// Makes a plan for heads like this one, if it is one that can be recognised.
-    pub fn plan_http(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
-        if !self.is_on || !head.is_recognisable() || self.http_plan(head).is_some() {
-            return;
-        }
+    /// Makes a plan for heads like this one, which are recognisable and have none.
+    pub fn plan(&mut self, head: &http1::Head, model: &Arc<ServedModel>, packing: Option<Packing>) {
         let mut kind = Vec::new();
         head.put_kind(&mut kind);
         if kind.len() > HTTP_HEAD_BYTES_MAX {
             return;
         }
         let (model, kind) = (Arc::downgrade(model), kind.into());
-        self.http_plans.add(head, HttpPlan { kind, model, packing, known: SmallVec::new(), last: 0 });
+        self.add(head, HttpPlan { kind, model, packing, known: SmallVec::new(), last: 0 });
     }
 
-    /// Takes out the plan of the head, to be [put back](PlanCache::put_back_http_plan). A head without a mark gets one
-    /// if another connection had one like it.
-    #[inline]
-    pub fn take_http_plan(&mut self, head: &http1::Head) -> Option<Box<HttpPlan>> {
-        self.http_plans.take(head.mark()).or_else(|| self.look_for_http_plan(head))
-    }
-
-    fn look_for_http_plan(&mut self, head: &http1::Head) -> Option<Box<HttpPlan>> {
-        let may_have_one = self.is_on && head.method() == http1::Method::Post && head.is_recognisable();
-        if !may_have_one || self.http_plans.by_kind.is_empty() || !self.http_plans.mark(head) {
+    /// The plan that a head has got on another connection, taken out.
+    pub fn take_unmarked(&mut self, head: &http1::Head) -> Option<Box<HttpPlan>> {
+        if self.by_kind.is_empty() || !self.mark(head) {
             return None;
         }
-        self.http_plans.take(head.mark())
-    }
-
-    pub fn put_back_http_plan(&mut self, head: &http1::Head, plan: Box<HttpPlan>) {
-        self.http_plans.put_back(head.mark(), plan);
+        self.take(head.mark())
     }
 
     /// Compares `text` with those of the plan, and reads it if it is none of them; `None` if it is not plain.
+    #[inline]
     pub fn match_json<'a>(&mut self, plan: &mut HttpPlan, text: &'a [u8], bounds: Bounds<'_>) -> Option<JsonMatch<'a>> {
         if let Some(id) = plan.find(text) {
             return Some(JsonMatch { text, id, is_known: true });
         }
-        self.http_plans.request.read(text, bounds)?;
-        let id = self.http_plans.request.id().unwrap_or_default();
+        self.request.read(text, bounds)?;
+        let id = self.request.id().unwrap_or_default();
         Some(JsonMatch { text, id, is_known: false })
     }
 
     /// Makes `request` what the JSON and the `tail` behind it say, and keeps JSON that is new. `None`: something is
     /// wrong with it, and the request is good for nothing any more.
+    #[inline]
     pub fn fill_http(
         &mut self,
         plan: &mut HttpPlan,
         json: JsonMatch<'_>,
         request: &mut Request,
         tail: &Slice,
-        pool: &Pool,
+        memory: (&mut Portions, &Pool),
         regions: &SharedMemory,
     ) -> Option<Rc<AnswerForm>> {
         let JsonMatch { text, id, is_known } = json;
         let said = match plan.known.get(plan.last) {
             Some(known) if is_known => &known.request,
-            _ => &self.http_plans.request,
+            _ => &self.request,
         };
-        let Some(mut form) = said.put(text.get(id)?, request, tail, (&mut self.portions, pool), regions) else {
-            self.http_plans.request = JsonRequest::default();
+        let Some(mut form) = said.put(text.get(id)?, request, tail, memory, regions) else {
+            self.request = JsonRequest::default();
             return None;
         };
         if !is_known {
-            if self.http_plans.request.is_reusable() && text.len() <= JSON_TEXT_BYTES_MAX {
-                plan.keep(text, std::mem::take(&mut self.http_plans.request));
+            if self.request.is_reusable() && text.len() <= JSON_TEXT_BYTES_MAX {
+                plan.keep(text, std::mem::take(&mut self.request));
             }
-            self.http_plans.request.let_go();
+            self.request.let_go();
         }
-        self.hits.heads += 1;
-        self.hits.json += u64::from(is_known);
         if form.packing != plan.packing {
             Rc::make_mut(&mut form).packing = plan.packing;
         }

@@ -6,86 +6,70 @@
 
 mod access;
 mod calls;
-mod chunked_replies;
 mod clouds;
-mod delays;
-mod dialect;
+mod coding;
 pub mod documents;
 mod error;
-mod events;
 mod facts;
 mod forwarding;
-mod generate;
-mod grpc_answer;
-mod grpc_infer;
-mod http_answer;
-mod http_decode;
-mod http_infer;
-mod http_log;
-mod http_ports;
+mod grpc;
+mod http;
 pub mod infer;
 mod infer_context;
-mod int32;
 mod mail;
 mod management;
-mod methods;
-mod metrics_page;
-mod opening;
-mod packing;
 mod plan_cache;
 mod preparing;
-mod reflection;
-mod reply_to;
 mod response_router;
 pub mod routes;
-mod sagemaker;
-mod sagemaker_models;
 mod send_window;
 mod steps;
-mod streams;
 mod timing;
-mod unpacking;
-mod vertex;
 mod watch;
 
 use std::sync::Arc;
 
 use crate::repository::{Lifecycle, ModelMap};
 use calls::Calls;
+use calls::delays::Late;
 use calls::work::Work;
-use chunked_replies::ChunkedReplies;
-use delays::Late;
-use grpc_infer::GrpcInfer;
-use http_infer::HttpInfer;
-use http_ports::{HttpPorts, HttpRequest};
+use clouds::sagemaker::SageMakerPort;
+use clouds::vertex::VertexPort;
+use coding::packing::Packing;
+use grpc::inference::GrpcInfer;
+use grpc::reflection;
+use grpc::reflection::Reflector;
+use grpc::reflection::stream::ReflectionStream;
+use grpc::streams::Streams;
+use grpc::streams::stream::Stream;
+use http::chunked_replies::ChunkedReplies;
+use http::inference::HttpInfer;
+use http::metrics_page::MetricsPage;
+use http::ports::{HttpPorts, HttpRequest};
 use infer_context::InferContext;
 use management::Management;
-use metrics_page::MetricsPage;
 use nereid_memory::{Pool, Slice};
 use nereid_observe::metrics::Registry;
+use nereid_protocol::grpc::Message;
 use nereid_protocol::service::{
     Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Recurring, Replies, Service,
     Token,
 };
-use nereid_protocol::{grpc, http1, http2};
+use nereid_protocol::{http1, http2};
 use nereid_queue::Actor;
 use nereid_request::{Sink, local_delivery};
 use plan_cache::{PlanCache, grpc_requests};
 use preparing::end_preparing;
-use reflection::Reflector;
 use response_router::ResponseRouter;
-use sagemaker::SageMakerPort;
 use steps::PackingBudget;
-use streams::Streams;
-use vertex::VertexPort;
 use watch::{Arrival, Watches};
 
 pub use access::Restrictions;
+pub use clouds::sagemaker::settings::{Inference, SageMaker};
+pub use clouds::vertex::settings::Vertex;
 pub use facts::{EXTENSIONS, Facts, SERVER_VERSION, ServerState, Settings};
 pub use forwarding::HeaderPattern;
 pub use mail::{Control, Mail, Post, RenderMetrics};
-pub use sagemaker::settings::{Inference, SageMaker};
-pub use vertex::settings::Vertex;
 
 /// One shard's service.
 pub struct Api {
@@ -158,8 +142,8 @@ impl Api {
             return self.responses.write_on(context, key, replies);
         }
         match std::mem::replace(place, Work::Reserved) {
-            Work::Decoding { call, decoder } => http_decode::decode(context, key, call, decoder, replies),
-            Work::Encoding { call, encoder } => http_answer::encode(context, Some(key), call, encoder, replies),
+            Work::Decoding { call, decoder } => http::decode::decode(context, key, call, decoder, replies),
+            Work::Encoding { call, encoder } => http::answer::encode(context, Some(key), call, encoder, replies),
             Work::Copying(copying) => {
                 if let Some((prepared, outcome)) = context.calls.copy_on(key, copying) {
                     end_preparing(context, streams, key, &prepared, outcome, replies);
@@ -254,7 +238,7 @@ impl GrpcService for Api {
         &mut self,
         call: CallKey,
         plan: &GrpcPlan,
-        message: grpc::Message,
+        message: Message,
         arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) -> Option<Token> {
@@ -274,16 +258,11 @@ impl GrpcService for Api {
 
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
         if plan.method == reflection::METHOD {
-            return self
-                .context
-                .calls
-                .new_work(Work::Reflection(Box::new(reflection::stream::ReflectionStream::new(call))))
-                .ok();
+            return self.context.calls.new_work(Work::Reflection(Box::new(ReflectionStream::new(call)))).ok();
         }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
-        let packing = packing::Packing::of_grpc(plan.response_encoding, self.context.facts.settings.grpc_packing);
-        let stream =
-            streams::stream::Stream::new(call, error_ends, plan.clone(), packing, self.context.calls.requests_max);
+        let packing = Packing::of_grpc(plan.response_encoding, self.context.facts.settings.grpc_packing);
+        let stream = Stream::new(call, error_ends, plan.clone(), packing, self.context.calls.requests_max);
         self.context.calls.new_work(Work::Stream(Box::new(stream))).ok()
     }
 
@@ -291,7 +270,7 @@ impl GrpcService for Api {
         &mut self,
         stream: Token,
         plan: &GrpcPlan,
-        message: grpc::Message,
+        message: Message,
         arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) {

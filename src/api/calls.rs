@@ -4,21 +4,23 @@
 mod checking;
 pub mod classifying;
 mod copying;
+pub mod delays;
 mod pack;
 pub mod pending_submit;
+pub mod reply_to;
 mod submit;
 pub mod work;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::chunked_replies::chunked_reply::ChunkedReply;
-use super::delays::{Delays, Late};
+use super::calls::delays::{Delays, Late};
+use super::calls::reply_to::ReplyTo;
+use super::grpc::reflection::stream::ReflectionStream;
+use super::grpc::streams::stream::Stream;
+use super::http::chunked_replies::chunked_reply::ChunkedReply;
 use super::mail::{Mail, Post};
-use super::reflection::stream::ReflectionStream;
-use super::reply_to::ReplyTo;
 use super::send_window::SendWindow;
-use super::streams::stream::Stream;
 use nereid_clock::now_ns;
 use nereid_memory::{Key, Pool, Slab};
 use nereid_observe::log::verbose;

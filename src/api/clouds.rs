@@ -1,17 +1,21 @@
 //! What the ports of the clouds have in common (contract/http.md sections 8 and 9): they answer what is theirs, and
 //! pass inference on to the parts behind the HTTP port.
 
+pub mod sagemaker;
+pub mod sagemaker_models;
+pub mod vertex;
+
 use std::sync::Arc;
 
-use super::dialect::Dialect;
+use super::http::dialect::Dialect;
 use super::routes::Route;
 use nereid_protocol::http1::Response;
 
 /// What a call to such a port is passed on to. Err: the port's own answer.
-pub(super) type Passed<'p> = Result<PassedOn<'p>, Box<Response>>;
+pub type Passed<'p> = Result<PassedOn<'p>, Box<Response>>;
 
 /// Where a call goes on.
-pub(super) enum PassedOn<'p> {
+pub enum PassedOn<'p> {
     /// Nowhere: its answer comes by mail, or was given.
     Nowhere,
     /// Inference with a model.

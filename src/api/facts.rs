@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::access::Restrictions;
+use super::clouds::sagemaker::settings::SageMaker;
+use super::clouds::sagemaker_models::SageMakerModels;
+use super::clouds::vertex::settings::Vertex;
 use super::forwarding::HeaderPattern;
-use super::sagemaker::settings::SageMaker;
-use super::sagemaker_models::SageMakerModels;
-use super::vertex::settings::Vertex;
 use nereid_gpu::Gpus;
 use nereid_observe::trace::Traces;
 use nereid_protocol::compression::Level;

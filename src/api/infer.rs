@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::dialect::Dialect;
-use super::generate::load::LoadFormat;
+use super::coding::packing::Packing;
+use super::http::dialect::Dialect;
+use super::http::generate::load::LoadFormat;
 use super::infer::classification::Classifier;
-use super::packing::Packing;
 use super::watch::Watch;
 use nereid_memory::Pool;
 use nereid_request::{OutputTensor, Request, Response, SharedMemory, Status, Text};

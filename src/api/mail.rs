@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use super::delays::Late;
+use super::calls::delays::Late;
 use super::management::outcome::{Outcome, Protocol};
 use crate::repository::ModelMap;
 use nereid_memory::Gather;

@@ -17,7 +17,7 @@ mod trace;
 use super::error;
 pub use base::Management;
 
-use super::methods::Method;
+use super::grpc::methods::Method;
 use super::routes::{Route, Target};
 use crate::repository::parse_version;
 use base::decode_short;

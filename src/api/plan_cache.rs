@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::calls::has_many_strings;
+use super::coding::packing::Packing;
 use super::infer::AnswerForm;
-use super::packing::Packing;
 use grpc_answers::GrpcAnswers;
 use grpc_requests::{GrpcRequests, Prototype, RequestKey};
 use http_answers::HttpAnswers;

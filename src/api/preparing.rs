@@ -1,10 +1,11 @@
 //! Goes on with requests that were submitted late: with their streams, or with the answers of those that are refused.
 
 use super::calls::pending_submit::Prepared;
+use super::calls::reply_to::ReplyTo;
+use super::error;
+use super::grpc::streams::{StreamRefusal, Streams};
+use super::http;
 use super::infer_context::InferContext;
-use super::reply_to::ReplyTo;
-use super::streams::{StreamRefusal, Streams};
-use super::{error, http_decode};
 use nereid_protocol::service::{GrpcReply, Replies, Token};
 use nereid_request::Status;
 
@@ -21,7 +22,7 @@ pub fn end_preparing(
     match (*reply_to, outcome) {
         (ReplyTo::Stream(stream), Ok(())) => streams.drive(context, stream, replies),
         (_, Ok(())) => {}
-        (ReplyTo::Http(call), Err(status)) => http_decode::refuse(context, key, call, *dialect, &status, replies),
+        (ReplyTo::Http(call), Err(status)) => http::decode::refuse(context, key, call, *dialect, &status, replies),
         (ReplyTo::Grpc(call), Err(status)) => {
             context.calls.end_work(key);
             replies.push(call, GrpcReply::End(error::grpc_status(status)));

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::calls::classifying::Classifier;
+use super::calls::delays::Late;
+use super::calls::reply_to::ReplyTo;
 use super::calls::work::{Waiting, Work};
-use super::chunked_replies::ChunkedReplies;
-use super::delays::Late;
-use super::grpc_answer::UnaryAnswers;
-use super::http_answer;
+use super::grpc::answer::UnaryAnswers;
+use super::grpc::streams::Streams;
+use super::http;
+use super::http::chunked_replies::ChunkedReplies;
 use super::infer::grpc_reply::StreamedFrom;
 use super::infer_context::InferContext;
-use super::reply_to::ReplyTo;
-use super::streams::Streams;
 use nereid_memory::Pool;
 use nereid_observe::metrics::Registry;
 use nereid_protocol::service::Replies;
@@ -161,7 +161,7 @@ impl ResponseRouter {
             ticket.retire();
         }
         match reply_to {
-            ReplyTo::Http(call) => http_answer::answer(context, call, response, &model, form, replies),
+            ReplyTo::Http(call) => http::answer::answer(context, call, response, &model, form, replies),
             ReplyTo::Grpc(call) => self.unary_answers.answer(context, call, response, &model, &form, replies),
             ReplyTo::Stream(stream) => {
                 if response.error.is_some() {

@@ -5,7 +5,7 @@
 //! portion a turn.
 
 use super::pending_submit::{PendingSubmit, Prepared};
-use crate::api::reply_to::ReplyTo;
+use super::reply_to::ReplyTo;
 use nereid_request::{DataType, Request, Status};
 use nereid_scheduler::validate::StringsWalk;
 

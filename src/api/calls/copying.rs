@@ -9,7 +9,7 @@
 use smallvec::SmallVec;
 
 use super::pending_submit::{PendingSubmit, Prepared};
-use crate::api::reply_to::ReplyTo;
+use super::reply_to::ReplyTo;
 use nereid_memory::{BlockMut, Pool, Slice};
 use nereid_request::{DataType, InputTensor, Status};
 

@@ -2,7 +2,7 @@
 
 use super::Calls;
 use super::work::Work;
-use crate::api::packing::Answer;
+use crate::api::coding::packing::Answer;
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use nereid_protocol::service::Replies;
 

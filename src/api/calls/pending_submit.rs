@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::api::dialect::Dialect;
+use super::reply_to::ReplyTo;
+use crate::api::http::dialect::Dialect;
 use crate::api::infer::AnswerForm;
-use crate::api::reply_to::ReplyTo;
 use nereid_request::{Request, Text};
 use nereid_scheduler::ServedModel;
 

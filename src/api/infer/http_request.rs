@@ -9,8 +9,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::regions::Place;
 use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
-use crate::api::dialect::Dialect;
 use crate::api::forwarding::Forwarded;
+use crate::api::http::dialect::Dialect;
 use crate::api::steps::TOKENS_PER_STEP;
 use crate::api::timing::PARAMETER;
 use nereid_memory::{ALIGNMENT, BlockMut, Pool, Slice};

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use super::super::error;
-use super::super::facts::{Facts, ServerState};
-use super::super::mail::{Mail, Post};
 use super::base::Management;
 use super::outcome::{Outcome, Probe, Protocol};
+use crate::api::error;
+use crate::api::facts::{Facts, ServerState};
+use crate::api::mail::{Mail, Post};
 use crate::repository::{ModelMap, parse_version};
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::http1::Response;

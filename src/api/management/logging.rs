@@ -4,7 +4,7 @@
 //! The log is the process's, not a server's, so a change is effective at once for every thread. Settings are applied
 //! one after the other, and those before a wrong one stick: clients of Triton know it so.
 
-use super::super::error;
+use crate::api::error;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_observe::log::{self, LogFormat, LogSettings, Logger};
 use nereid_protocol::http1::Response;

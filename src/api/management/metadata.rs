@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::facts::{EXTENSIONS, SERVER_VERSION};
+use crate::api::facts::{EXTENSIONS, SERVER_VERSION};
 use crate::repository::ModelMap;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::json::{GatherSink, Writer};

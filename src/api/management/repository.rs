@@ -12,11 +12,11 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use super::super::error;
-use super::super::mail::Mail;
 use super::base::{Management, decode};
 use super::health::probe_reply;
 use super::outcome::{Outcome, Protocol};
+use crate::api::error;
+use crate::api::mail::Mail;
 use crate::repository::{IndexRow, Lifecycle, Parameter, ParameterValue};
 use nereid_memory::{Exhausted, Gather, Pool, Slice};
 use nereid_protocol::http1::Response;

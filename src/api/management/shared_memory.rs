@@ -13,12 +13,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use self::listing::Listing;
-use super::super::error;
-use super::super::mail::Mail;
-use super::super::routes::{MemoryKind, RegionAction};
 use super::base::Management;
 use super::outcome::{Outcome, Protocol, RegionOutcome};
 use super::repository::from_base64;
+use crate::api::error;
+use crate::api::mail::Mail;
+use crate::api::routes::{MemoryKind, RegionAction};
 use nereid_gpu::driver::IpcHandle;
 use nereid_gpu::{IpcAllocation, OpenError};
 use nereid_memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX, Unregistered};

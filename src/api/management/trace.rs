@@ -1,7 +1,7 @@
 //! The trace extension: the settings of traces, for all models and for single ones (contract/http.md section 3,
 //! contract/grpc.md section 6).
 
-use super::super::error;
+use crate::api::error;
 use crate::repository::ModelMap;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_observe::trace::{Change, Field, Levels, Refused, SettingView, Traces};

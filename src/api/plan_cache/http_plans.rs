@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 
 use super::bounds::{HTTP_HEAD_BYTES_MAX, HTTP_PLANS_MAX, JSON_TEXT_BYTES_MAX, JSON_TEXTS_MAX};
 use super::json_request::{Bounds, JsonRequest};
+use crate::api::coding::packing::Packing;
 use crate::api::infer::AnswerForm;
-use crate::api::packing::Packing;
 use nereid_memory::{Pool, Portions, Slice};
 use nereid_protocol::http1;
 use nereid_request::{Request, SharedMemory};

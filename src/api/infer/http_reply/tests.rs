@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 
-use super::super::OutputForm;
 use super::*;
+use crate::api::infer::OutputForm;
 use nereid_model_config::{ModelSpec, normalize};
 use nereid_request::{Request, Shape, Ticket, WakeUp};
 use nereid_scheduler::{Accepted, Refused, Scheduler};

@@ -3,24 +3,27 @@
 
 use std::sync::Arc;
 
-use super::calls::work::Work;
+use super::decode;
 use super::dialect::Dialect;
-use super::forwarding::{Forwarded, HeaderPattern};
-use super::http_log::log_request;
-use super::infer::Manner;
-use super::infer::http_request::Decoder;
-use super::infer_context::InferContext;
+use super::events;
 use super::int32::parse_int32;
+use super::log::log_request;
 use super::opening::Opening;
-use super::packing::Packing;
-use super::plan_cache::http_plans::HttpPlan;
-use super::plan_cache::json_request::Bounds;
-use super::reply_to::ReplyTo;
-use super::routes::{Target, route};
-use super::steps::LONG_STEPS_AT_ONCE;
-use super::unpacking::PackedBody;
-use super::watch::Arrival;
-use super::{error, events, http_decode, timing};
+use crate::api::calls::reply_to::ReplyTo;
+use crate::api::calls::work::Work;
+use crate::api::coding::packing::Packing;
+use crate::api::coding::unpacking::PackedBody;
+use crate::api::error;
+use crate::api::forwarding::{Forwarded, HeaderPattern};
+use crate::api::infer::Manner;
+use crate::api::infer::http_request::Decoder;
+use crate::api::infer_context::InferContext;
+use crate::api::plan_cache::http_plans::HttpPlan;
+use crate::api::plan_cache::json_request::Bounds;
+use crate::api::routes::{Target, route};
+use crate::api::steps::LONG_STEPS_AT_ONCE;
+use crate::api::timing;
+use crate::api::watch::Arrival;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::compression::Step;
 use nereid_protocol::http1::{self, JsonLength};
@@ -159,7 +162,7 @@ impl HttpInfer {
         };
         log_request(head);
         if let Err(status) = context.calls.submit(token, ReplyTo::Http(call), model, request, form) {
-            http_decode::refuse(context, token.0, call, Dialect::Kserve, &status, replies);
+            decode::refuse(context, token.0, call, Dialect::Kserve, &status, replies);
         }
         Some(token)
     }
@@ -263,7 +266,7 @@ impl HttpInfer {
                 decoder.form.dialect = dialect;
                 decoder.form.packing = packing;
                 decoder.forwarded = forwarded;
-                http_decode::decode(context, token.0, call, Box::new(decoder), replies);
+                decode::decode(context, token.0, call, Box::new(decoder), replies);
                 Ok(token)
             }
             Err((status, request)) => {

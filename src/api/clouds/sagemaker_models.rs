@@ -326,7 +326,7 @@ fn is_ensemble(config: &Path) -> bool {
 pub fn load_status(status: &Status) -> u16 {
     match status.code {
         Code::AlreadyExists => 409,
-        _ => super::dialect::sagemaker_status(status.message.as_bytes()),
+        _ => crate::api::http::dialect::sagemaker_status(status.message.as_bytes()),
     }
 }
 

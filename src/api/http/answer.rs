@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::calls::work::Work;
-use super::error;
-use super::infer::{AnswerForm, http_reply};
-use super::infer_context::InferContext;
-use super::packing::Answer;
-use super::steps::LONG_STEPS_AT_ONCE;
-use super::watch::http_leaves;
+use crate::api::calls::work::Work;
+use crate::api::coding::packing::Answer;
+use crate::api::error;
+use crate::api::infer::{AnswerForm, http_reply};
+use crate::api::infer_context::InferContext;
+use crate::api::steps::LONG_STEPS_AT_ONCE;
+use crate::api::watch::http_leaves;
 use nereid_protocol::service::{CallKey, HttpReply, Replies};
 use nereid_request::Response;
 use nereid_scheduler::ServedModel;

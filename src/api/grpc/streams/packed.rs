@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::api::packing::Packing;
+use crate::api::coding::packing::Packing;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::grpc::{Message, MessagePacker, MessageUnpacker, Mode, ReadError, Unpacked};
 use nereid_request::Credit;

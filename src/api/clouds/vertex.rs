@@ -5,15 +5,15 @@ pub mod settings;
 
 use std::sync::Arc;
 
-use super::clouds::{Passed, PassedOn};
-use super::dialect::Dialect;
-use super::error;
-use super::facts::Facts;
-use super::http_log::method_number;
-use super::mail::Post;
-use super::management::health::ask_instances;
-use super::management::outcome::{Probe, Protocol};
-use super::routes::{self, Category, RegionAction};
+use super::{Passed, PassedOn};
+use crate::api::error;
+use crate::api::facts::Facts;
+use crate::api::http::dialect::Dialect;
+use crate::api::http::log::method_number;
+use crate::api::mail::Post;
+use crate::api::management::health::ask_instances;
+use crate::api::management::outcome::{Probe, Protocol};
+use crate::api::routes::{self, Category, RegionAction};
 use crate::repository::ModelMap;
 use nereid_memory::Pool;
 use nereid_observe::log::verbose;
@@ -56,12 +56,12 @@ fn redirect(path: &[u8]) -> Result<Redirect<'_>, u16> {
 }
 
 /// The path behind the header that leads to another route, if the request has it.
-pub(super) fn redirect_path(head: &Head) -> Option<Vec<u8>> {
+pub fn redirect_path(head: &Head) -> Option<Vec<u8>> {
     head.header(REDIRECT).map(|target| [b"/", target].concat())
 }
 
 /// The part of one shard's service that answers the port.
-pub(super) struct VertexPort {
+pub struct VertexPort {
     facts: Arc<Facts>,
     models: Arc<ModelMap>,
     pool: Pool,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::error;
-use super::infer::AnswerForm;
-use super::infer::grpc_reply::{self, Writer};
-use super::infer_context::InferContext;
-use super::packing::Answer;
-use super::watch::grpc_ends;
+use crate::api::coding::packing::Answer;
+use crate::api::error;
+use crate::api::infer::AnswerForm;
+use crate::api::infer::grpc_reply::{self, Writer};
+use crate::api::infer_context::InferContext;
+use crate::api::watch::grpc_ends;
 use nereid_protocol::grpc::Encoder;
 use nereid_protocol::service::{CallKey, GrpcReply, Replies};
 use nereid_request::Response;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::dialect::Dialect;
-use super::forwarding::Forwarded;
-use super::infer::Manner;
-use super::packing::Packing;
-use super::watch::Watch;
+use crate::api::coding::packing::Packing;
+use crate::api::forwarding::Forwarded;
+use crate::api::infer::Manner;
+use crate::api::watch::Watch;
 use nereid_request::Status;
 use nereid_scheduler::ServedModel;
 

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::error;
-use super::mail::{Control, Mail, Post, RenderMetrics};
-use super::routes::Method;
+use crate::api::error;
+use crate::api::mail::{Control, Mail, Post, RenderMetrics};
+use crate::api::routes::Method;
 use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::CONTENT_TYPE;
 use nereid_protocol::http1::{self, Response};
 use nereid_protocol::service::{CallKey, HttpReply, Replies};
 
 /// Answers calls for the page.
-pub(super) struct MetricsPage {
+pub struct MetricsPage {
     pub pool: Pool,
     pub post: Post,
     pub control: Control,

@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 
 use prost_reflect::{DescriptorPool, FileDescriptor, MessageDescriptor};
 
-use super::calls::Calls;
-use super::calls::work::Work;
-use super::error;
-use super::error::too_large;
+use crate::api::calls::Calls;
+use crate::api::calls::work::Work;
+use crate::api::error;
+use crate::api::error::too_large;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::grpc::{self, Code, Encoder, Message, Mode};
 use nereid_protocol::service::{GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
@@ -49,7 +49,7 @@ pub fn plan(path: &[u8]) -> Option<GrpcPlan> {
 }
 
 /// A request of a stream is there.
-pub(super) fn message(calls: &mut Calls, token: Token, message: Message, replies: &mut Replies) {
+pub fn message(calls: &mut Calls, token: Token, message: Message, replies: &mut Replies) {
     let Some(reflection) = calls.reflection(token) else { return };
     let problem = match message {
         Message::Collected(_) if reflection.waiting.len() >= WAITING_MAX => {
@@ -74,7 +74,7 @@ pub(super) fn message(calls: &mut Calls, token: Token, message: Message, replies
 }
 
 /// No request follows.
-pub(super) fn half_closed(calls: &mut Calls, token: Token) {
+pub fn half_closed(calls: &mut Calls, token: Token) {
     if let Some(reflection) = calls.reflection(token) {
         reflection.half_closed = true;
     }
@@ -82,7 +82,7 @@ pub(super) fn half_closed(calls: &mut Calls, token: Token) {
 }
 
 /// All but so many bytes of answers are out.
-pub(super) fn unsent(calls: &mut Calls, token: Token, unsent: usize) {
+pub fn unsent(calls: &mut Calls, token: Token, unsent: usize) {
     let Some(reflection) = calls.reflection(token) else { return };
     reflection.taken = reflection.said.saturating_sub(unsent as u64);
     list(calls, token);
@@ -104,7 +104,7 @@ fn end_stream(calls: &mut Calls, token: Token, status: GrpcStatus, replies: &mut
 }
 
 /// The part of one shard's service that answers requests of such streams.
-pub(super) struct Reflector {
+pub struct Reflector {
     pool: Pool,
     encoder: Encoder,
 }

@@ -1,8 +1,8 @@
 //! Packed requests before they are read: inference over HTTP, and unary calls (contract/http.md section 5,
 //! contract/grpc.md section 7).
 
-use super::opening::Opening;
-use super::watch::Arrival;
+use crate::api::http::opening::Opening;
+use crate::api::watch::Arrival;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::compression::{Framing, InflateError, Joiner, Step, UnpackError, Unpacker};
 use nereid_protocol::grpc::MessageUnpacker;
@@ -75,7 +75,7 @@ impl PackedBody {
 }
 
 /// The one message of a unary call.
-pub(super) struct PackedCall {
+pub struct PackedCall {
     pub call: CallKey,
     pub plan: GrpcPlan,
     /// Until it is put off: then it arrives when it is unpacked.

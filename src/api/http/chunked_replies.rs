@@ -10,11 +10,11 @@ pub mod chunked_reply;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::calls::Calls;
-use super::calls::work::Work;
 use super::events;
 use super::generate::load;
-use super::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
+use crate::api::calls::Calls;
+use crate::api::calls::work::Work;
+use crate::api::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
 use chunked_reply::Written;
 use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::Registry;
@@ -23,7 +23,7 @@ use nereid_protocol::service::{HttpReply, Replies, Token};
 use nereid_request::{Credit, Delivery};
 
 /// The part of one shard's service that writes such answers.
-pub(super) struct ChunkedReplies {
+pub struct ChunkedReplies {
     pub pool: Pool,
     /// Metrics of backends, some of which answers report.
     pub metrics: Arc<Registry>,

@@ -3,22 +3,23 @@
 
 use std::rc::Rc;
 
-use super::calls::pending_submit::PendingSubmit;
-use super::calls::work::Work;
-use super::facts::ServerState;
-use super::forwarding::HeaderPattern;
-use super::infer::grpc_request;
-use super::infer_context::InferContext;
-use super::management::Management;
 use super::methods::{Method, method_of};
-use super::packing::Packing;
-use super::plan_cache::grpc_requests::RequestKey;
-use super::reply_to::ReplyTo;
-use super::steps::LONG_STEPS_AT_ONCE;
+use super::reflection;
 use super::streams::Streams;
-use super::unpacking::PackedCall;
-use super::watch::Arrival;
-use super::{error, reflection};
+use crate::api::calls::pending_submit::PendingSubmit;
+use crate::api::calls::reply_to::ReplyTo;
+use crate::api::calls::work::Work;
+use crate::api::coding::packing::Packing;
+use crate::api::coding::unpacking::PackedCall;
+use crate::api::error;
+use crate::api::facts::ServerState;
+use crate::api::forwarding::HeaderPattern;
+use crate::api::infer::grpc_request;
+use crate::api::infer_context::InferContext;
+use crate::api::management::Management;
+use crate::api::plan_cache::grpc_requests::RequestKey;
+use crate::api::steps::LONG_STEPS_AT_ONCE;
+use crate::api::watch::Arrival;
 use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline, Unpacked};
 use nereid_protocol::http2::Headers;
 use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Token};

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::packed::{Inbox, Outbox};
-use crate::api::packing::Packing;
+use crate::api::coding::packing::Packing;
 use crate::api::send_window::SendWindow;
 use crate::api::watch::Watch;
 use nereid_memory::{Gather, Pool};

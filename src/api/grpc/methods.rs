@@ -1,6 +1,6 @@
 //! The RPCs, by the paths of their calls, and the groups by which they can be restricted (contract/grpc.md section 1).
 
-use super::routes::{Category, MemoryKind, RegionAction};
+use crate::api::routes::{Category, MemoryKind, RegionAction};
 
 macro_rules! methods {
     ($($method:ident = $number:literal;)*) => {

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::clouds::{Passed, PassedOn};
 use super::dialect::Dialect;
-use super::error;
 use super::generate::{self, GenerateCall};
-use super::http_infer::{HttpInfer, InferCall};
-use super::http_log::log_request;
-use super::infer_context::InferContext;
-use super::management::Management;
+use super::inference::{HttpInfer, InferCall};
+use super::log::log_request;
 use super::metrics_page::MetricsPage;
-use super::routes::{Method, Route, Target, route};
-use super::sagemaker::SageMakerPort;
-use super::vertex::{VertexPort, redirect_path};
-use super::watch::Arrival;
+use crate::api::clouds::sagemaker::SageMakerPort;
+use crate::api::clouds::vertex::{VertexPort, redirect_path};
+use crate::api::clouds::{Passed, PassedOn};
+use crate::api::error;
+use crate::api::infer_context::InferContext;
+use crate::api::management::Management;
+use crate::api::routes::{Method, Route, Target, route};
+use crate::api::watch::Arrival;
 use crate::repository::ModelMap;
 use nereid_memory::{Gather, Slice};
 use nereid_protocol::http1;

@@ -1,12 +1,12 @@
 //! Decodes the bodies of inference requests over HTTP, in steps.
 
-use super::calls::work::Work;
 use super::dialect::Dialect;
-use super::error;
-use super::infer::{Decode, Progress};
-use super::infer_context::InferContext;
-use super::reply_to::ReplyTo;
-use super::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
+use crate::api::calls::reply_to::ReplyTo;
+use crate::api::calls::work::Work;
+use crate::api::error;
+use crate::api::infer::{Decode, Progress};
+use crate::api::infer_context::InferContext;
+use crate::api::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
 use nereid_protocol::service::{CallKey, HttpReply, Replies, Token};
 use nereid_request::Status;
 

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use super::clouds::{Passed, PassedOn};
-use super::dialect::Dialect;
-use super::error;
-use super::facts::Facts;
-use super::http_log::method_number;
-use super::mail::{Mail, Post};
-use super::management::health::ask_instances;
-use super::management::outcome::{Probe, Protocol};
-use super::routes::Category;
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
+use super::{Passed, PassedOn};
+use crate::api::error;
+use crate::api::facts::Facts;
+use crate::api::http::dialect::Dialect;
+use crate::api::http::log::method_number;
+use crate::api::mail::{Mail, Post};
+use crate::api::management::health::ask_instances;
+use crate::api::management::outcome::{Probe, Protocol};
+use crate::api::routes::Category;
 use crate::repository::{Lifecycle, ModelMap};
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_observe::log::verbose;
@@ -57,7 +57,7 @@ fn route(path: &str) -> Option<Route<'_>> {
 }
 
 /// The part of one shard's service that answers the port.
-pub(super) struct SageMakerPort {
+pub struct SageMakerPort {
     facts: Arc<Facts>,
     models: Arc<ModelMap>,
     lifecycle: Arc<Lifecycle>,
@@ -268,6 +268,7 @@ fn list(table: &Table, models: &ModelMap, pool: &Pool) -> Gather {
 
 #[cfg(test)]
 mod tests {
+    use super::settings::SageMaker;
     use super::*;
 
     #[test]

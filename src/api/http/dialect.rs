@@ -4,8 +4,8 @@
 //! The clouds' front ends let no header through but the content type, so the length travels in that. Everything else
 //! about an inference request is the same on every port.
 
-use super::error;
 use super::int32::{NumberError, parse_int32, read_int32};
+use crate::api::error;
 use nereid_memory::Gather;
 use nereid_protocol::http1::{Head, JSON_LENGTH, JsonLength, Response};
 use nereid_protocol::service::Port;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::api::error;
-use crate::api::generate::reply;
+use crate::api::http::generate::reply;
 use crate::api::infer::{AnswerForm, Manner, http_reply};
 use crate::api::send_window::SendWindow;
 use nereid_memory::{Gather, Pool};

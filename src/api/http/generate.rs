@@ -7,11 +7,12 @@ mod request;
 
 use std::sync::Arc;
 
-use super::infer::{AnswerForm, Manner};
-use super::infer_context::InferContext;
-use super::routes::Target;
-use super::watch::Arrival;
-use super::{error, http_decode};
+use super::decode;
+use crate::api::error;
+use crate::api::infer::{AnswerForm, Manner};
+use crate::api::infer_context::InferContext;
+use crate::api::routes::Target;
+use crate::api::watch::Arrival;
 use load::LoadFormat;
 use nereid_memory::Slice;
 use nereid_protocol::http1;
@@ -70,7 +71,7 @@ fn begin_generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &
     };
     match reader {
         Ok(reader) => {
-            http_decode::decode(context, token.0, call, Box::new(reader), replies);
+            decode::decode(context, token.0, call, Box::new(reader), replies);
             Ok(token)
         }
         Err((status, request)) => {

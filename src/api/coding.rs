@@ -1,0 +1,4 @@
+//! Compressed requests and answers, in steps.
+
+pub mod packing;
+pub mod unpacking;

@@ -1,8 +1,9 @@
-//! What messages mean: routes and RPCs become requests, responses become answers.
+//! The service of one shard: it turns routes and RPCs into requests, and responses into answers.
 //!
-//! One value a shard, called by its transport and never blocking. [`Api`] hands each call to the part that it concerns.
-//! Everything that outlives a call lies in one slab under generational tokens ([`calls`]): a request being decoded, one
-//! that waits for its model, a stream. An answer whose token is stale belongs to a client that left, and is dropped.
+//! [`Api`] exists once per shard; its transport calls it, and it never blocks. [`Api`] hands each call to the part that
+//! it concerns. Everything that outlives a call lies in one slab under generational tokens ([`calls`]): a request being
+//! decoded, one that waits for its model, a stream. An answer whose token is stale belongs to a client that left, and
+//! is dropped.
 
 mod access;
 mod calls;
@@ -82,7 +83,7 @@ pub struct Api {
     reflector: Reflector,
 }
 
-/// What a service is made of.
+/// What a service is created from.
 pub struct Parts {
     pub facts: Arc<Facts>,
     pub models: Arc<ModelMap>,

@@ -1,4 +1,4 @@
-//! Groups of routes and RPCs that are answered only to who brings a secret (contract/http.md section 2,
+//! Groups of routes and RPCs that are served only to requests with a secret (contract/http.md section 2,
 //! contract/grpc.md section 3).
 
 use super::error;
@@ -19,7 +19,7 @@ struct Demand {
     value: Box<[u8]>,
 }
 
-/// What is demanded of whom, by group.
+/// The required header of each group.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Restrictions {
     demands: [Option<Demand>; Category::ALL.len()],
@@ -63,14 +63,14 @@ impl Restrictions {
         !self.demanding
     }
 
-    /// The header that is missing, or has another value. `find` looks a header up.
+    /// The header that is missing, or has another value. `find` returns a header.
     fn unmet<'h>(&self, category: Category, find: impl FnOnce(&str) -> Option<&'h [u8]>) -> Option<&str> {
         let demand = self.demands.get(category as usize)?.as_ref()?;
         let is_met = find(&demand.header).is_some_and(|given| is_equal(given, &demand.value));
         (!is_met).then_some(&*demand.header)
     }
 
-    /// May who sent `head` use routes of this group? If not: the answer that says so.
+    /// Whether a request with `head` may use routes of this group; if not, the refusal.
     pub(super) fn allow_http(&self, category: Category, head: &http1::Head, pool: &Pool) -> Result<(), Box<Response>> {
         match self.unmet(category, |name| head.header(name)) {
             None => Ok(()),
@@ -98,7 +98,7 @@ impl Restrictions {
     }
 }
 
-/// Equal, found out in a time that says nothing about where they differ: the value is a secret.
+/// Compares in constant time: the value is a secret.
 fn is_equal(given: &[u8], wanted: &[u8]) -> bool {
     let differing = given.iter().zip(wanted).fold(0, |differing, (a, b)| std::hint::black_box(differing | (a ^ b)));
     given.len() == wanted.len() && differing == 0

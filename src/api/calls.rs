@@ -92,7 +92,7 @@ impl Calls {
         self.work.insert(Work::Reserved).ok().map(|key| Token(key.to_u64()))
     }
 
-    /// Stores work and gives out its token.
+    /// Stores work and issues its token.
     pub fn new_work(&mut self, work: Work) -> Result<Token, Status> {
         let full = |_| Status::unavailable("too many requests wait on this server");
         self.work.insert(work).map(|key| Token(key.to_u64())).map_err(full)
@@ -106,20 +106,20 @@ impl Calls {
         self.work.remove(Key::from_u64(key)?)
     }
 
-    /// Gives out a token and a request that answers to it.
+    /// Issues a token and a request whose responses carry it.
     pub fn new_request(&mut self) -> Result<(Token, Box<Request>), Status> {
         let token = self.new_work(Work::Reserved)?;
         Ok((token, self.request_of(token)))
     }
 
-    /// A request that answers to a token which was given out before.
+    /// A request whose responses carry a token that was issued before.
     pub fn request_of(&self, token: Token) -> Box<Request> {
         let mut request = Request::recycled(Arc::clone(&self.sink), token.0);
         request.is_on_shard = true;
         request
     }
 
-    /// Takes a token back whose request never went anywhere.
+    /// Ends the work of a request that was not submitted.
     pub fn give_up(&mut self, token: Token, request: Box<Request>) {
         request.withdraw();
         self.end_work(token.0);
@@ -142,7 +142,7 @@ impl Calls {
         }
     }
 
-    /// Does what is due, or so much of it that a turn has time for; the shard comes back at once for the rest.
+    /// Does what is due, at most as much as a turn has time for; the next turn does the rest.
     pub fn on_time(&mut self, now_ns: u64) {
         for _ in 0..TIMED_AT_ONCE {
             let Some(entry) = self.timed.first_entry().filter(|entry| entry.key().0 <= now_ns) else { return };
@@ -211,7 +211,7 @@ impl Calls {
         self.forget_expiry(key, waiting.expires_at_ns);
     }
 
-    /// Nobody waits for this any more.
+    /// The client has left: ends the work.
     pub fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
             None
@@ -294,7 +294,7 @@ impl Calls {
         }
     }
 
-    /// The answer behind a token, if it is one that is told in parts.
+    /// The answer behind a token, if it is one that leaves response by response.
     pub fn chunked(&mut self, token: Token) -> Option<&mut ChunkedReply> {
         match self.work_mut(token.0) {
             Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut(),
@@ -303,7 +303,7 @@ impl Calls {
         }
     }
 
-    /// What was said behind a token, over either protocol.
+    /// The send window behind a token, over either protocol.
     pub fn send_window(&mut self, token: Token) -> Option<&mut SendWindow> {
         match self.work_mut(token.0) {
             Some(Work::Stream(stream)) => Some(&mut stream.send_window),
@@ -322,7 +322,7 @@ impl Calls {
         }
     }
 
-    /// Puts work on a request off, and what follows on its stream.
+    /// Defers work on a request, and holds what follows on its stream back.
     fn prepare(&mut self, token: Token, reply_to: ReplyTo, work: Work) {
         let Some(place) = self.work_mut(token.0) else { return };
         *place = work;

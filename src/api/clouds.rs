@@ -1,5 +1,5 @@
-//! What the ports of the clouds have in common (contract/http.md sections 8 and 9): they answer what is theirs, and
-//! pass inference on to the parts behind the HTTP port.
+//! The ports of the clouds (contract/http.md sections 8 and 9): they answer their own routes, and return the route of
+//! inference, which the parts behind the HTTP port serve.
 
 pub mod sagemaker;
 pub mod sagemaker_models;
@@ -11,12 +11,12 @@ use super::http::dialect::Dialect;
 use super::routes::Route;
 use nereid_protocol::http1::Response;
 
-/// What a call to such a port is passed on to. Err: the port's own answer.
+/// The route of a call to such a port. Err: the port's own answer.
 pub type Passed<'p> = Result<PassedOn<'p>, Box<Response>>;
 
-/// Where a call goes on.
+/// The part that answers a call.
 pub enum PassedOn<'p> {
-    /// Nowhere: its answer comes by mail, or was given.
+    /// None: the answer comes by mail, or was given.
     Nowhere,
     /// Inference with a model.
     Infer { model: Arc<str>, dialect: Dialect },

@@ -1,5 +1,5 @@
-//! The one place where an error becomes a code of HTTP or gRPC (contract/http.md section 2,
-//! contract/grpc.md section 3).
+//! Converts errors to codes of HTTP and gRPC, in this one place (contract/http.md section 2, contract/grpc.md section
+//! 3).
 
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::grpc;

@@ -39,14 +39,14 @@ pub const EXTENSIONS: [&str; 13] = [
 pub enum ServerState {
     Starting = 0,
     Ready = 1,
-    /// Everything is served, and clients are asked to go elsewhere: not ready.
+    /// Requests are served, but the server reports that it is not ready, so that clients go elsewhere.
     Leaving = 2,
     Exiting = 3,
-    /// It could not start and was told to stay all the same: it answers that it is neither live nor ready.
+    /// The start failed, and an option keeps the process running: it reports that it is neither live nor ready.
     Failed = 4,
 }
 
-/// What the command line says to those who speak with clients.
+/// The options of the command line that the service needs.
 #[derive(Debug)]
 pub struct Settings {
     pub id: String,
@@ -77,14 +77,14 @@ pub struct Settings {
     pub request_plan_cache: bool,
 }
 
-/// What all shards know of the server.
+/// Facts about the server, shared by all shards.
 #[derive(Debug)]
 pub struct Facts {
     pub settings: Settings,
-    /// What SageMaker brought.
+    /// The models that SageMaker has loaded.
     pub(super) sagemaker_models: Arc<SageMakerModels>,
     state: AtomicU8,
-    /// Answers that came for clients who had left.
+    /// Answers to clients that had left.
     pub stale_deliveries: AtomicU64,
     /// Shared memory that clients have registered.
     pub regions: SharedMemory,

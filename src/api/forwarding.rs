@@ -18,14 +18,14 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 pub struct HeaderPattern(Regex);
 
 impl HeaderPattern {
-    /// Reads RE2's syntax, in which case does not matter unless the pattern says otherwise. Linear in what it searches,
-    /// whatever it says.
+    /// Reads RE2's syntax, in which case does not matter unless the pattern sets it. Linear in what it searches,
+    /// whatever the pattern.
     pub fn new(pattern: &str) -> Result<HeaderPattern, String> {
         let built = RegexBuilder::new(&format!("(?i){}", unquoted(pattern)))
             .size_limit(PATTERN_BYTES_MAX)
             .dfa_size_limit(PATTERN_BYTES_MAX)
             .build();
-        // The text of an error shows the pattern first; its last line says what is wrong with it.
+        // The text of an error shows the pattern first; its last line states the error.
         let reason = |text: String| text.lines().last().map(|line| line.trim_start_matches("error: ").to_owned());
         built.map(HeaderPattern).map_err(|error| reason(error.to_string()).unwrap_or_default())
     }
@@ -53,7 +53,7 @@ impl HeaderPattern {
     }
 }
 
-/// What gRPC says to itself in the metadata: an application is not shown it.
+/// Metadata of gRPC itself, which applications do not get.
 const TRANSPORT: [&str; 8] = [
     "te",
     "content-type",
@@ -119,8 +119,8 @@ fn check_name(name: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// The pattern with what stands between `\Q` and `\E` escaped: the one form of RE2 that the engine here does not know
-/// and that somebody may use for a name with dots in it.
+/// The pattern with what stands between `\Q` and `\E` escaped: the one form of RE2 that the engine here does not
+/// support and that a name with dots in it may need.
 fn unquoted(pattern: &str) -> String {
     let (mut plain, mut rest) = (String::with_capacity(pattern.len()), pattern);
     while let Some(at) = rest.find('\\') {

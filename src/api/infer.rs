@@ -25,15 +25,15 @@ use nereid_scheduler::ServedModel;
 
 /// A request on its way from its bytes, which is read in bounded steps.
 pub trait Decode {
-    /// Does a bounded amount of work. After an error there is nothing to do but to finish.
+    /// Does a bounded amount of work. After an error, only `finish` may be called.
     fn step(&mut self, pool: &Pool, regions: &SharedMemory) -> Result<Progress, Status>;
 
-    /// How refusals are put.
+    /// The dialect of refusals.
     fn dialect(&self) -> Dialect {
         Dialect::Kserve
     }
 
-    /// The request, once a step said that it is ready; before that, what there is of it.
+    /// The request, once a step has returned `Ready`; before that, the incomplete one.
     fn finish(self: Box<Self>) -> (Arc<ServedModel>, Box<Request>, AnswerForm);
 }
 
@@ -49,7 +49,7 @@ pub enum Progress {
 /// How the responses to a request become its answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Manner {
-    /// One answer, as soon as it is known that no other response follows.
+    /// One answer, once it is certain that no other response follows.
     #[default]
     Whole,
     /// HTTP: an event for each response (docs/streaming.md).
@@ -75,29 +75,29 @@ pub struct OutputForm {
 /// How a client wants its answer.
 #[derive(Debug, Clone, Default)]
 pub struct AnswerForm {
-    /// Outputs that were asked for by name; empty: all of them.
+    /// Outputs that were requested by name; empty: all of them.
     pub outputs: SmallVec<[OutputForm; 2]>,
     /// HTTP: the form of outputs that were not named.
     pub binary_by_default: bool,
     pub manner: Manner,
-    /// What the head of the answer says about the server's load.
+    /// The load report in the head of the answer.
     pub load_report: Option<LoadFormat>,
     /// Streams of either protocol: a decoupled model that ends without another response is answered for.
     pub empty_final_response: bool,
     /// gRPC streams: the model's version as the request names it.
     pub version: Text,
-    /// Who watches the request, if anybody does.
+    /// The watch of the request, if it has one.
     pub watch: Option<Arc<Watch>>,
-    /// The request asks where its time goes.
+    /// The request wants a breakdown of its time.
     pub wants_timing: bool,
-    /// HTTP: how the port that the request came through puts things.
+    /// HTTP: the dialect of the port that the request came through.
     pub dialect: Dialect,
     /// How the whole answer is packed, where it is not a message of a stream.
     pub packing: Option<Packing>,
 }
 
 impl AnswerForm {
-    /// Whether both say the same, and nobody watches.
+    /// Whether both are equal, and neither has a watch.
     fn is_like(&self, other: &AnswerForm) -> bool {
         let AnswerForm {
             outputs,
@@ -119,7 +119,7 @@ impl AnswerForm {
             && (version, packing) == (&other.version, &other.packing)
     }
 
-    /// The form as requests share it: that of the `last` request, if this one says the same.
+    /// The form as requests share it: that of the `last` request, if this one is equal.
     pub fn shared(self, last: &mut Rc<AnswerForm>) -> Rc<AnswerForm> {
         if self.watch.is_some() {
             return Rc::new(self);
@@ -146,7 +146,7 @@ impl AnswerForm {
     }
 }
 
-/// The outputs of a response that the client wants as classes and that are not classified yet.
+/// The outputs of a response that the client requests as classes and that are not classified yet.
 pub struct Classes {
     left: VecDeque<(usize, Classifier)>,
 }

@@ -11,21 +11,21 @@ use nereid_protocol::http1;
 use nereid_protocol::service::CallKey;
 use nereid_request::{Delivery, Job, Status};
 
-/// What other threads post to a shard's service.
+/// Messages from other threads to a shard's service.
 pub enum Mail {
     /// A model answered.
     Delivered { key: u64, delivery: Delivery },
-    /// Something about a request whose home is this shard.
+    /// A job for a request whose home is this shard.
     Home(Box<dyn Job>),
-    /// Something that was put off.
+    /// The end of a delay.
     Late(Late),
-    /// The metrics page that a call asked for; none where nobody could make it.
+    /// The metrics page for a call; none if no control thread could write it.
     Metrics { call: CallKey, page: Option<Gather> },
-    /// What a control thread answers to a call.
+    /// The answer of a control thread to a call.
     Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
-    /// A control thread has done what a call asked for.
+    /// A control thread has finished the work of a call.
     Done { call: CallKey, protocol: Protocol, outcome: Result<Outcome, Status> },
 }
 

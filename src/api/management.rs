@@ -1,7 +1,7 @@
-//! Management: what clients ask of the server itself, over either protocol. Health, metadata, configurations,
-//! statistics, the model repository, shared memory, and the settings of traces and of the log.
+//! Management: what clients query and change of the server itself, over either protocol. Health, metadata,
+//! configurations, statistics, the model repository, shared memory, and the settings of traces and of the log.
 //!
-//! What a shard knows is answered at once. What takes longer runs on another thread, and its
+//! A shard answers at once what it can answer from memory. What takes longer runs on another thread, and its
 //! [outcome](outcome::Outcome) comes back by mail.
 
 mod base;
@@ -138,8 +138,8 @@ impl Management {
         }
     }
 
-    /// Has instances asked, where the call is about readiness and some have a say. What is wrong with the call is found
-    /// by those who answer it at once.
+    /// Has instances checked, where the call is about readiness and some of them decide it. Errors of the call are
+    /// found by the functions that answer it at once.
     fn probes_instances(&self, call: CallKey, method: Method, message: &Slice) -> bool {
         let (probe, checks) = match method {
             Method::ServerReady => (Probe::Server, self.facts.checks(&self.models)),
@@ -232,7 +232,7 @@ impl Management {
     }
 }
 
-/// What a route asks of the repository, if it does.
+/// The request to the repository behind a route, if there is one.
 fn ask_of(route: Route<'_>, body: &Slice) -> Option<Result<Ask, Status>> {
     let body = body.clone();
     let named = |repository: &[u8], model: &[u8]| {

@@ -1,6 +1,6 @@
-//! What a shard keeps of requests and answers, so that those that come again are compared, and not read or written.
+//! What a shard keeps of requests and answers, so that repeated ones are compared instead of read and written.
 //!
-//! `Api` owns one [`PlanCache`]. It has the switch, forgets what it kept when models change, and counts what was of
+//! Each shard has one [`PlanCache`]. It has the switch, drops what it kept when models change, and counts what was of
 //! use. docs/design.md, "Repeated requests", lists the keys.
 
 mod answer_key;
@@ -41,7 +41,7 @@ pub(super) struct PlanCache {
     grpc_requests: GrpcRequests,
     http_answers: HttpAnswers,
     grpc_answers: GrpcAnswers,
-    /// How the last request is answered that came the general way: the next one often says the same.
+    /// The answer form of the last request on the general path: that of the next one is often equal.
     last_form: Rc<AnswerForm>,
     /// Contents of small tensors of requests that were recognised.
     portions: Portions,
@@ -195,7 +195,7 @@ impl PlanCache {
 }
 
 impl Drop for PlanCache {
-    /// Says in the log how often the cache was of use, which tests look for.
+    /// Logs how often the cache was of use, which tests read.
     fn drop(&mut self) {
         if self.is_on {
             let Hits { heads, json, messages } = self.hits;

@@ -14,7 +14,7 @@ pub struct Target<'a> {
     pub version: Option<&'a [u8]>,
 }
 
-/// What a path asks for. The method is checked afterwards.
+/// The meaning of a path. The method is checked afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route<'a> {
     ServerMetadata,
@@ -82,7 +82,7 @@ impl Category {
     ];
 }
 
-/// The methods that routes tell apart.
+/// The methods that routes distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     Get,

@@ -1,20 +1,20 @@
-//! What was said on a stream, and how much of it its peer has made room for: what a model may wait for.
+//! What was written on a stream, and how much of it its peer has made room for: a model may wait for that.
 //!
 //! A response's credit (see `request`) is kept until its bytes are out. Streams of gRPC and answers of HTTP that are
-//! told in parts go by the same rules.
+//! sent in parts follow the same rules.
 
 use std::collections::VecDeque;
 
 use nereid_request::Credit;
 
-/// Seconds for which a peer may leave a model waiting that has sent it as much as it may.
+/// Seconds for which a peer may block a model that has used up its credits.
 const BLOCKED_S_MAX: u32 = 10;
 
 #[derive(Debug, Default)]
 pub struct SendWindow {
     /// Bytes of everything so far.
     said: u64,
-    /// Of those, how many the transport has got rid of.
+    /// Of those, how many the transport has sent.
     taken: u64,
     /// What is given back once so many bytes were taken.
     owed: VecDeque<(u64, Credit)>,
@@ -25,7 +25,7 @@ pub struct SendWindow {
 }
 
 impl SendWindow {
-    /// So many more bytes are said; the credit is theirs.
+    /// Records `bytes` more bytes on their way, and the credit that they return.
     pub fn say(&mut self, bytes: usize, credit: Option<Credit>) {
         self.said = self.said.saturating_add(bytes as u64);
         self.owed.extend(credit.map(|credit| (self.said, credit)));

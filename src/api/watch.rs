@@ -40,7 +40,7 @@ const GRPC: Names =
 pub struct Watch {
     names: Names,
     trace: Option<Trace>,
-    /// May be asked for by what stands in the request itself.
+    /// May be requested by the request's own parameter.
     timing: OnceLock<Arc<Timing>>,
     lap: Lap,
 }
@@ -84,7 +84,7 @@ impl Watch {
         request.observer = Some(Observation::new(Arc::clone(self) as Arc<dyn Observer>));
     }
 
-    /// The request itself asks for the breakdown: what came before is not known, unless somebody asked for that.
+    /// The request's own parameter requests the breakdown: earlier times are missing, unless its head requested them.
     pub fn time(&self) {
         self.timing.get_or_init(Arc::default);
     }
@@ -118,7 +118,7 @@ impl Watch {
         }
     }
 
-    /// The breakdown, if it was asked for.
+    /// The breakdown, if it was requested.
     fn breakdown(&self) -> Option<String> {
         self.timing.get().map(|timing| timing.text(now_ns()))
     }
@@ -172,12 +172,12 @@ impl Watches {
         Watches { traces }
     }
 
-    /// Whether somebody wants to know when this request began to arrive.
+    /// Whether the time at which this request began to arrive is recorded.
     pub fn times_http(&self, head: &http1::Head) -> bool {
         self.traces.is_on() || timing::asks(head.header(timing::ASK))
     }
 
-    /// What the watch of a call's requests has to know of its metadata.
+    /// Notes in the plan what the watches of a call's requests need of its metadata.
     pub fn plan_call(&self, headers: &Headers, plan: &mut GrpcPlan) {
         let asks = headers.get(timing::ASK.as_bytes());
         plan.timed = self.traces.is_on() || timing::asks(asks);
@@ -229,7 +229,7 @@ impl Watches {
     }
 }
 
-/// The breakdown that a request asks for by its parameter.
+/// The breakdown that a request requests by its parameter.
 pub(super) fn watch_by_parameter(watch: &mut Option<Arc<Watch>>, is_http: bool, request: &mut Request) {
     match watch {
         Some(watch) => watch.time(),
@@ -264,7 +264,7 @@ fn note_tensor(trace: &Trace, at: SeenAt, seen: &SeenTensor<'_>) {
     });
 }
 
-/// Bytes on a device, which who writes the trace brings to the host.
+/// Bytes on a device, which the writer of the trace copies to the host.
 struct Fetched {
     slice: DeviceSlice,
     bytes: OnceLock<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Outputs that clients want as classes: replaced as a response arrives, in steps where there are many elements.
+//! Outputs that clients request as classes: replaced as a response arrives, in steps where there are many elements.
 //!
 //! Responses to one request keep their order: those behind one that is being classified wait for it.
 
@@ -31,7 +31,7 @@ impl Classifier {
         self.order.is_empty()
     }
 
-    /// Gives the delivery back as clients want it, unless that takes steps.
+    /// Returns the delivery with its classes, unless that takes steps.
     #[inline]
     pub fn classified(&mut self, key: u64, delivery: Delivery, calls: &mut Calls, pool: &Pool) -> Option<Delivery> {
         if !self.under_way.is_empty()

@@ -1,20 +1,19 @@
-//! Delays of gRPC inference that tests ask for by environment variables (contract/grpc.md section 7, "Debug env").
+//! Delays of gRPC inference that tests set by environment variables (contract/grpc.md section 7, "Debug env").
 //!
-//! Triton sleeps in its handlers. A shard never sleeps: what is to be late is put off by a timer, and comes back by
-//! mail.
+//! Triton sleeps in its handlers. A shard never sleeps: what is delayed waits for a timer, and comes back by mail.
 
 use std::sync::OnceLock;
 
 use nereid_request::Delivery;
 
-/// How late things are, in nanoseconds; 0 is not at all.
+/// Delays in nanoseconds; 0 is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delays {
     /// Requests on their way to their scheduler.
     pub request_ns: u64,
     /// Responses on their way to their client.
     pub response_ns: u64,
-    /// The news that nobody waits any more.
+    /// Cancellations by clients.
     pub cancellation_ns: u64,
 }
 
@@ -74,7 +73,7 @@ fn delay(text: &str) -> Result<u64, NoDelay> {
     Ok(if is_negative { 0 } else { u64::from(number.unsigned_abs()) })
 }
 
-/// Something whose time has come.
+/// A step whose delay is over.
 pub enum Late {
     Submit { key: u64 },
     Delivered { key: u64, delivery: Box<Delivery> },

@@ -19,7 +19,7 @@ use nereid_scheduler::ServedModel;
 
 /// What a token stands for.
 pub enum Work {
-    /// The token is given out, the rest follows.
+    /// The token is issued, the rest follows.
     Reserved,
     UnpackingBody(Box<PackedBody>),
     UnpackingCall(Box<PackedCall>),
@@ -34,7 +34,7 @@ pub enum Work {
     /// It is handed to its model later.
     PutOff(Box<PendingSubmit>),
     Waiting(Waiting),
-    /// Nobody waits for the answer any more, but it is still to come.
+    /// The client has left; the answer is still to come.
     Left,
     Encoding {
         call: CallKey,
@@ -53,7 +53,7 @@ pub struct Waiting {
     pub model: Arc<ServedModel>,
     /// Shared by requests that come again.
     pub form: Rc<AnswerForm>,
-    /// An HTTP answer that is told in parts.
+    /// An HTTP answer that leaves response by response.
     pub chunked: Option<Box<ChunkedReply>>,
     /// As soon as the scheduler has given it.
     pub ticket: Option<Ticket>,

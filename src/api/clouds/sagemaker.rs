@@ -28,7 +28,7 @@ use settings::Inference;
 /// Names the model of a load, where it is not that of the hash; elsewhere it must agree with the path.
 const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";
 
-/// What a path asks for.
+/// The meaning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route<'a> {
     Ping,
@@ -91,7 +91,7 @@ impl SageMakerPort {
             (Some(route @ Route::Models), Method::Get | Method::Post) => (Category::ModelRepository, route, true),
             (Some(route @ Route::Model(_)), Method::Get | Method::Delete) => (Category::ModelRepository, route, true),
             (Some(route @ Route::Invoke(_)), Method::Post) => (Category::Inference, route, true),
-            // What this port does not know is a bad request, and nobody says why.
+            // A path that this port does not have is a bad request, without a reason.
             _ => return Err(Box::new(Response::empty(400))),
         };
         self.facts.settings.http_restrictions.allow_http(category, head, &self.pool)?;
@@ -152,7 +152,7 @@ impl SageMakerPort {
         }
     }
 
-    /// Has a control thread do what SageMaker asks for. What it returns, if anything, is the answer.
+    /// Has a control thread carry out a request of SageMaker. The result, if any, is the answer.
     fn on_control<'p>(
         &self,
         call: CallKey,
@@ -234,7 +234,7 @@ impl SageMakerPort {
     }
 }
 
-/// Whoever asked is answered even if the operation panics.
+/// The call is answered even if the operation panics.
 fn guarded(operation: impl FnOnce() -> Result<(), Status>) -> Result<(), Status> {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(operation));
     caught.unwrap_or_else(|_| Err(Status::internal("the operation on the model repository panicked")))

@@ -2,8 +2,8 @@
 //! (contract/http.md section 8).
 //!
 //! Each lies in a repository of its own, which is registered for it and goes with it. All of this waits for disks and
-//! backends, so it runs on control threads; shards look into an immutable table. A model that is taken away may take
-//! minutes to finish what it has: one thread waits for all of those, and no other operation waits for that.
+//! backends, so it runs on control threads; shards read an immutable table. A model that is taken away may take minutes
+//! to finish what it has: one thread waits for all of those, and no other operation waits for that.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ const DIRECTORIES_MAX: usize = 4096;
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Longest name or path that a request may bring.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Where the system's own files lie, which are nobody's models.
+/// Folders of the system, which hold no models.
 const SYSTEM: [&str; 3] = ["/dev/", "/proc/", "/sys/"];
 
 /// One model.
@@ -61,7 +61,7 @@ pub struct SageMakerModels {
 #[derive(Default)]
 struct Waits {
     waits: Vec<Wait>,
-    /// The thread that looks after them runs.
+    /// The thread that polls them runs.
     is_attended: bool,
 }
 
@@ -72,7 +72,7 @@ struct Wait {
     answer: Answer,
 }
 
-/// What a request to load says.
+/// A request to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     hash: String,
@@ -93,7 +93,7 @@ impl std::fmt::Debug for SageMakerModels {
 }
 
 impl SageMakerModels {
-    /// The models as they are now. The lock is held for a look or a change of a pointer, so that shards may take it.
+    /// The models as they are now. The lock is held for reading or changing a pointer, so that shards may take it.
     pub fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -128,7 +128,7 @@ impl SageMakerModels {
         outcome
     }
 
-    /// Takes a model out of the table, and its repository away. False if somebody else has.
+    /// Takes a model out of the table, and its repository away. False if another thread has.
     fn remove(&self, lifecycle: &Lifecycle, hash: &str, model: &SageMakerModel) -> bool {
         let is_there = self.edit(|table| match table.get(hash) == Some(model) {
             true => table.remove(hash).is_some(),
@@ -174,13 +174,13 @@ impl SageMakerModels {
         }
     }
 
-    /// Looks after all who wait, until there are none.
+    /// Polls all that wait, until there are none.
     fn attend(&self, lifecycle: &Arc<Lifecycle>) {
         loop {
             let waits = std::mem::take(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner).waits);
             let mut still = Vec::new();
             for wait in waits {
-                // Whoever asked is answered even if this panics.
+                // The call is answered even if this panics.
                 let look = AssertUnwindSafe(|| self.look_at(lifecycle, &wait));
                 let panicked = || Some(Err(Some(Status::internal("the operation on the model repository panicked"))));
                 match catch_unwind(look).unwrap_or_else(|_| panicked()) {
@@ -204,13 +204,13 @@ impl SageMakerModels {
     /// What there is to answer, if anything is.
     fn look_at(&self, lifecycle: &Arc<Lifecycle>, wait: &Wait) -> Option<Result<(), Option<Status>>> {
         if lifecycle.is_unloaded(&wait.model.name) {
-            // Another one who waited for the same may have been first.
+            // Another call that waited for the same may have been first.
             return Some(self.remove(lifecycle, &wait.hash, &wait.model).then_some(()).ok_or(None));
         }
         if lifecycle.is_stopping() {
             return Some(Err(Some(Status::unavailable("Server not ready"))));
         }
-        // It stays in the table, so that this can be asked for again.
+        // It stays in the table, so that this can be requested again.
         wait.lateness(Instant::now()).map(|status| Err(Some(status)))
     }
 }
@@ -220,7 +220,7 @@ impl Wait {
         Wait { hash: hash.to_owned(), model, until: now + UNLOAD_WITHIN, answer }
     }
 
-    /// What there is to say of a model that is still there.
+    /// The error of an unload that has not finished.
     fn lateness(&self, now: Instant) -> Option<Status> {
         let text = || format!("model '{}' is not unloaded after {} s", self.model.name, UNLOAD_WITHIN.as_secs());
         if now < self.until {

@@ -21,7 +21,7 @@ use nereid_protocol::http1::{Head, Method, Response};
 use nereid_protocol::service::CallKey;
 use settings::{Route, Vertex};
 
-/// Names a route of the HTTP port, without its leading slash.
+/// The header that names a route of the HTTP port, without its leading slash.
 const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
 
 /// Where the header leads.

@@ -1,5 +1,5 @@
-//! Answers that are packed before they leave (contract/http.md section 5, "Accept-Encoding";
-//! contract/grpc.md section 7, "Compression").
+//! Answers that are packed before they leave (contract/http.md section 5, "Accept-Encoding"; contract/grpc.md section
+//! 7, "Compression").
 
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::compression::{Format, Level, Outcome, Packer};
@@ -15,7 +15,7 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// What a client makes of its choice by `Accept-Encoding`: the highest weight above 0, the first of equal ones.
+    /// The choice of a client by `Accept-Encoding`: the highest weight above 0, the first of equal ones.
     pub fn of_http(accepted: &[u8]) -> Option<Packing> {
         let (mut best, mut highest) = (None, 0.0);
         for coding in accepted.split(|&byte| byte == b',') {
@@ -42,7 +42,7 @@ impl Packing {
     }
 }
 
-/// Bytes of a weight that are looked at.
+/// Bytes of a weight that are read.
 const WEIGHT_BYTES_MAX: usize = 32;
 
 /// As C++'s `stod` reads: blanks, then as much of a number as there is.
@@ -86,7 +86,7 @@ impl Answer {
         }
     }
 
-    /// Sends it: packed, once a step said that it is, or as it was.
+    /// Sends it: packed, once a step has returned true, or as it was.
     pub fn send(self, is_packed: bool, pool: &Pool, replies: &mut Replies) {
         match self.form {
             Form::Grpc(packer, end) => {

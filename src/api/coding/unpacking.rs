@@ -9,11 +9,11 @@ use nereid_protocol::grpc::MessageUnpacker;
 use nereid_protocol::service::{CallKey, GrpcPlan};
 use nereid_request::Status;
 
-/// The body of an inference request, and what its head said.
+/// The body of an inference request, and its head.
 pub struct PackedBody {
     pub call: CallKey,
     opening: Opening,
-    /// Where its binary tail begins, if the head says so: that byte is to be aligned.
+    /// Where its binary tail begins, if the head states it: that byte is to be aligned.
     align_at: usize,
     bytes_max: usize,
     stage: Stage,
@@ -26,7 +26,7 @@ enum Stage {
 }
 
 impl PackedBody {
-    /// `bytes_max`: of the body, unpacked. Whether it is gzip or deflate the bytes say, not the header.
+    /// `bytes_max`: of the body, unpacked. Its bytes decide whether it is gzip or deflate, not the header.
     pub fn new(call: CallKey, opening: Opening, body: Slice, bytes_max: usize) -> PackedBody {
         let align_at = opening.align_at();
         let unpacker = Unpacker::new([body], Framing::Any, bytes_max, align_at);
@@ -52,7 +52,7 @@ impl PackedBody {
         Ok(step)
     }
 
-    /// What its sender packed, once a step said that this is all.
+    /// The unpacked body, once a step has returned `Done`.
     pub fn finish(self) -> (CallKey, Opening, Slice) {
         let body = match self.stage {
             Stage::Done(body) => body,

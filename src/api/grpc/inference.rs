@@ -30,11 +30,11 @@ fn unimplemented() -> GrpcStatus {
     GrpcStatus::new(Code::Unimplemented, "")
 }
 
-/// A unary call whose message is there.
+/// A unary call whose message is complete.
 struct UnaryCall<'a> {
     pub call: CallKey,
     pub plan: &'a GrpcPlan,
-    /// The head of the message, if it is to be learnt.
+    /// The head of the message, if the plan cache shall learn it.
     pub noted: Option<RequestKey>,
     pub arrival: Option<Arrival>,
 }
@@ -50,7 +50,7 @@ impl GrpcInfer {
         GrpcInfer { forwarded }
     }
 
-    /// How the call takes its requests.
+    /// The plan of a call: how its messages are read.
     pub fn plan_call(&self, context: &InferContext, headers: &Headers) -> Result<GrpcPlan, GrpcStatus> {
         let path = headers.path().unwrap_or_default();
         let Some(method) = method_of(path) else { return reflection::plan(path).ok_or_else(unimplemented) };
@@ -107,7 +107,7 @@ impl GrpcInfer {
         }
     }
 
-    /// `token`: what was given out for the call before its message was unpacked.
+    /// `token`: issued for the call before its message was unpacked.
     fn answer_unary(
         context: &mut InferContext,
         management: &mut Management,
@@ -133,7 +133,7 @@ impl GrpcInfer {
                 };
             }
             (Some(method), Message::Collected(message)) => management.grpc(call, method, message, replies),
-            // Messages come in the form that the plan asks for.
+            // Messages come in the form that the plan specifies.
             _ => {
                 let status = Status::internal("Unable to parse request");
                 replies.push(call, GrpcReply::End(error::grpc_status(status)));
@@ -142,7 +142,7 @@ impl GrpcInfer {
         None
     }
 
-    /// Of a token that was given out before, nothing is left after an error.
+    /// After an error, the work of a token that was issued before is ended.
     fn model_infer(
         context: &mut InferContext,
         token: Option<Token>,
@@ -201,8 +201,8 @@ impl GrpcInfer {
         }
     }
 
-    /// Takes a request whose like has passed before. It is to come as a message if none is known, or
-    /// something is wrong that is told there.
+    /// Takes a request that equals an earlier one but for id and contents. `Unknown`: the request has to come as a
+    /// message, because it is new, or because that path reports what is wrong with it.
     #[inline]
     pub fn take_recurring(
         context: &mut InferContext,

@@ -47,7 +47,7 @@ methods! {
 }
 
 impl Method {
-    /// What the method asks about shared memory, if it does.
+    /// The kind and the action of a method that concerns shared memory.
     pub fn of_regions(self) -> Option<(MemoryKind, RegionAction)> {
         Some(match self {
             Method::SystemSharedMemoryStatus => (MemoryKind::System, RegionAction::Status),

@@ -1,4 +1,4 @@
-//! gRPC server reflection: clients without .proto files ask what the server offers. Versions v1 and v1alpha of gRPC's
+//! gRPC server reflection: clients without .proto files query what the server offers. Versions v1 and v1alpha of gRPC's
 //! own protocol differ in the name of their package only. Triton does not have it.
 //!
 //! Everything is answered from the descriptors that the build made. Requests are small and answers are not, so they are
@@ -158,7 +158,7 @@ impl Reflector {
     }
 }
 
-/// What there is to tell.
+/// The descriptors that reflection serves.
 struct Index {
     pool: DescriptorPool,
     /// Full names of everything that has one, and the file that declares it.
@@ -168,7 +168,7 @@ struct Index {
     files: BTreeMap<String, Vec<bytes::Bytes>>,
 }
 
-/// Made when the first client asks.
+/// Built for the first request.
 fn index() -> &'static Index {
     static INDEX: OnceLock<Index> = OnceLock::new();
     INDEX.get_or_init(|| Index::new(DescriptorPool::decode(nereid_wire::DESCRIPTORS).unwrap_or_default()))

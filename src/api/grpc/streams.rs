@@ -106,7 +106,7 @@ impl Streams {
         }
     }
 
-    /// Hands on a request whose like has passed before.
+    /// Submits a request that equals an earlier one but for id and contents.
     pub fn submit(
         &mut self,
         context: &mut InferContext,
@@ -339,7 +339,7 @@ impl Streams {
         }
     }
 
-    /// Sees to it that what waits on the stream to be packed or unpacked is.
+    /// Starts to pack and unpack what waits on the stream, unless that has begun.
     pub fn drive(&mut self, context: &mut InferContext, token: Token, replies: &mut Replies) {
         self.drive_since(context, token, None, replies);
     }
@@ -425,7 +425,7 @@ impl Streams {
     }
 }
 
-/// How the whole stream ends if `response` is an error and its client wants that.
+/// The end of the whole stream, if `response` is an error and the client has set `triton_grpc_error`.
 fn fatal_status(context: &mut InferContext, token: Token, response: &Response) -> Option<GrpcStatus> {
     let status = response.error.as_ref()?;
     context.calls.stream(token).filter(|stream| stream.error_ends)?;

@@ -32,8 +32,7 @@ pub fn answer(
     }
     let dialect = form.dialect;
     let encoder = match response.error.take() {
-        // What goes wrong once a model has been asked is not labelled as JSON, here and below
-        // (contract/http.md section 1).
+        // Errors after the submission to a model are not labelled as JSON, here and below (contract/http.md section 1).
         Some(status) => {
             form.watch.as_ref().inspect(|watch| watch.leaves(call, replies));
             return replies

@@ -2,8 +2,8 @@
 //!
 //! The responses of a request wait here for their turn to be written, in bounded steps, and each leaves as one part of
 //! the answer. What its client does not take holds a decoupled model back by credits, as on streams of gRPC. The status
-//! is that of the first response, so the head leaves with it; what fails later says so in the body
-//! (contract/http.md section 7, docs/streaming.md).
+//! is that of the first response, so the head leaves with it; a later error stands in the body (contract/http.md
+//! section 7, docs/streaming.md).
 
 pub mod chunked_reply;
 
@@ -41,7 +41,7 @@ impl ChunkedReplies {
         }
     }
 
-    /// A response to a request whose answer is told in parts, or its end.
+    /// A response to a request whose answer leaves response by response, or its end.
     pub fn delivered(&self, calls: &mut Calls, key: u64, delivery: Delivery, replies: &mut Replies) {
         let last = delivery.last;
         let Some(Work::Waiting(waiting)) = calls.work_mut(key) else { return };

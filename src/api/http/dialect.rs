@@ -1,5 +1,5 @@
-//! What tells the ports for inference over HTTP apart: where a request says how long its JSON is, and how an answer
-//! does (contract/http.md sections 5, 8 and 9).
+//! How the ports for inference over HTTP differ: where a request states the length of its JSON, and where an answer
+//! states it (contract/http.md sections 5, 8 and 9).
 //!
 //! The clouds' front ends let no header through but the content type, so the length travels in that. Everything else
 //! about an inference request is the same on every port.
@@ -68,7 +68,7 @@ impl Dialect {
         }
     }
 
-    /// Where a request says how long its JSON is.
+    /// Where a request states the length of its JSON.
     pub fn json_length_in(self) -> JsonLength {
         self.binary_type().map_or(JsonLength::Field, JsonLength::ContentType)
     }
@@ -96,7 +96,7 @@ impl Dialect {
         }))
     }
 
-    /// How the request puts that length, where its port repeats it word by word.
+    /// That length as the request writes it, where errors of its port repeat it literally.
     pub fn given_length(self, head: &Head) -> Option<String> {
         let known = self.binary_type()?;
         let content_type = head.header("Content-Type")?;
@@ -119,7 +119,7 @@ impl Dialect {
         }
     }
 
-    /// An error as this port tells it: `reply` is what the HTTP port would say.
+    /// Adapts an error to this port: `reply` is that of the HTTP port.
     pub fn told(self, mut reply: Response) -> Response {
         if self == Dialect::SageMakerInvoke && reply.head.status >= 400 {
             reply.head.status = sagemaker_status(&reply.body.to_vec());

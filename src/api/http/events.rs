@@ -1,15 +1,15 @@
-//! Server-sent events: who asks for them, and how one is framed (docs/streaming.md; WHATWG HTML, section 9.2).
+//! Server-sent events: which requests accept them, and how one is framed (docs/streaming.md; WHATWG HTML, section 9.2).
 
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::http1;
 
-/// The media type with which clients ask for events.
+/// The media type with which clients accept events.
 const MEDIA_TYPE: &[u8] = b"text/event-stream";
 /// `Content-Type` of an answer made of events (contract/http.md section 7).
 pub const CONTENT_TYPE: &str = "text/event-stream; charset=utf-8";
 
 /// True if the client takes events and does not like plain JSON better (RFC 9110, section 12.5.1). Ranges such as `*/*`
-/// ask for nothing in particular: every client sends them.
+/// do not count: every client sends them.
 pub fn wanted(head: &http1::Head) -> bool {
     let mut events = 0;
     let mut json = 0;

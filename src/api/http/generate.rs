@@ -23,7 +23,7 @@ use request::Reader;
 /// A request as it came.
 pub struct GenerateCall<'a> {
     pub call: CallKey,
-    /// Those of the clouds look at no `Content-Encoding` (contract/http.md section 8).
+    /// The ports of the clouds ignore `Content-Encoding` (contract/http.md section 8).
     pub port: Port,
     pub target: Target<'a>,
     pub head: &'a http1::Head,

@@ -1,4 +1,4 @@
-//! `POST …/infer`: what its head says, up to where its body is decoded (contract/http.md section 5), and the short way
+//! `POST …/infer`: its head, up to where its body is decoded (contract/http.md section 5), and the short path
 //! of a request whose head has a plan.
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct InferCall<'a> {
     pub dialect: Dialect,
 }
 
-/// Why a request is not taken, and the label of the answer that says so (contract/http.md section 1).
+/// The answer to a request that is refused, with its label (contract/http.md section 1).
 struct Refusal {
     /// In a box, because requests are hardly ever refused.
     reply: Box<http1::Response>,
@@ -59,7 +59,7 @@ impl HttpInfer {
         HttpInfer { forwarded }
     }
 
-    /// What the codec needs to know of requests through that port to store their bodies without a question.
+    /// The rules by which the codec stores the bodies of requests through that port without a call of the service.
     pub fn intake_rules(context: &InferContext, port: Port) -> http1::IntakeRules {
         let settings = &context.facts.settings;
         http1::IntakeRules {
@@ -70,8 +70,8 @@ impl HttpInfer {
         }
     }
 
-    /// Refuses a request before its body is received: nobody's body is stored who may not send it, nor one that is JSON
-    /// throughout and too long.
+    /// Refuses a request before its body is received: a body is not stored if its sender lacks the permission, nor if
+    /// it is JSON throughout and too long.
     pub fn refuse_body(context: &InferContext, port: Port, head: &http1::Head) -> Option<http1::Response> {
         let settings = &context.facts.settings;
         // A head that has a plan was let in before.
@@ -218,7 +218,7 @@ impl HttpInfer {
         Ok(token)
     }
 
-    /// Goes on with a request whose body was packed and is not any more.
+    /// Goes on with a request whose body has been unpacked.
     fn read_unpacked(
         context: &mut InferContext,
         token: Token,
@@ -233,7 +233,7 @@ impl HttpInfer {
         }
     }
 
-    /// Takes the plain body in. `token`: what was given out for the request before.
+    /// Takes the plain body in. `token`: issued for the request before.
     fn read_body(
         context: &mut InferContext,
         token: Option<Token>,
@@ -261,7 +261,7 @@ impl HttpInfer {
             Ok(mut decoder) => {
                 decoder.form.watch = watch;
                 decoder.form.manner = manner;
-                // A raw request asks for binary answers only where there are any.
+                // A raw request gets binary answers only where there are any.
                 decoder.form.binary_by_default &= manner == Manner::Whole;
                 decoder.form.dialect = dialect;
                 decoder.form.packing = packing;
@@ -332,7 +332,7 @@ fn check_encoding(pool: &Pool, head: &http1::Head) -> Result<bool, Refusal> {
 fn check_content_length(pool: &Pool, head: &http1::Head) -> Result<(), Refusal> {
     match head.header("Content-Length") {
         None => Ok(()),
-        // The chunks say how long the body is.
+        // The chunks state the length of the body.
         Some(_) if head.body_length() == http1::BodyLength::Chunked => Ok(()),
         Some(length) => parse_int32("Content-Length", length).map(|_| ()).map_err(|status| plain(pool, &status)),
     }
@@ -355,7 +355,7 @@ fn json_length(context: &InferContext, opening: &Opening, body_len: usize) -> Re
     Ok(header_len)
 }
 
-/// What `Content-Encoding` says of a body.
+/// The `Content-Encoding` of a body.
 enum Coding {
     Plain,
     Packed,

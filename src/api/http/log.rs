@@ -15,7 +15,7 @@ pub fn method_number(method: http1::Method) -> u8 {
     }
 }
 
-/// Says that the request is there, to who wants to know.
+/// Logs the request, at verbosity 1.
 pub fn log_request(head: &http1::Head) {
     verbose!(1, "HTTP request: {} {}", method_number(head.method()), head.path());
 }

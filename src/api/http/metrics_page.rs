@@ -49,7 +49,7 @@ impl MetricsPage {
     }
 }
 
-/// A call that waits for the page. Whoever drops it unfinished answers it.
+/// A call that waits for the page. It is answered when this is dropped, too.
 struct PageJob {
     call: CallKey,
     post: Option<Post>,

@@ -10,12 +10,12 @@ use crate::api::watch::Watch;
 use nereid_request::Status;
 use nereid_scheduler::ServedModel;
 
-/// What a request's head says that counts when its body is there, plain.
+/// What of a request's head is needed once its body is complete and uncompressed.
 pub struct Opening {
     pub model: Arc<ServedModel>,
-    /// Of its JSON, if it says so: the number, or why it is none.
+    /// The length of its JSON, if the head states it: the number, or why it is none.
     pub header_len: Option<Result<i64, Status>>,
-    /// The same as the request puts it, where it is repeated so.
+    /// The length as the request writes it, where the error repeats it.
     pub given_len: Option<String>,
     /// Only the HTTP port itself packs and unpacks and forwards headers (contract/http.md sections 8 and 9).
     pub packing: Option<Packing>,
@@ -26,12 +26,12 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Where the binary tail begins, as far as the head says so.
+    /// Where the binary tail begins, if the head states it.
     pub fn align_at(&self) -> usize {
         self.header_len.as_ref().and_then(|length| usize::try_from(*length.as_ref().ok()?).ok()).unwrap_or(0)
     }
 
-    /// The head says that `length` bytes of `body_len` are JSON.
+    /// The error of a head that states `length` bytes of JSON in `body_len`.
     pub fn bad_length(&self, length: i64, body_len: usize) -> Status {
         let mut number = itoa::Buffer::new();
         let got = self.given_len.as_deref().unwrap_or_else(|| number.format(length));

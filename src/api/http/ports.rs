@@ -136,7 +136,7 @@ impl HttpPorts {
         None
     }
 
-    /// Does what a port of the clouds does not do itself.
+    /// Serves the route that a port of the clouds has returned.
     fn pass_on(
         &mut self,
         context: &mut InferContext,

@@ -31,7 +31,7 @@ pub struct Classifier {
     labels: Option<Arc<Labels>>,
     batched: bool,
     batch: usize,
-    /// Elements of a batch item, and classes that are asked for of each.
+    /// Elements of a batch item, and classes that are requested of each.
     item: usize,
     best: usize,
     row: usize,
@@ -47,7 +47,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// `count`: classes that are asked for of each batch item.
+    /// `count`: classes that are requested of each batch item.
     pub fn new(
         output: &OutputTensor,
         count: usize,
@@ -111,14 +111,14 @@ impl Classifier {
         Ok(true)
     }
 
-    /// Sorts the next elements of the row, no more than `most`, and says how many they are.
+    /// Sorts the next elements of the row, no more than `most`, and returns how many they are.
     fn sort(&mut self, most: usize) -> Result<usize, Status> {
         let count = most.min(self.item - self.sorted);
         let mut run: Vec<u32> = Vec::new();
         run.try_reserve_exact(count).map_err(|_| Exhausted::of_system(count * size_of::<u32>()))?;
         // An item has no more elements than fit.
         run.extend((self.sorted..self.sorted + count).map(|at| at as u32));
-        // Equal ones keep their order. Those that are not asked for need no order at all.
+        // Equal ones keep their order. Those that are not requested need no order at all.
         let order = |at: &u32| (Reverse(self.rank(*at)), *at);
         if self.best < count {
             run.select_nth_unstable_by_key(self.best, order);
@@ -155,7 +155,7 @@ impl Classifier {
         Ok(())
     }
 
-    /// An element of this row; `None` where the output is shorter than its shape says.
+    /// An element of this row; `None` where the output is shorter than its shape.
     fn element(&self, at: u32) -> Option<Element> {
         let width = self.datatype.byte_size();
         let at = (self.row * self.item + at as usize) * width;

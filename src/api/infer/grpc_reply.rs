@@ -152,7 +152,7 @@ pub fn unary(
     Ok(framed)
 }
 
-/// How a ModelStreamInferResponse speaks of its model.
+/// How a ModelStreamInferResponse names its model.
 pub struct StreamedFrom<'a> {
     pub model: &'a Arc<ServedModel>,
     /// As the request names it.

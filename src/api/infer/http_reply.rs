@@ -242,7 +242,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// The JSON alone, once a step said that it is complete: of answers without binary outputs.
+    /// The JSON alone, once a step has returned true: of answers without binary outputs.
     pub fn into_json(self) -> Gather {
         self.json
     }
@@ -252,7 +252,7 @@ impl Encoder {
         self.form.packing
     }
 
-    /// The reply, once a step said that it is complete.
+    /// The reply, once a step has returned true.
     pub fn finish(self) -> http1::Response {
         let Encoder { response, form, mut json, mut tail, .. } = self;
         response.retire();
@@ -283,7 +283,7 @@ pub(in crate::api) fn array_of(output: &OutputTensor) -> Result<ArrayWriter, Sta
     })
 }
 
-/// What a model's output is answered whose bytes are not what its shape says.
+/// The error of an output whose bytes do not match its shape.
 pub(in crate::api) fn misfit(array: &ArrayWriter, name: Option<&Text>) -> Status {
     let name = name.map(Text::to_str_lossy).unwrap_or_default();
     let place =

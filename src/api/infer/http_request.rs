@@ -242,7 +242,7 @@ impl Decoder {
         Ok(Progress::Ready)
     }
 
-    /// The request, once a step said that it is ready.
+    /// The request, once a step has returned `Ready`.
     pub fn finish(self) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {
         (self.model, self.request, self.form)
     }
@@ -376,7 +376,7 @@ impl Decoder {
             self.check_tail()?;
             return Ok(Stage::Done);
         };
-        // Whether there is one source of data is asked before anything else about the input.
+        // Whether there is one source of data is checked before anything else about the input.
         let source = Source::of(value)?;
         let name = value.member("name").and_then(text).map_err(parse_error("name"))?;
         let datatype_name = value.member("datatype").and_then(Value::as_str).map_err(parse_error("datatype"))?;
@@ -410,7 +410,7 @@ impl Decoder {
                 lent.give_to(&mut self.request.inputs[done]);
                 Ok(Stage::Inputs { document, done: done + 1 })
             }
-            // A tensor without elements has no bytes, whatever `data` says.
+            // A tensor without elements has no bytes, whatever `data` contains.
             Source::Json(_) if bytes == Some(0) => Ok(Stage::Inputs { document, done: done + 1 }),
             Source::Json(data) => {
                 let span = json_array(data)?;
@@ -660,7 +660,7 @@ fn read_shape(value: Value<'_>, name: &Text) -> Result<Shape, Status> {
     Ok(shape)
 }
 
-/// More dimensions than any tensor library knows.
+/// More dimensions than any tensor library supports.
 pub(super) const DIMS_MAX: usize = 256;
 
 /// Bytes of a tensor given as JSON; `None` for strings, whose size the text decides, unless there are none.

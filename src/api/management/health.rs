@@ -1,7 +1,7 @@
 //! Liveness and readiness (contract/schedulers.md section 10, "Readiness").
 //!
-//! Most of it a shard knows by itself. Where the instances of a model have a say, they are asked elsewhere, and the
-//! call waits for their answer.
+//! A shard answers most of it by itself. Where instances of a model decide, a control thread checks them, and the call
+//! waits for their answer.
 
 use std::sync::Arc;
 
@@ -34,14 +34,14 @@ impl Facts {
         self.settings.strict_device_liveness && self.settings.gpus.failure().is_some()
     }
 
-    /// Ready for new clients, and with strict readiness complete; while exiting an error. What instances say comes on
-    /// top.
+    /// Ready for new clients, and with strict readiness complete; while exiting an error. The checks of instances come
+    /// on top.
     pub fn is_ready(&self, models: &ModelMap) -> Result<bool, Status> {
         let takes_clients = self.is_live()? && self.state() == ServerState::Ready;
         Ok(takes_clients && (!self.settings.strict_readiness || models.is_complete()))
     }
 
-    /// Whom to ask before the server is told ready; nobody if it is not, or if nobody has a say.
+    /// The checks that decide whether the server is ready; none if it is not, or if no instance decides.
     pub fn checks(&self, models: &ModelMap) -> Vec<Arc<Checks>> {
         match self.is_ready(models) {
             Ok(true) if self.settings.strict_readiness => models.checks(),
@@ -73,7 +73,7 @@ pub(super) fn ready_model<'a>(
     Ok(found)
 }
 
-/// Asks instances, away from this shard, and has the call answered with what they say.
+/// Has instances checked on another thread, which posts the outcome to the call.
 pub(in crate::api) fn ask_instances(
     post: &Post,
     call: CallKey,
@@ -103,7 +103,7 @@ pub(super) fn probe_reply(probe: Probe, is_ready: bool, pool: &Pool) -> Response
 }
 
 impl Management {
-    /// Whom to ask before a model version is told ready; nobody if it is not, or if nobody has a say.
+    /// The checks that decide whether a model version is ready; none if it is not, or if no instance decides.
     pub(super) fn checks_of_model(&self, model: &[u8], version: &[u8]) -> Vec<Arc<Checks>> {
         let found = ready_model(&self.facts, &self.models, model, version).ok().flatten();
         found.map(|model| Arc::clone(&model.checks)).into_iter().filter(|checks| checks.is_needed()).collect()

@@ -2,7 +2,7 @@
 //! contract/grpc.md section 6).
 //!
 //! The log is the process's, not a server's, so a change is effective at once for every thread. Settings are applied
-//! one after the other, and those before a wrong one stick: clients of Triton know it so.
+//! one after the other, and those before a wrong one stick: as in Triton.
 
 use crate::api::error;
 use nereid_memory::{Gather, Pool, Slice};

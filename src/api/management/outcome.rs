@@ -11,18 +11,18 @@ pub enum Protocol {
     Grpc,
 }
 
-/// What a control thread found or did.
+/// The outcome of work on a control thread.
 #[derive(Debug)]
 pub enum Outcome {
     Loaded,
     Unloaded,
     Index(Vec<IndexRow>),
     Regions(RegionOutcome),
-    /// What was asked about, and whether it is ready.
+    /// The subject of the probe, and whether it is ready.
     Checked(Probe, bool),
 }
 
-/// What a call asks about.
+/// The subject of a call about readiness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     Server,

@@ -26,7 +26,7 @@ use nereid_request::Status;
 use nereid_wire::inference as wire;
 use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 
-/// What a request asks of the repository, with its body still to be read.
+/// A request to the repository, with its body still to be read.
 pub(super) enum Ask {
     HttpIndex { body: Slice },
     HttpLoad { model: String, body: Slice },
@@ -44,7 +44,7 @@ impl Ask {
         }
     }
 
-    /// Does what was asked, on a control thread.
+    /// Carries the request out, on a control thread.
     fn carry_out(self, lifecycle: &Arc<Lifecycle>) -> Result<Outcome, Status> {
         match self {
             Ask::HttpIndex { body } => lifecycle.index(index_body(&body)?).map(Outcome::Index),
@@ -93,13 +93,13 @@ impl Ask {
     }
 }
 
-/// Whoever asked is answered even if the operation panics.
+/// The call is answered even if the operation panics.
 fn guarded(operation: impl FnOnce() -> Result<Outcome, Status>) -> Result<Outcome, Status> {
     catch_unwind(AssertUnwindSafe(operation))
         .unwrap_or_else(|_| Err(Status::internal("the operation on the model repository panicked")))
 }
 
-/// There are no named repositories: contract/http.md and contract/grpc.md refuse whoever asks for one.
+/// There are no named repositories: contract/http.md and contract/grpc.md refuse requests for one.
 pub(super) fn not_ours(repository_name: &str) -> Result<(), Status> {
     match repository_name.is_empty() {
         true => Ok(()),
@@ -121,7 +121,7 @@ fn parsed(body: &Slice) -> Result<Document, Status> {
     Document::parse(body.clone()).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Whether only ready models are asked for; the body is optional.
+/// Whether only ready models are requested; the body is optional.
 fn index_body(body: &Slice) -> Result<bool, Status> {
     if body.is_empty() {
         return Ok(false);
@@ -228,7 +228,7 @@ fn unload_parameter(name: &str, value: wire::ModelRepositoryParameter) -> Result
 }
 
 impl Management {
-    /// Has a control thread do what a call asks for.
+    /// Has a control thread carry the request of a call out.
     pub(super) fn ask_repository(&mut self, call: CallKey, ask: Ask, replies: &mut Replies) {
         let protocol = ask.protocol();
         let post = Arc::clone(&self.post);

@@ -1,10 +1,10 @@
 //! The shared memory extensions: status, register and unregister (contract/http.md section 4,
 //! contract/grpc.md section 6).
 //!
-//! What the list says is answered at once. Mapping and unmapping are system calls that may take their time, and so are
-//! opening and closing memory of devices; they, and lists that are long, are left to the registry's own thread, and
-//! their answers come by mail. Without a driver there is no CUDA memory: registering it is refused, and there is none
-//! to list.
+//! The list is answered at once. Mapping and unmapping are system calls that may take their time, and so are opening
+//! and closing memory of devices; they, and lists that are long, are left to the registry's own thread, and their
+//! answers come by mail. Without a driver there is no CUDA memory: registering it is refused, and there is none to
+//! list.
 
 pub(super) mod listing;
 
@@ -36,7 +36,7 @@ const LISTED_AT_ONCE: usize = 256;
 /// Bytes of a request, which is read on a shard: a name, a key and two numbers need less.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
-/// What a client asks.
+/// What a client requests.
 #[derive(Debug, Clone, PartialEq)]
 enum Ask {
     Register {
@@ -191,7 +191,7 @@ fn no_gpus(name: &[u8]) -> Status {
     Status::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported"))
 }
 
-/// What a route asks. All checks that need no region.
+/// The request of a route, after all checks that need no region.
 fn read_http(
     kind: MemoryKind,
     action: RegionAction,
@@ -268,7 +268,7 @@ fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
     M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
 }
 
-/// What an RPC asks. An empty name means all, except to register.
+/// The request of an RPC. An empty name means all, except to register.
 fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, terms: Terms) -> Result<Ask, Status> {
     let some = |name: String| Some(name).filter(|name| !name.is_empty()).map(|name| name.into_bytes().into());
     match (kind, action) {
@@ -391,7 +391,7 @@ fn written(outcome: RegionOutcome, protocol: Protocol, pool: &Pool) -> Result<Re
     Ok(RegionOutcome::Written(written))
 }
 
-/// Whoever asked is answered even if the operation panics.
+/// The call is answered even if the operation panics.
 fn guarded(operation: impl FnOnce() -> Result<RegionOutcome, Status>) -> Result<Outcome, Status> {
     let done = catch_unwind(AssertUnwindSafe(operation));
     done.unwrap_or_else(|_| Err(Status::internal("the operation on shared memory panicked"))).map(Outcome::Regions)

@@ -79,7 +79,7 @@ fn no_other_file() -> Status {
     Status::unsupported("trace file location can not be updated through network protocol")
 }
 
-/// What the protocols say differently.
+/// What differs between the protocols.
 #[derive(Debug, Clone, Copy)]
 enum Wording {
     Http,

@@ -39,7 +39,7 @@ pub struct RequestKey {
 /// What follows from a head.
 pub struct Prototype {
     head: RequestKey,
-    /// Weak, because who holds a model keeps it from ending.
+    /// Weak: a strong reference would keep the model from ending.
     model: Weak<ServedModel>,
     inputs: Vec<Input>,
     outputs: Vec<RequestedOutput>,

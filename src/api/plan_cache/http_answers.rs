@@ -1,4 +1,4 @@
-//! The JSON of answers that say what an answer before them said.
+//! The JSON of answers that equals that of an earlier answer.
 //!
 //! Of a model whose outputs keep their shapes and leave as binary data, every answer has the same JSON but for the id.
 //! Comparing what it is made of takes a fraction of the steps that writing it takes.
@@ -24,13 +24,13 @@ pub struct HttpAnswers {
 #[derive(Debug, Default)]
 struct Kept {
     key: AnswerKey,
-    /// What the text says of each output beyond the key.
+    /// What the text has of each output beyond the key.
     byte_sizes: SmallVec<[Option<usize>; 2]>,
     /// Without an id.
     text: Vec<u8>,
 }
 
-/// What an answer says of an output that is no part of its JSON; `None`: it is in shared memory.
+/// The part of an output that is not in the key; `None`: it is in shared memory.
 fn byte_size(output: &OutputTensor, form: &AnswerForm) -> Option<usize> {
     if form.is_shared(&output.name) { None } else { Some(output.byte_size()) }
 }

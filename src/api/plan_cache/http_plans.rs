@@ -1,9 +1,9 @@
 //! What follows from the head of an inference request, worked out once for all requests with such a head.
 //!
-//! A connection recognises a head that says what the last one said, but for its lengths, and keeps the mark that was
-//! left on it: the number of a plan. A plan knows the model and everything else that the general way, which stands in
+//! A connection recognises a head that equals the last one but for its lengths, and keeps the mark that was left on it:
+//! the number of a plan. A plan holds the model and everything else that the general path, which stands in
 //! `http_infer`, would find out anew; and it has the last few texts of JSON, with what was read from them, so that a
-//! request that says the same, but for its id, is compared instead of read. Whatever does not fit goes the general way.
+//! request that is equal but for its id is compared instead of read. All others take the general path.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,7 +25,7 @@ use nereid_scheduler::ServedModel;
 pub struct HttpPlan {
     /// What heads with this plan have in common.
     kind: Arc<[u8]>,
-    /// Who holds a model may still send to it, and it would wait for that before it goes.
+    /// Weak: a strong reference would keep the model from ending.
     pub model: Weak<ServedModel>,
     pub packing: Option<Packing>,
     known: SmallVec<[KnownText; 1]>,
@@ -33,7 +33,7 @@ pub struct HttpPlan {
     last: usize,
 }
 
-/// A text of JSON, and what it says.
+/// A text of JSON, and the request that it describes.
 struct KnownText {
     text: Vec<u8>,
     id: Option<Range<usize>>,
@@ -55,7 +55,7 @@ impl KnownText {
 }
 
 impl HttpPlan {
-    /// The known text that says what `text` says, and where its id is.
+    /// Finds the known text that equals `text` but for the id, and where its id is.
     fn find(&mut self, text: &[u8]) -> Option<Range<usize>> {
         if let Some(id) = self.known.get(self.last)?.id_in(text) {
             return Some(id);
@@ -65,7 +65,7 @@ impl HttpPlan {
         Some(id)
     }
 
-    /// Keeps what `text` says in the place of the oldest.
+    /// Keeps the request of `text` in the place of the oldest.
     fn keep(&mut self, text: &[u8], request: JsonRequest) {
         let known = KnownText { text: text.to_vec(), id: request.id(), request };
         if self.known.len() < JSON_TEXTS_MAX {
@@ -103,7 +103,7 @@ pub struct HttpPlans {
     by_kind: HashMap<Arc<[u8]>, u64>,
     /// What the kind of a head is written into, to be looked for.
     kind: Vec<u8>,
-    /// What a text says that no plan has.
+    /// The request of a text that no plan has.
     request: JsonRequest,
 }
 
@@ -197,8 +197,8 @@ impl HttpPlans {
         Some(JsonMatch { text, id, is_known: false })
     }
 
-    /// Makes `request` what the JSON and the `tail` behind it say, and keeps JSON that is new. `None`: something is
-    /// wrong with it, and the request is good for nothing any more.
+    /// Fills `request` from the JSON and the `tail` behind it, and keeps JSON that is new. `None`: something is wrong
+    /// with it, and the request is unusable.
     #[inline]
     pub fn fill_http(
         &mut self,

@@ -1,4 +1,4 @@
-//! What the JSON of a plain request says, read in one pass, and put into as many requests as say the same.
+//! The JSON of a plain request, read in one pass, and put into all requests that equal it.
 //!
 //! Most requests use a few members in a simple way. Those are read here without a document in between. JSON that a
 //! client sends once more, perhaps with another id, is compared instead of read. Whatever is out of the ordinary, wrong
@@ -161,7 +161,7 @@ impl JsonRequest {
     }
 
     /// Makes `request` what the text says, with `id` in place of the one that it says. `tail` are the bytes behind the
-    /// JSON. `None`: something is wrong with it, and the request is good for nothing any more.
+    /// JSON. `None`: something is wrong with it, and the request is unusable.
     pub fn put(
         &self,
         id: &[u8],

@@ -2,10 +2,10 @@
 
 use nereid_request::Status;
 
-/// What the environment says to the port (contract/cli.md section 4).
+/// The settings of the port by environment variables (contract/cli.md section 4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SageMaker {
-    /// `/ping` asks whether the server lives, and not whether it is ready.
+    /// `/ping` reports whether the server is live, and not whether it is ready.
     pub pings_liveness: bool,
     /// The model behind `/invocations`.
     pub default_model: String,

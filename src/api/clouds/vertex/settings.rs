@@ -8,7 +8,7 @@ use crate::repository::ModelMap;
 use nereid_protocol::http1::{Head, Method};
 use nereid_request::Status;
 
-/// What environment and command line say to the port (contract/cli.md sections 2 and 4).
+/// The settings of the port by environment and command line (contract/cli.md sections 2 and 4).
 #[derive(Debug, Clone)]
 pub struct Vertex {
     health: Regex,
@@ -18,8 +18,8 @@ pub struct Vertex {
 }
 
 impl Vertex {
-    /// From the variables' and the flag's values, empty where there are none, and the models that serve; Err is why
-    /// the port cannot start.
+    /// From the variables' and the flag's values, empty where there are none, and the models that serve; Err is why the
+    /// port cannot start.
     pub fn read(health: &str, predict: &str, default_model: &str, models: &ModelMap) -> Result<Vertex, Status> {
         let undefined = |name: &str| Status::invalid(format!("{name} is not defined for Vertex AI endpoint"));
         if predict.is_empty() {

@@ -1,6 +1,6 @@
 //! Packed messages of a stream, in both directions.
 //!
-//! Requests are read in the order in which they came and answers leave in the order in which they were said, so each
+//! Requests are read in the order in which they came and answers leave in the order in which they were written, so each
 //! direction has a queue whose front is worked on in steps while what follows waits.
 
 use std::collections::VecDeque;

@@ -28,7 +28,7 @@ pub struct Stream {
     pub(super) call: CallKey,
     /// Requests in the order they were read, each with its answer once that is there.
     pub(super) order: VecDeque<(u64, Option<Gather>)>,
-    /// Who watches requests whose answers wait in that order.
+    /// The watches of requests whose answers wait in that order.
     pub(super) watches: HashMap<u64, Arc<Watch>>,
     /// Requests of decoupled models whose last response is still to come.
     pub(super) unordered: HashSet<u64>,
@@ -41,7 +41,7 @@ pub struct Stream {
     /// What is packed.
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
-    /// It is being seen to, now or in a later turn.
+    /// Its packing and unpacking goes on, now or in a later turn.
     pub(super) is_driven: bool,
     /// The last request that was read is prepared in steps: those behind it wait.
     pub is_held: bool,
@@ -135,7 +135,7 @@ impl Stream {
         (!self.inbox.is_empty() && !self.is_held) || !self.outbox.is_empty()
     }
 
-    /// Says what waits to be packed without packing it.
+    /// Sends what waits to be packed, without packing it.
     pub(super) fn say_plain(&mut self, pool: &Pool, replies: &mut Replies) {
         for (message, credit) in self.outbox.take_plain(pool) {
             self.emit(message, credit, replies);

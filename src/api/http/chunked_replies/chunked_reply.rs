@@ -21,7 +21,7 @@ pub struct ChunkedReply {
     pub(super) call: CallKey,
     model: Arc<ServedModel>,
     pub(super) form: Rc<AnswerForm>,
-    /// Responses that nobody has begun to write.
+    /// Responses that are not begun.
     queue: VecDeque<Response>,
     /// The one that is being written.
     writing: Option<Writing>,
@@ -65,7 +65,7 @@ impl Encoder {
 
 /// What a step came to.
 pub(super) enum Written {
-    /// There is nothing to write.
+    /// No response is left.
     Nothing,
     /// It was as long as a step may be.
     Partly,

@@ -1,18 +1,18 @@
-//! Load reports in the heads of answers, for load balancers that speak ORCA (contract/http.md section 7).
+//! Load reports in the heads of answers, for load balancers that support ORCA (contract/http.md section 7).
 //!
-//! What they say comes from metrics that the backends of language models keep.
+//! Their values come from metrics that the backends of language models keep.
 
 use nereid_observe::metrics::Registry;
 use nereid_protocol::http1;
 use nereid_protocol::json;
 
-/// With this a client asks for a report, and names its format.
+/// The header with which a client requests a report, and names its format.
 const ASKS: &str = "endpoint-load-metrics-format";
 /// The field that carries it.
 pub const FIELD: &str = "endpoint-load-metrics";
-/// The family whose samples tell how full the key-value cache is.
+/// The family whose samples count the use of the key-value cache.
 const FAMILY: &str = "nv_trt_llm_kv_cache_block_metrics";
-/// The label that says what a sample counts.
+/// The label that names what a sample counts.
 const LABEL: &str = "kv_cache_block_type";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum LoadFormat {
 }
 
 impl LoadFormat {
-    /// The format that a client asks for. One that there is not is reported here and nowhere else.
+    /// The format that a client requests. An unknown one is logged here only.
     pub fn wanted(head: &http1::Head) -> Option<LoadFormat> {
         match head.header(ASKS)? {
             b"json" => Some(LoadFormat::Json),

@@ -116,7 +116,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// The object, once a step said that it is complete.
+    /// The object, once a step has returned true.
     pub fn into_json(self) -> Gather {
         self.json
     }
@@ -205,7 +205,7 @@ mod tests {
         response.parameters.push("p".into(), Value::Bytes(Slice::copy_of(b"x")));
         let text = "Response parameter 'p' has type 'TRITONSERVER_PARAMETER_BYTES' which is not currently supported";
         assert_eq!(written(response).unwrap_err(), Status::unsupported(text));
-        // A model that does not keep to its own shapes is told off and breaks nothing.
+        // A model that violates its own shapes gets an error and breaks nothing.
         for bytes in [&[][..], &[1, 2], &[1, 2, 3], b"\x05\0\0\0a"] {
             let datatype = if bytes.len() == 5 { DataType::Bytes } else { DataType::Int8 };
             assert_eq!(refused(output("A", datatype, &[1], bytes)).code, nereid_request::Code::Internal);

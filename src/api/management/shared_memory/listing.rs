@@ -1,4 +1,4 @@
-//! What there is of one kind of shared memory, and how it is told.
+//! The regions of one kind of shared memory, and how they are reported.
 
 use std::sync::Arc;
 

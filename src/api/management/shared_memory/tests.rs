@@ -243,7 +243,7 @@ fn a_panic_is_answered() {
     assert_eq!(guarded(|| panic!("a bug")).unwrap_err().message, "the operation on shared memory panicked");
 }
 
-/// A server with devices, one of which somebody lends an allocation of 16 bytes.
+/// A server with devices, one of which lends an allocation of 16 bytes.
 struct Devices {
     memory: SharedMemory,
     driver: Arc<Simulated>,
@@ -374,7 +374,7 @@ fn a_region_that_is_used_goes_with_its_last_use() {
     drop(other);
     assert_eq!(memory.len(), 0);
     assert!(memory.gpus.regions().get(b"r").is_none());
-    // It is open as long as somebody has its bytes.
+    // It is open as long as its bytes are in use.
     let mut bytes = [1; 8];
     slice.gpu().fetch(&slice, &mut bytes).unwrap();
     drop(slice);

@@ -20,9 +20,9 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Why settings of GPUs have no effect.
 pub const NO_GPU: &str = "there is no GPU that this server could use";
 /// Why the addresses that are reserved for growing states have no effect.
-pub const NO_GROWING: &str = "states that grow lie in memory of the host";
+pub const NO_GROWING: &str = "growing states are in host memory";
 /// Why the number of threads that copy tensors has no effect.
-pub const NO_COPYING_THREADS: &str = "a worker gathers its batch itself, beside its model";
+pub const NO_COPYING_THREADS: &str = "each worker gathers its own batch";
 
 /// One listening service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -42,13 +42,8 @@ pub static FLAGS: &[Flag] = &[
     VERTEX.idle("vertex-ai-thread-count", "integer", "Threads of the Vertex AI port. Default: 8.", SHARDS, |_, v| {
         v.int().map(|_| ())
     }),
-    VERTEX.set(
-        "vertex-ai-default-model",
-        "string",
-        "Model that the predict route asks. Default: the only one.",
-        |g, v| {
-            g.options.vertex_default_model = v.text();
-            Ok(())
-        },
-    ),
+    VERTEX.set("vertex-ai-default-model", "string", "Model of the predict route. Default: the only one.", |g, v| {
+        g.options.vertex_default_model = v.text();
+        Ok(())
+    }),
 ];

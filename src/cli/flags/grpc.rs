@@ -48,7 +48,7 @@ pub static FLAGS: &[Flag] = &[
     GRPC.idle(
         "grpc-infer-allocation-pool-size",
         "integer",
-        "States of requests that are kept for the next ones. Default: 8.",
+        "Request states that are kept for reuse. Default: 8.",
         "memory is pooled by the shards as it is needed",
         |_, v| v.int().map(|_| ()),
     ),
@@ -58,13 +58,13 @@ pub static FLAGS: &[Flag] = &[
         "Responses of one decoupled request that may wait to be sent. Default: 2147483647.",
         |g, v| v.positive().map(|given| g.options.grpc_max_response_pool_size = given.unsigned_abs()),
     ),
-    GRPC.set("grpc-use-ssl", "boolean", "Whether the port speaks TLS. Default: false.", |g, v| {
+    GRPC.set("grpc-use-ssl", "boolean", "Whether the port uses TLS. Default: false.", |g, v| {
         v.boolean().map(|given| g.options.grpc_tls.allowed = given)
     }),
     GRPC.set(
         "grpc-use-ssl-mutual",
         "boolean",
-        "Whether clients must show a certificate; implies --grpc-use-ssl. Default: false.",
+        "Whether clients must present a certificate; implies --grpc-use-ssl. Default: false.",
         |g, v| v.boolean().map(|given| g.options.grpc_tls.credentials.mutual = given),
     ),
     GRPC.set("grpc-server-cert", "path", "The server's certificate, PEM.", |g, v| {
@@ -82,7 +82,7 @@ pub static FLAGS: &[Flag] = &[
     GRPC.set(
         "grpc-infer-response-compression-level",
         "none|low|medium|high",
-        "How hard responses are compressed. Default: none.",
+        "Level at which responses are compressed. Default: none.",
         |g, v| compression(v).map(|given| g.options.grpc_response_compression = given),
     ),
     GRPC.set("grpc-keepalive-time", "integer", "Milliseconds between keepalive pings. Default: 7200000.", |g, v| {

@@ -23,7 +23,7 @@ pub static FLAGS: &[Flag] = &[
     MEMORY.for_gpus(
         "pinned-memory-pool-byte-size",
         "integer",
-        "Bytes of memory that GPUs reach directly. Default: 268435456.",
+        "Bytes of pinned host memory for copies to and from GPUs. Default: 268435456.",
         |g, v| v.int64().map(|given| g.options.pinned_memory_pool_byte_size = given.max(0).unsigned_abs()),
     ),
     MEMORY.for_gpus(

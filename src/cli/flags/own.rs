@@ -26,45 +26,45 @@ pub static FLAGS: &[Flag] = &[
     NEREID.set(
         "io-engine",
         "auto|io_uring|epoll",
-        "How sockets are driven. Default: auto, io_uring where the kernel has what it takes.",
+        "I/O engine that drives sockets. Default: auto, io_uring if the kernel supports all that the server needs.",
         |g, v| io_engine(v).map(|given| g.options.io_engine = given),
     ),
     NEREID.set(
         "spin-us",
         "integer",
-        "Microseconds that a thread looks for work before it sleeps, where its last waits were shorter; 0: it sleeps \
-         at once. Default: 50 from 4 cores on, if I/O and models have cores of their own; else 0.",
+        "Microseconds that a thread spins for work before it sleeps, if its last waits were shorter; 0: it sleeps \
+         immediately. Default: 50 from 4 cores on, if I/O and models have cores of their own; else 0.",
         |g, v| spin_us(v).map(|given| g.options.spin_us = Some(given)),
     ),
     NEREID.set(
         "drain-delay",
         "seconds",
-        "How long the server goes on serving after SIGTERM, not ready for balancers, each answer asking its client to \
-         go elsewhere; part of --exit-timeout-secs, at most half of it. Default: 5 where the environment has \
+        "How long the server still serves after SIGTERM, while it is not ready and its responses tell clients to \
+         connect elsewhere; part of --exit-timeout-secs, at most half of it. Default: 5 if the environment has \
          NOTIFY_SOCKET or KUBERNETES_SERVICE_HOST, else 0.",
         |g, v| drain_delay(v).map(|given| g.drain_delay = Some(given)),
     ),
     NEREID.set(
         "run-to-completion",
         "off|declared|measured",
-        "Which requests the network's own thread executes: none, those of backends that declare that they never \
-         block (identity), or also those of models of the backends onnxruntime (on the CPU) and affine whose \
-         executions took at most 50 microseconds so far; the log names the models of other backends. Default: \
-         declared.",
+        "Which requests the I/O thread itself executes: none, those of backends that declare that they never block \
+         (identity), or also those of models of the backends onnxruntime (on the CPU) and affine whose executions took \
+         at most 50 microseconds so far; the log names the models of other backends. Default: declared.",
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
     ),
     NEREID.set(
         "request-plan-cache",
         "on|off",
-        "Whether the server keeps what follows from requests and answers and uses it for equal ones; off: it decodes \
-         each request and encodes each answer anew, which takes more CPU time and changes no answer. Default: on.",
+        "Whether the server keeps the results of decoding requests and encoding responses and reuses them for equal \
+         ones; off: it decodes each request and encodes each response anew, which takes more CPU time and changes no \
+         response. Default: on.",
         |g, v| request_plan_cache(v).map(|given| g.options.request_plan_cache = given),
     ),
     NEREID.set(
         "stall-timeout",
         "seconds",
         "How long an execution may take before its instance counts as stalled: that is logged and counted, and a model \
-         all of whose instances are stalled is not ready until one goes on; 0: for ever. Default: 600.",
+         is not ready while all its instances are stalled; 0: no limit. Default: 600.",
         |g, v| stall_timeout(v).map(|given| g.options.stall_timeout = given),
     ),
     NEREID.for_gpus(
@@ -105,13 +105,13 @@ pub static FLAGS: &[Flag] = &[
         "Seconds that one request may take from its first byte to its last; 0 is any time. Default: 3600.",
         |g, v| seconds(v, 0).map(|given| g.options.slow_peers.request_s = given),
     ),
-    NEREID.set("http-use-ssl", "boolean", "Whether the HTTP port speaks TLS. Default: false.", |g, v| {
+    NEREID.set("http-use-ssl", "boolean", "Whether the HTTP port uses TLS. Default: false.", |g, v| {
         v.boolean().map(|given| g.options.http_tls.allowed = given)
     }),
     NEREID.set(
         "http-use-ssl-mutual",
         "boolean",
-        "Whether HTTP clients must show a certificate; implies --http-use-ssl. Default: false.",
+        "Whether HTTP clients must present a certificate; implies --http-use-ssl. Default: false.",
         |g, v| v.boolean().map(|given| g.options.http_tls.credentials.mutual = given),
     ),
     NEREID.set("http-server-cert", "path", "The HTTP port's certificate, PEM.", |g, v| {

@@ -38,13 +38,14 @@ pub static FLAGS: &[Flag] = &[
     REPOSITORY.set(
         "model-control-mode",
         "none|poll|explicit",
-        "Whether models are loaded once at the start, as the repository changes, or as clients ask. Default: none.",
+        "Whether models are loaded once at the start, when the repository changes, or when clients request it. \
+         Default: none.",
         |g, v| control_mode(v).map(|given| g.control_mode = given),
     ),
     REPOSITORY.set(
         "repository-poll-secs",
         "integer",
-        "Seconds between two looks at the repository in mode poll; 0 is never. Default: 15.",
+        "Seconds between two polls of the repository in mode poll; 0 is never. Default: 15.",
         |g, v| v.at_least_zero().map(|given| g.poll_secs = given),
     ),
     REPOSITORY.set(

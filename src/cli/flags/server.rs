@@ -37,7 +37,7 @@ pub static FLAGS: &[Flag] = &[
     LOGGING.set(
         "log-format",
         "default|ISO8601|json",
-        "How the lines of the log look; json is Nereid's own, one object a line. Default: default.",
+        "Format of the log's lines; json is Nereid's own, one object a line. Default: default.",
         |g, v| log_format(v).map(|given| g.options.log.format = given),
     ),
     LOGGING.set(

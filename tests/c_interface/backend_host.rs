@@ -1,5 +1,5 @@
-//! The host of backend libraries: what it offers them, when it asks them, and which of them it does not let in
-//! (contract/c_api.md section 5).
+//! Tests of the server as the host of backend libraries: the functions that it provides, when it calls a library, and
+//! which libraries it refuses (contract/c_api.md section 5).
 
 mod calls;
 mod libraries;

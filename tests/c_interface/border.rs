@@ -1,5 +1,5 @@
-//! What foreign code may do wrong at the border to C, and what becomes of it: an error that says so, a log line that
-//! names who it was, and a server that goes on (contract/c_api.md sections 4 and 5).
+//! Wrong calls of foreign code at the C interface: each results in an error that describes it and a log line that names
+//! the code, and the server continues (contract/c_api.md sections 4 and 5).
 
 mod batching;
 mod compiler;

@@ -1,4 +1,4 @@
-//! The server inside an application in Rust that links it: what is the application's stays the application's.
+//! The server inside a Rust application that links it: it does not change the application's own state.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Triton's C interfaces from C: programs that link the library, each written against the header of `include/`.
 //!
-//! A program checks single calls with `check.h` and ends with 0. What it says it checks, it has to have done: the names
-//! in its source and those that it told must be the same.
+//! A program checks single calls with `check.h` and exits with 0. It must have done all checks: the names in its source
+//! and those that it printed must be the same.
 
 mod custom_metrics;
 mod elf;

@@ -1,4 +1,4 @@
-//! Calls of the allocator for one request.
+//! Allocations of one request.
 
 use super::child::Counted;
 use super::measurement::measure;

@@ -1,4 +1,4 @@
-//! The system's allocator with a count of what is asked of it, and on demand from where.
+//! The system's allocator with a count of its calls and, on demand, their call stacks.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;

@@ -1,4 +1,4 @@
-//! The server in this binary, started by the tests of the others, and the thread in it that tells the counts.
+//! The server in this binary, started by the other tests, and its thread that reports the counts.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -1,4 +1,4 @@
-//! From a load to what one of its requests took.
+//! Measures the cost of one request of a load.
 
 use std::collections::BTreeMap;
 

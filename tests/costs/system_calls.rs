@@ -1,5 +1,5 @@
-//! System calls for one request, on the thread that serves it: a shard gathers what a turn has to say to a connection
-//! into one send, looks at the kernel no oftener than it has to, and asks it for nothing else.
+//! System calls for one request, on the thread that serves it: a shard gathers the output of a turn for a connection
+//! into one send, polls the kernel only when necessary, and makes no other calls.
 
 use std::path::Path;
 

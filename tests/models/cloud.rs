@@ -1,5 +1,5 @@
-//! Model repositories in buckets, held against stand-ins of the three services: what is listed, how changes show, what
-//! a copy holds and when it goes, and what is said when a bucket cannot be read (contract/model_config.md section 4,
+//! Model repositories in buckets, tested with emulations of the three services: listings, detection of changes, content
+//! and removal of copies, and the errors when a bucket cannot be read (contract/model_config.md section 4,
 //! contract/cli.md section 4).
 
 pub mod stands;

@@ -1,6 +1,6 @@
-//! A model's life under a whole server: what is loaded when, what is told about it, what a request meets while it
-//! changes (contract/schedulers.md section 10; contract/model_config.md sections 3 to 7; contract/http.md and
-//! contract/grpc.md, repository rows).
+//! The life cycle of models in a whole server: loads, reports about them, and requests during changes
+//! (contract/schedulers.md section 10; contract/model_config.md sections 3 to 7; contract/http.md and contract/grpc.md,
+//! repository rows).
 
 mod life_cycle {
     mod changes;

@@ -1,5 +1,4 @@
-//! The load generator against real servers: what it sends arrives, what it counts and says is true, and nothing of it
-//! stays.
+//! The load generator with real servers: its requests arrive, its counts and reports are correct, and it cleans up.
 
 mod encryption;
 mod exits;

@@ -1,5 +1,5 @@
-//! The process as an operator sees it: flags, exit codes, what it says when a model or a port is wrong, and how it
-//! stops (contract/cli.md sections 1, 2, 5, 6, 7).
+//! The process as an operator sees it: flags, exit codes, errors of models and ports, and how it stops (contract/cli.md
+//! sections 1, 2, 5, 6, 7).
 
 mod crash;
 mod engine;

@@ -1,5 +1,5 @@
-//! Every function that a backend is offered, called from a backend (tests/backends/calls.c): once so that it succeeds,
-//! once so that it fails.
+//! Every function that the server provides to backends, called from a backend (tests/backends/calls.c), once with
+//! success and once with an error.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Libraries that are not let in, and why: what the server says of each is the reason of the model's state.
+//! Libraries that the server refuses: its error for each is the reason of the model's state.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Libraries that say what goes into a batch (contract/c_api.md section 5, "Batch strategy library").
+//! Libraries that decide which requests form a batch (contract/c_api.md section 5, "Batch strategy library").
 
 use std::thread;
 

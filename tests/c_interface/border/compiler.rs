@@ -1,4 +1,4 @@
-//! Compiles what the tests of the border load and run, against the headers and the library of this build.
+//! Compiles the libraries and programs of these tests with the headers and the library of this build.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A crash in a backend ends the process, after it said whose code it was.
+//! A crash in a backend ends the process, after a report that names the code.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A C++ exception from any export of a backend is an error of what was asked, and the end of nothing else.
+//! A C++ exception from any export of a backend is an error of the current call only, and the server continues.
 
 use std::process::Command;
 

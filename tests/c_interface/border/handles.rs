@@ -1,5 +1,5 @@
-//! Handles that are used although they were given up, or that are something else: with `NEREID_CHECK_HANDLES=1` each
-//! call fails with its name, and the server goes on.
+//! Calls with released handles or with handles of another type: with `NEREID_CHECK_HANDLES=1` each call fails with the
+//! name of the function, and the server continues.
 
 use std::path::Path;
 

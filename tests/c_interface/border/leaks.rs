@@ -1,4 +1,4 @@
-//! Thousands of loads, requests and errors: what C was given comes back, and the server is no larger at the end.
+//! Thousands of loads, requests and errors: C code returns all objects, and the server uses no more memory at the end.
 
 use crate::border::compiler;
 use crate::border::handles::{ask, start};

@@ -1,5 +1,5 @@
-//! Every pointer of every function, read from the header: NULL in its place is refused, and with handles checked so is
-//! a handle of another kind and an address that is none at all.
+//! Every pointer of every function, read from the header: NULL is refused, and with the check of handles also a handle
+//! of another type and an address that is not a handle.
 //!
 //! The calls are made by a backend that is written here, from the header's declarations, while it executes a request:
 //! it has live handles of most kinds for the other arguments.

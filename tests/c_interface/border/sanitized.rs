@@ -1,4 +1,4 @@
-//! The same misuse under AddressSanitizer: what C is handed is as large and lives as long as it is said to.
+//! The same wrong calls under AddressSanitizer: memory that C code gets has the stated size and lifetime.
 //!
 //! Backends and programs are compiled with it, and the server's own allocations go through it too, because its library
 //! is the first of the process.

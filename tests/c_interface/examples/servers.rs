@@ -1,4 +1,4 @@
-//! The servers that a test asks the same: ours in every variant, and the official one.
+//! The servers that get the same requests: ours in every variant, and the official one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Metrics that an application keeps (contract/metrics.md section 2, contract/c_api.md section 4).
+//! Metrics that an application defines (contract/metrics.md section 2, contract/c_api.md section 4).
 
 use super::program::Program;
 

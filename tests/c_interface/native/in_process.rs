@@ -1,4 +1,4 @@
-//! Programs that run a server of their own: options, life, models, metrics, the log.
+//! Programs that embed a server: options, life cycle, models, metrics, the log.
 
 use std::path::{Path, PathBuf};
 

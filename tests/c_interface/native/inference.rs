@@ -1,4 +1,5 @@
-//! Programs that ask a server of their own, and models that ask others: requests, allocators, streams, traces, calls.
+//! Programs that send requests to an embedded server, and models that call other models: requests, allocators, streams,
+//! traces, calls.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! What `nereid install` makes is enough to build on: the example program, compiled by the line in its head and also
-//! run under valgrind, and a backend, which the installed server loads.
+//! The files of `nereid install` suffice to build programs: the example program, compiled by the line in its head and
+//! also run under valgrind, and a backend, which the installed server loads.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

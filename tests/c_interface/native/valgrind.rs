@@ -1,4 +1,4 @@
-//! Programs under valgrind's memcheck: none may touch memory that is not its own, nor lose any for good.
+//! Programs under valgrind's memcheck: no invalid access and no leak.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What a C++ backend may do to the server, and what it must not (contract/c_api.md section 5, "Backend life cycle and
-//! rules"; trouble.cc says how it is told to misbehave).
+//! Faults of a C++ backend, and their permitted effects on the server (contract/c_api.md section 5, "Backend life cycle
+//! and rules"; trouble.cc says how it is told to misbehave).
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Buckets that cannot be read: who says no, and what to check.
+//! Buckets that cannot be read: the error names the service's reason and the setting to check.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Repositories in Google's and Azure's services, against the requests that a store makes of them, in pages of two.
+//! Repositories in Google's and Azure's services: the requests of a store, with listings in pages of two.
 
 use nereid_request::Code;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The stand-ins of the services, and stores opened on them.
+//! The emulated services, and stores opened on them.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What both servers answer to the same questions about the same Python models, and what both log of them.
+//! The responses of both servers to the same requests for the same Python models, and the log messages of both.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

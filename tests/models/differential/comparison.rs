@@ -1,4 +1,4 @@
-//! Two documents of answers, field by field; and what may differ between them.
+//! Compares two documents of responses field by field, except for known differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The differences between 2.51 and what we promise that are known by a rule over field and value. Those of single
-//! answers stand value by value in recorded.json. docs/differences.md has the reasons of both.
+//! The known differences from 2.51 that a rule over field and value describes. recorded.json contains those of single
+//! responses, value by value. docs/differences.md has the reasons of both.
 
 use serde_json::Value;
 

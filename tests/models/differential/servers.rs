@@ -1,4 +1,4 @@
-//! Both servers with the same models, and the client that asks them.
+//! Both servers with the same models, and the client that sends the requests.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Models that call models (contract/python_backend.md section 4): what a call carries and what comes of it, hundreds
-//! at a time from one model, decoupled ones, chains, sequences, and what is left when something dies.
+//! Models that call models (contract/python_backend.md section 4): requests and responses of calls, hundreds in flight
+//! from one model, decoupled calls, chains, sequences, and clean-up after a death.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a request takes of a worker, in system calls: counts, which say the same on every machine at every hour.
+//! The cost of a request in a worker, in system calls: these counts do not depend on the machine and its load.
 
 use super::models;
 use nereid_test_support::http::Peer;

@@ -1,5 +1,5 @@
-//! Models in Python and the memory of devices: tensors that they are lent, tensors that they lend, and what they ask of
-//! other models (contract/python_backend.md sections 3 and 4; docs/gpu.md).
+//! Models in Python and the memory of devices: input tensors, output tensors, and calls to other models with tensors on
+//! devices (contract/python_backend.md sections 3 and 4; docs/gpu.md).
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,4 @@
-//! Which Python runs a model, and from where: environments in directories and archives, what is wrong with them, and
-//! Python-based backends.
+//! Which Python runs a model: environments in directories and archives, their errors, and Python-based backends.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

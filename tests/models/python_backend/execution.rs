@@ -1,5 +1,5 @@
-//! What execute returns, sends and raises, and what it sees of its requests (contract/python_backend.md sections 2 and
-//! 6).
+//! Results, sent responses and errors of execute, and the content of its requests (contract/python_backend.md sections
+//! 2 and 6).
 
 use serde_json::Value;
 

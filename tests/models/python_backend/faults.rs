@@ -1,4 +1,4 @@
-//! What a model can do to its worker, and who notices (contract/python_backend.md section 6).
+//! Faults that a model causes in its worker, and their effects (contract/python_backend.md section 6).
 
 use super::{models, trouble};
 use nereid_test_support::http::{self, Answer, Peer};

@@ -1,4 +1,4 @@
-//! What is left of workers after any kind of end: nothing.
+//! No process, memory or file of a worker remains after any kind of end.
 
 use super::{models, trouble};
 use nereid_test_support::http::{Peer, request};

@@ -1,5 +1,5 @@
-//! From load to unload: instances and their processes, what initialize is told, configurations that models complete,
-//! and what becomes of requests meanwhile (contract/python_backend.md sections 1, 2 and 6).
+//! From load to unload: instances and their processes, arguments of initialize, configurations that models complete,
+//! and requests in the meantime (contract/python_backend.md sections 1, 2 and 6).
 
 use std::collections::BTreeSet;
 use std::fs;

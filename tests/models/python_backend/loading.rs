@@ -1,5 +1,5 @@
-//! Models that ask for models while they load, and while there is no server that could load any
-//! (contract/python_backend.md section 3, "Model control").
+//! Models that load other models during their own load, and in a process without a server (contract/python_backend.md
+//! section 3, "Model control").
 
 use std::net::TcpStream;
 use std::thread;

@@ -1,4 +1,4 @@
-//! The text pipeline of examples/minilm, from text to embedding, held against the network's own arithmetic.
+//! The text pipeline of examples/minilm, from text to embedding, compared with the same network in numpy.
 
 use std::fs;
 use std::path::{Path, PathBuf};

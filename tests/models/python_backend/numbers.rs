@@ -1,4 +1,4 @@
-//! Numbers in, numbers out: the shortest way through a worker.
+//! Requests with numbers as input and output, the simplest path through a worker.
 
 use serde_json::json;
 

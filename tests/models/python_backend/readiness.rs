@@ -1,4 +1,4 @@
-//! What a model's `is_ready` has to say (contract/python_backend.md section 2, "is_ready").
+//! The effect of a model's `is_ready` (contract/python_backend.md section 2, "is_ready").
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! What follows a worker's death: a successor at once or after a pause, refusals meanwhile, and what the other
-//! instances do (contract/python_backend.md section 6; docs/python-faults.md).
+//! After a worker's death: a new worker immediately or after a pause, refusals meanwhile, and the work of other
+//! instances (contract/python_backend.md section 6; docs/python-faults.md).
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What models ask of the server beside requests: models to be loaded and unloaded, metrics, lines of the log
+//! Calls of models to the server other than requests: load and unload of models, metrics, lines of the log
 //! (contract/python_backend.md section 3).
 
 use serde_json::json;

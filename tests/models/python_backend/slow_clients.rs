@@ -1,4 +1,4 @@
-//! Clients that read slowly, or leave: one worker answers many requests, and none of them holds up the others.
+//! Clients that read slowly or disconnect: one worker answers many requests, and none of them delays the others.
 
 use serde_json::json;
 

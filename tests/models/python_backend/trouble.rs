@@ -1,4 +1,4 @@
-//! The model `trouble`, which does what its input says, and what can be seen of the workers of a server.
+//! The model `trouble`, whose input selects a fault, and observations of the workers of a server.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The classes that models see, without a server: unit tests in Python, by every interpreter that can be had.
+//! The classes that models see, without a server: unit tests in Python, with every available interpreter.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,5 +1,5 @@
-//! HTTP/1.1 as nobody should speak it, against a whole server: for each of these bytes the answer, and the state in
-//! which it leaves the connection (contract/http.md sections 1 and 2; RFC 9112). Another client is served meanwhile.
+//! Invalid HTTP/1.1 sent to a whole server: for each sequence of bytes the response, and the state of the connection
+//! afterwards (contract/http.md sections 1 and 2; RFC 9112). Another client is served meanwhile.
 
 use std::io::{Read, Write};
 

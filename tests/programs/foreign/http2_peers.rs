@@ -1,5 +1,5 @@
-//! HTTP/2 as nobody should speak it, against a whole server: for each script the answer, and the state in which it
-//! leaves the connection (RFC 9113). Another client is served meanwhile.
+//! Invalid HTTP/2 sent to a whole server: for each script the response, and the state of the connection afterwards (RFC
+//! 9113). Another client is served meanwhile.
 
 use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use prost::Message;

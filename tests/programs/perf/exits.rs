@@ -1,4 +1,4 @@
-//! How runs end that cannot begin, or whose figures should not be believed.
+//! Exit codes of runs that cannot begin, or whose figures are not valid.
 
 use super::program::{Reports, measured, perf, start};
 

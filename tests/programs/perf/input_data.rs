@@ -1,4 +1,4 @@
-//! Input data from files, sent to a model that sends it back.
+//! Input data from files, sent to a model that returns it.
 
 use super::program::{Reports, measured, perf, start};
 

@@ -1,4 +1,4 @@
-//! What a run leaves behind: text, CSV as perf_analyzer writes it, JSON that can be read back, times of requests, and a
+//! The reports of a run: text, CSV as perf_analyzer writes it, JSON that can be read back, times of requests, and a
 //! page that every browser can read.
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Sequences against a model that adds up what they bring, and models that answer more than once.
+//! Sequences with a model that adds up their values, and models with several responses.
 
 use nereid_memory::Slice;
 use nereid_perf::{Compression, Expected, Input, Plan, Protocol, Sequences, Template};

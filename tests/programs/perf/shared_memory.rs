@@ -1,4 +1,4 @@
-//! Regions come and go with a run, however it ends.
+//! Regions are created and removed by a run, however it ends.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Ctrl-C at the terminal of a run: the first one ends it in good order, the second one at once.
+//! Ctrl-C at the terminal of a run: the first one ends it with reports and clean-up, the second one immediately.
 
 use std::time::Instant;
 

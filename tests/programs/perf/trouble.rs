@@ -1,4 +1,4 @@
-//! Servers that stop for a while, fail, and go away.
+//! Servers that pause, fail, and exit.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Which engine runs where the kernel, a container or an operator refuses io_uring or a part of it, and that epoll then
-//! serves as well.
+//! Which engine runs if the kernel, a container or an operator refuses io_uring or a part of it, and that epoll then
+//! serves the same.
 
 use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};

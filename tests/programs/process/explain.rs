@@ -1,4 +1,4 @@
-//! `nereid check` and `nereid explain`: what they say, and what they exit with.
+//! The output and the exit codes of `nereid check` and `nereid explain`.
 
 use serde_json::Value;
 

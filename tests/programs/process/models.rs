@@ -1,4 +1,4 @@
-//! Models that cannot be served: what the start says, and when it ends the process.
+//! Models that cannot be served: the errors at the start, and when they end the process.
 
 use serde_json::Value;
 

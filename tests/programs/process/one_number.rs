@@ -1,4 +1,4 @@
-//! The smallest requests, one for each protocol, to a model that gives an INT32 back.
+//! The smallest requests, one for each protocol, to a model that returns an INT32.
 
 use nereid_wire::inference::ModelInferRequest;
 use nereid_wire::inference::model_infer_request::InferInputTensor;

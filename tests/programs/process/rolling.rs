@@ -1,5 +1,5 @@
-//! One server takes another's place: after SIGTERM the old one serves on for `--drain-delay`, as not ready, and asks
-//! its clients to go elsewhere. Nobody loses a request.
+//! One server replaces another: after SIGTERM the old one serves for `--drain-delay`, is not ready, and tells its
+//! clients to connect elsewhere. No request is lost.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

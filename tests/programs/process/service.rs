@@ -1,5 +1,5 @@
-//! The service of the documentation: what `nereid install` and `nereid runtime install` make is all that the command
-//! line of `tuning/nereid.service` needs, run by a user without a home and without any variable.
+//! The service of the documentation: the command line of `tuning/nereid.service` needs only the files of `nereid
+//! install` and `nereid runtime install`; a user without a home and without environment variables runs it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The C backend of tests/backends/stages.c, which tells the log how its instances are made and what they are given.
+//! The C backend of tests/backends/stages.c, which logs how its instances are created and executed.
 
 use nereid_test_support::backend;
 

@@ -1,5 +1,5 @@
-//! Known requests, and what the three places that count them say: they must agree with the requests and with each
-//! other (contract/metrics.md sections 2 and 3).
+//! Known requests and their counts in three places, which must agree with the requests and with each other
+//! (contract/metrics.md sections 2 and 3).
 
 use std::net::SocketAddr;
 

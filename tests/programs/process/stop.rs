@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: what is in flight is answered, what is new is refused, and the exit code says how it went
+//! SIGTERM and SIGINT: requests in flight are answered, new ones are refused, and the exit code reports the result
 //! (contract/cli.md sections 6 and 7).
 
 use std::net::TcpStream;

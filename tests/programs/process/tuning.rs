@@ -1,5 +1,4 @@
-//! `tuning/`: what `check` says of hosts that are made up here, what `apply` writes and takes back, that the files
-//! beside them say the same, and that a supervisor is told when the server is ready.
+//! `tuning/`: the reports of `check` for simulated hosts, the changes of `apply` and their undo, the files beside them, which must agree, and the notification of a supervisor when the server is ready.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixDatagram;

@@ -1,5 +1,5 @@
-//! Warm-up before a model is ready: what instances are given, what fails the load, and that nothing of it is counted
-//! (contract/schedulers.md section 9, contract/model_config.md section 6 row "warmup").
+//! Warm-up before a model is ready: the samples that instances get, failures of the load, and that no count includes
+//! them (contract/schedulers.md section 9, contract/model_config.md section 6 row "warmup").
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A host that lacks things: an interpreter, a home, somebody who reads what the server prints.
+//! Hosts without an interpreter, without a home directory, or without a reader of the server's output.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What each bad message is answered with: code and text, letter for letter (contract/grpc.md section 4,
-//! contract/http.md section 6).
+//! The response to each bad message: code and text, letter for letter (contract/grpc.md section 4, contract/http.md
+//! section 6).
 
 use bytes::Bytes;
 use nereid_wire::inference::infer_parameter::ParameterChoice::{

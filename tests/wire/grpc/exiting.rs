@@ -1,5 +1,5 @@
-//! What is answered once the server has been told to end (contract/grpc.md sections 3 and 5): calls that were opened
-//! before it and send their messages after it.
+//! Responses of a server that is stopping (contract/grpc.md sections 3 and 5) to calls that were opened before the
+//! signal and send their messages after it.
 
 use std::cell::Cell;
 use std::net::TcpStream;

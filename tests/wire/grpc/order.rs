@@ -1,5 +1,5 @@
-//! Which of several faults of a message is named (contract/grpc.md section 4, "Order"), and that a stream agrees with
-//! the unary call about it.
+//! Which of several faults of a message is reported (contract/grpc.md section 4, "Order"), on a stream as in a unary
+//! call.
 
 use bytes::Bytes;
 use nereid_wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64Param, Uint64Param};

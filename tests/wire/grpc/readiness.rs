@@ -1,5 +1,4 @@
-//! Not ready is no error (contract/grpc.md section 3): what is said of models that failed, and of a server that has
-//! one.
+//! "Not ready" is not an error (contract/grpc.md section 3): the responses for failed models, and of a server with one.
 
 use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
 use nereid_wire::inference::*;

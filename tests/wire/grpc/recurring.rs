@@ -1,5 +1,5 @@
-//! Requests that come again with another id and other contents, which the server recognises: each is answered as if it
-//! had come alone, whatever came before (contract/grpc.md sections 4 and 5).
+//! Repeated requests with another id and other contents, which the plan cache recognises: each gets the response that
+//! it would get without earlier requests (contract/grpc.md sections 4 and 5).
 
 use bytes::Bytes;
 use nereid_wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64Param};

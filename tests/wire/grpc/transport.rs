@@ -1,4 +1,4 @@
-//! gRPC over HTTP/2 as such: content types, unknown methods, framing, and the RPCs of later versions.
+//! The gRPC transport over HTTP/2: content types, unknown methods, framing, and the RPCs of later versions.
 
 use bytes::Bytes;
 use nereid_wire::inference::*;

@@ -1,4 +1,4 @@
-//! Hostile traffic beside honest clients: shapes that cost much to read, lengths that lie and peers that trickle.
+//! Hostile traffic beside honest clients: shapes that are expensive to read, wrong lengths, and slow peers.
 //!
 //! `cargo test` sends a little of it and holds the server to right answers and to its memory. With
 //! `NEREID_TEST_FLOOD_SECS=60` it goes on for so long at 100 MB/s, and the latency of the honest client is held to

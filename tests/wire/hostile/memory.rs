@@ -1,6 +1,6 @@
-//! Peers that want the server's memory: by what they announce, by what they send and keep open, by a few bytes that
-//! become many, and by answers that they do not take. The process has a limit of the kernel's, within which it serves
-//! others all the while.
+//! Peers that try to exhaust the server's memory: with announced lengths, with data on open requests, with compressed
+//! data, and with responses that they do not read. The kernel limits the memory of the process, which must keep serving
+//! other clients.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Peers that trickle, and peers that take all descriptors.
+//! Slow peers, and peers that use up all descriptors.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Packed requests and answers on both ports (contract/http.md section 5, contract/grpc.md section 7).
+//! Compressed requests and responses on both ports (contract/http.md section 5, contract/grpc.md section 7).
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

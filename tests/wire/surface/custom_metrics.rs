@@ -1,4 +1,4 @@
-//! Metrics that a backend keeps through the C interface, as scrapers and load balancers see them (contract/metrics.md
+//! Metrics that a backend defines through the C interface, as scrapers and load balancers see them (contract/metrics.md
 //! section 2, custom metrics; contract/http.md section 7, load reports).
 
 use super::metrics::wait_for;

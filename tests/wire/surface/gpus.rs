@@ -1,5 +1,5 @@
-//! Models on GPUs as clients and scrapers see them, on devices that stand in for some
-//! (contract/model_config.md section 5, contract/metrics.md section 1, contract/schedulers.md section 10).
+//! Models on GPUs as clients and scrapers see them, on simulated devices (contract/model_config.md section 5,
+//! contract/metrics.md section 1, contract/schedulers.md section 10).
 
 use nereid_wire::inference::{
     ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerReadyRequest,

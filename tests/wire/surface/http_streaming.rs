@@ -1,5 +1,5 @@
-//! Answers in events: inference with `Accept: text/event-stream` (docs/streaming.md), and what holds for every answer
-//! that is told in parts over HTTP: who leaves, who does not read, and the server's end.
+//! Responses as server-sent events: inference with `Accept: text/event-stream` (docs/streaming.md); and all chunked
+//! responses over HTTP: clients that disconnect, clients that do not read, and the end of the server.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

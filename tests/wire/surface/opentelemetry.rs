@@ -1,5 +1,5 @@
-//! Traces as spans at a collector (contract/metrics.md section 4, "OpenTelemetry mode"): a stand-in for one takes OTLP
-//! over HTTP.
+//! Traces as spans at a collector (contract/metrics.md section 4, "OpenTelemetry mode"): an emulated collector receives
+//! OTLP over HTTP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

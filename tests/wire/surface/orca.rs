@@ -1,7 +1,6 @@
 //! Load reports in answers of `generate` (contract/http.md section 7).
 //!
-//! What they say is tested where a backend keeps the metrics that they are made of (`custom_metrics`). Here: that
-//! nothing is said where there is nothing to say.
+//! `custom_metrics` tests their content, with a backend that has the metrics. These tests cover responses without a report.
 
 use nereid_test_support::http::{Peer, request};
 use nereid_test_support::repository::{Pair, Repository};

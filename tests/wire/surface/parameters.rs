@@ -1,4 +1,4 @@
-//! Parameters of requests as they come to a backend (contract/http.md section 5, contract/grpc.md section 4).
+//! Parameters of requests as a backend receives them (contract/http.md section 5, contract/grpc.md section 4).
 
 use bytes::Bytes;
 use nereid_wire::inference::infer_parameter::ParameterChoice;

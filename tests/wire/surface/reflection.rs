@@ -1,4 +1,5 @@
-//! gRPC server reflection, which Triton does not offer (contract/grpc.md section 1 has the services that it tells of).
+//! gRPC server reflection, which Triton does not have (contract/grpc.md section 1 lists the services that it
+//! describes).
 
 use bytes::Bytes;
 use nereid_wire::reflection::server_reflection_request::MessageRequest as Ask;

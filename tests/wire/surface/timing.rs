@@ -1,4 +1,4 @@
-//! The breakdown of a request's time that its client asks for.
+//! The time breakdown of a request, for clients that request it.
 
 use nereid_wire::inference::infer_parameter::ParameterChoice;
 use nereid_wire::inference::{InferParameter, ModelInferRequest};

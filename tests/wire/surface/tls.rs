@@ -1,5 +1,5 @@
 //! TLS on both ports (contract/grpc.md section 7 and our own flags for HTTP): the official clients, curl, openssl, and
-//! those who have no business there.
+//! peers without TLS or a valid certificate.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! HTTP and gRPC on Unix sockets beside their ports: clients of others, the life of the file, and who may not have it.
+//! HTTP and gRPC on Unix sockets beside their ports: clients from other projects, the life cycle of the file, and paths
+//! that are refused.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};

@@ -1,5 +1,5 @@
-//! One repository of broken and odd configurations, loaded model by model into both servers: what the caller hears,
-//! what the log gives as the cause, what the index says then, and the completed configuration of what does load.
+//! One repository of broken and odd configurations, loaded model by model into both servers: the response, the cause in
+//! the log, the index afterwards, and the completed configuration of models that load.
 
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
-//! What both servers answered, held side by side; and the differences that are known and wanted.
+//! Compares the responses of both servers, except for known and intended differences.
 //!
-//! Each known difference has its reason in docs/differences.md, under the name that it has here. One that no longer
-//! shows fails as well, so that the page stays true.
+//! docs/differences.md contains the reason of each known difference under the same name. A known difference that no
+//! longer occurs also fails the test, so that the page stays true.
 
 use std::collections::BTreeSet;
 use std::path::Path;

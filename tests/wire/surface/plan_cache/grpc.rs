@@ -1,4 +1,4 @@
-//! Clients of gRPC: calls and streams with heads and messages that come again or nearly do, frame by frame.
+//! Clients of gRPC: calls and streams with repeated or similar heads and messages, frame by frame.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Clients of HTTP: JSON and binary tensors, pipelined, with heads that come again or nearly do.
+//! Clients of HTTP: JSON and binary tensors, pipelined, with repeated or similar heads.
 
 use std::fmt::Write;
 

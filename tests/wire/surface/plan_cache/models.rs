@@ -1,4 +1,4 @@
-//! The models that clients ask, those that they reload, and what requests for them are made of.
+//! The models to which clients send requests, those that they reload, and the parts of such requests.
 
 use super::{Both, Traffic};
 use nereid_test_support::http::Peer;

@@ -1,4 +1,4 @@
-//! Endpoints of many models: they come and go while the server runs (contract/http.md section 8).
+//! Multi-model endpoints: models are loaded and unloaded while the server runs (contract/http.md section 8).
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! CUDA shared memory, with a stand-in for the driver: the test lends files, whose bytes simulated devices map.
+//! CUDA shared memory with the simulated driver: the test provides files, which simulated devices map.
 
 use std::os::fd::AsRawFd;
 

@@ -1,4 +1,4 @@
-//! Regions that go while they are used: unregistered, removed, truncated.
+//! Regions that are unregistered, removed or truncated while they are used.
 
 use super::*;
 use nereid_test_support::http::request;

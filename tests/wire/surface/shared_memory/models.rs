@@ -1,5 +1,5 @@
-//! Windows of every kind of model: plug-ins and ONNX Runtime write to them themselves, ensembles and the response cache
-//! have their answers copied.
+//! Output windows with every kind of model: plug-ins and ONNX Runtime write to them directly, outputs of ensembles and
+//! of the response cache are copied.
 
 use super::*;
 use nereid_test_support::backend;

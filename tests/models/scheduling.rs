@@ -1,5 +1,5 @@
-//! Schedulers as clients see them: what batches form, in which order answers come, who waits for what and for how long
-//! (contract/schedulers.md). Statistics tell what was executed.
+//! Schedulers as clients see them: batches, the order of responses, and waiting times (contract/schedulers.md).
+//! Statistics show the executions.
 
 mod cache;
 mod decoupled;

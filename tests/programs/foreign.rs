@@ -1,4 +1,4 @@
-//! Clients that others wrote, and peers that nobody should write: the wire as the world speaks it.
+//! Clients from other projects, and peers that violate the protocols.
 
 mod curl;
 mod described;

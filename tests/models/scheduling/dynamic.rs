@@ -1,5 +1,5 @@
 //! Dynamic batching as clients see it (contract/schedulers.md section 2). The batcher of each model waits until a
-//! number of requests is queued (TRITONSERVER_DELAY_SCHEDULER), so that what forms does not depend on time.
+//! number of requests is queued (TRITONSERVER_DELAY_SCHEDULER), so that batches do not depend on time.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Ensembles with steps that answer as often as they like (contract/schedulers.md section 5, "decoupled steps").
+//! Ensembles with decoupled steps (contract/schedulers.md section 5, "decoupled steps").
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Ensembles and the repository: what is loaded with them, what takes them down, and what brings them back
+//! Ensembles and the repository: models that are loaded with them, and changes that unload them or load them again
 //! (contract/schedulers.md section 10).
 
 use nereid_wire::inference::model_repository_parameter::ParameterChoice;

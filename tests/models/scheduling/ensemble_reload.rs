@@ -1,5 +1,5 @@
-//! Ensembles whose parts are loaded again while clients keep asking over the same connections: the ensemble stays, and
-//! its answers are those of the parts as they are now (contract/schedulers.md sections 5 and 10).
+//! Ensembles with composing models that are reloaded while clients send requests over the same connections: the
+//! ensemble stays, and its responses are those of the new models (contract/schedulers.md sections 5 and 10).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What ensembles make of their tensors: one that a step reads twice, shapes of their own, labels of classes
+//! Tensors of ensembles: one that a step reads twice, shapes of the ensemble's own, labels of classes
 //! (contract/schedulers.md section 5).
 
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! The sequence batcher (contract/schedulers.md section 3), with a backend that adds up what the requests of a sequence
-//! bring (tests/backends/sequences.c).
+//! The sequence batcher (contract/schedulers.md section 3), with a backend that adds up the values of a sequence's
+//! requests (tests/backends/sequences.c).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

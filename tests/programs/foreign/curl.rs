@@ -1,5 +1,5 @@
-//! curl against the HTTP port: every plain route, uploads in chunks and behind `Expect`, old and new versions of HTTP,
-//! and many requests at once over the connections it keeps.
+//! curl against the HTTP port: every plain route, uploads in chunks and with `Expect`, old and new versions of HTTP,
+//! and many parallel requests over kept connections.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What the HTTP port promises, as a description that others could generate a client from (tests/fixtures), and
-//! requests generated from it: well-formed ones, and ones that miss it by a little. Every answer must be described.
+//! A description of the HTTP port from which clients can be generated (tests/fixtures), and requests generated from it:
+//! valid and slightly invalid ones. The description must cover every response.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

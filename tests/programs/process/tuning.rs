@@ -1,4 +1,5 @@
-//! `tuning/`: the reports of `check` for simulated hosts, the changes of `apply` and their undo, the files beside them, which must agree, and the notification of a supervisor when the server is ready.
+//! `tuning/`: the reports of `check` for simulated hosts, the changes of `apply` and their undo, the files beside them,
+//! which must agree, and the notification of a supervisor when the server is ready.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixDatagram;

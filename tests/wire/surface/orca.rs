@@ -1,6 +1,7 @@
 //! Load reports in answers of `generate` (contract/http.md section 7).
 //!
-//! `custom_metrics` tests their content, with a backend that has the metrics. These tests cover responses without a report.
+//! `custom_metrics` tests their content, with a backend that has the metrics. These tests cover responses without a
+//! report.
 
 use nereid_test_support::http::{Peer, request};
 use nereid_test_support::repository::{Pair, Repository};

@@ -1,4 +1,4 @@
-//! Flags that are wrong: both servers must end with the same code and the same words behind their usage text.
+//! Wrong flags: both servers must exit with the same code and the same error after their usage text.
 
 use crate::repository::judge::differences::{Known, Line, compare};
 use nereid_test_support::original::original;

@@ -1,5 +1,5 @@
-//! Stories of models, played to both servers with the same repository and the same backend library: after every step
-//! the answer, the index and what serves are written down and compared.
+//! Scenarios of the life cycle, run with both servers, the same repository and the same backend library: after every
+//! step the response, the index and the served models are recorded and compared.
 
 use serde_json::{Value, json};
 

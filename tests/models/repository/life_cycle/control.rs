@@ -1,4 +1,4 @@
-//! A repository, the server on it, and the questions that tests of the life cycle ask.
+//! A repository, a server on it, and the requests that tests of the life cycle send.
 
 use std::fs::File;
 use std::path::Path;

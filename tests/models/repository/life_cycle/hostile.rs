@@ -1,4 +1,4 @@
-//! Repositories that mean harm: links in circles, files that never end, names that nobody should print.
+//! Hostile repositories: links in circles, files that never end, names with unprintable characters.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

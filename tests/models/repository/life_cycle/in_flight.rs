@@ -1,4 +1,4 @@
-//! Requests that are under way while their model is reloaded, unloaded or the server stops.
+//! Requests in flight while their model is reloaded or unloaded, or the server stops.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Lines of the log that Triton's users and scripts look for when models come and go.
+//! Lines of the log about loads and unloads that Triton's users and scripts search.
 
 use std::path::Path;
 

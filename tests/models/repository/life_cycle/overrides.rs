@@ -1,4 +1,4 @@
-//! Loads that bring their own configuration or their own files.
+//! Load requests with a configuration or files.
 
 use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Polling a repository that is not in order: half-copied models, bad files, a repository that vanishes.
+//! Polling of a faulty repository: half-copied models, bad files, a repository that disappears.
 
 use crate::repository::life_cycle::control::{
     EVERY_SECOND, Life, POLL, config, generation, make_old, parameter, touch,

@@ -1,4 +1,4 @@
-//! One model, loaded again and again while clients of both protocols use it: no request fails, nothing is left behind.
+//! One model, reloaded repeatedly while clients of both protocols use it: no request fails, and no resource leaks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

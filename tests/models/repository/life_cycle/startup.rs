@@ -1,4 +1,4 @@
-//! The start: what ends it, what readiness asks for, retries and how many models load at once.
+//! The start: failures that end it, the conditions of readiness, retries, and the number of parallel loads.
 
 use crate::repository::life_cycle::control::{EXPLICIT, Life, POLL, config, make_old, parameter};
 use nereid_test_support::backend;

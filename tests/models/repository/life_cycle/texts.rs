@@ -1,4 +1,4 @@
-//! What load and unload say, letter for letter, over both protocols.
+//! The responses to load and unload requests, letter for letter, over both protocols.
 
 use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@
 //! all of it a few times on the stand-in, to show that it works: those figures hold for no device. `-- --device=N`
 //! takes another device than the first, `-- --rounds=N` another number of rounds than 200.
 
-#![allow(unsafe_code)] // Work on a device is asked for in promises: its memory outlives it, and nobody else uses it.
+#![allow(unsafe_code)] // Work on a device needs promises: its memory outlives it, and no other code uses it.
 
 use std::process::ExitCode;
 use std::sync::Arc;

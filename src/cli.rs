@@ -122,19 +122,19 @@ Usage:
   nereid quickstart [--with minilm]
         Serve example models, to try the server without a repository; with minilm, which makes embeddings of text, too.
   nereid runtime list
-        Say which runtimes are found on this machine.
+        List the runtimes that are found on this machine.
   nereid runtime install onnxruntime
         Fetch the runtime that ONNX models need.
   nereid runtime install python
         Make an environment with numpy for models in Python.
   nereid check <repository>...
-        Say what would be loaded, and everything that is wrong with it. `nereid check --help` lists the options.
+        Check repositories: list what would be loaded, and all findings. `nereid check --help` lists the options.
   nereid explain <model directory>
         Print the configuration that a model would be served with, and where each value comes from.
   nereid install --prefix=<directory>
-        Put the program, its library and the C headers where other programs look for them.
+        Install the program, its library and the C headers where other programs search for them.
   nereid perf -m <model> [options]
-        Load a server, and tell how fast it answers. `nereid perf --help` lists the options.
+        Load a server, and report how fast it answers. `nereid perf --help` lists the options.
   nereid --version
   nereid help
 "

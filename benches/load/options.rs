@@ -10,7 +10,7 @@ usage: cargo bench --bench load -- --kind KIND --http HOST:PORT --grpc HOST:PORT
   --kind KIND          grpc, http, json, stream, grpc-shm, http-shm: one FP32 tensor there and back;
                        sums-grpc, sums-http: sum and difference of two tensors of --datatype;
                        burst: many responses to each request of a model like `repeat`;
-                       live-grpc, live-http, metadata-grpc, metadata-http: what is said of a server or a model
+                       live-grpc, live-http, metadata-grpc, metadata-http: the state of a server or the metadata of a model
   --model NAME         (default identity)
   --shape N[,N...]     of the tensor (default 16)
   --datatype NAME      of the tensors of sums: FP32, INT32 (default FP32)
@@ -18,7 +18,7 @@ usage: cargo bench --bench load -- --kind KIND --http HOST:PORT --grpc HOST:PORT
   --in-flight N        requests in flight on each connection (default 1)
   --responses N        of a burst (default 128)
   --seconds S          measured seconds (default 3)
-  --pid PID            the server, whose use of the machine is told
+  --pid PID            the server, whose CPU time and memory are reported
   --unrepeated         no two requests are the same: a parameter counts them (grpc, http, json, grpc-shm, http-shm)
   --echo               the server is a plain echo of what is sent (see --serve-floor)
   --serve-floor        is that echo: prints its port and ends with its input";

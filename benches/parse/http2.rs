@@ -1,4 +1,4 @@
-//! HTTP/2, the server's side of a connection whose tables and windows are warm.
+//! HTTP/2: the server's side of a connection with warm tables and windows.
 
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::http2::{Config, Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};

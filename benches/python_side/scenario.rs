@@ -46,7 +46,7 @@ pub const SCENARIOS: [Scenario; 15] = [
     of("image-http", "the same over HTTP", "image", Protocol::Http, 1, 1),
     of("image-grpc-4", "588 KiB in and out, gRPC, 4 connections", "image", Protocol::Grpc, 4, 1),
     of("image-http-4", "the same over HTTP", "image", Protocol::Http, 4, 1),
-    of("chain-1", "a model that asks two others in turn (BLS), gRPC, one client", "chain", Protocol::Grpc, 1, 1),
+    of("chain-1", "a model that calls two others in turn (BLS), gRPC, one client", "chain", Protocol::Grpc, 1, 1),
     of("chain-16", "the same, 4 connections × 4 in flight", "chain", Protocol::Grpc, 4, 4),
     of("burst-1", "128 responses to a request, ModelStreamInfer, one client", "burst", Protocol::Stream, 1, 1),
     of("burst-4", "the same, 4 clients", "burst", Protocol::Stream, 4, 1),

@@ -180,7 +180,7 @@ fn official(python: &Python, directory: &Path) -> Result<Option<Command>, String
     let question = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2]); print(sys.base_prefix)";
     let said = Command::new(python.interpreter()).args(["-c", question]).output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    let (version, prefix) = said.trim().split_once('\n').ok_or("the interpreter does not say what it is")?;
+    let (version, prefix) = said.trim().split_once('\n').ok_or("the interpreter does not print its version")?;
     let backend = directory.join("backends/python");
     fs::create_dir_all(&backend).map_err(|error| error.to_string())?;
     let (parts, stub) = (root.join("backends/python"), "triton_python_backend_stub");

@@ -136,7 +136,7 @@ fn launch_floor() -> Result<Server, String> {
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line).map_err(|error| format!("the floor: {error}"))?;
     }
-    let port: u16 = line.trim().parse().map_err(|_| format!("the floor says {line:?} for its port"))?;
+    let port: u16 = line.trim().parse().map_err(|_| format!("the floor prints {line:?} for its port"))?;
     let at = SocketAddr::from(([127, 0, 0, 1], port));
     Ok(Server { engine: FLOOR.to_owned(), http: at, grpc: at, child, directory: None })
 }

@@ -140,7 +140,7 @@ impl Peer for EchoPeer {
 
     fn receive(&mut self, mut bytes: &[u8], now_ns: u64, tally: &mut Tally) -> Result<(), String> {
         while !bytes.is_empty() {
-            let &(at, sent_ns) = self.sent.front().ok_or("bytes that nobody sent")?;
+            let &(at, sent_ns) = self.sent.front().ok_or("bytes that were not sent")?;
             let request = &self.requests[at];
             let (mine, rest) = bytes.split_at(bytes.len().min(request.len() - self.back));
             self.differs |= request[self.back..self.back + mine.len()] != *mine;

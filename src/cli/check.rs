@@ -25,9 +25,9 @@ use report::{Instances, ModelReport, Report};
 const USAGE: &str = "\
 Usage: nereid check <repository>... [--format=text|json] [options of serve]
 
-Says what a server would load from these repositories, and everything that is wrong with them as far as it shows without
-opening a model. Exit code 0 if all models are consistent, else 1; a consistent model may still fail to load, for what
-its own files hold. Of the options of serve, those count that say what is loaded, how and where:
+Lists what a server would load from these repositories, and all findings on them as far as they show without
+opening a model. Exit code 0 if all models are consistent, else 1; a consistent model may still fail to load, because
+of the contents of its files. These options of serve set what is loaded, how and where:
 --model-repository, --model-config-name, --model-namespacing, --model-control-mode with --load-model,
 --disable-auto-complete-config, --backend-directory, --backend-config, --host-policy, --io-cores, --spin-us.
 ";

@@ -22,8 +22,8 @@ loaded, else 1 after all that is wrong with it.
 
   --override=<file>  The JSON text that a load request would bring, in place of the configuration file.
 
-Of the options of serve, those count that say how the model is loaded: --model-config-name,
---disable-auto-complete-config, --backend-directory, --backend-config.
+These options of serve set how the model is loaded: --model-config-name, --disable-auto-complete-config,
+--backend-directory, --backend-config.
 ";
 
 /// The widest value that the sources of others are aligned with.

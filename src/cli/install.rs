@@ -40,7 +40,7 @@ const LAYOUT: &str = "\
 | `lib/libtritonserver.so` | The server as a library, for programs that run it inside themselves. |
 | `lib/nereid/runtimes` | What `bin/nereid runtime install onnxruntime --prefix=<this directory>` puts here. |
 | `include/triton/core` | Headers of the interfaces, for programs, backends, caches and repository agents. |
-| `backends/<name>/libtriton_<name>.so` | Libraries of backends; the server is told of them by `--backend-directory`. |
+| `backends/<name>/libtriton_<name>.so` | Libraries of backends; the server finds them by `--backend-directory`. |
 
 A program: `cc program.c -I include -L lib -ltritonserver -Wl,-rpath,$PWD/lib -o program`
 

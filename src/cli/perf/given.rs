@@ -260,7 +260,7 @@ impl Given {
         if self.rules.binary_search && self.threshold_ms == 0.0 {
             return Err(Mistake::Without {
                 flag: "--binary-search",
-                needs: "--latency-threshold, to know what it looks for",
+                needs: "--latency-threshold, the bound of the search",
             });
         }
         Ok(())
@@ -314,7 +314,7 @@ impl Given {
             return Err(Mistake::Other("--input-data names several sources, and not all are files".into()));
         }
         if let Some(name) = repeated(self.shapes.iter().map(|(name, _)| name.as_str())) {
-            return Err(Mistake::Other(format!("--shape says two shapes for input '{name}'")));
+            return Err(Mistake::Other(format!("--shape gives two shapes for input '{name}'")));
         }
         if let Some(name) = repeated(self.parameters.iter().map(|(name, _)| name.as_str())) {
             return Err(Mistake::Other(format!("--request-parameter gives '{name}' two values")));
@@ -344,7 +344,11 @@ impl Given {
             return Err(Mistake::Conflict("--pin", "--threads", ": there are more threads than cores"));
         }
         if self.client.unique_connections && self.client.connections.is_some() {
-            return Err(Mistake::Conflict("--unique-connections", "--connections", ": either says how many there are"));
+            return Err(Mistake::Conflict(
+                "--unique-connections",
+                "--connections",
+                ": either sets the number of connections",
+            ));
         }
         Ok(())
     }
@@ -368,10 +372,10 @@ impl Given {
     pub fn notes(&self) -> Vec<&'static str> {
         let mut notes = Vec::new();
         if self.spacing.is_some() && self.rate.is_none() {
-            notes.push("--request-distribution says nothing without --request-rate-range");
+            notes.push("--request-distribution has no effect without --request-rate-range");
         }
         if (self.old_end.is_some()) && !self.old_sweep {
-            notes.push("-c says nothing without -d");
+            notes.push("-c has no effect without -d");
         }
         notes
     }

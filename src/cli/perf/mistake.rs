@@ -1,4 +1,4 @@
-//! What can be wrong with a command line of `nereid perf`, told with the flag's name as it was written.
+//! The errors of a command line of `nereid perf`, with the flag's name as it was written.
 
 /// Why nothing is measured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! From what a command line said and what the server said of its model to the plan of a run.
+//! Makes the plan of a run from the command line and the server's description of its model.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -10,7 +10,7 @@ const INDENT: usize = 8;
 const INTRODUCTION: &str = "\
 Usage: nereid perf -m <model> [options]
 
-Loads a server that speaks KServe v2 over HTTP or gRPC, Triton among them, and tells how fast it answers.
+Loads a server of the KServe v2 protocol over HTTP or gRPC, such as Triton, and reports how fast it answers.
 Flags that perf_analyzer has, too, mean the same.
 
   nereid perf -m resnet -i grpc --concurrency-range 1:16:5

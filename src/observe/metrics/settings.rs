@@ -92,7 +92,7 @@ impl MetricsConfig {
                 "summary_latencies" => set_flag(&mut config.summary_latencies, name, value, &mut complaints),
                 "histogram_phases" => set_flag(&mut config.histogram_phases, name, value, &mut complaints),
                 "summary_quantiles" => config.quantiles = quantiles(value, &mut complaints),
-                _ => complaints.push(format!("--metrics-config knows no setting '{name}'")),
+                _ => complaints.push(format!("--metrics-config has no setting '{name}'")),
             }
         }
         (config, complaints)
@@ -210,7 +210,7 @@ mod tests {
         for (setting, value, complaint) in [
             ("counter_latencies", "FALSE", "--metrics-config counter_latencies is 'true' or 'false', not 'FALSE'"),
             ("summary_latencies", "1", "--metrics-config summary_latencies is 'true' or 'false', not '1'"),
-            ("other", "1", "--metrics-config knows no setting 'other'"),
+            ("other", "1", "--metrics-config has no setting 'other'"),
         ] {
             assert_eq!(parse(&[(setting, value)]), (MetricsConfig::default(), vec![complaint.to_owned()]), "{value}");
         }

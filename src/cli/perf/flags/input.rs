@@ -78,7 +78,7 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "output-shared-memory-size",
         "bytes",
-        "Room for an output whose size the model does not say. Default: 102400.",
+        "Bytes for an output whose size the model does not define. Default: 102400.",
         |g, v| {
             g.output_bytes = v.number(1..=OUTPUT_BYTES_MAX)?;
             Ok(())

@@ -32,7 +32,7 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "request-distribution",
         "constant|poisson",
-        "Times between the requests of a rate: even, or those of many clients that know nothing of each other. \
+        "Times between the requests of a rate: even, or those of many independent clients. \
          Default: constant.",
         |g, v| {
             g.spacing = Some(v.one_of(&[("constant", Spacing::Constant), ("poisson", Spacing::Poisson)])?);
@@ -50,7 +50,7 @@ pub static FLAGS: &[Flag] = &[
     ),
     Flag::switch(
         "binary-search",
-        "Look for the highest load within --latency-threshold by halving the range; its step is the precision.",
+        "Search for the highest load within --latency-threshold by halving the range; its step is the precision.",
         |g| g.rules.binary_search = true,
     ),
     Flag::set(

@@ -23,7 +23,7 @@ pub static FLAGS: &[Flag] = &[
     refuse("log-frequency", "count", TRACING),
     refuse("triton-server-directory", "path", IN_PROCESS),
     refuse("model-repository", "path", IN_PROCESS),
-    refuse("model-signature-name", "name", "it belongs to TensorFlow Serving, whose protocol is not spoken"),
+    refuse("model-signature-name", "name", "it belongs to TensorFlow Serving, whose protocol is not supported"),
     refuse(
         "endpoint",
         "path",

@@ -3,7 +3,7 @@
 use super::Flag;
 
 pub static FLAGS: &[Flag] = &[
-    Flag::switch("verbose", "Tell each window that was measured, too.", |g| g.verbose = true).or('v').own(),
+    Flag::switch("verbose", "Report each measured window, too.", |g| g.verbose = true).or('v').own(),
     Flag::set("csv", "path", "A line for each load point, with perf_analyzer's columns.", |g, v| {
         g.reports.csv = Some(v.path()?);
         Ok(())
@@ -35,14 +35,14 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "profile-export-max",
         "requests",
-        "Requests of a load point that are kept for it; what is beyond is told. Default: 1000000.",
+        "Requests of a load point that are kept for it; further ones are counted. Default: 1000000.",
         |g, v| {
             g.reports.records_max = v.number(1..=100_000_000)?;
             Ok(())
         },
     )
     .own(),
-    Flag::switch("no-server-statistics", "Do not ask the server where the time went.", |g| {
+    Flag::switch("no-server-statistics", "Do not read the server's statistics of where the time went.", |g| {
         g.server_statistics = false;
     })
     .own(),

@@ -50,7 +50,7 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "percentile",
         "number",
-        "The percentile that has to be stable and below the threshold; it is told, too. Default: -1, the mean.",
+        "The percentile that has to be stable and below the threshold; it is reported, too. Default: -1, the mean.",
         |g, v| {
             g.rules.percentile = match v.text()? {
                 "-1" => None,

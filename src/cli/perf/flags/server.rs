@@ -39,13 +39,13 @@ pub static FLAGS: &[Flag] = &[
     Flag::switch("streaming", "One gRPC stream for each connection, instead of a call for each request.", |g| {
         g.streaming = true;
     }),
-    Flag::switch("async", "Accepted: this client never waits for one answer before it looks at others.", |g| {
+    Flag::switch("async", "Accepted: this client never waits for one answer before it reads others.", |g| {
         g.asks_async = true;
     })
     .or('a'),
     Flag::switch(
         "sync",
-        "Accepted: how much is in flight is said by the load, and never needs a thread for each request.",
+        "Accepted: the load sets how much is in flight, and never needs a thread for each request.",
         |g| g.asks_sync = true,
     ),
     Flag::set(
@@ -60,7 +60,7 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "bls-composing-models",
         "name,…",
-        "Models that the model calls: their share of the server's time is told too.",
+        "Models that the model calls: their share of the server's time is reported too.",
         composing,
     ),
     Flag::set("ssl-grpc-use-ssl", "bool", "gRPC over TLS. Default: false.", |g, v| {
@@ -121,7 +121,7 @@ fn composing(given: &mut Given, value: &Value<'_>) -> Result<(), Mistake> {
             return Err(value.wrong("names of models with commas between them"));
         }
         if name.contains(':') {
-            return Err(value.wrong("names alone: the time in all versions of a composing model is told as one"));
+            return Err(value.wrong("names alone: the time in all versions of a composing model is reported as one"));
         }
         given.composing.push(name.to_owned());
     }

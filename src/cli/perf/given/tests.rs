@@ -105,7 +105,7 @@ const LINES: &[(&str, &str)] = &[
     ("metrics-interval", "--collect-metrics --metrics-interval 5"),
 ];
 
-/// Taken without a difference to anything, which their help says.
+/// Accepted without any effect, as their help states.
 const WITHOUT_EFFECT: [&str; 4] =
     ["service-kind", "serial-sequences", "ssl-https-client-certificate-type", "ssl-https-private-key-type"];
 

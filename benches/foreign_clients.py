@@ -87,8 +87,8 @@ def in_us(text):
     return float(number) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
 
 
-def told(tool, output, directory):
-    """Answers a second, median and 99th percentile in µs (None where the tool does not say them), bad answers."""
+def parse_output(tool, output, directory):
+    """Answers a second, median and 99th percentile in µs (None where the tool does not report them), bad answers."""
     if tool == "wrk":
         bad = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
         quantile = {name: in_us(value) for name, value in re.findall(r"^ +(50|99)% +(\S+)$", output, re.M)}
@@ -125,7 +125,7 @@ def used_ns(pid):
 
 
 def measure(tool, server, model, core, seconds, directory, target):
-    """One run: what the load of side_by_side tells of its own; None if the tool is not here, a text if it failed."""
+    """One run: its figures, as the load of side_by_side reports them; None without the tool, a text if it failed."""
     command = words_of(tool, server, model, directory, seconds, target)
     if command is None:
         return None
@@ -138,7 +138,7 @@ def measure(tool, server, model, core, seconds, directory, target):
         return f"{tool}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
     # Requests under way when a tool ends are cancelled, and that is no error.
     requests, failures = after[0] - before[0], max(after[1] - before[1] - IN_FLIGHT_MAX, 0)
-    rate, p50_us, p99_us, bad = told(tool, done.stdout, directory)
+    rate, p50_us, p99_us, bad = parse_output(tool, done.stdout, directory)
     threads_ns = {kind: ns - cpu_before.get(kind, 0) for kind, ns in cpu_after.items()}
     # What a tool calls an answer must have been executed: a status in trailers is not looked at by all of them.
     missing = max(round(rate * seconds * 0.9) - requests, 0)

@@ -6,10 +6,10 @@
 
 Wall time is noise on a shared machine; instructions are not. The server runs under valgrind's callgrind and answers
 requests of 64 bytes to an identity model over one connection, once a thousand and once three thousand of them; the
-difference of the two counts, divided by two thousand, is what one request takes, since start and end cancel. What
-sends the requests runs outside valgrind. Of two binaries the second is also told as a change of the first. With
---functions the functions follow that make the difference, the largest first. --load= names other loads: grpc_busy (64 in
-flight over 4 connections), grpc_wide (64 connections), grpc_stream, grpc_decoupled (one count is one response) and
+difference of the two counts, divided by two thousand, is what one request takes, since start and end cancel. The
+client runs outside valgrind. For two binaries the second is also reported as a change of the first. With --functions
+the functions follow that make the difference, the largest first. --load= names other loads: grpc_busy (64 in flight over
+4 connections), grpc_wide (64 connections), grpc_stream, grpc_decoupled (one count is one response) and
 grpc_large (588 KiB); http_busy (64 in flight over 4 connections), http_wide (64 connections), http_ids (each request
 with an id of its own), http_json (16 FP32 as text, both ways), http_shared (system shared memory) and http_large.
 
@@ -124,7 +124,7 @@ def framed(message):
 
 
 class Http2:
-    """A client's connection, header fields by their places once the server knows them."""
+    """A client's connection, header fields by their indices once they are in the server's table."""
 
     def __init__(self, port, method=b"ModelInfer"):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -188,13 +188,13 @@ def unary(port, count, connections, in_flight, size, model=b"same", shape=None):
     """ModelInfer, so many of them in flight on each of so many connections."""
     data = framed(message_of(model, (b"INPUT0", b"UINT8", shape or (size,), bytes(size))))
     peers = {peer.socket.fileno(): peer for peer in (Http2(port) for _ in range(connections))}
-    asked, answered, wakes = 0, 0, select.poll()
+    sent, answered, wakes = 0, 0, select.poll()
     for descriptor, peer in peers.items():
         wakes.register(descriptor, select.POLLIN)
         # The first head stands alone: the others refer to it.
         for _ in range(in_flight):
             peer.socket.sendall(peer.open() + frame(0, 1, peer.stream, data))
-            asked += 1
+            sent += 1
     while answered < count:
         for descriptor, _ in wakes.poll():
             peer, ended = peers[descriptor], 0
@@ -203,8 +203,8 @@ def unary(port, count, connections, in_flight, size, model=b"same", shape=None):
                 if kind == 3 or kind == 1 and b"grpc-message" in payload:
                     sys.exit(f"the server answers {kind} {payload}")
             answered += ended
-            more = max(min(ended, count - asked), 0)
-            asked += more
+            more = max(min(ended, count - sent), 0)
+            sent += more
             if more:
                 peer.socket.sendall(b"".join(peer.open() + frame(0, 1, peer.stream, data) for _ in range(more)))
 
@@ -234,13 +234,13 @@ def grpc_stream(port, count):
     peer, answered = Http2(port, b"ModelStreamInfer"), 0
     data = framed(message_of(b"same", (b"INPUT0", b"UINT8", (SIZE,), bytes(SIZE))))
     peer.socket.sendall(peer.open())
-    asked = 64
-    peer.socket.sendall(frame(0, 0, 1, data) * asked)
+    sent = 64
+    peer.socket.sendall(frame(0, 0, 1, data) * sent)
     while answered < count:
         came = peer.messages()
         answered += came
-        more = max(min(came, count - asked), 0)
-        asked += more
+        more = max(min(came, count - sent), 0)
+        sent += more
         if more:
             peer.socket.sendall(frame(0, 0, 1, data) * more)
 
@@ -251,12 +251,12 @@ def grpc_decoupled(port, count):
     inputs = ((b"IN", b"INT32", (100,), bytes(400)), (b"DELAY", b"UINT32", (100,), bytes(400)), (b"WAIT", b"UINT32", (1,), bytes(4)))
     data = framed(message_of(b"many", *inputs))
     peer.socket.sendall(peer.open() + frame(0, 0, 1, data) * 2)
-    asked = 2
+    sent = 2
     while answered < count:
         before = answered // 100
         answered += peer.messages()
-        more = max(min(answered // 100 - before, count // 100 - asked), 0)
-        asked += more
+        more = max(min(answered // 100 - before, count // 100 - sent), 0)
+        sent += more
         if more:
             peer.socket.sendall(frame(0, 0, 1, data) * more)
 
@@ -297,24 +297,24 @@ def answers(unread):
 
 def http_load(port, count, connections, in_flight, request):
     """So many requests in flight on each of so many connections; `request` makes number n of them."""
-    peers, wakes, asked, answered = {}, select.poll(), 0, 0
+    peers, wakes, sent, answered = {}, select.poll(), 0, 0
     for _ in range(connections):
         peer = socket.create_connection(("127.0.0.1", port))
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wakes.register(peer, select.POLLIN)
         peers[peer.fileno()] = (peer, bytearray())
-        peer.sendall(b"".join(request(asked + at) for at in range(in_flight)))
-        asked += in_flight
+        peer.sendall(b"".join(request(sent + at) for at in range(in_flight)))
+        sent += in_flight
     while answered < count:
         for descriptor, _ in wakes.poll():
             peer, unread = peers[descriptor]
             unread += peer.recv(1 << 20) or sys.exit("the server closed the connection")
             came = answers(unread)
             answered += came
-            more = max(min(came, count - asked), 0)
+            more = max(min(came, count - sent), 0)
             if more:
-                peer.sendall(b"".join(request(asked + at) for at in range(more)))
-                asked += more
+                peer.sendall(b"".join(request(sent + at) for at in range(more)))
+                sent += more
 
 
 def http_busy(port, count):
@@ -375,7 +375,7 @@ LOADS += (grpc, grpc_busy, grpc_wide, grpc_stream, grpc_decoupled, grpc_large, g
 
 
 def free_port():
-    """One that nobody listens on now."""
+    """A port on which no process listens now."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]
@@ -427,17 +427,17 @@ def measure(binary, ask):
 
 
 def main():
-    """Tells what each of the binaries needs."""
+    """Prints what each of the binaries needs."""
     show = "--functions" in sys.argv
     binaries = [word for word in sys.argv[1:] if not word.startswith("--")]
     named = {word.removeprefix("--load=") for word in sys.argv[1:] if word.startswith("--load=")}
-    asked = [load for load in LOADS if load.__name__ in named or not named and load in (http, grpc)]
-    if not asked or not binaries or len(binaries) > 2:
+    loads = [load for load in LOADS if load.__name__ in named or not named and load in (http, grpc)]
+    if not loads or not binaries or len(binaries) > 2:
         sys.exit(__doc__)
-    for ask in asked:
-        counts = [measure(binary, ask) for binary in binaries]
+    for load in loads:
+        counts = [measure(binary, load) for binary in binaries]
         change = f" ({counts[-1][0] - counts[0][0]:+.0f})" if len(counts) == 2 else ""
-        print(f"{ask.__name__}: {' → '.join(f'{total:.0f}' for total, _ in counts)} instructions a request{change}", flush=True)
+        print(f"{load.__name__}: {' → '.join(f'{total:.0f}' for total, _ in counts)} instructions a request{change}", flush=True)
         if show:
             names = {name for _, functions in counts for name in functions}
             last, first = counts[-1][1], counts[0][1] if len(counts) == 2 else {}

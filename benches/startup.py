@@ -5,8 +5,8 @@
     benches/startup.py target/release/nereid [OTHER_BINARY] [--rounds N] [--original SERVER]
 
 Each server is started in turns with one native model, the C backend of benches/plugin/tiny.c, on a repository of its
-own, and asked for /v2/health/ready from the moment of its exec on until it answers 200; the median, the least and the
-most of all rounds are told, and the CPU time of all its threads until then. At the end of each round it rests for two
+own, and polled at /v2/health/ready from the moment of its exec on until it answers 200; the median, the least and the
+most of all rounds are shown, and the CPU time of all its threads until then. At the end of each round it rests for two
 seconds; then its resident and proportional memory and its threads are read. `nereid, built in` is the first binary
 with the identity model that needs no library.
 
@@ -58,7 +58,7 @@ class Side:
                 self.cpu_ms.append(cpu_ns(server.pid) / 1e6)
                 if rest:
                     time.sleep(REST_S)
-                    self.look(server.pid)
+                    self.measure_rest(server.pid)
             finally:
                 server.send_signal(signal.SIGTERM)
                 try:
@@ -82,7 +82,7 @@ class Side:
             # Short beside what is measured, long enough to leave the core to the server.
             time.sleep(0.0002)
 
-    def look(self, pid):
+    def measure_rest(self, pid):
         rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
         values = dict(line.split(":") for line in rollup.splitlines()[1:])
         kib = {name: int(values[name].split()[0]) for name in ("Rss", "Pss", "Anonymous")}
@@ -104,7 +104,7 @@ def cpu_ns(pid):
 
 
 def free_ports(count):
-    """That nobody listens on now."""
+    """A port on which no process listens now."""
     taken = [socket.socket() for _ in range(count)]
     for one in taken:
         one.bind(("127.0.0.1", 0))
@@ -169,7 +169,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binaries", nargs="+", help="the server, and another build of it to hold against it")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--rests", type=int, default=3, help="rounds at whose end the server rests and is looked at")
+    parser.add_argument("--rests", type=int, default=3, help="rounds at whose end the server rests and is measured")
     parser.add_argument("--original", help="the official server's binary")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:

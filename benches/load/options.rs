@@ -10,7 +10,7 @@ usage: cargo bench --bench load -- --kind KIND --http HOST:PORT --grpc HOST:PORT
   --kind KIND          grpc, http, json, stream, grpc-shm, http-shm: one FP32 tensor there and back;
                        sums-grpc, sums-http: sum and difference of two tensors of --datatype;
                        burst: many responses to each request of a model like `repeat`;
-                       live-grpc, live-http, metadata-grpc, metadata-http: the state of a server or the metadata of a model
+                       live-grpc, live-http, metadata-grpc, metadata-http: state of a server or metadata of a model
   --model NAME         (default identity)
   --shape N[,N...]     of the tensor (default 16)
   --datatype NAME      of the tensors of sums: FP32, INT32 (default FP32)

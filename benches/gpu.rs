@@ -164,7 +164,7 @@ enum Waiting {
 /// Times of the rounds of one row.
 #[derive(Default)]
 struct Times {
-    asked_ns: Vec<u64>,
+    enqueued_ns: Vec<u64>,
     complete_ns: Vec<u64>,
     cpu_ns: Vec<u64>,
 }
@@ -195,12 +195,12 @@ impl<'a> Device<'a> {
     }
 
     /// Times rounds of some work: until it was enqueued, until it was complete, and the CPU time of the thread.
-    fn time(&self, waiting: Waiting, mut ask: impl FnMut() -> Outcome<()>) -> Outcome<Times> {
+    fn time(&self, waiting: Waiting, mut enqueue: impl FnMut() -> Outcome<()>) -> Outcome<Times> {
         let mut times = Times::default();
         for round in 0..self.rounds + WARM_UP.min(self.rounds) {
             let (cpu, begin) = (cpu_ns(), Instant::now());
-            ask()?;
-            let asked = begin.elapsed();
+            enqueue()?;
+            let enqueued = begin.elapsed();
             let event = if waiting == Waiting::Polling { self.polled } else { self.slept };
             self.driver.record(self.ordinal, event, self.stream)?;
             match waiting {
@@ -209,12 +209,12 @@ impl<'a> Device<'a> {
             }
             let (complete, cpu) = (begin.elapsed(), cpu_ns().saturating_sub(cpu));
             if round >= WARM_UP.min(self.rounds) {
-                times.asked_ns.push(nanoseconds(asked));
+                times.enqueued_ns.push(nanoseconds(enqueued));
                 times.complete_ns.push(nanoseconds(complete));
                 times.cpu_ns.push(cpu);
             }
         }
-        [&mut times.asked_ns, &mut times.complete_ns, &mut times.cpu_ns]
+        [&mut times.enqueued_ns, &mut times.complete_ns, &mut times.cpu_ns]
             .into_iter()
             .for_each(|all| all.sort_unstable());
         Ok(times)
@@ -361,10 +361,10 @@ fn print_row(what: &str, times: &Times, len: usize) {
         let place = ((all.len() as f64 * share) as usize).min(all.len().saturating_sub(1));
         all.get(place).map_or(f64::NAN, |ns| *ns as f64 / 1000.0)
     };
-    let (median, asked) = (us(&times.complete_ns, 0.5), us(&times.asked_ns, 0.5));
+    let (median, enqueued) = (us(&times.complete_ns, 0.5), us(&times.enqueued_ns, 0.5));
     let (p99, most, cpu) = (us(&times.complete_ns, 0.99), us(&times.complete_ns, 1.0), us(&times.cpu_ns, 0.5));
     let rate = if len > 0 { format!("{:.2}", len as f64 / median / 1000.0) } else { String::new() };
-    println!("| {what} | {asked:.1} | {median:.1} | {p99:.1} | {most:.1} | {cpu:.1} | {rate} |");
+    println!("| {what} | {enqueued:.1} | {median:.1} | {p99:.1} | {most:.1} | {cpu:.1} | {rate} |");
 }
 
 fn bytes(len: usize) -> String {

@@ -51,7 +51,7 @@ const NAMES: [(&str, Kind); 13] = [
 pub type Peers = Vec<(SocketAddr, Box<dyn Peer>)>;
 
 /// How a request is sent, and what its answer must be.
-enum Asked {
+enum Traffic {
     Call(&'static [u8], Vec<(Slice, Check)>),
     Posts(Vec<(Slice, Check)>),
     Stream(Vec<Tensor>),
@@ -75,19 +75,19 @@ impl Kind {
         let mut peers: Peers = Vec::new();
         for connection in 0..options.connections {
             let first = connection * options.in_flight;
-            let asked = self.asked(first..first + options.in_flight, options)?;
+            let traffic = self.traffic(first..first + options.in_flight, options)?;
             if options.echo {
-                peers.push((options.http, Box::new(EchoPeer::new(asked.requests()))));
+                peers.push((options.http, Box::new(EchoPeer::new(traffic.requests()))));
                 continue;
             }
-            match asked {
-                Asked::Call(path, calls) => peers.push((options.grpc, Box::new(UnaryPeer::calling(path, calls)))),
-                Asked::Stream(tensors) => peers.push((options.grpc, Box::new(StreamPeer::new(tensors)))),
-                Asked::Burst(request, checks) => {
+            match traffic {
+                Traffic::Call(path, calls) => peers.push((options.grpc, Box::new(UnaryPeer::calling(path, calls)))),
+                Traffic::Stream(tensors) => peers.push((options.grpc, Box::new(StreamPeer::new(tensors)))),
+                Traffic::Burst(request, checks) => {
                     peers.push((options.grpc, Box::new(BurstPeer::new(request, checks))));
                 }
                 // One request at a time: HTTP/1.1 has no other way that clients use.
-                Asked::Posts(posts) => {
+                Traffic::Posts(posts) => {
                     peers.extend(posts.into_iter().map(|(request, check)| {
                         (options.http, Box::new(HttpPeer::new(request, check)) as Box<dyn Peer>)
                     }))
@@ -97,7 +97,7 @@ impl Kind {
         Ok(peers)
     }
 
-    fn asked(self, slots: std::ops::Range<usize>, options: &Options) -> Result<Asked, String> {
+    fn traffic(self, slots: std::ops::Range<usize>, options: &Options) -> Result<Traffic, String> {
         let any = |text: &'static str| -> Check {
             Box::new(move |answer: &[u8]| match String::from_utf8_lossy(answer).contains(text) {
                 true => Ok(()),
@@ -111,27 +111,27 @@ impl Kind {
                 let call = |tensor: Tensor| -> (Slice, Check) {
                     (tensor.grpc_request(""), Box::new(move |frame: &[u8]| tensor.check_unary(frame)))
                 };
-                Asked::Call(INFER, self.tensors(slots, options)?.into_iter().map(call).collect())
+                Traffic::Call(INFER, self.tensors(slots, options)?.into_iter().map(call).collect())
             }
             Kind::Http | Kind::Json | Kind::HttpShared => {
                 let binary = self == Kind::Http;
                 let post = |tensor: Tensor| -> (Slice, Check) {
                     (tensor.http_request(binary), Box::new(move |noted: &[u8]| tensor.check_http(noted, binary)))
                 };
-                Asked::Posts(self.tensors(slots, options)?.into_iter().map(post).collect())
+                Traffic::Posts(self.tensors(slots, options)?.into_iter().map(post).collect())
             }
-            Kind::Stream => Asked::Stream(self.tensors(slots, options)?),
+            Kind::Stream => Traffic::Stream(self.tensors(slots, options)?),
             Kind::SumsGrpc => {
                 let call = |question: Question| -> (Slice, Check) {
                     (question.grpc_request(), Box::new(move |frame: &[u8]| question.check_unary(frame)))
                 };
-                Asked::Call(INFER, slots.map(|slot| call(sums(options, slot))).collect())
+                Traffic::Call(INFER, slots.map(|slot| call(sums(options, slot))).collect())
             }
             Kind::SumsHttp => {
                 let post = |question: Question| -> (Slice, Check) {
                     (question.http_request(), Box::new(move |noted: &[u8]| question.check_http(noted)))
                 };
-                Asked::Posts(slots.map(|slot| post(sums(options, slot))).collect())
+                Traffic::Posts(slots.map(|slot| post(sums(options, slot))).collect())
             }
             Kind::Burst => {
                 let check = |at: usize| -> Check {
@@ -139,20 +139,20 @@ impl Kind {
                     Box::new(move |message: &[u8]| question.check_streamed(message))
                 };
                 let request = repeated(model, options.responses, 0).grpc_request();
-                Asked::Burst(request, (0..options.responses).map(check).collect())
+                Traffic::Burst(request, (0..options.responses).map(check).collect())
             }
             Kind::LiveGrpc => {
                 let calls = slots.map(|_| (framed(&[]), any("\u{1}"))).collect();
-                Asked::Call(b"/inference.GRPCInferenceService/ServerLive", calls)
+                Traffic::Call(b"/inference.GRPCInferenceService/ServerLive", calls)
             }
             Kind::MetadataGrpc => {
                 let message = [&[0x0a, model.len() as u8], model.as_bytes()].concat();
                 let calls = slots.map(|_| (framed(&message), any(model))).collect();
-                Asked::Call(b"/inference.GRPCInferenceService/ModelMetadata", calls)
+                Traffic::Call(b"/inference.GRPCInferenceService/ModelMetadata", calls)
             }
-            Kind::LiveHttp => Asked::Posts(slots.map(|_| (get("/v2/health/live".to_owned()), any("\n"))).collect()),
+            Kind::LiveHttp => Traffic::Posts(slots.map(|_| (get("/v2/health/live".to_owned()), any("\n"))).collect()),
             Kind::MetadataHttp => {
-                Asked::Posts(slots.map(|_| (get(format!("/v2/models/{model}")), any(model))).collect())
+                Traffic::Posts(slots.map(|_| (get(format!("/v2/models/{model}")), any(model))).collect())
             }
         })
     }
@@ -183,12 +183,14 @@ impl Kind {
     }
 }
 
-impl Asked {
+impl Traffic {
     fn requests(self) -> Vec<Slice> {
         match self {
-            Asked::Call(_, asked) | Asked::Posts(asked) => asked.into_iter().map(|(request, _)| request).collect(),
-            Asked::Stream(tensors) => tensors.iter().map(|tensor| tensor.grpc_request("")).collect(),
-            Asked::Burst(request, _) => vec![request],
+            Traffic::Call(_, requests) | Traffic::Posts(requests) => {
+                requests.into_iter().map(|(request, _)| request).collect()
+            }
+            Traffic::Stream(tensors) => tensors.iter().map(|tensor| tensor.grpc_request("")).collect(),
+            Traffic::Burst(request, _) => vec![request],
         }
     }
 }

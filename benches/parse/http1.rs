@@ -23,18 +23,18 @@ struct Exchange {
     connection: Connection,
     pool: Pool,
     request: Vec<u8>,
-    asked: Asked,
+    received: Received,
     pieces: Vec<Slice>,
 }
 
 /// The request that is not answered yet.
 #[derive(Default)]
-struct Asked {
+struct Received {
     exchange: Option<ExchangeId>,
     body: Slice,
 }
 
-impl Handler for Asked {
+impl Handler for Received {
     fn head(&mut self, _exchange: ExchangeId, head: &Head) -> BodyPlan {
         let json = head.header(JSON_LENGTH).and_then(|value| str::from_utf8(value).ok()?.parse().ok());
         BodyPlan::Store { align_at: json.unwrap_or(0) }
@@ -61,11 +61,11 @@ impl Exchange {
         request.extend_from_slice(BINARY_REQUEST.as_bytes());
         request.extend_from_slice(&TENSOR);
         let connection = Connection::new(Limits::default(), pool.clone());
-        Exchange { connection, pool, request, asked: Asked::default(), pieces: Vec::new() }
+        Exchange { connection, pool, request, received: Received::default(), pieces: Vec::new() }
     }
 
     fn receive(&mut self) {
-        self.connection.receive(&self.request, &mut self.asked);
+        self.connection.receive(&self.request, &mut self.received);
     }
 
     fn response(&self) -> Response {
@@ -79,16 +79,16 @@ impl Exchange {
     }
 
     fn respond(&mut self, response: Response) {
-        if let Some(exchange) = self.asked.exchange {
+        if let Some(exchange) = self.received.exchange {
             self.connection.respond(exchange, response);
             self.connection.output().take(usize::MAX, &mut self.pieces);
         }
     }
 
     fn finish(&mut self) {
-        assert!(self.asked.exchange.take().is_some(), "the request was not understood");
-        assert!(self.asked.body.ends_with(&TENSOR), "the tensor did not arrive");
-        self.asked.body = Slice::empty();
+        assert!(self.received.exchange.take().is_some(), "the request was not parsed");
+        assert!(self.received.body.ends_with(&TENSOR), "the tensor did not arrive");
+        self.received.body = Slice::empty();
         let sent: usize = self.pieces.drain(..).map(|piece| piece.len()).sum();
         assert!(sent > BINARY_RESPONSE.len() + TENSOR.len(), "only {sent} bytes to send");
     }

@@ -34,7 +34,7 @@ struct Call {
     pool: Pool,
     request: Vec<u8>,
     response: Vec<u8>,
-    asked: Events,
+    received: Events,
     answered: Events,
     /// Bytes on their way to the server.
     wire: Vec<u8>,
@@ -81,7 +81,7 @@ impl Call {
             pool,
             request: grpc::request_frame(),
             response: grpc::response_frame(),
-            asked: Events::default(),
+            received: Events::default(),
             answered: Events::default(),
             wire: Vec::new(),
             message: Gather::new(),
@@ -97,7 +97,7 @@ impl Call {
     }
 
     /// The client begins the next call; its bytes wait on the wire.
-    fn ask(&mut self) {
+    fn send_request(&mut self) {
         let stream = self.client.open(CALL, false).expect("one more call");
         self.client.send_bytes(stream, &self.request, true).expect("a request");
         self.put_on_wire();
@@ -111,7 +111,7 @@ impl Call {
 
     fn deliver(&mut self) {
         // A failure shows in `finish`, where the client lacks its answer.
-        let _ = self.server.receive(&self.wire, &mut self.asked);
+        let _ = self.server.receive(&self.wire, &mut self.received);
     }
 
     fn write_message(&mut self) {
@@ -119,7 +119,7 @@ impl Call {
     }
 
     fn answer(&mut self) {
-        if let Some(stream) = self.asked.stream {
+        if let Some(stream) = self.received.stream {
             let _ = self.server.send_headers(stream, HEAD, false);
             let _ = self.server.send_data(stream, &mut self.message, false);
             let _ = self.server.send_headers(stream, TRAILERS, true);
@@ -135,10 +135,10 @@ impl Call {
 
     fn finish(&mut self) {
         self.take_home();
-        assert!(self.asked.ended && self.asked.bytes == self.request.len(), "the request did not arrive");
-        assert_eq!(self.asked.path_bytes, PATH.len());
+        assert!(self.received.ended && self.received.bytes == self.request.len(), "the request did not arrive");
+        assert_eq!(self.received.path_bytes, PATH.len());
         assert!(self.answered.ended && self.answered.bytes == self.response.len(), "the answer did not arrive");
-        (self.asked, self.answered) = (Events::default(), Events::default());
+        (self.received, self.answered) = (Events::default(), Events::default());
     }
 }
 
@@ -146,7 +146,7 @@ struct Receive(Call);
 
 impl Operation for Receive {
     fn prepare(&mut self) {
-        self.0.ask();
+        self.0.send_request();
     }
 
     fn perform(&mut self) {
@@ -164,7 +164,7 @@ struct Respond(Call);
 
 impl Operation for Respond {
     fn prepare(&mut self) {
-        self.0.ask();
+        self.0.send_request();
         self.0.deliver();
         self.0.write_message();
     }

@@ -118,10 +118,10 @@ pub fn table(heading: &[String], runs: &[Run]) -> String {
             text.push_str(&row(&of(scenario, kind), reference));
         }
     }
-    let mut told: Vec<&str> = runs.iter().filter_map(|run| run.first_error.as_deref()).collect();
-    told.sort_unstable();
-    told.dedup();
-    told.iter().for_each(|error| text.push_str(&format!("\nError: {error}\n")));
+    let mut errors: Vec<&str> = runs.iter().filter_map(|run| run.first_error.as_deref()).collect();
+    errors.sort_unstable();
+    errors.dedup();
+    errors.iter().for_each(|error| text.push_str(&format!("\nError: {error}\n")));
     text
 }
 

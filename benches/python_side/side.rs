@@ -132,8 +132,8 @@ impl Side {
     pub fn stop(mut self) -> Result<(), String> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or("a process without a number")?;
         kill_process(pid, Signal::TERM).map_err(|error| format!("SIGTERM: {error}"))?;
-        let asked = Instant::now();
-        while asked.elapsed() < PATIENCE {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
             match self.child.try_wait().map_err(|error| error.to_string())? {
                 Some(status) if status.code() == Some(0) => return Ok(()),
                 Some(status) => return Err(format!("after SIGTERM: {status}; the log ends:\n{}", self.log_end())),
@@ -178,9 +178,10 @@ fn official(python: &Python, directory: &Path) -> Result<Option<Command>, String
     let server = arguments.last().map(PathBuf::from).ok_or("no path of the server")?;
     let root = server.parent().and_then(Path::parent).ok_or("no directory above the server")?;
     let question = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2]); print(sys.base_prefix)";
-    let said = Command::new(python.interpreter()).args(["-c", question]).output().map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    let (version, prefix) = said.trim().split_once('\n').ok_or("the interpreter does not print its version")?;
+    let output =
+        Command::new(python.interpreter()).args(["-c", question]).output().map_err(|error| error.to_string())?;
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (version, prefix) = output.trim().split_once('\n').ok_or("the interpreter does not print its version")?;
     let backend = directory.join("backends/python");
     fs::create_dir_all(&backend).map_err(|error| error.to_string())?;
     let (parts, stub) = (root.join("backends/python"), "triton_python_backend_stub");

@@ -74,8 +74,8 @@ impl Server {
             let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).ok_or("a process without a number")?;
             kill_process(pid, Signal::TERM).map_err(|error| format!("SIGTERM: {error}"))?;
         }
-        let asked = Instant::now();
-        while asked.elapsed() < PATIENCE {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
             match self.child.try_wait().map_err(|error| error.to_string())? {
                 Some(status) if status.code() == Some(0) => return Ok(()),
                 Some(status) => {

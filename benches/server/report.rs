@@ -149,10 +149,10 @@ pub fn tables(heading: &[String], runs: &[Run], resident_kib: &[(String, Vec<u64
     });
     text.push_str(&sizes.collect::<Vec<_>>().join("; "));
     text.push_str(".\n");
-    let mut told: Vec<&str> = runs.iter().filter_map(|run| run.first_error.as_deref()).collect();
-    told.sort_unstable();
-    told.dedup();
-    for error in told {
+    let mut errors: Vec<&str> = runs.iter().filter_map(|run| run.first_error.as_deref()).collect();
+    errors.sort_unstable();
+    errors.dedup();
+    for error in errors {
         text.push_str(&format!("\nError: {error}\n"));
     }
     text

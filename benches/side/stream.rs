@@ -19,7 +19,7 @@ pub struct StreamPeer {
     messages: Messages,
     slots: Vec<Slot>,
     /// Slots with a request in flight, the oldest first.
-    asked: VecDeque<usize>,
+    pending: VecDeque<usize>,
     pieces: Vec<Slice>,
 }
 
@@ -51,7 +51,7 @@ impl StreamPeer {
             half_closed: false,
             messages: Messages::default(),
             slots: tensors.into_iter().map(slot).collect(),
-            asked: VecDeque::new(),
+            pending: VecDeque::new(),
             pieces: Vec::new(),
         }
     }
@@ -60,12 +60,12 @@ impl StreamPeer {
     /// slot's.
     fn answered(&mut self, message: &[u8], now_ns: u64, tally: &mut Tally) -> Result<(), String> {
         let is_next = |&&at: &&usize| self.slots[at].answer.is(message);
-        let place = if self.asked.front().filter(is_next).is_some() {
+        let place = if self.pending.front().filter(is_next).is_some() {
             0
         } else {
-            self.asked.iter().position(|&at| self.slots[at].answer.is(message)).unwrap_or(0)
+            self.pending.iter().position(|&at| self.slots[at].answer.is(message)).unwrap_or(0)
         };
-        let at = self.asked.remove(place).ok_or("an answer to no request")?;
+        let at = self.pending.remove(place).ok_or("an answer to no request")?;
         let slot = &mut self.slots[at];
         slot.in_flight = false;
         slot.answer.piece(message);
@@ -89,19 +89,19 @@ impl Peer for StreamPeer {
             }
         };
         if !tally.open {
-            if self.asked.is_empty() {
+            if self.pending.is_empty() {
                 self.half_closed = true;
                 self.connection.send_bytes(call, &[], true).map_err(|error| error.to_string())?;
             }
             return Ok(());
         }
-        if self.asked.len() == self.slots.len() {
+        if self.pending.len() == self.slots.len() {
             return Ok(());
         }
         for (at, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| !slot.in_flight) {
             self.connection.send_bytes(call, &slot.request, false).map_err(|error| format!("a request: {error}"))?;
             (slot.in_flight, slot.sent_ns) = (true, now_ns);
-            self.asked.push_back(at);
+            self.pending.push_back(at);
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Peer for StreamPeer {
     }
 
     fn is_idle(&self) -> bool {
-        self.asked.is_empty() && self.messages.end.is_some()
+        self.pending.is_empty() && self.messages.end.is_some()
     }
 }
 

@@ -34,8 +34,8 @@ of the contents of its files. These options of serve set what is loaded, how and
 
 /// Checks and prints; the exit code is 0 if all are consistent.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let asked = match Asked::parse(arguments) {
-        Ok(Some(asked)) => asked,
+    let parsed = match CheckArguments::parse(arguments) {
+        Ok(Some(parsed)) => parsed,
         Ok(None) => {
             print(USAGE);
             return ExitCode::SUCCESS;
@@ -45,14 +45,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let report = match check(&asked.options) {
+    let report = match check(&parsed.options) {
         Ok(report) => report,
         Err(text) => {
             let _ = writeln!(std::io::stderr(), "error: {text}");
             return ExitCode::FAILURE;
         }
     };
-    print(&if asked.json { report.json() } else { report.text() });
+    print(&if parsed.json { report.json() } else { report.text() });
     if report.is_consistent() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -63,14 +63,14 @@ pub(super) fn print(text: &str) {
 }
 
 /// A command line of words and serve's options.
-struct Asked {
+struct CheckArguments {
     options: ServeOptions,
     json: bool,
 }
 
-impl Asked {
+impl CheckArguments {
     /// `None` if help is requested. The error is the whole text for stderr.
-    fn parse(arguments: &Arguments) -> Result<Option<Asked>, String> {
+    fn parse(arguments: &Arguments) -> Result<Option<CheckArguments>, String> {
         let mut json = false;
         let mut words = Vec::new();
         for word in &arguments.words {
@@ -89,7 +89,7 @@ impl Asked {
         if options.model_repositories.is_empty() {
             return Err(format!("{USAGE}\nerror: which repository?\n"));
         }
-        Ok(Some(Asked { options, json }))
+        Ok(Some(CheckArguments { options, json }))
     }
 }
 
@@ -229,28 +229,28 @@ fn inspect(inspector: &Inspector<'_>, store: &dyn Store, name: &str) -> ModelRep
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Option<Asked>, String> {
+    fn parse(line: &str) -> Result<Option<CheckArguments>, String> {
         let words = line.split_whitespace().map(OsString::from).collect();
-        Asked::parse(&Arguments { program: "nereid".into(), words })
+        CheckArguments::parse(&Arguments { program: "nereid".into(), words })
     }
 
     #[test]
     fn repositories_are_words_or_flags() {
-        let asked = |line: &str| {
-            let Ok(Some(asked)) = parse(line) else { panic!("{line}") };
+        let parsed = |line: &str| {
+            let Ok(Some(parsed)) = parse(line) else { panic!("{line}") };
             let repositories: Vec<String> =
-                asked.options.model_repositories.iter().map(|path| path.display().to_string()).collect();
-            (repositories.join(" "), asked.json, asked.options.auto_complete_config)
+                parsed.options.model_repositories.iter().map(|path| path.display().to_string()).collect();
+            (repositories.join(" "), parsed.json, parsed.options.auto_complete_config)
         };
-        assert_eq!(asked("a b"), ("a b".into(), false, true));
-        assert_eq!(asked("--format=json a --model-repository=c b"), ("c a b".into(), true, true));
-        assert_eq!(asked("a --model-repository a"), ("a a".into(), false, true));
-        assert_eq!(asked("--model-repository a a --disable-auto-complete-config"), ("a a".into(), false, false));
-        assert_eq!(asked("--format=json --format=text a"), ("a".into(), false, true));
+        assert_eq!(parsed("a b"), ("a b".into(), false, true));
+        assert_eq!(parsed("--format=json a --model-repository=c b"), ("c a b".into(), true, true));
+        assert_eq!(parsed("a --model-repository a"), ("a a".into(), false, true));
+        assert_eq!(parsed("--model-repository a a --disable-auto-complete-config"), ("a a".into(), false, false));
+        assert_eq!(parsed("--format=json --format=text a"), ("a".into(), false, true));
     }
 
     #[test]
-    fn what_is_not_understood_is_said() {
+    fn invalid_arguments_are_reported() {
         assert!(matches!(parse("a --help"), Ok(None)));
         for (line, part) in [
             ("", "which repository?"),

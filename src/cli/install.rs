@@ -79,7 +79,7 @@ struct Options {
 
 /// Installs, and prints the installed files.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match asked(&arguments.words) {
+    match run_words(&arguments.words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn asked(words: &[OsString]) -> Result<(), InstallError> {
+fn run_words(words: &[OsString]) -> Result<(), InstallError> {
     match options(words)? {
         Some(options) => {
             let program = std::env::current_exe().map_err(InstallError::Program)?;
@@ -129,7 +129,7 @@ fn options(words: &[OsString]) -> Result<Option<Options>, InstallError> {
     Ok(Some(Options { prefix, library, is_forced }))
 }
 
-fn install(options: &Options, program: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), InstallError> {
+fn install(options: &Options, program: &Path, print_line: &mut dyn FnMut(&str)) -> Result<(), InstallError> {
     let prefix = std::path::absolute(&options.prefix)
         .map_err(|source| InstallError::File { path: options.prefix.clone(), source })?;
     let files = files(&prefix, program, library::find(program, options.library.as_deref())?)?;
@@ -142,9 +142,9 @@ fn install(options: &Options, program: &Path, tell: &mut dyn FnMut(&str)) -> Res
     std::fs::create_dir_all(&backends).map_err(|source| InstallError::File { path: backends.clone(), source })?;
     for file in files {
         file.put(options.is_forced).map_err(|source| InstallError::File { path: file.path.clone(), source })?;
-        tell(&format!("{}\n", file.path.display()));
+        print_line(&format!("{}\n", file.path.display()));
     }
-    tell(&format!("{}\n\n{}", backends.display(), next_steps(&prefix, &backends)));
+    print_line(&format!("{}\n\n{}", backends.display(), next_steps(&prefix, &backends)));
     Ok(())
 }
 

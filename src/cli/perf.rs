@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use super::Arguments;
 use super::check::print;
-use given::{Asked, Given};
+use given::{Given, PerfCommand};
 use mistake::Mistake;
 use nereid_perf::report::{Machine, Report, csv, html, json, profile, text};
 use nereid_perf::{Measurement, PerfError};
@@ -59,13 +59,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let given = match Asked::parse(&arguments.words)? {
-        Asked::Measure(given) => given,
-        Asked::Help => {
+    let given = match PerfCommand::parse(&arguments.words)? {
+        PerfCommand::Measure(given) => given,
+        PerfCommand::Help => {
             print(&usage::usage());
             return Ok(ExitCode::SUCCESS);
         }
-        Asked::Version => {
+        PerfCommand::Version => {
             print(&super::version());
             return Ok(ExitCode::SUCCESS);
         }

@@ -195,11 +195,11 @@ fn list_python(surroundings: &python_backend::Surroundings) -> String {
         let mark = if used.as_ref() == Ok(&place) { '*' } else { ' ' };
         text.push_str(&format!("{mark} python       {}  ({})\n", place.1.display(), place.0));
     }
-    let asked = used.and_then(|(origin, program)| {
+    let described = used.and_then(|(origin, program)| {
         let about = python_backend::ask(&program, &[]).map_err(|problem| problem.status(&program, origin))?;
         Ok(format!("Python {about} with numpy {} is used: {}\n", about.numpy, program.display()))
     });
-    text + &asked.unwrap_or_else(|status| format!("{}\n", status.message))
+    text + &described.unwrap_or_else(|status| format!("{}\n", status.message))
 }
 
 #[cfg(test)]

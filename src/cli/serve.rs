@@ -19,12 +19,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 /// The parsed command line; its errors go to stderr.
 pub(super) fn read(arguments: &Arguments) -> Option<CommandLine> {
-    let line = CommandLine::parse(arguments, |name| std::env::var_os(name), |warning| say(&format!("{warning}\n")));
-    line.map_err(|error| say(&error.report())).ok()
+    let line =
+        CommandLine::parse(arguments, |name| std::env::var_os(name), |warning| print_error(&format!("{warning}\n")));
+    line.map_err(|error| print_error(&error.report())).ok()
 }
 
 /// Prints to stderr; its reader may be gone, and `eprint!` would panic then.
-fn say(text: &str) {
+fn print_error(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
@@ -33,7 +34,7 @@ pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
     let logger = match server::start_log(&line.options) {
         Ok(logger) => logger,
         Err(error) => {
-            say(&format!("error: {error}\n"));
+            print_error(&format!("error: {error}\n"));
             return ExitCode::FAILURE;
         }
     };

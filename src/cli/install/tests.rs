@@ -24,9 +24,9 @@ impl Site {
     }
 
     fn install(&self, options: &Options) -> Result<String, InstallError> {
-        let mut told = String::new();
-        install(options, &self.0.join("built/nereid"), &mut |line| told += line)?;
-        Ok(told)
+        let mut output = String::new();
+        install(options, &self.0.join("built/nereid"), &mut |line| output += line)?;
+        Ok(output)
     }
 
     fn read(&self, path: &str) -> String {
@@ -52,13 +52,13 @@ const FILES: [&str; 8] = [
 ];
 
 #[test]
-fn everything_is_put_in_its_place_and_told() {
+fn everything_is_put_in_its_place_and_printed() {
     let site = Site::new("whole");
-    let told = site.install(&site.options(false)).expect("installed");
+    let output = site.install(&site.options(false)).expect("installed");
     let prefix = site.0.join("prefix");
     for file in FILES {
         assert!(prefix.join(file).exists(), "{file}");
-        assert!(told.contains(&format!("{}\n", prefix.join(file).display())), "{file}: {told}");
+        assert!(output.contains(&format!("{}\n", prefix.join(file).display())), "{file}: {output}");
     }
     assert_eq!(site.read("bin/tritonserver"), "a program");
     assert_eq!(fs::read_link(prefix.join("bin/tritonserver")).expect("a link"), Path::new("nereid"));
@@ -67,7 +67,7 @@ fn everything_is_put_in_its_place_and_told() {
         assert_eq!(found, mode, "{file}");
     }
     assert!(prefix.join("backends").is_dir());
-    assert!(told.contains(&format!(" --backend-directory={}", prefix.join("backends").display())), "{told}");
+    assert!(output.contains(&format!(" --backend-directory={}", prefix.join("backends").display())), "{output}");
     let mut names: Vec<_> = fs::read_dir(prefix.join("bin")).expect("bin").flatten().map(|it| it.file_name()).collect();
     names.sort();
     assert_eq!(names, ["nereid", "tritonserver"], "nothing unfinished is left");

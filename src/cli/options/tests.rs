@@ -100,7 +100,7 @@ fn good_values_set_their_option_in_both_forms() {
 }
 
 #[test]
-fn bad_values_are_told_in_tritons_words() {
+fn bad_values_are_reported_in_tritons_words() {
     for row in rows() {
         for (value, inner) in row.bad {
             let error = parse(&[&format!("--{}={value}", row.flag)]).unwrap_err();
@@ -136,7 +136,7 @@ fn flags_for_gpus_are_noted_once() {
         let options = ServeOptions::parse(&arguments(&[&word, &word]), |_| None).unwrap();
         assert_eq!(options.for_gpus, [format!("--{}", row.flag)]);
     }
-    let said = [
+    let words = [
         "--model-load-gpu-limit=0:0.5",
         "--model-load-gpu-limit=1:0.9",
         "--enable-peer-access=false",
@@ -144,7 +144,7 @@ fn flags_for_gpus_are_noted_once() {
         "--pinned-memory-pool-byte-size=9",
         "--min-supported-compute-capability=8.0",
     ];
-    let options = ServeOptions::parse(&arguments(&said), |_| None).unwrap();
+    let options = ServeOptions::parse(&arguments(&words), |_| None).unwrap();
     assert_eq!(options.for_gpus.len(), 5);
     let expected = nereid_gpu::Settings {
         min_compute_capability: 8.0,
@@ -158,7 +158,7 @@ fn flags_for_gpus_are_noted_once() {
 }
 
 #[test]
-fn what_the_core_refuses_is_told_without_the_usage_text() {
+fn what_the_core_refuses_is_reported_without_the_usage_text() {
     for (value, reason) in [
         ("-1:0.5", "expects device ID >= 0, got -1"),
         ("0:2", "expects limit fraction to be in range [0.0, 1.0], got 2.000000"),

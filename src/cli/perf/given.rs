@@ -133,7 +133,7 @@ pub struct MetricsGiven {
 
 /// The request of a command line.
 #[derive(Debug)]
-pub enum Asked {
+pub enum PerfCommand {
     Measure(Box<Given>),
     Help,
     Version,
@@ -191,14 +191,14 @@ impl Default for Given {
     }
 }
 
-impl Asked {
-    pub fn parse(words: &[OsString]) -> Result<Asked, Mistake> {
+impl PerfCommand {
+    pub fn parse(words: &[OsString]) -> Result<PerfCommand, Mistake> {
         let mut given = Given::default();
         for item in Items::new(words) {
             let (flag, value) = item?;
             match (&flag.action, value) {
-                (Action::Help, _) => return Ok(Asked::Help),
-                (Action::Version, _) => return Ok(Asked::Version),
+                (Action::Help, _) => return Ok(PerfCommand::Help),
+                (Action::Version, _) => return Ok(PerfCommand::Version),
                 (Action::Switch(switch), _) => switch(&mut given),
                 (Action::Set(set), Some(value)) => set(&mut given, &value)?,
                 // A flag that takes a value has one by now.
@@ -207,7 +207,7 @@ impl Asked {
             }
         }
         given.check()?;
-        Ok(Asked::Measure(Box::new(given)))
+        Ok(PerfCommand::Measure(Box::new(given)))
     }
 }
 

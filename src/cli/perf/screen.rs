@@ -21,7 +21,7 @@ pub struct Screen<'a> {
     verbose: bool,
     bar: Option<ProgressBar>,
     /// The point and stage of the last plain line.
-    told: Option<(LoadPoint, Stage)>,
+    last_printed: Option<(LoadPoint, Stage)>,
     point: Option<LoadPoint>,
     /// When each point began.
     pub began: Vec<SystemTime>,
@@ -38,7 +38,7 @@ impl<'a> Screen<'a> {
             }
             bar
         });
-        Screen { frame, verbose, bar, told: None, point: None, began: Vec::new(), measured: Vec::new() }
+        Screen { frame, verbose, bar, last_printed: None, point: None, began: Vec::new(), measured: Vec::new() }
     }
 
     /// Takes the bar away.
@@ -68,8 +68,8 @@ impl Progress for Screen<'_> {
                 bar.set_message(message(&step));
             }
             // A line for each stage, when it begins.
-            None if self.told != Some((point, step.stage)) => {
-                self.told = Some((point, step.stage));
+            None if self.last_printed != Some((point, step.stage)) => {
+                self.last_printed = Some((point, step.stage));
                 let _ = writeln!(std::io::stderr(), "{}: {}", text::heading(point), stage(step.stage));
             }
             None => {}

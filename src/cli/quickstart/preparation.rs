@@ -151,13 +151,13 @@ impl Workplace {
     }
 
     /// Runs a program to its end. Err: it does not start.
-    pub fn run(&self, command: &mut Command, heard: &mut dyn FnMut(Event<'_>)) -> io::Result<Ended> {
+    pub fn run(&self, command: &mut Command, on_event: &mut dyn FnMut(Event<'_>)) -> io::Result<Ended> {
         command.stdin(Stdio::from(self.lock.try_clone()?)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let spawned = command.spawn();
         // The lock is the program's now; the description of it must not hold it any longer than that.
         command.stdin(Stdio::null());
         let mut child = spawned?;
-        let (lines, said) = mpsc::sync_channel(LINES_KEPT);
+        let (lines, received) = mpsc::sync_channel(LINES_KEPT);
         if let Some(stdout) = child.stdout.take() {
             read(stdout, true, lines.clone());
         }
@@ -168,16 +168,16 @@ impl Workplace {
         // The cause of a failure is in one of the two, and a flood of the other must not hide it.
         let (mut outputs, mut errors) = (VecDeque::new(), VecDeque::new());
         loop {
-            let (is_output, line) = match said.recv_timeout(TICK) {
+            let (is_output, line) = match received.recv_timeout(TICK) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => {
-                    heard(Event::Tick);
+                    on_event(Event::Tick);
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             if is_output {
-                heard(Event::Line(&line));
+                on_event(Event::Line(&line));
             }
             let last = if is_output { &mut outputs } else { &mut errors };
             if last.len() == LINES_KEPT {
@@ -200,14 +200,14 @@ impl Workplace {
             return Ok(());
         }
         let detail = ended.detail();
-        let says = |signs: &[&str]| signs.iter().any(|sign| ended.last_words.contains(sign));
-        Err(if says(&["No space left on device", "Disk quota exceeded"]) {
+        let contains = |signs: &[&str]| signs.iter().any(|sign| ended.last_words.contains(sign));
+        Err(if contains(&["No space left on device", "Disk quota exceeded"]) {
             PrepareError::NoSpace { folder: self.folder.clone(), mib: self.mib, detail }
-        } else if says(&["DO NOT MATCH THE HASHES"]) {
+        } else if contains(&["DO NOT MATCH THE HASHES"]) {
             PrepareError::OtherFile { what, detail }
-        } else if says(&UNREACHABLE) {
+        } else if contains(&UNREACHABLE) {
             PrepareError::Unreachable { what, detail }
-        } else if says(&["No matching distribution", "Could not find a version"]) {
+        } else if contains(&["No matching distribution", "Could not find a version"]) {
             PrepareError::NotOffered { what, detail }
         } else {
             PrepareError::Failed { what, detail }

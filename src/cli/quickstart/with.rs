@@ -32,7 +32,7 @@ pub(super) const EXAMPLES: [Example; 1] = [Example {
 
 /// Separates the requested examples from the flags of `serve`. The error is a text for the user.
 pub(super) fn take(arguments: &Arguments) -> Result<(Vec<&'static Example>, Arguments), String> {
-    let mut asked: Vec<&'static Example> = Vec::new();
+    let mut examples: Vec<&'static Example> = Vec::new();
     let mut words: Vec<OsString> = Vec::new();
     let mut given = arguments.words.iter();
     while let Some(word) = given.next() {
@@ -52,11 +52,11 @@ pub(super) fn take(arguments: &Arguments) -> Result<(Vec<&'static Example>, Argu
         };
         let name = name.to_string_lossy();
         let Some(example) = EXAMPLES.iter().find(|example| example.name == name) else { return Err(unknown(&name)) };
-        if !asked.iter().any(|other| other.name == example.name) {
-            asked.push(example);
+        if !examples.iter().any(|other| other.name == example.name) {
+            examples.push(example);
         }
     }
-    Ok((asked, Arguments { program: arguments.program.clone(), words }))
+    Ok((examples, Arguments { program: arguments.program.clone(), words }))
 }
 
 fn unknown(name: &str) -> String {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_another_example_is_told_what_there_is() {
+    fn an_unknown_example_is_an_error_with_the_known_ones() {
         for (words, begins) in [
             (&["--with", "bert"][..], "--with: there is no example 'bert'; there is\n  minilm    text to embeddings"),
             (&["--with=MiniLM"], "--with: there is no example 'MiniLM'; there is\n  minilm"),

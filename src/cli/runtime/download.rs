@@ -142,11 +142,11 @@ impl Python {
         arguments.extend(["--dest".into(), folder.into(), requirement.into()]);
         let output = self.run_visibly(&arguments, name, progress)?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             // pip prints the same where it cannot reach the index, but warns of that first.
             let unreachable = ["connection broken", "Connection", "timed out", "resolve", "SSLError", "ProxyError"];
-            let absent = said.contains("No matching distribution found");
-            return Err(match absent && !unreachable.iter().any(|sign| said.contains(sign)) {
+            let absent = stderr.contains("No matching distribution found");
+            return Err(match absent && !unreachable.iter().any(|sign| stderr.contains(sign)) {
                 true => InstallError::NoSuchVersion {
                     version: version.unwrap_or("1.20 or newer").to_owned(),
                     platform: std::env::consts::ARCH.to_owned(),

@@ -122,9 +122,9 @@ fn working(surroundings: &Surroundings, name: &str) -> Result<(PathBuf, String),
     for program in surroundings.on_path(name) {
         let problem = match run(&program, &["-c".into(), script.into()]) {
             Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-                if output.status.success() && super::is_version(&said) {
-                    return Ok((program, said));
+                let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+                if output.status.success() && super::is_version(&version) {
+                    return Ok((program, version));
                 }
                 detail(&output)
             }

@@ -24,7 +24,7 @@ unsafe fn add(arguments: &[Argument]) {
     let &[Argument::Address(at), Argument::U64(len), Argument::U32(number)] = arguments else { return };
     let at = super::memory::pointer(at.0);
     for index in 0..len as usize {
-        // SAFETY: the caller says that the range is this kernel's.
+        // SAFETY: by contract the range is this kernel's.
         unsafe { *at.add(index) = (*at.add(index)).wrapping_add(number as u8) }
     }
 }

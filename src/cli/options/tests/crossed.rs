@@ -3,8 +3,8 @@
 use super::*;
 
 fn parse_in(words: &[&str], variables: &[(&str, &str)]) -> Result<ServeOptions, OptionsError> {
-    ServeOptions::parse(&arguments(words), |asked| {
-        variables.iter().find(|(name, _)| *name == asked).map(|(_, value)| value.into())
+    ServeOptions::parse(&arguments(words), |variable| {
+        variables.iter().find(|(name, _)| *name == variable).map(|(_, value)| value.into())
     })
 }
 
@@ -71,13 +71,13 @@ fn a_cache_is_described_in_one_way() {
     let text = "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide \
                 one or the other.";
     assert_eq!(parse(&words).unwrap_err().report(), format!("{}\n{text}\n", usage()));
-    let mut said = Vec::new();
+    let mut warnings = Vec::new();
     let words = arguments(&["--response-cache-byte-size=10x"]);
-    let line = CommandLine::parse(&words, |_| None, |warning| said.push(warning.to_owned()));
+    let line = CommandLine::parse(&words, |_| None, |warning| warnings.push(warning.to_owned()));
     assert_eq!(line.unwrap().options.cache_settings[0].value, "10");
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].starts_with("Warning: '--response-cache-byte-size' has been deprecated! "));
-    assert!(said[0].ends_with("args would be: '--cache-config=local,size=10'"));
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].starts_with("Warning: '--response-cache-byte-size' has been deprecated! "));
+    assert!(warnings[0].ends_with("args would be: '--cache-config=local,size=10'"));
 }
 
 #[test]

@@ -6,8 +6,8 @@ use nereid_perf::{Load, Protocol, Window};
 
 fn parse(line: &str) -> Result<Given, String> {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-    match Asked::parse(&words) {
-        Ok(Asked::Measure(given)) => Ok(*given),
+    match PerfCommand::parse(&words) {
+        Ok(PerfCommand::Measure(given)) => Ok(*given),
         Ok(other) => panic!("{line}: {other:?}"),
         Err(mistake) => Err(mistake.to_string()),
     }

@@ -12,12 +12,12 @@ type Reaction = (&'static str, Box<dyn FnOnce()>);
 
 /// Records the reported steps, and runs the action of a word.
 #[derive(Default)]
-struct Heard {
+struct RecordedProgress {
     steps: Vec<String>,
     then: Option<Reaction>,
 }
 
-impl Progress for Heard {
+impl Progress for RecordedProgress {
     fn step(&mut self, what: &str) {
         self.steps.push(what.to_owned());
         if self.then.as_ref().is_some_and(|(word, _)| what.contains(word))
@@ -74,8 +74,8 @@ esac
         self.scratch.path("data")
     }
 
-    fn prepare(&self, heard: &mut Heard) -> Result<PathBuf, PrepareError> {
-        prepare_in(&self.folder(), self.python.as_os_str(), heard)
+    fn prepare(&self, progress: &mut RecordedProgress) -> Result<PathBuf, PrepareError> {
+        prepare_in(&self.folder(), self.python.as_os_str(), progress)
     }
 
     /// The calls of python3 since the last call of this.
@@ -113,33 +113,33 @@ const ALL: [&str; 5] = ["version", "venv", "install", "download", "convert"];
 #[test]
 fn it_is_made_once() {
     let host = Host::new("minilm-once");
-    let mut heard = Heard::default();
-    let repository = host.prepare(&mut heard).unwrap();
+    let mut progress = RecordedProgress::default();
+    let repository = host.prepare(&mut progress).unwrap();
     assert_eq!(repository, host.folder().join(models()));
     assert_eq!(fs::read_to_string(repository.join("environment")).unwrap().trim(), ENVIRONMENT);
     assert_eq!(host.log(), ALL);
     assert_eq!(host.left(), names(["lock", &*models(), "python"]), "neither the package nor a working folder");
     for step in ["Python environment", "numpy and onnx", "weights, 84 MB", "Making it", "are made"] {
-        assert!(heard.steps.iter().any(|heard| heard.contains(step)), "{step}: {:?}", heard.steps);
+        assert!(progress.steps.iter().any(|progress| progress.contains(step)), "{step}: {:?}", progress.steps);
     }
 
-    let mut heard = Heard::default();
-    assert_eq!(host.prepare(&mut heard).unwrap(), repository);
+    let mut progress = RecordedProgress::default();
+    assert_eq!(host.prepare(&mut progress).unwrap(), repository);
     assert_eq!(host.log(), ["import"]);
     // A child that another test has just forked may have the lock for a moment.
-    heard.steps.retain(|step| !step.starts_with("Waiting"));
-    assert!(heard.steps.len() == 1 && heard.steps[0].contains("there already"), "{:?}", heard.steps);
+    progress.steps.retain(|step| !step.starts_with("Waiting"));
+    assert!(progress.steps.len() == 1 && progress.steps[0].contains("there already"), "{:?}", progress.steps);
 }
 
 #[test]
-fn each_failure_says_what_to_do_and_the_next_attempt_goes_on_there() {
+fn each_failure_names_the_next_step_and_the_next_attempt_goes_on_there() {
     let host = Host::new("minilm-failures");
     let no_venv = "The virtual environment was not created successfully because ensurepip is not available.";
     let offline = "WARNING: Retrying after connection broken by NewConnectionError\nERROR: No matching distribution";
     let elsewhere = "ERROR: No matching distribution found for onnx>=1.14";
     let full = "OSError: [Errno 28] No space left on device";
     let other = "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.";
-    for (step, saying, parts, asked) in [
+    for (step, saying, parts, calls) in [
         ("version", "boo", &["python3 is needed", "boo", "Install Python 3.8"][..], &ALL[..1]),
         ("venv", no_venv, &["apt install python3-venv", "ensurepip is not available"], &ALL[..2]),
         ("venv", "No module named venv", &["apt install python3-venv"], &ALL[..2]),
@@ -159,26 +159,26 @@ fn each_failure_says_what_to_do_and_the_next_attempt_goes_on_there() {
         ("convert", "boo", &["making ONNX of MiniLM failed", "boo"], &["import", "download", "convert"]),
     ] {
         host.fails(step, saying);
-        let error = host.prepare(&mut Heard::default()).unwrap_err().to_string();
+        let error = host.prepare(&mut RecordedProgress::default()).unwrap_err().to_string();
         host.works(step);
         for part in parts {
             assert!(error.contains(part), "{step} {saying:?}: expected {part:?} in {error:?}");
         }
-        assert_eq!(host.log(), asked, "{step} {saying:?}");
+        assert_eq!(host.log(), calls, "{step} {saying:?}");
         assert!(!host.left().contains(WORK) && !host.left().contains(&models()), "{:?}", host.left());
     }
-    host.prepare(&mut Heard::default()).unwrap();
+    host.prepare(&mut RecordedProgress::default()).unwrap();
     assert_eq!(host.log(), ["import", "download", "convert"]);
 }
 
 #[test]
-fn without_python_or_a_folder_the_error_says_so() {
+fn without_python_or_a_folder_there_is_an_error() {
     let host = Host::new("minilm-nothing");
     let missing = host.scratch.path("missing");
-    let error = prepare_in(&host.folder(), missing.as_os_str(), &mut Heard::default()).unwrap_err();
+    let error = prepare_in(&host.folder(), missing.as_os_str(), &mut RecordedProgress::default()).unwrap_err();
     assert!(matches!(&error, PrepareError::NoPython(detail) if detail.contains("missing")), "{error}");
     let file = host.scratch.file("file");
-    let error = prepare_in(&file.join("data"), host.python.as_os_str(), &mut Heard::default()).unwrap_err();
+    let error = prepare_in(&file.join("data"), host.python.as_os_str(), &mut RecordedProgress::default()).unwrap_err();
     assert!(error.to_string().contains("XDG_DATA_HOME names another place"), "{error}");
     assert!(matches!(error, PrepareError::File { .. }));
 }
@@ -186,18 +186,18 @@ fn without_python_or_a_folder_the_error_says_so() {
 #[test]
 fn an_environment_that_does_not_work_any_more_is_made_again() {
     let host = Host::new("minilm-environment");
-    let repository = host.prepare(&mut Heard::default()).unwrap();
+    let repository = host.prepare(&mut RecordedProgress::default()).unwrap();
     host.log();
     host.fails("import", "No module named onnx");
-    assert_eq!(host.prepare(&mut Heard::default()).unwrap(), repository);
+    assert_eq!(host.prepare(&mut RecordedProgress::default()).unwrap(), repository);
     assert_eq!(host.log(), ["import", "version", "venv", "install"]);
     // Its interpreter is gone.
     fs::remove_file(host.folder().join("python/bin/python")).unwrap();
-    host.prepare(&mut Heard::default()).unwrap();
+    host.prepare(&mut RecordedProgress::default()).unwrap();
     assert_eq!(host.log(), ["version", "venv", "install"]);
     // It was made for other packages.
     fs::write(host.folder().join("python").join(COMPLETE), "numpy").unwrap();
-    host.prepare(&mut Heard::default()).unwrap();
+    host.prepare(&mut RecordedProgress::default()).unwrap();
     assert_eq!(host.log(), ["version", "venv", "install"]);
 }
 
@@ -208,29 +208,30 @@ fn what_an_interrupted_attempt_left_is_not_used() {
     for half in ["python/bin/python", "unfinished/download/half", "unfinished/models-made/half"] {
         host.scratch.file(&format!("data/{half}"));
     }
-    let repository = host.prepare(&mut Heard::default()).unwrap();
+    let repository = host.prepare(&mut RecordedProgress::default()).unwrap();
     assert_eq!(host.log(), ALL);
     assert_eq!(host.left(), names(["lock", &*models(), "python"]));
     assert!(!repository.join("half").exists());
 }
 
 #[test]
-fn who_comes_second_waits_and_finds_the_work_done() {
+fn a_second_quickstart_waits_and_finds_the_work_done() {
     let host = Host::new("minilm-second");
-    host.prepare(&mut Heard::default()).unwrap();
+    host.prepare(&mut RecordedProgress::default()).unwrap();
     let lock = File::open(host.folder().join("lock")).unwrap();
     lock.lock().unwrap();
-    let mut heard = Heard { then: Some(("Waiting", Box::new(move || drop(lock)))), ..Heard::default() };
-    host.prepare(&mut heard).unwrap();
-    assert!(heard.steps[0].contains("Waiting for another quickstart"), "{:?}", heard.steps);
-    assert!(heard.steps[1].contains("there already"), "{:?}", heard.steps);
+    let mut progress =
+        RecordedProgress { then: Some(("Waiting", Box::new(move || drop(lock)))), ..RecordedProgress::default() };
+    host.prepare(&mut progress).unwrap();
+    assert!(progress.steps[0].contains("Waiting for another quickstart"), "{:?}", progress.steps);
+    assert!(progress.steps[1].contains("there already"), "{:?}", progress.steps);
 }
 
 #[test]
 fn a_program_that_outlives_this_one_keeps_the_lock() {
     let scratch = Scratch::new("minilm-outlives");
     let folder = scratch.path("data");
-    let workplace = Workplace::enter(&folder, 1, &mut Heard::default()).unwrap();
+    let workplace = Workplace::enter(&folder, 1, &mut RecordedProgress::default()).unwrap();
     // Its outputs are closed, so that no process waits for it; it runs until it can read from the pipe.
     let pipe = scratch.path("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -245,9 +246,9 @@ fn a_program_that_outlives_this_one_keeps_the_lock() {
 }
 
 #[test]
-fn what_a_program_writes_is_heard_and_bounded() {
+fn the_output_of_a_program_is_read_and_bounded() {
     let scratch = Scratch::new("minilm-writes");
-    let workplace = Workplace::enter(&scratch.path("data"), 1, &mut Heard::default()).unwrap();
+    let workplace = Workplace::enter(&scratch.path("data"), 1, &mut RecordedProgress::default()).unwrap();
     let mut lines = Vec::new();
     let mut program = Command::new("sh");
     program.args(["-c", "head -c 100000 /dev/zero | tr '\\0' x; echo; echo one; echo two >&2; exit 3"]);
@@ -259,7 +260,7 @@ fn what_a_program_writes_is_heard_and_bounded() {
     let ended = ended.unwrap();
     assert_eq!(ended.status.code(), Some(3));
     assert!(lines.iter().all(|line| line.len() <= 2000), "cut");
-    assert_eq!(lines.last().map(String::as_str), Some("one"), "standard output is heard");
+    assert_eq!(lines.last().map(String::as_str), Some("one"), "standard output is progress");
     assert!(ended.last_words.ends_with("one; two") && ended.last_words.len() < 24 * 2010);
     assert!(ended.detail().starts_with("... x") && ended.detail().chars().count() <= 604);
 }

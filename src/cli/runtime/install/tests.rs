@@ -12,9 +12,9 @@ use nereid_test_support::skip::skip;
 
 /// Records each step.
 #[derive(Default)]
-struct Heard(Vec<String>);
+struct RecordedProgress(Vec<String>);
 
-impl Progress for Heard {
+impl Progress for RecordedProgress {
     fn step(&mut self, what: &str) {
         self.0.push(what.to_owned());
     }
@@ -71,10 +71,11 @@ fn entries(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn without_python_or_pip_the_error_says_what_to_do() {
+fn without_python_or_pip_the_error_names_the_next_step() {
     let scratch = Scratch::new("install-python");
     let folder = scratch.path("runtimes");
-    let install = |python: &Python| install_into(&folder, python, &InstallOptions::default(), &mut Heard::default());
+    let install =
+        |python: &Python| install_into(&folder, python, &InstallOptions::default(), &mut RecordedProgress::default());
     let error = install(&Python::at(scratch.path("missing"))).unwrap_err();
     assert!(matches!(error, InstallError::NoPython(_)), "{error}");
     let file =
@@ -90,17 +91,19 @@ fn a_package_that_is_not_a_library_is_not_installed() {
     let scratch = Scratch::new("install-broken");
     let folder = scratch.path("runtimes");
     let python = python(&scratch, TESTED_VERSION, &scratch.write("text", b"no library"));
-    let error = install_into(&folder, &python, &InstallOptions::default(), &mut Heard::default()).unwrap_err();
+    let error =
+        install_into(&folder, &python, &InstallOptions::default(), &mut RecordedProgress::default()).unwrap_err();
     assert!(matches!(error, InstallError::Unusable(LibraryError::Open(_))), "{error}");
     assert!(entries(&folder).is_empty());
 }
 
 #[test]
-fn an_asked_for_version_that_is_not_offered_is_an_error() {
+fn a_requested_version_that_is_not_offered_is_an_error() {
     let scratch = Scratch::new("install-version");
     let python = python(&scratch, "1.20.1", &scratch.write("text", b"no library"));
     let options = InstallOptions { version: Some("1.19.0".to_owned()), ..InstallOptions::default() };
-    let error = install_into(&scratch.path("runtimes"), &python, &options, &mut Heard::default()).unwrap_err();
+    let error =
+        install_into(&scratch.path("runtimes"), &python, &options, &mut RecordedProgress::default()).unwrap_err();
     assert!(matches!(&error, InstallError::NoSuchVersion { version, .. } if version == "1.19.0"), "{error}");
 }
 
@@ -112,7 +115,8 @@ fn without_an_index_the_network_is_named() {
     let file = scratch.write("python3", script.as_bytes());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let options = InstallOptions::default();
-    let error = install_into(&scratch.path("r"), &Python::at(file), &options, &mut Heard::default()).unwrap_err();
+    let error =
+        install_into(&scratch.path("r"), &Python::at(file), &options, &mut RecordedProgress::default()).unwrap_err();
     assert!(matches!(error, InstallError::Download(_)), "{error}");
 }
 
@@ -137,27 +141,27 @@ fn a_library_is_installed_once_and_again_only_by_force() {
     let scratch = Scratch::new("install-works");
     let folder = scratch.path("runtimes");
     let python = python(&scratch, "1.2.3", &found.path);
-    let mut heard = Heard::default();
+    let mut progress = RecordedProgress::default();
     // The tested version is not offered here, so the newest one is taken.
-    let path = install_into(&folder, &python, &InstallOptions::default(), &mut heard).unwrap();
+    let path = install_into(&folder, &python, &InstallOptions::default(), &mut progress).unwrap();
     assert_eq!(path, folder.join("1.2.3/libonnxruntime.so.1.2.3"));
     assert_eq!(inspect(&path).unwrap().version, found.version);
     assert_eq!(entries(&folder), ["1.2.3"]);
-    assert!(heard.0.iter().any(|step| step.contains("newest")), "{:?}", heard.0);
+    assert!(progress.0.iter().any(|step| step.contains("newest")), "{:?}", progress.0);
 
     let nothing = Python::at(scratch.path("missing"));
     let again = InstallOptions { version: Some("1.2.3".to_owned()), ..InstallOptions::default() };
-    assert_eq!(install_into(&folder, &nothing, &again, &mut heard).unwrap(), path);
+    assert_eq!(install_into(&folder, &nothing, &again, &mut progress).unwrap(), path);
     let forced = InstallOptions { force: true, ..again };
-    assert!(matches!(install_into(&folder, &nothing, &forced, &mut heard), Err(InstallError::NoPython(_))));
+    assert!(matches!(install_into(&folder, &nothing, &forced, &mut progress), Err(InstallError::NoPython(_))));
     assert!(path.exists(), "a failed attempt leaves what was there");
-    assert_eq!(install_into(&folder, &python, &forced, &mut heard).unwrap(), path);
+    assert_eq!(install_into(&folder, &python, &forced, &mut progress).unwrap(), path);
     assert_eq!(entries(&folder), ["1.2.3"]);
     // The build for GPUs is another package, beside the other one.
     let gpu = InstallOptions { gpu: true, ..InstallOptions::default() };
-    let other = install_into(&folder, &python, &gpu, &mut heard).unwrap();
+    let other = install_into(&folder, &python, &gpu, &mut progress).unwrap();
     assert_eq!(other, folder.join("1.2.3-gpu/libonnxruntime.so.1.2.3"));
-    assert!(heard.0.iter().any(|step| step.contains("onnxruntime-gpu")), "{:?}", heard.0);
+    assert!(progress.0.iter().any(|step| step.contains("onnxruntime-gpu")), "{:?}", progress.0);
     assert_eq!(entries(&folder), ["1.2.3", "1.2.3-gpu"]);
 }
 

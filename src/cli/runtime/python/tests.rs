@@ -123,7 +123,7 @@ fn one_environment_is_made_and_completed() {
 }
 
 #[test]
-fn what_fails_says_why_and_leaves_nothing() {
+fn a_failure_names_its_cause_and_leaves_nothing() {
     let host = Host::new();
     let none =
         "is needed to make an environment, but it does not start (it is not on the PATH). Install Python 3.8 or newer";

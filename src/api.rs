@@ -51,7 +51,7 @@ use infer_context::InferContext;
 use management::Management;
 use nereid_memory::{Pool, Slice};
 use nereid_observe::metrics::Registry;
-use nereid_protocol::grpc::Message;
+use nereid_protocol::grpc::{Message, Outline};
 use nereid_protocol::service::{
     Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Recurring, Replies, Service,
     Token,
@@ -251,10 +251,10 @@ impl GrpcService for Api {
         call: CallKey,
         plan: &GrpcPlan,
         token: &mut Option<Token>,
-        message: &[u8],
+        outline: &Outline<'_>,
         replies: &mut Replies,
     ) -> Recurring<grpc_requests::RequestKey> {
-        GrpcInfer::take_recurring(&mut self.context, &mut self.streams, call, plan, token, message, replies)
+        GrpcInfer::take_recurring(&mut self.context, &mut self.streams, call, plan, token, outline, replies)
     }
 
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {

@@ -1,20 +1,21 @@
 //! A connection that speaks gRPC over HTTP/2.
 //!
-//! Each stream is one call with a reader of its messages. Deadlines are kept by the caller's timers: an expired call
-//! is answered here and its work cancelled.
-
-mod calls;
+//! Its calls and their messages go from the codec to the service ([`Intake`]). Deadlines are kept by the caller's
+//! timers: an expired call is answered here and its work cancelled.
 
 use std::time::Duration;
 
 use super::keepalive::Pulse;
-use super::{OUT_OF_TIME, Shared, call_mut, remove_call};
-use calls::{Handler, Refusal, Route, Streams, give_up, keep_reader};
-use nereid_memory::{BlockMut, Gather, Key, Pool};
-use nereid_protocol::grpc::{self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, UnknownEncoding, encode_message};
+use super::{At, Call, OUT_OF_TIME, Shared, call_mut, remove_call};
+use nereid_clock::now_ns;
+use nereid_memory::{BlockMut, Gather, Key, Pool, Slab};
+use nereid_protocol::grpc::{
+    ACCEPTED_ENCODINGS, Code, Encoding, Exchanges, Intake, IntakeState, Refusal, UnknownEncoding, encode_message,
+};
 use nereid_protocol::http2::{self, ErrorCode, Known, SendError, StreamId};
-use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service};
+use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service, Token};
 use nereid_protocol::slow_peers::SlowPeers;
+use nereid_shard::TimerKey;
 
 /// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
 /// so can the peer open its own windows.
@@ -33,23 +34,15 @@ pub(super) fn unsent_max(pool: &Pool) -> usize {
 
 pub(super) struct GrpcWire {
     pub connection: http2::Connection,
-    /// What its messages are charged to.
-    pool: Pool,
     /// See [`unsent_max`].
     unsent_max: usize,
-    streams: Streams,
-    /// How the last call was taken.
-    route: Option<Route>,
+    intake: IntakeState,
     /// Head and end of the answers that go well.
     head: Known,
     tail: Known,
-    /// A direct window that is with the engine, and its stream.
-    direct: Option<(StreamId, grpc::DirectTicket)>,
     /// Deadlines of new calls, for the shard's timers.
     pub deadlines: Vec<(CallKey, Duration)>,
     pub failed: bool,
-    /// Bytes of requests for which some stream has not been given credit.
-    withheld: usize,
     /// Streams with many answers of which some bytes were unsent when the service was last told.
     unsent: Vec<StreamId>,
     /// Streams whose requests come too slowly, and those whose answers are taken too slowly.
@@ -61,20 +54,52 @@ pub(super) struct GrpcWire {
     pub pulse: Pulse,
 }
 
+/// The calls of a connection while its requests come in.
+struct OpenCalls<'a> {
+    key: Key,
+    table: &'a mut Slab<Call>,
+    deadlines: &'a mut Vec<(CallKey, Duration)>,
+    stopped_timers: &'a mut Vec<TimerKey>,
+}
+
+impl Exchanges for OpenCalls<'_> {
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    #[inline]
+    fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Option<CallKey> {
+        let call = Call { connection: self.key, at: At::Grpc(stream), token: None, timer: None };
+        let call = CallKey(self.table.insert(call).ok()?.to_u64());
+        if let Some(deadline) = deadline {
+            self.deadlines.push((call, deadline));
+        }
+        Some(call)
+    }
+
+    #[inline]
+    fn work(&mut self, call: CallKey) -> Option<&mut Option<Token>> {
+        Some(&mut self.table.get_mut(Key::from_u64(call.0)?)?.token)
+    }
+
+    #[inline]
+    fn close(&mut self, call: CallKey) -> Option<Token> {
+        let call = self.table.remove(Key::from_u64(call.0)?)?;
+        self.stopped_timers.extend(call.timer);
+        call.token
+    }
+}
+
 impl GrpcWire {
     pub fn new(connection: http2::Connection, pool: Pool, pulse: Pulse) -> GrpcWire {
         GrpcWire {
             connection,
             unsent_max: unsent_max(&pool),
-            pool,
-            streams: Streams::default(),
-            route: None,
+            intake: IntakeState::new(pool),
             head: Known::new(&HEAD),
             tail: Known::new(&TAIL),
-            direct: None,
             deadlines: Vec::new(),
             failed: false,
-            withheld: 0,
             unsent: Vec::new(),
             late: Vec::new(),
             unread: Vec::new(),
@@ -83,28 +108,26 @@ impl GrpcWire {
         }
     }
 
-    fn with_handler<S: Service, R>(
+    fn with_intake<S: Service, R>(
         &mut self,
         key: Key,
         shared: &mut Shared<S>,
-        run: impl FnOnce(&mut http2::Connection, &mut Handler<'_, S>) -> R,
+        run: impl FnOnce(&mut http2::Connection, &mut Intake<'_, S, OpenCalls<'_>>) -> R,
     ) -> R {
         let unsent = self.connection.unsent_total();
-        let mut handler = Handler {
-            key,
-            shared,
-            streams: &mut self.streams,
-            route: &mut self.route,
-            deadlines: &mut self.deadlines,
+        let Shared { service, replies, calls, readers, stopped_timers, .. } = shared;
+        let mut intake = Intake {
+            state: &mut self.intake,
+            service,
+            replies,
+            readers,
+            exchanges: OpenCalls { key, table: calls, deadlines: &mut self.deadlines, stopped_timers },
             refused: Vec::new(),
             withholds: unsent >= UNSENT_MAX,
-            overloaded: unsent >= self.unsent_max,
-            pool: &self.pool,
-            withheld: self.withheld,
+            is_overloaded: unsent >= self.unsent_max,
         };
-        let outcome = run(&mut self.connection, &mut handler);
-        self.withheld = handler.withheld;
-        for (id, refusal) in handler.refused {
+        let outcome = run(&mut self.connection, &mut intake);
+        for (id, refusal) in intake.refused {
             match refusal {
                 Refusal::Http(status) => self.end_plain(id, status),
                 Refusal::Grpc(status) => self.refuse(id, &status, &HEAD),
@@ -129,11 +152,11 @@ impl GrpcWire {
 
     /// Gives the credit that was held back, once answers have left.
     pub fn give_credit(&mut self) {
-        if self.withheld == 0 || self.connection.unsent_total() >= UNSENT_MAX {
+        if self.intake.withheld == 0 || self.connection.unsent_total() >= UNSENT_MAX {
             return;
         }
-        self.withheld = 0;
-        for (id, stream) in &mut self.streams {
+        self.intake.withheld = 0;
+        for (id, stream) in &mut self.intake.calls {
             match std::mem::take(&mut stream.withheld) {
                 0 => {}
                 n => self.connection.consumed(*id, n),
@@ -143,9 +166,9 @@ impl GrpcWire {
 
     /// Tells the service how much of its answers the peer has made room for.
     pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
-        let GrpcWire { connection, streams, unsent: listed, .. } = self;
+        let GrpcWire { connection, intake, unsent: listed, .. } = self;
         listed.retain(|id| {
-            let Some(stream) = streams.get_mut(id) else { return false };
+            let Some(stream) = intake.calls.get_mut(id) else { return false };
             let unsent = connection.unsent(*id);
             if unsent == 0 || unsent != stream.unsent {
                 stream.unsent = unsent;
@@ -162,7 +185,7 @@ impl GrpcWire {
     /// A second has passed in which the listed streams had unsent bytes.
     pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
         for id in &self.unsent {
-            let call = self.streams.get(id).map(|stream| stream.call);
+            let call = self.intake.calls.get(id).map(|stream| stream.call);
             let token = call.and_then(|call| call_mut(shared, call)).and_then(|call| call.token);
             if let Some(token) = token {
                 shared.service.stream_waits(token, &mut shared.replies);
@@ -180,14 +203,8 @@ impl GrpcWire {
                 self.connection.finish_shutdown();
             }
         }
-        for (id, stream) in &mut self.streams {
-            let arrived = std::mem::take(&mut stream.arrived);
-            if !stream.is_half_received() {
-                stream.progress.restart();
-            } else if stream.progress.second_passed(limits, arrived) {
-                self.late.push(*id);
-            }
-        }
+        let late = self.intake.calls.iter_mut().filter_map(|(id, call)| call.second_passed(limits).then_some(*id));
+        self.late.extend(late);
         self.unread = self.connection.slow_streams(&limits.without_total());
         let (frames, is_half_received) = self.connection.frames();
         let owes = is_half_received || !self.connection.is_established();
@@ -195,57 +212,36 @@ impl GrpcWire {
     }
 
     pub fn streams_len(&self) -> usize {
-        self.streams.len()
+        self.intake.calls.len()
     }
 
     pub fn give_up_late_streams<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
         let (late, unread) = (std::mem::take(&mut self.late), std::mem::take(&mut self.unread));
-        self.with_handler(key, shared, |_, handler| {
+        self.with_intake(key, shared, |connection, intake| {
             for id in late {
-                handler.fail(id, GrpcStatus::new(Code::Cancelled, "the rest of the request did not come"));
+                intake.fail(id, GrpcStatus::new(Code::Cancelled, "the rest of the request did not come"));
+            }
+            for id in unread {
+                intake.drop_call(id);
+                connection.reset(id, ErrorCode::CANCEL);
             }
         });
-        for id in unread {
-            if let Some(stream) = self.streams.remove(&id) {
-                self.withheld -= stream.withheld;
-                give_up(stream, shared);
-            }
-            self.connection.reset(id, ErrorCode::CANCEL);
-        }
     }
 
     pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
-        let outcome = self.with_handler(key, shared, |connection, handler| connection.receive(bytes, handler));
+        let outcome = self.with_intake(key, shared, |connection, intake| connection.receive(bytes, intake));
         self.failed |= outcome.is_err();
     }
 
     /// If the next bytes of the connection are the bytes of one tensor: its own memory.
     pub fn take_direct(&mut self) -> Option<(BlockMut, usize, usize)> {
         let (id, frame_left) = self.connection.direct()?;
-        let stream = self.streams.get_mut(&id)?;
-        let (block, at, len, ticket) = stream.reader.take_direct()?.into_parts();
-        self.direct = Some((id, ticket));
+        let (block, at, len) = self.intake.take_direct(id)?;
         Some((block, at, len.min(frame_left)))
     }
 
     pub fn direct_received<S: Service>(&mut self, key: Key, block: BlockMut, n: usize, shared: &mut Shared<S>) {
-        let Some((id, ticket)) = self.direct.take() else { return };
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.arrived += n as u64;
-            stream.reader.direct_received(Direct::from_parts(block, ticket), n);
-        }
-        let outcome = self.with_handler(key, shared, |connection, handler| {
-            handler.advance(id, &mut None, false);
-            let outcome = connection.direct_received(n, handler);
-            match handler.streams.get_mut(&id) {
-                Some(stream) if handler.withholds => {
-                    stream.withheld += n;
-                    handler.withheld += n;
-                }
-                _ => connection.consumed(id, n),
-            }
-            outcome
-        });
+        let outcome = self.with_intake(key, shared, |connection, intake| intake.direct_received(connection, block, n));
         self.failed |= outcome.is_err();
     }
 
@@ -261,7 +257,7 @@ impl GrpcWire {
             }
             reply => reply,
         };
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.call == call) else { return };
+        let Some(stream) = self.intake.calls.get_mut(&id).filter(|stream| stream.call == call) else { return };
         if stream.plan.streaming && !std::mem::replace(&mut stream.is_listed, true) {
             self.unsent.push(id);
         }
@@ -274,9 +270,9 @@ impl GrpcWire {
                     && stream.withheld == 0
                     && stream.plan.response_encoding == Encoding::Identity;
                 if is_plain && self.connection.answer(id, &mut self.head, &mut message, &mut self.tail) {
-                    if let Some(stream) = self.streams.remove(&id) {
+                    if let Some(stream) = self.intake.remove(id) {
                         remove_call(shared, call);
-                        keep_reader(stream, shared);
+                        shared.readers.keep(stream);
                     }
                     return;
                 }
@@ -293,7 +289,7 @@ impl GrpcWire {
     }
 
     fn send_message(&mut self, id: StreamId, message: &mut Gather) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.intake.calls.get_mut(&id) else { return };
         if !std::mem::replace(&mut stream.head_sent, true) {
             let encoding = stream.plan.response_encoding;
             let packed = [HEAD[0], HEAD[1], (&b"grpc-encoding"[..], encoding.header().as_bytes())];
@@ -306,14 +302,13 @@ impl GrpcWire {
 
     /// Ends a call, whose work is over: there is nothing to cancel.
     fn end<S: Service>(&mut self, call: CallKey, id: StreamId, status: &GrpcStatus, shared: &mut Shared<S>) {
-        let Some(stream) = self.streams.remove(&id) else { return };
+        let Some(stream) = self.intake.remove(id) else { return };
         let (request_ended, head_sent) = (stream.request_ended, stream.head_sent);
-        self.withheld -= stream.withheld;
         remove_call(shared, call);
         if stream.withheld > 0 {
             self.connection.consumed(id, stream.withheld);
         }
-        keep_reader(stream, shared);
+        shared.readers.keep(stream);
         self.send_end(id, status, if head_sent { &[] } else { &HEAD });
         if !request_ended && self.connection.unsent(id) == 0 {
             // The rest of the request is of no use (RFC 9113 section 8.1).
@@ -365,16 +360,19 @@ impl GrpcWire {
     }
 
     pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
-        self.withheld = 0;
+        self.intake.withheld = 0;
         self.unsent.clear();
-        for (_, stream) in self.streams.drain() {
-            give_up(stream, shared);
+        for (_, stream) in self.intake.calls.drain() {
+            if let Some(token) = remove_call(shared, stream.call).and_then(|call| call.token) {
+                shared.service.cancelled(token);
+            }
+            shared.readers.keep(stream);
         }
     }
 
     /// Ends every call with an error.
     pub fn give_up<S: Service>(&mut self, shared: &mut Shared<S>) {
-        let calls: Vec<(StreamId, CallKey)> = self.streams.iter().map(|(id, stream)| (*id, stream.call)).collect();
+        let calls: Vec<(StreamId, CallKey)> = self.intake.calls.iter().map(|(id, stream)| (*id, stream.call)).collect();
         for (id, call) in calls {
             if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
                 shared.service.cancelled(token);
@@ -385,7 +383,7 @@ impl GrpcWire {
     }
 
     pub fn has_unary_calls(&self) -> bool {
-        self.streams.values().any(|stream| !stream.plan.streaming)
+        self.intake.calls.values().any(|stream| !stream.plan.streaming)
     }
 
     /// Ends the connection when its calls are over; the client is told the reason, if there is one.

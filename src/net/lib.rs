@@ -26,7 +26,7 @@ use crowding::Crowding;
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
 use nereid_memory::{Key, Peers, Pool, Slab, Slice};
-use nereid_protocol::grpc::{Limits, MessageReader};
+use nereid_protocol::grpc::{Limits, ReaderPool};
 use nereid_protocol::http1::{self, ExchangeId, IntakeState};
 use nereid_protocol::http2::{self, StreamId};
 use nereid_protocol::service::{CallKey, Port, Replies, Service, Token};
@@ -125,11 +125,8 @@ struct Shared<S> {
     calls: Slab<Call>,
     replies: Replies,
     pool: Pool,
-    /// What a gRPC message may hold.
-    grpc_limits: Limits,
-    /// Readers of gRPC messages that wait for their next call.
-    #[expect(clippy::vec_box, reason = "a call holds its reader in a box, and the box itself is to be used again")]
-    readers: Vec<Box<MessageReader>>,
+    /// Of gRPC messages.
+    readers: ReaderPool,
     /// Deadlines of calls that are over.
     stopped_timers: Vec<TimerKey>,
 }
@@ -227,8 +224,7 @@ impl<S: Service> Net<S> {
                 calls: Slab::new(shares.waiting.saturating_add(CALLS_BESIDE)),
                 replies,
                 pool,
-                grpc_limits,
-                readers: Vec::new(),
+                readers: ReaderPool::new(grpc_limits),
                 stopped_timers: Vec::new(),
             },
             connections: Slab::new(connections_max.saturating_add(CLOSING_MAX).min(CONNECTIONS_MAX)),

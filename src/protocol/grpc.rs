@@ -9,6 +9,7 @@ mod arena;
 mod count;
 mod encode;
 mod error;
+mod intake;
 mod metadata;
 mod outline;
 mod pack;
@@ -25,6 +26,7 @@ pub use encode::{
     TooLarge, decode,
 };
 pub use error::{Bound, Malformed, ReadError};
+pub use intake::{Exchanges, Intake, IntakeState, OpenCall, ReaderPool, Refusal};
 pub use metadata::{ACCEPTED_ENCODINGS, Encoding, TimeoutError, UnknownEncoding, is_grpc, parse_timeout};
 pub use outline::Outline;
 pub use pack::MessagePacker;

@@ -210,15 +210,14 @@ impl GrpcInfer {
         call: CallKey,
         plan: &GrpcPlan,
         token: &mut Option<Token>,
-        message: &[u8],
+        outline: &Outline<'_>,
         replies: &mut Replies,
     ) -> Recurring<RequestKey> {
-        if !plan.kept.is_empty() || context.facts.state() == ServerState::Exiting {
+        if context.facts.state() == ServerState::Exiting {
             return Recurring::Unknown(None);
         }
         let Some(requests) = context.plan_cache.grpc_requests() else { return Recurring::Unknown(None) };
-        let Some(outline) = Outline::of(message) else { return Recurring::Unknown(None) };
-        let prototype = match requests.recognise(&outline) {
+        let prototype = match requests.recognise(outline) {
             Ok(prototype) => prototype,
             Err(noted) => return Recurring::Unknown(noted),
         };
@@ -231,11 +230,11 @@ impl GrpcInfer {
         {
             return Recurring::Unknown(None);
         }
-        if !prototype.fits(&outline) {
+        if !prototype.fits(outline) {
             return Recurring::Unknown(None);
         }
         let Ok((work, mut request)) = context.calls.new_request() else { return Recurring::Unknown(None) };
-        if context.plan_cache.fill_grpc(&prototype, &mut request, &outline, &context.pool).is_err() {
+        if context.plan_cache.fill_grpc(&prototype, &mut request, outline, &context.pool).is_err() {
             context.calls.give_up(work, request);
             return Recurring::Unknown(None);
         }

@@ -115,7 +115,7 @@ pub trait GrpcService {
         _call: CallKey,
         _plan: &GrpcPlan,
         _token: &mut Option<Token>,
-        _message: &[u8],
+        _message: &grpc::Outline<'_>,
         _replies: &mut Replies,
     ) -> Recurring<Self::Noted> {
         Recurring::Unknown(None)

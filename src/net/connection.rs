@@ -16,9 +16,9 @@ use super::grpc::GrpcWire;
 use super::http::HttpWire;
 use super::keepalive::Pulse;
 use super::sent_callbacks::SentCallbacks;
-use super::timeouts::{LINGER_S, Lists, PartialSend};
+use super::timeouts::{LINGER_S, PartialSend, PieceLists};
 use super::tls::Tls;
-use super::{At, Shared};
+use super::{CallAddress, ShardContext};
 use state::PeerProgress;
 pub(super) use state::{ClosePhase, SendState};
 
@@ -59,7 +59,7 @@ impl Wire {
     }
 
     /// Takes what is to be sent from the codec.
-    fn say(&mut self, pieces: &mut Vec<Slice>) {
+    fn take_pieces(&mut self, pieces: &mut Vec<Slice>) {
         let output = match self {
             Wire::Http(wire) => wire.connection.output(),
             Wire::Grpc(wire) => wire.connection.output(),
@@ -72,14 +72,14 @@ impl Wire {
 
     /// How many bytes have to be taken until everything that was said at `at` is; `None`: some of it is not in the
     /// output yet.
-    fn behind(&mut self, at: At) -> Option<usize> {
+    fn behind(&mut self, at: CallAddress) -> Option<usize> {
         match (self, at) {
             // Answers leave in order: what waits may be what was said here, or stands before it.
-            (Wire::Http(wire), At::Http(_)) => {
+            (Wire::Http(wire), CallAddress::Http(_)) => {
                 let (unsent, len) = (wire.connection.unsent(), wire.connection.output().len());
                 (unsent == len).then_some(len)
             }
-            (Wire::Grpc(wire), At::Grpc(id)) => {
+            (Wire::Grpc(wire), CallAddress::Grpc(id)) => {
                 let len = wire.connection.output().len();
                 (wire.connection.unsent(id) == 0).then_some(len)
             }
@@ -104,7 +104,7 @@ pub(super) struct Connection {
     pub brief_s: Option<u32>,
     /// Counts the answers that wait here against the memory that the connection may have.
     unsent: ShareTally,
-    sent_callbacks: SentCallbacks<At>,
+    sent_callbacks: SentCallbacks<CallAddress>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
     /// Between the socket and the codec, where the listener speaks TLS.
@@ -113,7 +113,7 @@ pub(super) struct Connection {
 
 /// What a second has done to a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Second {
+pub(super) enum SecondOutcome {
     Fine,
     /// Its send may be stuck.
     Recall,
@@ -142,7 +142,7 @@ impl Connection {
     }
 
     /// A send is over, or was called back with what the peer has not taken.
-    pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>, lists: &mut Lists) {
+    pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>, lists: &mut PieceLists) {
         self.progress.taken(taken);
         if !pieces.is_empty() {
             self.send = SendState::Returned(PartialSend::of(pieces));
@@ -177,19 +177,19 @@ impl Connection {
     }
 
     /// A second has passed, in which the peer may have had its turn.
-    pub fn second_passed(&mut self, limits: &SlowPeers) -> Second {
+    pub fn second_passed(&mut self, limits: &SlowPeers) -> SecondOutcome {
         let moved = self.progress.end_second();
         if let Some(is_over) = self.phase.second_passed() {
-            return if is_over { Second::Close } else { Second::Fine };
+            return if is_over { SecondOutcome::Close } else { SecondOutcome::Fine };
         }
         if let Some(left_s) = &mut self.brief_s {
             *left_s = left_s.saturating_sub(1);
             if *left_s == 0 {
-                return Second::Close;
+                return SecondOutcome::Close;
             }
         }
         if self.tls.as_mut().is_some_and(|tls| tls.second_passed()) {
-            return Second::Close;
+            return SecondOutcome::Close;
         }
         let (mut owes, number, late_streams) = match &mut self.wire {
             Wire::Http(wire) => (wire.connection.is_receiving(), wire.requests, false),
@@ -197,7 +197,7 @@ impl Connection {
         };
         owes |= self.tls.as_ref().is_some_and(|tls| tls.is_half_received());
         if self.progress.is_request_late(owes.then_some(number), limits, moved) {
-            return Second::Close;
+            return SecondOutcome::Close;
         }
         // The last words for a peer that broke a rule are not worth a long wait.
         let limits = match &self.wire {
@@ -205,19 +205,19 @@ impl Connection {
             _ => *limits,
         };
         if self.progress.is_response_late(self.send.is_in_engine(), &limits, moved) {
-            return Second::Close;
+            return SecondOutcome::Close;
         }
         match late_streams {
-            true => Second::LateStreams,
-            false if self.progress.is_send_stuck() => Second::Recall,
-            false => Second::Fine,
+            true => SecondOutcome::LateStreams,
+            false if self.progress.is_send_stuck() => SecondOutcome::Recall,
+            false => SecondOutcome::Fine,
         }
     }
 
     /// Ends the calls whose requests come too slowly, or whose answers are taken too slowly.
-    pub fn give_up_late_streams<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+    pub fn end_late_streams<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) {
         if let Wire::Grpc(wire) = &mut self.wire {
-            wire.give_up_late_streams(key, shared);
+            wire.end_late_streams(key, shared);
         }
     }
 
@@ -244,7 +244,7 @@ impl Connection {
     }
 
     /// Feeds received bytes; without any, what the codec kept back.
-    pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
+    pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut ShardContext<S>) {
         match &mut self.wire {
             Wire::Http(wire) => wire.receive(key, bytes, shared),
             Wire::Grpc(wire) => wire.receive(key, bytes, shared),
@@ -252,7 +252,7 @@ impl Connection {
     }
 
     /// Where the next bytes belong, if that is one tensor's own memory: block, offset, length.
-    pub fn take_direct<S: Service>(&mut self, _shared: &mut Shared<S>) -> Option<(BlockMut, usize, usize)> {
+    pub fn take_direct<S: Service>(&mut self, _shared: &mut ShardContext<S>) -> Option<(BlockMut, usize, usize)> {
         let (block, at, len) = match &mut self.wire {
             Wire::Http(wire) => wire.take_direct(),
             Wire::Grpc(wire) => wire.take_direct(),
@@ -266,7 +266,7 @@ impl Connection {
         block: BlockMut,
         at: usize,
         n: usize,
-        shared: &mut Shared<S>,
+        shared: &mut ShardContext<S>,
     ) {
         match &mut self.wire {
             Wire::Http(wire) => wire.direct_received(key, block, at, n, shared),
@@ -275,7 +275,7 @@ impl Connection {
     }
 
     /// The peer closed its side, or the connection broke: nobody waits for what is not answered yet.
-    pub fn peer_left<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+    pub fn peer_left<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) {
         self.phase.end_input();
         match &mut self.wire {
             Wire::Http(wire) => wire.end_of_input(key, shared),
@@ -285,24 +285,28 @@ impl Connection {
     }
 
     /// Gives up every exchange that has no answer yet.
-    pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn abandon<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         match &mut self.wire {
             Wire::Http(wire) => wire.abandon(shared),
             Wire::Grpc(wire) => wire.abandon(shared),
         }
     }
 
-    pub fn reply<S: Service>(&mut self, call: CallKey, at: At, reply: Reply, shared: &mut Shared<S>) {
+    pub fn reply<S: Service>(&mut self, call: CallKey, at: CallAddress, reply: Reply, shared: &mut ShardContext<S>) {
         match (&mut self.wire, at, reply) {
-            (Wire::Http(wire), At::Http(exchange), Reply::Http(reply)) => wire.reply(call, exchange, reply, shared),
-            (Wire::Grpc(wire), At::Grpc(stream), Reply::Grpc(reply)) => wire.reply(call, stream, reply, shared),
+            (Wire::Http(wire), CallAddress::Http(exchange), Reply::Http(reply)) => {
+                wire.reply(call, exchange, reply, shared)
+            }
+            (Wire::Grpc(wire), CallAddress::Grpc(stream), Reply::Grpc(reply)) => {
+                wire.reply(call, stream, reply, shared)
+            }
             (_, at, Reply::SentCallback(callback)) => self.sent_callbacks.add(at, callback),
             // A service answers a call in the protocol that it came in.
             _ => {}
         }
     }
 
-    pub fn take_output(&mut self, pool: &Pool, lists: &mut Lists) -> Vec<Slice> {
+    pub fn take_output(&mut self, pool: &Pool, lists: &mut PieceLists) -> Vec<Slice> {
         if self.phase == ClosePhase::Broken {
             return Vec::new();
         }
@@ -311,9 +315,9 @@ impl Connection {
             pieces = lists.take();
             let before = if self.sent_callbacks.is_empty() { 0 } else { self.wire.output_len() };
             match &mut self.tls {
-                None => self.wire.say(&mut pieces),
+                None => self.wire.take_pieces(&mut pieces),
                 Some(tls) => {
-                    let sealed = tls.seal(pool, &mut pieces, |said| self.wire.say(said));
+                    let sealed = tls.seal(pool, &mut pieces, |pieces| self.wire.take_pieces(pieces));
                     if sealed.is_err() {
                         self.phase.fail();
                     }
@@ -333,8 +337,8 @@ impl Connection {
     }
 
     /// Tells a TLS peer that nothing follows; true if there is something to send for it.
-    pub fn say_goodbye(&mut self) -> bool {
-        self.phase.may_send() && self.tls.as_mut().is_some_and(|tls| tls.say_goodbye())
+    pub fn queue_close_notify(&mut self) -> bool {
+        self.phase.may_send() && self.tls.as_mut().is_some_and(|tls| tls.queue_close_notify())
     }
 
     /// Memory that is not ours waits for its turn to be encrypted.
@@ -343,18 +347,18 @@ impl Connection {
     }
 
     /// Tells the service what the peer has made room for.
-    pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         match &mut self.wire {
-            Wire::Http(wire) => wire.tell_unsent(shared),
-            Wire::Grpc(wire) => wire.tell_unsent(shared),
+            Wire::Http(wire) => wire.report_unsent(shared),
+            Wire::Grpc(wire) => wire.report_unsent(shared),
         }
     }
 
     /// Tells the service that a second has passed for answers that the peer makes no room for.
-    pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn report_waits<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         match &mut self.wire {
-            Wire::Http(wire) => wire.tell_waits(shared),
-            Wire::Grpc(wire) => wire.tell_waits(shared),
+            Wire::Http(wire) => wire.report_waits(shared),
+            Wire::Grpc(wire) => wire.report_waits(shared),
         }
     }
 
@@ -411,7 +415,7 @@ impl Connection {
     }
 
     /// Ends a call whose deadline has passed.
-    pub fn expired<S: Service>(&mut self, call: CallKey, stream: StreamId, shared: &mut Shared<S>) {
+    pub fn expired<S: Service>(&mut self, call: CallKey, stream: StreamId, shared: &mut ShardContext<S>) {
         if let Wire::Grpc(wire) = &mut self.wire {
             wire.expired(call, stream, shared);
         }
@@ -455,10 +459,10 @@ impl Connection {
     }
 
     /// Answers what is not answered yet with an error.
-    pub fn give_up<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn fail_unanswered<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         match &mut self.wire {
-            Wire::Http(wire) => wire.give_up(shared),
-            Wire::Grpc(wire) => wire.give_up(shared),
+            Wire::Http(wire) => wire.fail_unanswered(shared),
+            Wire::Grpc(wire) => wire.fail_unanswered(shared),
         }
     }
 

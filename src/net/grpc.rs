@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::keepalive::Pulse;
-use super::{At, Call, OUT_OF_TIME, Shared, call_mut, remove_call};
+use super::{Call, CallAddress, OUT_OF_TIME, ShardContext, call_mut, remove_call};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Gather, Key, Pool, Slab};
 use nereid_protocol::grpc::{
@@ -69,7 +69,7 @@ impl Exchanges for OpenCalls<'_> {
 
     #[inline]
     fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Option<CallKey> {
-        let call = Call { connection: self.key, at: At::Grpc(stream), token: None, timer: None };
+        let call = Call { connection: self.key, at: CallAddress::Grpc(stream), token: None, timer: None };
         let call = CallKey(self.table.insert(call).ok()?.to_u64());
         if let Some(deadline) = deadline {
             self.deadlines.push((call, deadline));
@@ -111,11 +111,11 @@ impl GrpcWire {
     fn with_intake<S: Service, R>(
         &mut self,
         key: Key,
-        shared: &mut Shared<S>,
+        shared: &mut ShardContext<S>,
         run: impl FnOnce(&mut http2::Connection, &mut Intake<'_, S, OpenCalls<'_>>) -> R,
     ) -> R {
         let unsent = self.connection.unsent_total();
-        let Shared { service, replies, calls, readers, stopped_timers, .. } = shared;
+        let ShardContext { service, replies, calls, readers, stopped_timers, .. } = shared;
         let mut intake = Intake {
             state: &mut self.intake,
             service,
@@ -165,7 +165,7 @@ impl GrpcWire {
     }
 
     /// Tells the service how much of its answers the peer has made room for.
-    pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         let GrpcWire { connection, intake, unsent: listed, .. } = self;
         listed.retain(|id| {
             let Some(stream) = intake.calls.get_mut(id) else { return false };
@@ -183,7 +183,7 @@ impl GrpcWire {
     }
 
     /// A second has passed in which the listed streams had unsent bytes.
-    pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn report_waits<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         for id in &self.unsent {
             let call = self.intake.calls.get(id).map(|stream| stream.call);
             let token = call.and_then(|call| call_mut(shared, call)).and_then(|call| call.token);
@@ -215,7 +215,7 @@ impl GrpcWire {
         self.intake.calls.len()
     }
 
-    pub fn give_up_late_streams<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+    pub fn end_late_streams<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) {
         let (late, unread) = (std::mem::take(&mut self.late), std::mem::take(&mut self.unread));
         self.with_intake(key, shared, |connection, intake| {
             for id in late {
@@ -228,7 +228,7 @@ impl GrpcWire {
         });
     }
 
-    pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
+    pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut ShardContext<S>) {
         let outcome = self.with_intake(key, shared, |connection, intake| connection.receive(bytes, intake));
         self.failed |= outcome.is_err();
     }
@@ -240,12 +240,12 @@ impl GrpcWire {
         Some((block, at, len.min(frame_left)))
     }
 
-    pub fn direct_received<S: Service>(&mut self, key: Key, block: BlockMut, n: usize, shared: &mut Shared<S>) {
+    pub fn direct_received<S: Service>(&mut self, key: Key, block: BlockMut, n: usize, shared: &mut ShardContext<S>) {
         let outcome = self.with_intake(key, shared, |connection, intake| intake.direct_received(connection, block, n));
         self.failed |= outcome.is_err();
     }
 
-    pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: GrpcReply, shared: &mut Shared<S>) {
+    pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: GrpcReply, shared: &mut ShardContext<S>) {
         let reply = match reply {
             // One answer of any size may be on its way, but not one behind the other to a peer that does not read.
             GrpcReply::Message(ref message) | GrpcReply::Answer(ref message) if !self.has_room(message.len()) => {
@@ -301,7 +301,7 @@ impl GrpcWire {
     }
 
     /// Ends a call, whose work is over: there is nothing to cancel.
-    fn end<S: Service>(&mut self, call: CallKey, id: StreamId, status: &GrpcStatus, shared: &mut Shared<S>) {
+    fn end<S: Service>(&mut self, call: CallKey, id: StreamId, status: &GrpcStatus, shared: &mut ShardContext<S>) {
         let Some(stream) = self.intake.remove(id) else { return };
         let (request_ended, head_sent) = (stream.request_ended, stream.head_sent);
         remove_call(shared, call);
@@ -351,7 +351,7 @@ impl GrpcWire {
     }
 
     /// Ends a call whose deadline has passed.
-    pub fn expired<S: Service>(&mut self, call: CallKey, id: StreamId, shared: &mut Shared<S>) {
+    pub fn expired<S: Service>(&mut self, call: CallKey, id: StreamId, shared: &mut ShardContext<S>) {
         if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
             shared.service.cancelled(token);
         }
@@ -359,7 +359,7 @@ impl GrpcWire {
         self.reply(call, id, GrpcReply::End(status), shared);
     }
 
-    pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn abandon<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         self.intake.withheld = 0;
         self.unsent.clear();
         for (_, stream) in self.intake.calls.drain() {
@@ -371,7 +371,7 @@ impl GrpcWire {
     }
 
     /// Ends every call with an error.
-    pub fn give_up<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn fail_unanswered<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         let calls: Vec<(StreamId, CallKey)> = self.intake.calls.iter().map(|(id, stream)| (*id, stream.call)).collect();
         for (id, call) in calls {
             if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::grpc::unsent_max;
-use super::{At, Call, OUT_OF_TIME, Shared, call_mut, remove_call};
+use super::{Call, CallAddress, OUT_OF_TIME, ShardContext, call_mut, remove_call};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Key, Pool, Slab};
 use nereid_protocol::http1::{self, Direct, ExchangeId, Exchanges, Intake, IntakeState, Response, ResponseHead};
@@ -66,7 +66,7 @@ impl Exchanges for OpenCalls<'_> {
     #[inline]
     fn open(&mut self, exchange: ExchangeId) -> Option<CallKey> {
         *self.requests += 1;
-        let call = Call { connection: self.key, at: At::Http(exchange), token: None, timer: None };
+        let call = Call { connection: self.key, at: CallAddress::Http(exchange), token: None, timer: None };
         let Ok(call) = self.table.insert(call) else {
             self.refused.push(exchange);
             return None;
@@ -98,17 +98,17 @@ impl HttpWire {
         }
     }
 
-    pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
+    pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut ShardContext<S>) {
         self.with_intake(key, shared, |connection, intake| connection.receive(bytes, intake));
     }
 
     fn with_intake<S: Service>(
         &mut self,
         key: Key,
-        shared: &mut Shared<S>,
+        shared: &mut ShardContext<S>,
         run: impl FnOnce(&mut http1::Connection, &mut Intake<'_, S, OpenCalls<'_>>),
     ) {
-        let Shared { service, replies, calls: table, .. } = shared;
+        let ShardContext { service, replies, calls: table, .. } = shared;
         let HttpWire { connection, intake: state, calls, requests, .. } = self;
         let mut exchanges = OpenCalls { key, table, calls, requests, refused: Vec::new() };
         run(connection, &mut Intake { state, service, replies, exchanges: &mut exchanges });
@@ -119,7 +119,7 @@ impl HttpWire {
         }
     }
 
-    pub fn end_of_input<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+    pub fn end_of_input<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) {
         self.with_intake(key, shared, |connection, intake| connection.end_of_input(intake));
     }
 
@@ -134,14 +134,20 @@ impl HttpWire {
         block: BlockMut,
         at: usize,
         n: usize,
-        shared: &mut Shared<S>,
+        shared: &mut ShardContext<S>,
     ) {
         self.with_intake(key, shared, |connection, intake| {
             connection.direct_received(Direct { block, at, len: n }, n, intake);
         });
     }
 
-    pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: HttpReply, shared: &mut Shared<S>) {
+    pub fn reply<S: Service>(
+        &mut self,
+        call: CallKey,
+        exchange: ExchangeId,
+        reply: HttpReply,
+        shared: &mut ShardContext<S>,
+    ) {
         let bytes = match &reply {
             HttpReply::Answer(response) => response.body.len(),
             HttpReply::Plain(response) => response.body_len(),
@@ -186,7 +192,7 @@ impl HttpWire {
         }
     }
 
-    pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn abandon<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         self.streamed.clear();
         for call in self.calls.drain(..) {
             if let Some(token) = remove_call(shared, call).and_then(|call| call.token) {
@@ -196,7 +202,7 @@ impl HttpWire {
     }
 
     /// Answers every request with an error, those that are half received included. An answer that has begun breaks off.
-    pub fn give_up<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn fail_unanswered<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         if !self.streamed.is_empty() {
             self.aborted = true;
         }
@@ -204,8 +210,8 @@ impl HttpWire {
             .calls
             .iter()
             .filter_map(|call| match call_mut(shared, *call)?.at {
-                At::Http(exchange) => Some(exchange),
-                At::Grpc(_) => None,
+                CallAddress::Http(exchange) => Some(exchange),
+                CallAddress::Grpc(_) => None,
             })
             .chain(self.connection.half_received())
             .collect();
@@ -224,7 +230,7 @@ impl HttpWire {
     }
 
     /// Tells the service how much of the answers that are told in parts the peer has made room for.
-    pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         let HttpWire { connection, streamed, sending, .. } = self;
         for answer in streamed.iter_mut().filter(|answer| answer.is_owed) {
             let unsent = connection.unsent_of(answer.exchange);
@@ -240,7 +246,7 @@ impl HttpWire {
     }
 
     /// A second has passed in which answers had unsent bytes. Those behind another one wait for that one.
-    pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
+    pub fn report_waits<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         for answer in self.streamed.iter().filter(|answer| answer.is_owed) {
             if self.connection.is_oldest(answer.exchange)
                 && let Some(token) = call_mut(shared, answer.call).and_then(|call| call.token)

@@ -66,7 +66,7 @@ fn ns_of(ms: i32, least_ms: i32) -> Option<u64> {
 #[derive(Debug)]
 pub(super) struct Pulse {
     flags: Keepalive,
-    heard_ns: u64,
+    received_ns: u64,
     /// When it was last found that no ping is due although nothing was heard.
     skipped_ns: u64,
     /// Since when a ping of ours is unanswered.
@@ -86,7 +86,7 @@ pub(super) struct Pulse {
 
 /// What is to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beat {
+enum PulseAction {
     Nothing,
     Ping,
     /// The peer does not answer.
@@ -99,7 +99,7 @@ enum Beat {
 
 /// What the codec knows of the connection.
 #[derive(Debug, Clone, Copy)]
-struct Signs {
+struct CodecState {
     established: bool,
     has_calls: bool,
     counters: Counters,
@@ -110,7 +110,7 @@ impl Pulse {
         let age = if flags.age_max_ms == 0 { None } else { ns_of(flags.age_max_ms, 1) };
         Pulse {
             flags,
-            heard_ns: now_ns,
+            received_ns: now_ns,
             skipped_ns: 0,
             pinged_ns: None,
             age_at_ns: age.map(|age| now_ns.saturating_add(jittered(age, now_ns))),
@@ -122,15 +122,15 @@ impl Pulse {
         }
     }
 
-    fn heard(&mut self, now_ns: u64) {
-        self.heard_ns = now_ns;
+    fn note_received(&mut self, now_ns: u64) {
+        self.received_ns = now_ns;
         self.pinged_ns = None;
     }
 
     /// When there is something to look at again; `None`: never. The timer is not moved when a ping is answered: so it
     /// is looked at when the next would be due, too.
     fn next_ns(&self) -> Option<u64> {
-        let quiet_since_ns = self.heard_ns.max(self.skipped_ns).max(self.pinged_ns.unwrap_or(0));
+        let quiet_since_ns = self.received_ns.max(self.skipped_ns).max(self.pinged_ns.unwrap_or(0));
         let ping = ns_of(self.flags.time_ms, 1).map(|time| quiet_since_ns.saturating_add(time));
         [ping, self.dead_at_ns(), self.age_at_ns, self.over_at_ns].into_iter().flatten().min()
     }
@@ -141,29 +141,29 @@ impl Pulse {
         self.pinged_ns.map(|pinged_ns| pinged_ns.saturating_add(timeout))
     }
 
-    fn beat(&mut self, now_ns: u64, signs: Signs) -> Beat {
+    fn beat(&mut self, now_ns: u64, codec_state: CodecState) -> PulseAction {
         if self.over_at_ns.is_some_and(|at| at <= now_ns) {
-            return Beat::Over;
+            return PulseAction::Over;
         }
         if self.age_at_ns.is_some_and(|at| at <= now_ns) {
             self.age_at_ns = None;
             let grace = if self.flags.age_grace_ms == 0 { None } else { ns_of(self.flags.age_grace_ms, 0) };
             self.over_at_ns = grace.map(|grace| now_ns.saturating_add(grace));
-            return if signs.established { Beat::Aged } else { Beat::Over };
+            return if codec_state.established { PulseAction::Aged } else { PulseAction::Over };
         }
         if self.next_ns().is_none_or(|at| at > now_ns) {
-            return Beat::Nothing;
+            return PulseAction::Nothing;
         }
         if self.dead_at_ns().is_some_and(|at| at <= now_ns) {
-            return Beat::Dead;
+            return PulseAction::Dead;
         }
-        let wanted = signs.established && (signs.has_calls || self.flags.without_calls);
-        if self.pinged_ns.is_some() || !wanted || !self.may_ping(signs.counters) {
+        let wanted = codec_state.established && (codec_state.has_calls || self.flags.without_calls);
+        if self.pinged_ns.is_some() || !wanted || !self.may_ping(codec_state.counters) {
             self.skipped_ns = now_ns;
-            return Beat::Nothing;
+            return PulseAction::Nothing;
         }
         self.pinged_ns = Some(now_ns);
-        Beat::Ping
+        PulseAction::Ping
     }
 
     /// Another ping without data between is not too many.
@@ -173,19 +173,19 @@ impl Pulse {
     }
 
     /// Looks at pings of the peer that came since the last time; true if they are too many (A8).
-    fn strikes_out(&mut self, now_ns: u64, signs: Signs) -> bool {
-        let new = signs.counters.pings_received.saturating_sub(self.pings_seen);
+    fn strikes_out(&mut self, now_ns: u64, codec_state: CodecState) -> bool {
+        let new = codec_state.counters.pings_received.saturating_sub(self.pings_seen);
         if new == 0 {
             return false;
         }
-        self.pings_seen = signs.counters.pings_received;
-        let pings_since_data = u64::from(signs.counters.pings_since_data);
+        self.pings_seen = codec_state.counters.pings_received;
+        let pings_since_data = u64::from(codec_state.counters.pings_since_data);
         let since_data = pings_since_data.min(new);
         if pings_since_data <= new {
             // Data came or went since the ping before these.
             (self.strikes, self.pinged_us_ns) = (0, None);
         }
-        let is_idle = !signs.has_calls && !self.flags.without_calls;
+        let is_idle = !codec_state.has_calls && !self.flags.without_calls;
         let interval = if is_idle { Some(IDLE_PING_INTERVAL_NS) } else { ns_of(self.flags.ping_interval_min_ms, 0) };
         for _ in 0..since_data {
             let allowed_at =
@@ -212,14 +212,14 @@ pub(super) fn connection_of(token: u64) -> Option<Key> {
 
 impl Connection {
     /// Something was heard. Ends a connection whose peer pings too often.
-    pub fn note_heard(&mut self, now_ns: u64) {
+    pub fn note_received(&mut self, now_ns: u64) {
         let Wire::Grpc(wire) = &mut self.wire else { return };
-        wire.pulse.heard(now_ns);
+        wire.pulse.note_received(now_ns);
         if wire.connection.counters().pings_received == wire.pulse.pings_seen {
             return;
         }
-        let signs = signs(&wire.connection);
-        if !wire.failed && wire.pulse.strikes_out(now_ns, signs) {
+        let codec_state = codec_state(&wire.connection);
+        if !wire.failed && wire.pulse.strikes_out(now_ns, codec_state) {
             debug!("a gRPC connection is closed: its peer pings too often");
             wire.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, "too_many_pings");
             wire.failed = true;
@@ -247,18 +247,18 @@ impl Connection {
         if wire.failed {
             return false;
         }
-        match wire.pulse.beat(now_ns, signs(&wire.connection)) {
-            Beat::Nothing => {}
-            Beat::Ping => wire.connection.ping(PING),
-            Beat::Dead => {
+        match wire.pulse.beat(now_ns, codec_state(&wire.connection)) {
+            PulseAction::Nothing => {}
+            PulseAction::Ping => wire.connection.ping(PING),
+            PulseAction::Dead => {
                 debug!("a gRPC connection is closed: its peer does not answer pings");
                 return true;
             }
-            Beat::Aged => {
+            PulseAction::Aged => {
                 debug!("a gRPC connection winds down: it is too old");
                 wire.drain("max_age");
             }
-            Beat::Over => {
+            PulseAction::Over => {
                 debug!("a gRPC connection is closed: its calls have had their time");
                 wire.connection.abort(ErrorCode::NO_ERROR, "max_age");
                 wire.failed = true;
@@ -270,8 +270,8 @@ impl Connection {
     }
 }
 
-fn signs(connection: &nereid_protocol::http2::Connection) -> Signs {
-    Signs {
+fn codec_state(connection: &nereid_protocol::http2::Connection) -> CodecState {
+    CodecState {
         established: connection.is_established(),
         has_calls: connection.open_streams() > 0,
         counters: connection.counters(),
@@ -310,8 +310,8 @@ mod tests {
         Keepalive { time_ms: 100, timeout_ms: 20, ..Keepalive::default() }
     }
 
-    fn signs(has_calls: bool) -> Signs {
-        Signs { established: true, has_calls, counters: Counters::default() }
+    fn codec_state(has_calls: bool) -> CodecState {
+        CodecState { established: true, has_calls, counters: Counters::default() }
     }
 
     /// The next moment at which something is looked at, in milliseconds.
@@ -332,27 +332,27 @@ mod tests {
     fn a_quiet_peer_with_calls_is_pinged_and_given_up() {
         let mut pulse = Pulse::new(flags(), 0);
         assert_eq!(next_ms(&pulse), Some(100));
-        pulse.heard(50 * MS);
-        assert_eq!(pulse.beat(100 * MS, signs(true)), Beat::Nothing, "it was heard meanwhile");
+        pulse.note_received(50 * MS);
+        assert_eq!(pulse.beat(100 * MS, codec_state(true)), PulseAction::Nothing, "it was heard meanwhile");
         assert_eq!(next_ms(&pulse), Some(150));
-        assert_eq!(pulse.beat(150 * MS, signs(true)), Beat::Ping);
+        assert_eq!(pulse.beat(150 * MS, codec_state(true)), PulseAction::Ping);
         assert_eq!(next_ms(&pulse), Some(170));
-        pulse.heard(160 * MS);
-        assert_eq!(pulse.beat(170 * MS, signs(true)), Beat::Nothing, "any byte is an answer");
-        assert_eq!(pulse.beat(260 * MS, signs(true)), Beat::Ping);
-        assert_eq!(pulse.beat(280 * MS, signs(true)), Beat::Dead);
+        pulse.note_received(160 * MS);
+        assert_eq!(pulse.beat(170 * MS, codec_state(true)), PulseAction::Nothing, "any byte is an answer");
+        assert_eq!(pulse.beat(260 * MS, codec_state(true)), PulseAction::Ping);
+        assert_eq!(pulse.beat(280 * MS, codec_state(true)), PulseAction::Dead);
     }
 
     #[test]
     fn without_calls_only_who_asked_for_it_is_pinged() {
         let mut pulse = Pulse::new(flags(), 0);
-        assert_eq!(pulse.beat(100 * MS, signs(false)), Beat::Nothing);
+        assert_eq!(pulse.beat(100 * MS, codec_state(false)), PulseAction::Nothing);
         assert_eq!(next_ms(&pulse), Some(200), "and it is looked at again, but not at once");
         let mut pulse = Pulse::new(Keepalive { without_calls: true, ..flags() }, 0);
-        assert_eq!(pulse.beat(100 * MS, signs(false)), Beat::Ping);
+        assert_eq!(pulse.beat(100 * MS, codec_state(false)), PulseAction::Ping);
         let mut pulse = Pulse::new(Keepalive { without_calls: true, ..flags() }, 0);
-        let early = Signs { established: false, ..signs(true) };
-        assert_eq!(pulse.beat(100 * MS, early), Beat::Nothing, "nothing stands before the settings");
+        let early = CodecState { established: false, ..codec_state(true) };
+        assert_eq!(pulse.beat(100 * MS, early), PulseAction::Nothing, "nothing stands before the settings");
     }
 
     #[test]
@@ -360,8 +360,8 @@ mod tests {
         for (most, sent, expected) in [(2, 0, true), (2, 1, true), (2, 2, false), (0, 1000, true), (-1, 1000, true)] {
             let mut pulse = Pulse::new(Keepalive { pings_without_data_max: most, ..flags() }, 0);
             let counters = Counters { pings_sent_since_data: sent, ..Counters::default() };
-            let beat = pulse.beat(100 * MS, Signs { counters, ..signs(true) });
-            assert_eq!(beat == Beat::Ping, expected, "{sent} of {most}");
+            let beat = pulse.beat(100 * MS, CodecState { counters, ..codec_state(true) });
+            assert_eq!(beat == PulseAction::Ping, expected, "{sent} of {most}");
         }
     }
 
@@ -370,8 +370,8 @@ mod tests {
         let never = Keepalive { time_ms: i32::MAX, ..flags() };
         assert_eq!(Pulse::new(never, 0).next_ns(), None);
         let mut patient = Pulse::new(Keepalive { timeout_ms: i32::MAX, ..flags() }, 0);
-        assert_eq!(patient.beat(100 * MS, signs(true)), Beat::Ping);
-        assert_eq!(patient.beat(1000 * MS, signs(true)), Beat::Nothing, "for ever");
+        assert_eq!(patient.beat(100 * MS, codec_state(true)), PulseAction::Ping);
+        assert_eq!(patient.beat(1000 * MS, codec_state(true)), PulseAction::Nothing, "for ever");
         let hasty = Keepalive { time_ms: -5, timeout_ms: -5, ..flags() };
         assert_eq!(next_ms(&Pulse::new(hasty, 0)), Some(1));
     }
@@ -382,17 +382,17 @@ mod tests {
         let mut pulse = Pulse::new(flags, 7 * MS);
         let at = pulse.next_ns().unwrap();
         assert!((907 * MS..=1107 * MS).contains(&at), "{at}");
-        assert_eq!(pulse.beat(at - 1, signs(true)), Beat::Nothing);
-        assert_eq!(pulse.beat(at, signs(true)), Beat::Aged);
+        assert_eq!(pulse.beat(at - 1, codec_state(true)), PulseAction::Nothing);
+        assert_eq!(pulse.beat(at, codec_state(true)), PulseAction::Aged);
         assert_eq!(pulse.next_ns(), Some(at + 50 * MS));
-        assert_eq!(pulse.beat(at + 50 * MS, signs(true)), Beat::Over);
+        assert_eq!(pulse.beat(at + 50 * MS, codec_state(true)), PulseAction::Over);
         let mut endless = Pulse::new(Keepalive { age_grace_ms: 0, ..flags }, 0);
         let at = endless.next_ns().unwrap();
-        assert_eq!(endless.beat(at, signs(true)), Beat::Aged);
+        assert_eq!(endless.beat(at, codec_state(true)), PulseAction::Aged);
         assert_eq!(endless.next_ns(), None);
         let mut silent = Pulse::new(flags, 0);
         let at = silent.next_ns().unwrap();
-        assert_eq!(silent.beat(at, Signs { established: false, ..signs(false) }), Beat::Over);
+        assert_eq!(silent.beat(at, CodecState { established: false, ..codec_state(false) }), PulseAction::Over);
         let spread: std::collections::BTreeSet<u64> = (0..100).map(|at| jittered(1_000_000, at * 12_345)).collect();
         assert!(spread.len() > 30 && spread.iter().all(|span| (900_000..=1_100_000).contains(span)), "{spread:?}");
     }
@@ -406,7 +406,7 @@ mod tests {
             pings.iter().position(|&(at_ms, since_data)| {
                 counters.pings_received += 1;
                 counters.pings_since_data = since_data;
-                pulse.strikes_out(at_ms * MS, Signs { counters, ..signs(has_calls) })
+                pulse.strikes_out(at_ms * MS, CodecState { counters, ..codec_state(has_calls) })
             })
         };
         let strict = Keepalive { ping_interval_min_ms: 100, ..Keepalive::default() };
@@ -424,6 +424,6 @@ mod tests {
         // Many at once.
         let mut pulse = Pulse::new(strict, 0);
         let counters = Counters { pings_received: 4, pings_since_data: 4, ..Counters::default() };
-        assert!(pulse.strikes_out(0, Signs { counters, ..signs(true) }));
+        assert!(pulse.strikes_out(0, CodecState { counters, ..codec_state(true) }));
     }
 }

@@ -35,9 +35,9 @@ use nereid_queue::Actor;
 use nereid_shard::engine::{Event, Received};
 use nereid_shard::{Core, Handler, Load, LoadGuard, TimerKey, WithReplies};
 use shutdown::ShutdownPhase;
-use timeouts::{Lists, Round};
+use timeouts::{PieceLists, Round};
 pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
-use tls::{Handshakes, Taken};
+use tls::{Handshakes, TlsOutcome};
 
 /// Connections of one shard.
 pub const CONNECTIONS_MAX: usize = 65_536;
@@ -69,7 +69,7 @@ pub enum Mail {
     /// Take no new connections, close idle ones, let the others finish.
     Drain,
     /// Answer every request that has no answer yet with an error.
-    GiveUp,
+    FailUnanswered,
     /// Close everything.
     Stop,
 }
@@ -106,7 +106,7 @@ impl Gauges {
 /// An exchange that may still be answered.
 struct Call {
     connection: Key,
-    at: At,
+    at: CallAddress,
     /// The service's work for it.
     token: Option<Token>,
     /// Its deadline.
@@ -114,13 +114,13 @@ struct Call {
 }
 
 #[derive(Clone, Copy)]
-enum At {
+enum CallAddress {
     Http(ExchangeId),
     Grpc(StreamId),
 }
 
 /// What the pieces of a connection's handling share.
-struct Shared<S> {
+struct ShardContext<S> {
     service: S,
     calls: Slab<Call>,
     replies: Replies,
@@ -133,7 +133,7 @@ struct Shared<S> {
 
 /// The transport of one shard.
 pub struct Net<S: Service> {
-    shared: Shared<S>,
+    shared: ShardContext<S>,
     connections: Slab<Connection>,
     due: DueConnections,
     shares: Shares,
@@ -147,7 +147,7 @@ pub struct Net<S: Service> {
     round: Round,
     /// Replies on their way to connections; scratch.
     routed: Replies,
-    lists: Lists,
+    lists: PieceLists,
     slow_peers: SlowPeers,
     crowding: Crowding,
 }
@@ -218,7 +218,7 @@ impl<S: Service> Net<S> {
             (http1.repeated_head, http2.repeated_block_max) = (0, 0);
         }
         Net {
-            shared: Shared {
+            shared: ShardContext {
                 service,
                 // The service refuses inference first: health and metrics of a busy server are answered.
                 calls: Slab::new(shares.waiting.saturating_add(CALLS_BESIDE)),
@@ -238,7 +238,7 @@ impl<S: Service> Net<S> {
             phase: ShutdownPhase::Serving,
             round: Round::default(),
             routed: Replies::default(),
-            lists: Lists::default(),
+            lists: PieceLists::default(),
             slow_peers,
             crowding: Crowding::new(connections_max),
         }
@@ -331,16 +331,16 @@ impl<S: Service> Net<S> {
         match received {
             Received::Chunk(_) | Received::Direct { .. } if connection.phase.drops_input() => {}
             Received::Chunk(bytes) if connection.tls.is_none() => connection.receive(key, &bytes, &mut self.shared),
-            Received::Chunk(bytes) => match connection.take_in(key, &bytes, &mut self.shared) {
-                Taken::Nothing | Taken::Failed => {}
-                Taken::Handshake(handshake) => self.hand_out(key, handshake),
-                Taken::Closed => ends_session = true,
+            Received::Chunk(bytes) => match connection.receive_tls(key, &bytes, &mut self.shared) {
+                TlsOutcome::Nothing | TlsOutcome::Failed => {}
+                TlsOutcome::Handshake(handshake) => self.hand_out(key, handshake),
+                TlsOutcome::Closed => ends_session = true,
             },
             Received::Direct { block, at, len } => connection.direct_received(key, block, at, len, &mut self.shared),
             Received::End | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
         }
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.note_heard(now_ns);
+            connection.note_received(now_ns);
             if connection.brief_s.is_some() && connection.has_requested() {
                 connection.drain();
             }
@@ -394,7 +394,7 @@ impl<S: Service> Net<S> {
         }
         if !connection.send.is_in_engine() {
             let pieces = connection.take_output(&self.shared.pool, &mut self.lists);
-            connection.tell_unsent(&mut self.shared);
+            connection.report_unsent(&mut self.shared);
             if pieces.is_empty() {
                 self.lists.keep(pieces);
             } else {
@@ -412,7 +412,7 @@ impl<S: Service> Net<S> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.count_unsent();
         if connection.should_close() && !connection.send.is_in_engine() {
-            if connection.say_goodbye() {
+            if connection.queue_close_notify() {
                 return self.touch(key);
             }
             let lingers = connection.may_linger() && !self.phase.is_draining();
@@ -489,7 +489,7 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
             Mail::Handshaken(handshaken) => self.handshaken(handshaken),
             Mail::Leave | Mail::LastCall => self.leave(),
             Mail::Drain => self.drain(core),
-            Mail::GiveUp => self.give_up(),
+            Mail::FailUnanswered => self.fail_unanswered(),
             Mail::Stop => self.stop(core),
         }
     }
@@ -531,7 +531,8 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
             return;
         }
         let call = CallKey(token);
-        let Some(Call { connection: key, at: At::Grpc(stream), .. }) = call_of(&self.shared.calls, call) else {
+        let Some(Call { connection: key, at: CallAddress::Grpc(stream), .. }) = call_of(&self.shared.calls, call)
+        else {
             return;
         };
         let (key, stream) = (*key, *stream);
@@ -552,7 +553,7 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
             self.settle(key, core);
         }
         self.due.spare = due;
-        self.look_around(core);
+        self.continue_round(core);
         for timer in self.shared.stopped_timers.drain(..) {
             core.timers.cancel(timer);
         }
@@ -578,11 +579,11 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
 }
 
 /// The exchange of a call that is not over.
-fn call_mut<S>(shared: &mut Shared<S>, call: CallKey) -> Option<&mut Call> {
+fn call_mut<S>(shared: &mut ShardContext<S>, call: CallKey) -> Option<&mut Call> {
     shared.calls.get_mut(Key::from_u64(call.0)?)
 }
 
-fn remove_call<S>(shared: &mut Shared<S>, call: CallKey) -> Option<Call> {
+fn remove_call<S>(shared: &mut ShardContext<S>, call: CallKey) -> Option<Call> {
     let call = shared.calls.remove(Key::from_u64(call.0)?)?;
     shared.stopped_timers.extend(call.timer);
     Some(call)

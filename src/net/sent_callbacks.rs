@@ -66,9 +66,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Told(Arc<AtomicUsize>);
+    struct CountedCallback(Arc<AtomicUsize>);
 
-    impl Sent for Told {
+    impl Sent for CountedCallback {
         fn sent(self: Box<Self>, at_ns: u64) {
             assert!(at_ns > 0);
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -77,18 +77,18 @@ mod tests {
 
     #[test]
     fn a_callback_goes_with_the_last_byte_of_its_answer() {
-        let told = Arc::new(AtomicUsize::new(0));
+        let called = Arc::new(AtomicUsize::new(0));
         let mut callbacks = SentCallbacks::<u8>::default();
-        callbacks.add(1, Box::new(Told(Arc::clone(&told))));
+        callbacks.add(1, Box::new(CountedCallback(Arc::clone(&called))));
         // Blocked by its window, then behind ten bytes of others and its own, of which seven are taken, then the rest.
         for (taken, behind, expected) in [(5, None, 0), (5, Some(10), 0), (7, Some(99), 0), (3, Some(99), 1)] {
             callbacks.leave(taken, |_| behind);
             callbacks.sent();
-            assert_eq!(told.load(Ordering::Relaxed), expected, "{taken} {behind:?}");
+            assert_eq!(called.load(Ordering::Relaxed), expected, "{taken} {behind:?}");
         }
         assert!(callbacks.is_empty());
-        callbacks.add(3, Box::new(Told(Arc::clone(&told))));
+        callbacks.add(3, Box::new(CountedCallback(Arc::clone(&called))));
         drop(callbacks);
-        assert_eq!(told.load(Ordering::Relaxed), 1, "a connection that ends first tells nobody");
+        assert_eq!(called.load(Ordering::Relaxed), 1, "a connection that ends first tells nobody");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
-use super::{Gauges, Net, Shared};
+use super::{Gauges, Net, ShardContext};
 use nereid_memory::Slab;
 use nereid_protocol::service::{Port, Service};
 use nereid_shard::Core;
@@ -81,8 +81,8 @@ impl<S: Service> Net<S> {
     }
 
     /// Answers every request that has no answer yet with an error.
-    pub(super) fn give_up(&mut self) {
-        self.for_each(|port| port != Port::Metrics, |connection, shared| connection.give_up(shared));
+    pub(super) fn fail_unanswered(&mut self) {
+        self.for_each(|port| port != Port::Metrics, |connection, shared| connection.fail_unanswered(shared));
     }
 
     /// Takes no new connections, and ends those that are idle.
@@ -112,7 +112,11 @@ impl<S: Service> Net<S> {
     }
 
     /// Changes the connections of some ports, which are settled afterwards.
-    fn for_each(&mut self, is_meant: impl Fn(Port) -> bool, mut change: impl FnMut(&mut Connection, &mut Shared<S>)) {
+    fn for_each(
+        &mut self,
+        is_meant: impl Fn(Port) -> bool,
+        mut change: impl FnMut(&mut Connection, &mut ShardContext<S>),
+    ) {
         for key in self.connections.keys() {
             if let Some(connection) = self.connections.get_mut(key).filter(|one| is_meant(one.port)) {
                 change(connection, &mut self.shared);

@@ -10,14 +10,14 @@ use nereid_memory::{Key, Pool, Slice};
 use nereid_protocol::service::Service;
 use nereid_shard::Core;
 
-use super::connection::{ClosePhase, Second};
+use super::connection::{ClosePhase, SecondOutcome};
 use super::{Net, keepalive};
 
 /// Token of the timer that goes round. No call and no connection has this number.
 pub(super) const ROUND: u64 = u64::MAX;
 const ROUND_NS: u64 = 1_000_000_000;
 /// Connections and streams that are looked at in one turn.
-const LOOKED_AT_PER_TURN: usize = 256;
+const CHECKED_PER_TURN: usize = 256;
 
 /// Seconds for which a connection that was closed from here still reads, so that the peer sees the last answer and not
 /// a reset (RFC 9112, section 9.6).
@@ -56,13 +56,13 @@ impl Round {
 
 /// Lists of pieces that were sent, for the next sends.
 #[derive(Debug, Default)]
-pub(super) struct Lists(Vec<Vec<Slice>>);
+pub(super) struct PieceLists(Vec<Vec<Slice>>);
 
 /// Lists that are kept, and the pieces that one of them has room for at most.
 const LISTS_MAX: usize = 256;
 const LIST_LENGTH_MAX: usize = 256;
 
-impl Lists {
+impl PieceLists {
     /// An empty one.
     pub fn take(&mut self) -> Vec<Slice> {
         self.0.pop().unwrap_or_default()
@@ -171,30 +171,30 @@ impl<S: Service> Net<S> {
     }
 
     /// A part of the round.
-    pub(super) fn look_around(&mut self, core: &mut Core<u64>) {
-        let mut looked_at = 0;
-        while looked_at < LOOKED_AT_PER_TURN {
-            looked_at += 1;
+    pub(super) fn continue_round(&mut self, core: &mut Core<u64>) {
+        let mut checked = 0;
+        while checked < CHECKED_PER_TURN {
+            checked += 1;
             let Some(key) = self.round.left.pop() else { return };
             let Some(connection) = self.connections.get_mut(key).filter(|one| one.phase != ClosePhase::Closing) else {
                 continue;
             };
-            looked_at += connection.weight();
-            connection.tell_waits(&mut self.shared);
+            checked += connection.weight();
+            connection.report_waits(&mut self.shared);
             if connection.lacks_pulse() {
                 self.start_pulse(key, core);
             }
             let Some(connection) = self.connections.get_mut(key) else { continue };
             let second = connection.second_passed(&self.slow_peers);
             match second {
-                Second::Fine => {}
+                SecondOutcome::Fine => {}
                 // It comes back with what the peer has taken, and goes out again.
-                Second::Recall => drop(core.engine.recall(key)),
-                Second::LateStreams => {
-                    connection.give_up_late_streams(key, &mut self.shared);
+                SecondOutcome::Recall => drop(core.engine.recall(key)),
+                SecondOutcome::LateStreams => {
+                    connection.end_late_streams(key, &mut self.shared);
                     self.route_replies();
                 }
-                Second::Close => {
+                SecondOutcome::Close => {
                     tracing::debug!("a connection is closed: its peer has stopped, or is too slow");
                     self.close(key, core);
                     continue;

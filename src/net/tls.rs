@@ -20,14 +20,14 @@ use tracing::debug;
 
 use super::connection::Connection;
 use super::timeouts::copy_portion;
-use super::{Net, Shared};
+use super::{Net, ShardContext};
 use nereid_memory::{BlockMut, Charge, Exhausted, Key, Pool, Slice};
 use nereid_protocol::service::{Port, Service};
 
 pub use credentials::{Credentials, CredentialsError};
 pub(crate) use handshake::Handshake;
 pub use handshake::Handshaken;
-use handshake::{Done, Step, advance};
+use handshake::{HandshakeResult, HandshakeStep, advance};
 
 /// Bytes that one turn encrypts for a connection: some 50 µs.
 const SEALED_PER_TURN: usize = 128 << 10;
@@ -67,7 +67,7 @@ pub(super) struct Handshakes {
 
 /// One connection's session.
 pub(super) struct Tls {
-    state: State,
+    state: SessionState,
     /// Received bytes that make no whole record yet.
     incoming: Vec<u8>,
     /// To be sent before anything else.
@@ -78,23 +78,23 @@ pub(super) struct Tls {
     copies_backlog: bool,
     /// Small pieces collect here to fill a record.
     record: Vec<u8>,
-    goodbye_said: bool,
-    shaking_s: u32,
+    close_notify_queued: bool,
+    handshake_s: u32,
     pool: Pool,
     /// What a long handshake is charged with.
     held: Option<Charge>,
 }
 
-enum State {
-    Shaking(Box<UnbufferedServerConnection>),
+enum SessionState {
+    Handshaking(Box<UnbufferedServerConnection>),
     /// With the control thread.
-    Away,
+    InControlThread,
     Open(Box<UnbufferedServerConnection>),
     Failed,
 }
 
 /// What received bytes have led to.
-pub(super) enum Taken {
+pub(super) enum TlsOutcome {
     Nothing,
     /// A control thread has to go on.
     Handshake(Handshake),
@@ -147,7 +147,7 @@ impl<S: Service> Net<S> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let taken = connection.handshaken(key, done, &mut self.shared);
         self.route_replies();
-        if matches!(taken, Taken::Closed) {
+        if matches!(taken, TlsOutcome::Closed) {
             self.end_of_session(key);
         }
         self.touch(key);
@@ -164,27 +164,32 @@ impl<S: Service> Net<S> {
 
 impl Connection {
     /// Takes a session back.
-    fn handshaken<S: Service>(&mut self, key: Key, done: Option<Done>, shared: &mut Shared<S>) -> Taken {
-        let Some(mut tls) = self.tls.take() else { return Taken::Nothing };
-        let mut first_words = Vec::new();
-        let taken = tls.come_back(done, &mut first_words);
+    fn handshaken<S: Service>(
+        &mut self,
+        key: Key,
+        done: Option<HandshakeResult>,
+        shared: &mut ShardContext<S>,
+    ) -> TlsOutcome {
+        let Some(mut tls) = self.tls.take() else { return TlsOutcome::Nothing };
+        let mut first_bytes = Vec::new();
+        let taken = tls.come_back(done, &mut first_bytes);
         self.tls = Some(tls);
-        if !first_words.is_empty() && !self.phase.drops_input() {
-            self.receive(key, &first_words, shared);
+        if !first_bytes.is_empty() && !self.phase.drops_input() {
+            self.receive(key, &first_bytes, shared);
         }
-        self.settle_taken(taken, shared)
+        self.settle_outcome(taken, shared)
     }
 
     /// Feeds received bytes through the session.
-    pub fn take_in<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) -> Taken {
-        let Some(mut tls) = self.tls.take() else { return Taken::Nothing };
+    pub fn receive_tls<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut ShardContext<S>) -> TlsOutcome {
+        let Some(mut tls) = self.tls.take() else { return TlsOutcome::Nothing };
         let taken = tls.receive(bytes, |plain| self.receive(key, plain, shared));
         self.tls = Some(tls);
-        self.settle_taken(taken, shared)
+        self.settle_outcome(taken, shared)
     }
 
-    fn settle_taken<S: Service>(&mut self, taken: Taken, shared: &mut Shared<S>) -> Taken {
-        if matches!(taken, Taken::Failed) {
+    fn settle_outcome<S: Service>(&mut self, taken: TlsOutcome, shared: &mut ShardContext<S>) -> TlsOutcome {
+        if matches!(taken, TlsOutcome::Failed) {
             self.abandon(shared);
         }
         taken
@@ -195,47 +200,47 @@ impl Tls {
     fn new(config: &Arc<ServerConfig>, pool: Pool) -> Result<Tls, rustls::Error> {
         let session = Box::new(UnbufferedServerConnection::new(Arc::clone(config))?);
         Ok(Tls {
-            state: State::Shaking(session),
+            state: SessionState::Handshaking(session),
             incoming: Vec::new(),
             outgoing: Vec::new(),
             backlog: VecDeque::new(),
             copies_backlog: false,
             record: Vec::new(),
-            goodbye_said: false,
-            shaking_s: 0,
+            close_notify_queued: false,
+            handshake_s: 0,
             pool,
             held: None,
         })
     }
 
     /// Takes received bytes. During the handshake they only collect.
-    fn receive(&mut self, bytes: &[u8], plain: impl FnMut(&[u8])) -> Taken {
-        if matches!(self.state, State::Failed) {
-            return Taken::Nothing;
+    fn receive(&mut self, bytes: &[u8], plain: impl FnMut(&[u8])) -> TlsOutcome {
+        if matches!(self.state, SessionState::Failed) {
+            return TlsOutcome::Nothing;
         }
         let collected = self.incoming.len().saturating_add(bytes.len());
         if collected > INCOMING_MAX {
             debug!("a connection is closed: its TLS messages are too long");
-            self.state = State::Failed;
-            return Taken::Failed;
+            self.state = SessionState::Failed;
+            return TlsOutcome::Failed;
         }
-        if matches!(self.state, State::Shaking(_)) && collected > HANDSHAKE_FREE && self.held.is_none() {
+        if matches!(self.state, SessionState::Handshaking(_)) && collected > HANDSHAKE_FREE && self.held.is_none() {
             match self.pool.hold(INCOMING_MAX) {
                 Ok(held) => self.held = Some(held),
                 Err(exhausted) => {
                     debug!("a connection is closed: no memory for its TLS handshake: {exhausted}");
-                    (self.state, self.incoming) = (State::Failed, Vec::new());
-                    return Taken::Failed;
+                    (self.state, self.incoming) = (SessionState::Failed, Vec::new());
+                    return TlsOutcome::Failed;
                 }
             }
         }
         self.incoming.extend_from_slice(bytes);
-        match std::mem::replace(&mut self.state, State::Failed) {
-            State::Shaking(session) => {
-                self.state = State::Away;
-                Taken::Handshake(Handshake { session, incoming: std::mem::take(&mut self.incoming) })
+        match std::mem::replace(&mut self.state, SessionState::Failed) {
+            SessionState::Handshaking(session) => {
+                self.state = SessionState::InControlThread;
+                TlsOutcome::Handshake(Handshake { session, incoming: std::mem::take(&mut self.incoming) })
             }
-            State::Open(mut session) => {
+            SessionState::Open(mut session) => {
                 let step = advance(&mut session, &mut self.incoming, &mut self.outgoing, plain);
                 if self.incoming.is_empty() {
                     // A connection that is quiet holds no memory for it.
@@ -243,42 +248,46 @@ impl Tls {
                 }
                 self.after_step(session, step)
             }
-            state @ (State::Away | State::Failed) => {
+            state @ (SessionState::InControlThread | SessionState::Failed) => {
                 self.state = state;
-                Taken::Nothing
+                TlsOutcome::Nothing
             }
         }
     }
 
-    fn come_back(&mut self, done: Option<Done>, first_words: &mut Vec<u8>) -> Taken {
-        let Some(Done { session, incoming, mut outgoing, plain, outcome }) = done else {
+    fn come_back(&mut self, done: Option<HandshakeResult>, first_bytes: &mut Vec<u8>) -> TlsOutcome {
+        let Some(HandshakeResult { session, incoming, mut outgoing, plain, outcome }) = done else {
             debug!("a connection is closed: nobody was there to go on with its TLS handshake");
-            self.state = State::Failed;
-            return Taken::Failed;
+            self.state = SessionState::Failed;
+            return TlsOutcome::Failed;
         };
         self.outgoing.append(&mut outgoing);
-        *first_words = plain;
+        *first_bytes = plain;
         // Nothing was read meanwhile.
         self.incoming = incoming;
         self.after_step(session, outcome)
     }
 
-    fn after_step(&mut self, session: Box<UnbufferedServerConnection>, step: Result<Step, rustls::Error>) -> Taken {
+    fn after_step(
+        &mut self,
+        session: Box<UnbufferedServerConnection>,
+        step: Result<HandshakeStep, rustls::Error>,
+    ) -> TlsOutcome {
         match step {
-            Ok(Step::Shaking) => self.state = State::Shaking(session),
-            Ok(Step::Open) => (self.state, self.held) = (State::Open(session), None),
-            Ok(Step::PeerClosed) => {
-                self.state = State::Open(session);
-                return Taken::Closed;
+            Ok(HandshakeStep::Handshaking) => self.state = SessionState::Handshaking(session),
+            Ok(HandshakeStep::Open) => (self.state, self.held) = (SessionState::Open(session), None),
+            Ok(HandshakeStep::PeerClosed) => {
+                self.state = SessionState::Open(session);
+                return TlsOutcome::Closed;
             }
             Err(error) => {
                 debug!("a connection is closed: TLS: {error}");
-                self.state = State::Failed;
+                self.state = SessionState::Failed;
                 self.backlog.clear();
-                return Taken::Failed;
+                return TlsOutcome::Failed;
             }
         }
-        Taken::Nothing
+        TlsOutcome::Nothing
     }
 
     /// Appends what is to be sent next to `pieces`; `say` gives what the codec has. An error: the session is of no use
@@ -287,13 +296,13 @@ impl Tls {
         &mut self,
         pool: &Pool,
         pieces: &mut Vec<Slice>,
-        say: impl FnOnce(&mut Vec<Slice>),
+        take_pieces: impl FnOnce(&mut Vec<Slice>),
     ) -> Result<(), rustls::Error> {
-        if let State::Open(session) = &mut self.state {
-            if self.backlog.is_empty() && !self.goodbye_said {
-                let mut said = Vec::new();
-                say(&mut said);
-                self.backlog.extend(said);
+        if let SessionState::Open(session) = &mut self.state {
+            if self.backlog.is_empty() && !self.close_notify_queued {
+                let mut taken = Vec::new();
+                take_pieces(&mut taken);
+                self.backlog.extend(taken);
             }
             if !self.backlog.is_empty() {
                 let total: usize = self.backlog.iter().map(|piece| piece.len()).sum();
@@ -320,9 +329,9 @@ impl Tls {
     }
 
     /// Says that nothing follows (RFC 8446 section 6.1); true if that is still to be sent.
-    pub fn say_goodbye(&mut self) -> bool {
-        let State::Open(session) = &mut self.state else { return false };
-        if std::mem::replace(&mut self.goodbye_said, true) {
+    pub fn queue_close_notify(&mut self) -> bool {
+        let SessionState::Open(session) = &mut self.state else { return false };
+        if std::mem::replace(&mut self.close_notify_queued, true) {
             return false;
         }
         let mut notify = vec![0; RECORD_EXTRA * 2];
@@ -342,17 +351,17 @@ impl Tls {
     }
 
     pub fn has_failed(&self) -> bool {
-        matches!(self.state, State::Failed)
+        matches!(self.state, SessionState::Failed)
     }
 
     /// The handshake is over.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(_))
+        matches!(self.state, SessionState::Open(_))
     }
 
     /// Bytes may come: the session is here.
     pub fn wants_read(&self) -> bool {
-        matches!(self.state, State::Shaking(_) | State::Open(_))
+        matches!(self.state, SessionState::Handshaking(_) | SessionState::Open(_))
     }
 
     /// The peer owes the rest of a record.
@@ -362,8 +371,9 @@ impl Tls {
 
     /// A second has passed; true if the peer has had its time for the handshake.
     pub fn second_passed(&mut self) -> bool {
-        self.shaking_s = self.shaking_s.saturating_add(u32::from(matches!(self.state, State::Shaking(_))));
-        self.shaking_s >= HANDSHAKE_S && !self.is_open()
+        self.handshake_s =
+            self.handshake_s.saturating_add(u32::from(matches!(self.state, SessionState::Handshaking(_))));
+        self.handshake_s >= HANDSHAKE_S && !self.is_open()
     }
 
     /// Memory of others waits to be encrypted.

@@ -238,7 +238,7 @@ impl Shards {
 
     /// Answers unfinished requests with an error.
     pub fn give_up(&self) {
-        self.posts.iter().for_each(|post| post.post(Mail::GiveUp));
+        self.posts.iter().for_each(|post| post.post(Mail::FailUnanswered));
     }
 
     /// gRPC connections with clients that may not have read yet that they should go elsewhere.

@@ -20,7 +20,7 @@ pub(crate) struct Handshake {
 }
 
 /// What became of it.
-pub(super) struct Done {
+pub(super) struct HandshakeResult {
     pub session: Box<UnbufferedServerConnection>,
     /// Bytes that make no whole record yet.
     pub incoming: Vec<u8>,
@@ -28,13 +28,13 @@ pub(super) struct Done {
     pub outgoing: Vec<u8>,
     /// The peer's first words, where they came with the end of its handshake.
     pub plain: Vec<u8>,
-    pub outcome: Result<Step, Error>,
+    pub outcome: Result<HandshakeStep, Error>,
 }
 
 /// Where a session stands when it has worked off what had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    Shaking,
+pub(super) enum HandshakeStep {
+    Handshaking,
     Open,
     /// The peer says that it sends no more.
     PeerClosed,
@@ -43,7 +43,7 @@ pub(super) enum Step {
 /// Mail of a control thread to the shard. Without a result the job was not run.
 pub struct Handshaken {
     pub(super) key: Key,
-    pub(super) done: Option<Done>,
+    pub(super) done: Option<HandshakeResult>,
 }
 
 impl Handshake {
@@ -58,23 +58,23 @@ impl Handshake {
         })
     }
 
-    fn run(self) -> Done {
+    fn run(self) -> HandshakeResult {
         let Handshake { mut session, mut incoming } = self;
         let (mut outgoing, mut plain) = (Vec::new(), Vec::new());
         let outcome = advance(&mut session, &mut incoming, &mut outgoing, |bytes| plain.extend_from_slice(bytes));
-        Done { session, incoming, outgoing, plain, outcome }
+        HandshakeResult { session, incoming, outgoing, plain, outcome }
     }
 }
 
 /// Posts the result when the job is over, also where it panics or is dropped.
 struct Answer {
     key: Key,
-    done: Option<Done>,
+    done: Option<HandshakeResult>,
     post: Post,
 }
 
 impl Answer {
-    fn give(mut self, done: Done) {
+    fn give(mut self, done: HandshakeResult) {
         self.done = Some(done);
     }
 }
@@ -92,7 +92,7 @@ pub(super) fn advance(
     incoming: &mut Vec<u8>,
     outgoing: &mut Vec<u8>,
     mut plain: impl FnMut(&[u8]),
-) -> Result<Step, Error> {
+) -> Result<HandshakeStep, Error> {
     let mut used = 0;
     let outcome = loop {
         let rest = incoming.get_mut(used..).unwrap_or_default();
@@ -118,9 +118,9 @@ pub(super) fn advance(
                 data.done();
                 None
             }
-            Ok(ConnectionState::BlockedHandshake) => Some(Ok(Step::Shaking)),
-            Ok(ConnectionState::WriteTraffic(_)) => Some(Ok(Step::Open)),
-            Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Some(Ok(Step::PeerClosed)),
+            Ok(ConnectionState::BlockedHandshake) => Some(Ok(HandshakeStep::Handshaking)),
+            Ok(ConnectionState::WriteTraffic(_)) => Some(Ok(HandshakeStep::Open)),
+            Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Some(Ok(HandshakeStep::PeerClosed)),
             // Early data is not offered.
             Ok(_) => Some(Err(Error::General("an unexpected state of the session".to_owned()))),
         };

@@ -58,7 +58,7 @@ impl Wire {
         }
     }
 
-    /// Takes what is to be sent from the codec.
+    /// Moves pieces from the output of the codec to `pieces`.
     fn take_pieces(&mut self, pieces: &mut Vec<Slice>) {
         let output = match self {
             Wire::Http(wire) => wire.connection.output(),
@@ -70,11 +70,11 @@ impl Wire {
         }
     }
 
-    /// How many bytes have to be taken until everything that was said at `at` is; `None`: some of it is not in the
+    /// How many bytes of the output have to be taken until every answer of `at` is; `None`: some of it is not in the
     /// output yet.
     fn behind(&mut self, at: CallAddress) -> Option<usize> {
         match (self, at) {
-            // Answers leave in order: what waits may be what was said here, or stands before it.
+            // Answers leave in order: what waits may be this answer, or one before it.
             (Wire::Http(wire), CallAddress::Http(_)) => {
                 let (unsent, len) = (wire.connection.unsent(), wire.connection.output().len());
                 (unsent == len).then_some(len)
@@ -107,7 +107,7 @@ pub(super) struct Connection {
     sent_callbacks: SentCallbacks<CallAddress>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
-    /// Between the socket and the codec, where the listener speaks TLS.
+    /// Between the socket and the codec, where the listener uses TLS.
     pub tls: Option<Box<Tls>>,
 }
 
@@ -199,7 +199,7 @@ impl Connection {
         if self.progress.is_request_late(owes.then_some(number), limits, moved) {
             return SecondOutcome::Close;
         }
-        // The last words for a peer that broke a rule are not worth a long wait.
+        // The last frames for a peer that broke a rule are not worth a long wait.
         let limits = match &self.wire {
             Wire::Grpc(wire) if wire.failed => SlowPeers { window_s: limits.window_s.min(LINGER_S), ..*limits },
             _ => *limits,
@@ -221,7 +221,7 @@ impl Connection {
         }
     }
 
-    /// What a look at the connection costs, in streams.
+    /// What a check of the connection costs, in streams.
     pub fn weight(&self) -> usize {
         match &self.wire {
             Wire::Http(_) => 1,
@@ -239,8 +239,8 @@ impl Connection {
 
     /// A peer that is still sending would lose the last answer to a reset if the socket were closed at once.
     pub fn may_linger(&self) -> bool {
-        let speaks = matches!(self.wire, Wire::Http(_)) || self.tls.as_ref().is_some_and(|tls| tls.has_failed());
-        speaks && matches!(self.phase, ClosePhase::Open | ClosePhase::Lingering { .. })
+        let has_answer = matches!(self.wire, Wire::Http(_)) || self.tls.as_ref().is_some_and(|tls| tls.has_failed());
+        has_answer && matches!(self.phase, ClosePhase::Open | ClosePhase::Lingering { .. })
     }
 
     /// Feeds received bytes; without any, what the codec kept back.
@@ -274,7 +274,7 @@ impl Connection {
         }
     }
 
-    /// The peer closed its side, or the connection broke: nobody waits for what is not answered yet.
+    /// The peer closed its side, or the connection broke: requests without an answer are cancelled.
     pub fn peer_left<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) {
         self.phase.end_input();
         match &mut self.wire {
@@ -336,7 +336,7 @@ impl Connection {
         pieces
     }
 
-    /// Tells a TLS peer that nothing follows; true if there is something to send for it.
+    /// Notifies a TLS peer that nothing follows; true if bytes have to be sent for that.
     pub fn queue_close_notify(&mut self) -> bool {
         self.phase.may_send() && self.tls.as_mut().is_some_and(|tls| tls.queue_close_notify())
     }
@@ -346,7 +346,7 @@ impl Connection {
         self.tls.as_ref().is_some_and(|tls| tls.holds_foreign())
     }
 
-    /// Tells the service what the peer has made room for.
+    /// Reports to the service what the peer has made room for.
     pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         match &mut self.wire {
             Wire::Http(wire) => wire.report_unsent(shared),
@@ -354,7 +354,7 @@ impl Connection {
         }
     }
 
-    /// Tells the service that a second has passed for answers that the peer makes no room for.
+    /// Reports to the service that a second has passed for answers that the peer makes no room for.
     pub fn report_waits<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         match &mut self.wire {
             Wire::Http(wire) => wire.report_waits(shared),
@@ -375,7 +375,7 @@ impl Connection {
         }
         match &self.wire {
             Wire::Http(wire) => wire.wants_read(),
-            // Always: a peer that is not heard cannot open the window that its answers wait for.
+            // Always: the frames that open the windows for answers have to be read.
             Wire::Grpc(wire) => !wire.failed,
         }
     }
@@ -389,12 +389,12 @@ impl Connection {
         }
     }
 
-    /// Nothing more is to be sent, not even what is on its way.
+    /// The connection ends at once, without what is in its output.
     pub fn is_aborted(&self) -> bool {
         matches!(&self.wire, Wire::Http(wire) if wire.aborted)
     }
 
-    /// Everything is said and done.
+    /// No more is read or sent, apart from what is with the engine.
     pub fn should_close(&self) -> bool {
         if !self.phase.may_send() {
             return true;
@@ -443,8 +443,8 @@ impl Connection {
         }
     }
 
-    /// Asks the client to go elsewhere; what it asks for meanwhile is served. A gRPC client that has just come is asked
-    /// when this is called again, or it would come back at once.
+    /// Requests the client to go elsewhere; its requests are served meanwhile. A gRPC client that has just come is
+    /// notified when this is called again, or it would come back at once.
     pub fn leave(&mut self) {
         match &mut self.wire {
             Wire::Http(wire) => wire.connection.close_after_next_response(),
@@ -453,7 +453,7 @@ impl Connection {
         }
     }
 
-    /// A gRPC client may send another request because it does not know that it is to go elsewhere.
+    /// A gRPC client may send another request because it has not read yet that it should go elsewhere.
     pub fn may_be_unwarned(&self) -> bool {
         matches!(&self.wire, Wire::Grpc(wire) if !wire.connection.is_shut_down())
     }
@@ -468,7 +468,7 @@ impl Connection {
 
     /// Lets the connection end when what it has begun is done.
     pub fn drain(&mut self) {
-        // Nobody has asked for anything yet.
+        // There is no request yet.
         if self.tls.as_ref().is_some_and(|tls| !tls.is_open() && !tls.has_failed()) {
             self.phase.fail();
         }

@@ -27,7 +27,7 @@ const KEPT_SHARE: u64 = 8;
 /// Nanoseconds between two reports.
 const REPORT_NS: u64 = 10_000_000_000;
 
-/// What a shard knows of the end of its resources.
+/// What a shard has left of its resources.
 #[derive(Debug)]
 pub(super) struct Crowding {
     /// Descriptors from this number on are kept for brief connections.

@@ -1,4 +1,4 @@
-//! A connection that speaks gRPC over HTTP/2.
+//! A gRPC connection over HTTP/2.
 //!
 //! Its calls and their messages go from the codec to the service ([`Intake`]). Deadlines are kept by the caller's
 //! timers: an expired call is answered here and its work cancelled.
@@ -43,7 +43,7 @@ pub(super) struct GrpcWire {
     /// Deadlines of new calls, for the shard's timers.
     pub deadlines: Vec<(CallKey, Duration)>,
     pub failed: bool,
-    /// Streams with many answers of which some bytes were unsent when the service was last told.
+    /// Streams with many answers of which some bytes were unsent at the last report to the service.
     unsent: Vec<StreamId>,
     /// Streams whose requests come too slowly, and those whose answers are taken too slowly.
     late: Vec<StreamId>,
@@ -164,7 +164,7 @@ impl GrpcWire {
         }
     }
 
-    /// Tells the service how much of its answers the peer has made room for.
+    /// Reports to the service how much of its answers the peer has made room for.
     pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         let GrpcWire { connection, intake, unsent: listed, .. } = self;
         listed.retain(|id| {
@@ -193,8 +193,8 @@ impl GrpcWire {
         }
     }
 
-    /// A second has passed. Does the peer owe the rest of a frame, which one is that, and are there streams that are
-    /// too slow?
+    /// A second has passed. Returns whether the peer owes the rest of a frame, the number of that frame, and whether
+    /// there are streams that are too slow.
     pub fn second_passed(&mut self, limits: &SlowPeers) -> (bool, u64, bool) {
         self.connection.tick(1);
         if let Some(drained_s) = &mut self.drained_s {
@@ -321,7 +321,7 @@ impl GrpcWire {
         let mut message = Vec::new();
         encode_message(&status.message, &mut message);
         if let Err(SendError::HeaderListTooLarge { size, limit }) = self.put_end(id, status, &message, head) {
-            // A text may be as long as a name that the client sent; half of it is better than none.
+            // A text may contain a name of any length that the client sent; half of it is better than none.
             shorten(&mut message, size.saturating_sub(limit));
             if self.put_end(id, status, &message, head).is_err() {
                 self.connection.reset(id, ErrorCode::INTERNAL_ERROR);
@@ -386,7 +386,7 @@ impl GrpcWire {
         self.intake.calls.values().any(|stream| !stream.plan.streaming)
     }
 
-    /// Ends the connection when its calls are over; the client is told the reason, if there is one.
+    /// Ends the connection when its calls are over. A reason that is not empty is sent to the client.
     pub fn drain(&mut self, reason: &'static str) {
         self.drained_s.get_or_insert(0);
         self.connection.start_shutdown(reason);

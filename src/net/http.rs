@@ -1,7 +1,7 @@
-//! A connection that speaks HTTP/1.1.
+//! An HTTP/1.1 connection.
 //!
-//! Answers may be told in parts. Of those the service learns how much of them the peer has made room for, as it does of
-//! gRPC streams, because a model may wait for it.
+//! Answers may be sent in parts. Of those it is reported to the service how much the peer has made room for, as of gRPC
+//! streams, because a model may wait for it.
 
 use smallvec::SmallVec;
 
@@ -18,24 +18,24 @@ pub(super) struct HttpWire {
     unsent_max: usize,
     /// Exchanges without an answer, oldest first.
     calls: SmallVec<[CallKey; 2]>,
-    /// Those whose answers are told in parts and have begun.
+    /// Those with an answer in parts that has begun.
     streamed: SmallVec<[Streamed; 1]>,
     /// Bytes that are with the engine.
     sending: usize,
-    /// An answer broke off in its middle: there is no other way to say so than to end the connection.
+    /// An answer broke off in its middle: the peer notices that only by the end of the connection.
     pub aborted: bool,
     /// Requests that were received.
     pub requests: u64,
     intake: IntakeState,
 }
 
-/// An answer that is told in parts.
+/// An answer that is sent in parts.
 struct Streamed {
     call: CallKey,
     exchange: ExchangeId,
-    /// Something was said since the service was last told that nothing is unsent.
+    /// A part came since the last report to the service that nothing is unsent.
     is_owed: bool,
-    /// What the service was told last.
+    /// Unsent bytes, as they were last reported to the service.
     unsent: usize,
 }
 
@@ -229,7 +229,7 @@ impl HttpWire {
         }
     }
 
-    /// Tells the service how much of the answers that are told in parts the peer has made room for.
+    /// Reports to the service how much of the answers in parts the peer has made room for.
     pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         let HttpWire { connection, streamed, sending, .. } = self;
         for answer in streamed.iter_mut().filter(|answer| answer.is_owed) {
@@ -256,7 +256,7 @@ impl HttpWire {
         }
     }
 
-    /// A peer that leaves while it is being answered is noticed by reading only.
+    /// Only a read notices a peer that leaves while it waits for its answer.
     pub fn wants_read(&self) -> bool {
         self.connection.wants_read() || (!self.calls.is_empty() && self.connection.may_listen())
     }

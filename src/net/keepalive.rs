@@ -1,8 +1,8 @@
-//! What time does to a gRPC connection: pings to quiet peers, pings of peers that come too often, and its age.
+//! Keepalive of a gRPC connection: pings to quiet peers, pings of peers that come too often, and its age.
 //!
 //! The rules are gRPC's own (its proposals A8, A9 and "keepalive"), the flags Triton's (contract/cli.md section 2).
-//! Each connection has one timer for whatever comes next; it is not moved when something is heard, but looks, when it
-//! fires, when that was last. So a request pays two stores for it, and no clock is read.
+//! Each connection has one timer for whatever comes next. The timer is not moved when bytes arrive: when it fires, the
+//! time of the last bytes is read. So a request pays two stores for it, and no clock is read.
 
 use tracing::debug;
 
@@ -13,9 +13,9 @@ use nereid_protocol::http2::{Counters, ErrorCode};
 use nereid_protocol::service::Service;
 use nereid_shard::{Core, TimerKey};
 
-/// Marks the number of a connection among the tokens of timers as one whose pulse it is.
+/// Marks the number of a connection among the tokens of timers as that of its keepalive timer.
 const PULSE_MARK: u64 = 1 << 30;
-/// What [`super::pace`] marks its own with.
+/// The mark of [`super::timeouts`].
 const OTHER_MARK: u64 = 1 << 31;
 const MS: u64 = 1_000_000;
 /// How far apart the pings of a peer without calls must lie, unless connections may be pinged without calls (A8).
@@ -25,7 +25,7 @@ const PING: [u8; 8] = *b"nereid-?";
 /// Parts in a thousand by which ages differ, up and down, so that clients that came together leave apart.
 const JITTER: u64 = 100;
 
-/// The flags, as they were given. The largest number of milliseconds is never.
+/// The flags, as they were given. The largest number of milliseconds means never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
     pub time_ms: i32,
@@ -62,12 +62,12 @@ fn ns_of(ms: i32, least_ms: i32) -> Option<u64> {
     (ms != i32::MAX).then(|| u64::from(ms.max(least_ms).unsigned_abs()) * MS)
 }
 
-/// Where one connection stands.
+/// Pings and age of one connection.
 #[derive(Debug)]
 pub(super) struct Pulse {
     flags: Keepalive,
     received_ns: u64,
-    /// When it was last found that no ping is due although nothing was heard.
+    /// When it was last found that no ping is due although no bytes had come.
     skipped_ns: u64,
     /// Since when a ping of ours is unanswered.
     pinged_ns: Option<u64>,
@@ -75,7 +75,7 @@ pub(super) struct Pulse {
     age_at_ns: Option<u64>,
     /// When its calls have had their time after that.
     over_at_ns: Option<u64>,
-    /// Pings of the peer that were looked at.
+    /// Pings of the peer that were counted.
     pings_seen: u64,
     /// When the last of them came.
     pinged_us_ns: Option<u64>,
@@ -84,20 +84,20 @@ pub(super) struct Pulse {
     timer: Option<TimerKey>,
 }
 
-/// What is to be done now.
+/// What the connection has to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PulseAction {
     Nothing,
     Ping,
     /// The peer does not answer.
     Dead,
-    /// No new calls, please.
+    /// New calls are refused from now on.
     Aged,
     /// Time is up for its calls.
     Over,
 }
 
-/// What the codec knows of the connection.
+/// The connection as its codec has it.
 #[derive(Debug, Clone, Copy)]
 struct CodecState {
     established: bool,
@@ -127,8 +127,8 @@ impl Pulse {
         self.pinged_ns = None;
     }
 
-    /// When there is something to look at again; `None`: never. The timer is not moved when a ping is answered: so it
-    /// is looked at when the next would be due, too.
+    /// When the next action may be due; `None`: never. The timer is not moved when a ping is answered, so it also fires
+    /// when the next ping would be due.
     fn next_ns(&self) -> Option<u64> {
         let quiet_since_ns = self.received_ns.max(self.skipped_ns).max(self.pinged_ns.unwrap_or(0));
         let ping = ns_of(self.flags.time_ms, 1).map(|time| quiet_since_ns.saturating_add(time));
@@ -172,7 +172,7 @@ impl Pulse {
         most == 0 || counters.pings_sent_since_data < most
     }
 
-    /// Looks at pings of the peer that came since the last time; true if they are too many (A8).
+    /// Counts pings of the peer that came since the last call; true if they are too many (A8).
     fn strikes_out(&mut self, now_ns: u64, codec_state: CodecState) -> bool {
         let new = codec_state.counters.pings_received.saturating_sub(self.pings_seen);
         if new == 0 {
@@ -205,13 +205,13 @@ fn jittered(span_ns: u64, now_ns: u64) -> u64 {
     (u128::from(span_ns) * u128::from(thousandths) / 1000).try_into().unwrap_or(u64::MAX)
 }
 
-/// The connection whose pulse a timer's token is.
+/// The connection that a timer's token belongs to, if it is that of a keepalive timer.
 pub(super) fn connection_of(token: u64) -> Option<Key> {
     Key::from_u64(token & !PULSE_MARK).filter(|_| token & (PULSE_MARK | OTHER_MARK) == PULSE_MARK)
 }
 
 impl Connection {
-    /// Something was heard. Ends a connection whose peer pings too often.
+    /// Bytes were received. Ends a connection if its peer pings too often.
     pub fn note_received(&mut self, now_ns: u64) {
         let Wire::Grpc(wire) = &mut self.wire else { return };
         wire.pulse.note_received(now_ns);
@@ -262,7 +262,7 @@ impl Connection {
                 debug!("a gRPC connection is closed: its calls have had their time");
                 wire.connection.abort(ErrorCode::NO_ERROR, "max_age");
                 wire.failed = true;
-                // Who takes nothing does not take this either.
+                // A peer that takes no bytes does not take these either.
                 return self.send.is_in_engine();
             }
         }
@@ -314,7 +314,7 @@ mod tests {
         CodecState { established: true, has_calls, counters: Counters::default() }
     }
 
-    /// The next moment at which something is looked at, in milliseconds.
+    /// When the timer fires next, in milliseconds.
     fn next_ms(pulse: &Pulse) -> Option<u64> {
         pulse.next_ns().map(|at| at / MS)
     }
@@ -333,7 +333,7 @@ mod tests {
         let mut pulse = Pulse::new(flags(), 0);
         assert_eq!(next_ms(&pulse), Some(100));
         pulse.note_received(50 * MS);
-        assert_eq!(pulse.beat(100 * MS, codec_state(true)), PulseAction::Nothing, "it was heard meanwhile");
+        assert_eq!(pulse.beat(100 * MS, codec_state(true)), PulseAction::Nothing, "bytes came meanwhile");
         assert_eq!(next_ms(&pulse), Some(150));
         assert_eq!(pulse.beat(150 * MS, codec_state(true)), PulseAction::Ping);
         assert_eq!(next_ms(&pulse), Some(170));
@@ -347,7 +347,7 @@ mod tests {
     fn without_calls_only_who_asked_for_it_is_pinged() {
         let mut pulse = Pulse::new(flags(), 0);
         assert_eq!(pulse.beat(100 * MS, codec_state(false)), PulseAction::Nothing);
-        assert_eq!(next_ms(&pulse), Some(200), "and it is looked at again, but not at once");
+        assert_eq!(next_ms(&pulse), Some(200), "the timer runs again, but not at once");
         let mut pulse = Pulse::new(Keepalive { without_calls: true, ..flags() }, 0);
         assert_eq!(pulse.beat(100 * MS, codec_state(false)), PulseAction::Ping);
         let mut pulse = Pulse::new(Keepalive { without_calls: true, ..flags() }, 0);

@@ -46,23 +46,23 @@ const CLOSING_MAX: usize = 4096;
 /// Exchanges of one shard that wait for an answer.
 pub const WAITING_MAX: usize = 1 << 20;
 
-/// What a request is answered that the server cannot finish before it ends.
+/// The error for a request that the server cannot finish before it ends.
 const OUT_OF_TIME: &str = "the server exits before this request can be finished; send it to another server";
 
-/// How connections come in: whom they speak to, and whether in TLS.
+/// A listening socket: its port, and whether its connections use TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listener {
     pub port: Port,
     pub tls: bool,
 }
 
-/// What other threads tell a shard about its connections.
+/// What other threads send to a shard about its connections.
 pub enum Mail {
     /// A connection that another shard accepted.
     Accepted { fd: OwnedFd, listener: Listener, load_guard: LoadGuard },
     /// A TLS session is back from the control thread.
     Handshaken(Handshaken),
-    /// The server ends soon: ask clients to go elsewhere, and serve them until they do.
+    /// The server ends soon: request clients to go elsewhere, and serve them until they do.
     Leave,
     /// The same for the clients that came after that; no more will come.
     LastCall,
@@ -80,7 +80,7 @@ const CALLS_BESIDE: usize = 4096;
 /// Hands a connection to another shard.
 pub type HandOver = Arc<dyn Fn(OwnedFd, Listener, LoadGuard) + Send + Sync>;
 
-/// What a shard shows to the rest of the server.
+/// What a shard reports to the rest of the server.
 #[derive(Debug, Default)]
 pub struct Gauges {
     pub http_connections: AtomicUsize,
@@ -88,12 +88,12 @@ pub struct Gauges {
     pub in_flight: AtomicUsize,
     /// While draining: connections that are in the middle of something.
     pub busy: AtomicUsize,
-    /// After the last call: gRPC connections whose clients may not have read yet that they are to go elsewhere.
+    /// After the last call: gRPC connections with clients that may not have read yet that they should go elsewhere.
     pub unwarned: AtomicUsize,
 }
 
 impl Gauges {
-    /// The count that a port's connections are part of; those of the metrics port are nobody's concern.
+    /// The count that a port's connections are part of; those of the metrics port are not counted.
     fn connections(&self, port: Port) -> Option<&AtomicUsize> {
         match port {
             Port::Http | Port::SageMaker | Port::Vertex => Some(&self.http_connections),
@@ -197,7 +197,7 @@ pub struct Parts<S> {
     pub grpc_limits: Limits,
     pub shard: usize,
     pub listeners: Vec<Listener>,
-    /// `None`: no listener speaks TLS.
+    /// `None`: no listener uses TLS.
     pub secure: Option<Secure>,
     pub keepalive: Keepalive,
     pub slow_peers: SlowPeers,
@@ -264,7 +264,7 @@ impl<S: Service> Net<S> {
         let pool = self.pool_for(&fd);
         let tls = if listener.tls { self.handshakes.begin(port, &pool) } else { None };
         if listener.tls && tls.is_none() {
-            // Never in plain text where TLS is asked for.
+            // Never in plain text on a port with TLS.
             return;
         }
         let wire = match port {
@@ -310,7 +310,7 @@ impl<S: Service> Net<S> {
         self.shared.pool.share(self.shares.connection, client)
     }
 
-    /// Something about the connection may have to be done before the turn ends.
+    /// Puts the connection on the list of those that are settled before the turn ends.
     fn touch(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.dirty, true)
@@ -352,7 +352,7 @@ impl<S: Service> Net<S> {
         self.touch(key);
     }
 
-    /// Gives answers to the exchanges they belong to; those whose exchange is over are dropped.
+    /// Passes replies to the exchanges that they belong to; a reply to an exchange that is over is dropped.
     fn route_replies(&mut self) {
         // A reply can complete work that leads to further replies.
         while !self.shared.replies.is_empty() {
@@ -369,7 +369,7 @@ impl<S: Service> Net<S> {
         }
     }
 
-    /// Reads, sends or closes, whatever the connection is due for.
+    /// Reads, sends or closes, as the state of the connection requires.
     fn settle(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
@@ -472,7 +472,7 @@ impl<S: Service> Net<S> {
 
 impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
     type Mail = Mail;
-    /// A call whose deadline it is.
+    /// The key of a call, the marked key of a connection, or [`timeouts::ROUND`].
     type Timer = u64;
     type Actor = S;
 
@@ -482,7 +482,7 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
     }
 
     fn mail(&mut self, mail: Mail, core: &mut Core<u64>) {
-        // What the service has answered before goes out before.
+        // Earlier replies of the service go out first.
         self.route_replies();
         match mail {
             Mail::Accepted { fd, listener, load_guard } => self.adopt(fd, listener, load_guard, core),

@@ -1,12 +1,12 @@
 //! The callbacks of answers that are sent (see [`Sent`]).
 //!
-//! A callback waits until the codec has nothing of its answer any more, goes along with the send that takes the last of
-//! it, and is called when that send is complete. Those of a connection that ends first are dropped.
+//! A callback waits until the codec holds no byte of its answer, goes along with the send that takes the last byte, and
+//! is called when that send is complete. Those of a connection that ends first are dropped.
 
 use nereid_clock::now_ns;
 use nereid_protocol::service::Sent;
 
-/// `A` says where an answer is said.
+/// `A` is the address of an answer on its connection.
 pub(super) struct SentCallbacks<A> {
     waiting: Vec<Waiting<A>>,
     /// For answers whose last bytes are with the engine.
@@ -35,8 +35,8 @@ impl<A: Copy> SentCallbacks<A> {
         self.waiting.push(Waiting { at, callback, left: None });
     }
 
-    /// `taken` bytes were taken from the output. `behind` says how many more have to be until everything that was said
-    /// somewhere is.
+    /// `taken` bytes were taken from the output. `behind` returns how many more have to be until the whole answer
+    /// of an address is.
     pub fn leave(&mut self, taken: usize, mut behind: impl FnMut(A) -> Option<usize>) {
         for waiting in &mut self.waiting {
             waiting.left = match waiting.left {
@@ -89,6 +89,6 @@ mod tests {
         assert!(callbacks.is_empty());
         callbacks.add(3, Box::new(CountedCallback(Arc::clone(&called))));
         drop(callbacks);
-        assert_eq!(called.load(Ordering::Relaxed), 1, "a connection that ends first tells nobody");
+        assert_eq!(called.load(Ordering::Relaxed), 1, "a connection that ends first calls none");
     }
 }

@@ -1,8 +1,9 @@
-//! What the passing of time means for connections: peers that stop in the middle, answers that nobody takes, drains.
+//! The time limits of connections: peers that stop in the middle, answers that no peer takes, drains.
 //!
-//! One timer of the shard goes round once a second while there are connections, so that a request pays nothing for it.
-//! A round is spread over turns. A send that holds a runtime's own memory has a timer of its own: after 10 ms its rest
-//! is called back and copied, in portions, so that no model waits for a client (decision 6 of the design).
+//! One timer of the shard starts a round over its connections once a second while there are any, so that a request pays
+//! nothing for it. A round is spread over turns. A send that holds a runtime's own memory has a timer of its own: after
+//! 10 ms its rest is called back and copied, in portions, so that no model waits for a client (decision 6 of the
+//! design).
 
 use std::collections::VecDeque;
 
@@ -13,10 +14,10 @@ use nereid_shard::Core;
 use super::connection::{ClosePhase, SecondOutcome};
 use super::{Net, keepalive};
 
-/// Token of the timer that goes round. No call and no connection has this number.
+/// Token of the timer of the round. No call and no connection has this number.
 pub(super) const ROUND: u64 = u64::MAX;
 const ROUND_NS: u64 = 1_000_000_000;
-/// Connections and streams that are looked at in one turn.
+/// Connections and streams that are checked in one turn.
 const CHECKED_PER_TURN: usize = 256;
 
 /// Seconds for which a connection that was closed from here still reads, so that the peer sees the last answer and not
@@ -132,14 +133,14 @@ pub(super) fn copy_portion(
 }
 
 impl<S: Service> Net<S> {
-    /// Goes round from now on, if it does not yet.
+    /// Starts the timer of the round, if it is not running.
     pub(super) fn go_round(&mut self, core: &mut Core<u64>) {
         if !self.round.is_timer_running {
             self.round.is_timer_running = core.timers.start(core.now_ns().saturating_add(ROUND_NS), ROUND).is_ok();
         }
     }
 
-    /// A timer that is none of a call. False: it is one of a call.
+    /// Handles a timer that belongs to no call. False: it belongs to a call.
     pub(super) fn time_passed(&mut self, token: u64, core: &mut Core<u64>) -> bool {
         if token == ROUND {
             self.round.is_timer_running = false;
@@ -170,7 +171,7 @@ impl<S: Service> Net<S> {
         true
     }
 
-    /// A part of the round.
+    /// Checks the next connections of the round.
     pub(super) fn continue_round(&mut self, core: &mut Core<u64>) {
         let mut checked = 0;
         while checked < CHECKED_PER_TURN {
@@ -205,7 +206,7 @@ impl<S: Service> Net<S> {
         }
     }
 
-    /// The send of a connection holds memory that is not ours: it is looked at again soon.
+    /// The send of a connection holds memory that is not ours: its timer is started, which calls it back.
     pub(super) fn watch(&mut self, key: Key, core: &mut Core<u64>) {
         let until = core.now_ns().saturating_add(FOREIGN_NS);
         if let Some(connection) = self.connections.get_mut(key) {

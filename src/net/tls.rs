@@ -1,8 +1,8 @@
 //! TLS between a connection's socket and its codec, without a socket of its own.
 //!
-//! Received bytes go in and plain ones come out, straight into the codec; what the codec says is encrypted into a block
-//! that is sent: one copy each way, which is the decryption or encryption itself, and one for records that arrive in
-//! pieces. A session is on the shard but for its handshake ([`handshake`]). Both directions are bounded: a turn
+//! Received bytes go in and plain ones come out, straight into the codec; the output of the codec is encrypted into a
+//! block that is sent: one copy each way, which is the decryption or encryption itself, and one for records that arrive
+//! in pieces. A session is on the shard but for its handshake ([`handshake`]). Both directions are bounded: a turn
 //! decrypts one received chunk and encrypts [`SEALED_PER_TURN`] bytes; the rest waits in plain text, where it is
 //! bounded as without TLS, and memory that is not ours is copied after 10 ms as there (decision 6 of the design).
 
@@ -49,7 +49,7 @@ pub type Run = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// Posts mail of a control thread to the shard.
 pub type Post = Arc<dyn Fn(Handshaken) + Send + Sync>;
 
-/// What the connections of one shard need to speak TLS.
+/// What the connections of one shard need for TLS.
 #[derive(Clone)]
 pub struct Secure {
     pub http: Option<Arc<ServerConfig>>,
@@ -72,7 +72,7 @@ pub(super) struct Tls {
     incoming: Vec<u8>,
     /// To be sent before anything else.
     outgoing: Vec<u8>,
-    /// What the codec has said and is not encrypted yet.
+    /// Output of the codec that is not encrypted yet.
     backlog: VecDeque<Slice>,
     /// The backlog holds foreign memory for too long and is copied.
     copies_backlog: bool,
@@ -93,7 +93,7 @@ enum SessionState {
     Failed,
 }
 
-/// What received bytes have led to.
+/// What received bytes have led to in a session.
 pub(super) enum TlsOutcome {
     Nothing,
     /// A control thread has to go on.
@@ -109,7 +109,7 @@ impl Handshakes {
         Handshakes { secure, out: 0, out_max: HANDSHAKES_MAX }
     }
 
-    /// A session for a new connection; `None`: the port cannot speak TLS.
+    /// A session for a new connection; `None`: the port has no TLS.
     pub fn begin(&self, port: Port, pool: &Pool) -> Option<Tls> {
         let secure = self.secure.as_ref()?;
         let config = match port {
@@ -257,7 +257,7 @@ impl Tls {
 
     fn come_back(&mut self, done: Option<HandshakeResult>, first_bytes: &mut Vec<u8>) -> TlsOutcome {
         let Some(HandshakeResult { session, incoming, mut outgoing, plain, outcome }) = done else {
-            debug!("a connection is closed: nobody was there to go on with its TLS handshake");
+            debug!("a connection is closed: no control thread could go on with its TLS handshake");
             self.state = SessionState::Failed;
             return TlsOutcome::Failed;
         };
@@ -290,8 +290,8 @@ impl Tls {
         TlsOutcome::Nothing
     }
 
-    /// Appends what is to be sent next to `pieces`; `say` gives what the codec has. An error: the session is of no use
-    /// any more.
+    /// Appends what is sent next to `pieces`; `take_pieces` takes the output of the codec. An error: the session is of
+    /// no use any more.
     pub fn seal(
         &mut self,
         pool: &Pool,
@@ -328,7 +328,7 @@ impl Tls {
         }
     }
 
-    /// Says that nothing follows (RFC 8446 section 6.1); true if that is still to be sent.
+    /// Notifies the peer that nothing follows (RFC 8446 section 6.1); true if that has still to be sent.
     pub fn queue_close_notify(&mut self) -> bool {
         let SessionState::Open(session) = &mut self.state else { return false };
         if std::mem::replace(&mut self.close_notify_queued, true) {
@@ -345,7 +345,7 @@ impl Tls {
         !self.outgoing.is_empty()
     }
 
-    /// Everything that was said is with the engine.
+    /// All output of the codec is with the engine.
     pub fn is_flushed(&self) -> bool {
         self.outgoing.is_empty() && self.backlog.is_empty()
     }
@@ -470,8 +470,8 @@ fn seal_portion<D>(
     Ok(())
 }
 
-/// Lets `run` write; what the session itself has to say goes to `outgoing` first. The session is given the bytes that
-/// it has seen already, because it keeps places in them.
+/// Lets `run` write; the session's own records go to `outgoing` first. The session is given the bytes that it has seen
+/// already, because it keeps places in them.
 fn with_traffic<R>(
     session: &mut UnbufferedServerConnection,
     incoming: &mut [u8],

@@ -1,4 +1,4 @@
-//! PEM files → what a port shows to its clients and asks of them (contract/grpc.md section 7).
+//! PEM files → what a port shows to its clients and requires of them (contract/grpc.md section 7).
 //!
 //! Read once, when the server starts. Triton takes a file that it cannot read for an empty one and then fails to listen
 //! without a reason; here the start fails with the flag and the reason.
@@ -15,7 +15,7 @@ use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 
 use super::version_1::{NamesVersion1, is_version_1};
 
-/// What a port needs to speak TLS.
+/// What a port needs for TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// Of the server: its own certificate first, then those that lead to its authority.
@@ -27,7 +27,7 @@ pub struct Credentials {
     pub mutual: bool,
 }
 
-/// Why a port cannot speak TLS. `what` is the part of the flag's name behind its service, such as `server-cert`.
+/// Why a port cannot use TLS. `what` is the part of the flag's name behind its service, such as `server-cert`.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     #[error("TLS needs a value for --{service}-{what}")]
@@ -41,7 +41,7 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Reads the files of `service` (`grpc` or `http`, as its flags begin), which speaks `protocol` (ALPN).
+    /// Reads the files of `service` (`grpc` or `http`, as its flags begin), for `protocol` (ALPN).
     pub fn load(&self, service: &'static str, protocol: &[u8]) -> Result<Arc<ServerConfig>, CredentialsError> {
         let chain = certificates(&self.certificate, service, "server-cert")?;
         let key = read(&self.key, service, "server-key", || PrivateKeyDer::from_pem_file(&self.key))?;

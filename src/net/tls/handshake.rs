@@ -26,7 +26,7 @@ pub(super) struct HandshakeResult {
     pub incoming: Vec<u8>,
     /// To be sent, an alert after an error included.
     pub outgoing: Vec<u8>,
-    /// The peer's first words, where they came with the end of its handshake.
+    /// The peer's first bytes behind its handshake, where they came with the end of it.
     pub plain: Vec<u8>,
     pub outcome: Result<HandshakeStep, Error>,
 }
@@ -36,7 +36,7 @@ pub(super) struct HandshakeResult {
 pub(super) enum HandshakeStep {
     Handshaking,
     Open,
-    /// The peer says that it sends no more.
+    /// The peer has sent close_notify.
     PeerClosed,
 }
 
@@ -86,7 +86,7 @@ impl Drop for Answer {
 }
 
 /// Works off `incoming`, of which only an unfinished record is left. Plain text goes to `plain`, what has to be sent to
-/// `outgoing`; after an error that is the alert that tells the peer.
+/// `outgoing`; after an error that is the alert for the peer.
 pub(super) fn advance(
     session: &mut UnbufferedServerConnection,
     incoming: &mut Vec<u8>,
@@ -114,7 +114,7 @@ pub(super) fn advance(
             }
             Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, outgoing).err().map(Err),
             Ok(ConnectionState::TransmitTlsData(data)) => {
-                // It stands in `outgoing`, and nothing overtakes it there.
+                // It is in `outgoing`, in front of everything else.
                 data.done();
                 None
             }
@@ -136,7 +136,8 @@ pub(super) fn advance(
     outcome
 }
 
-/// The alert that a failed session leaves behind. It is asked no more than that: it would judge its input again.
+/// The alert that a failed session leaves behind. Only the alert is taken from the session: it would judge its input
+/// again.
 fn take_alert(session: &mut UnbufferedServerConnection, incoming: &mut [u8], outgoing: &mut Vec<u8>) {
     while session.wants_write() {
         let Ok(ConnectionState::EncodeTlsData(mut data)) = session.process_tls_records(incoming).state else { return };
@@ -152,7 +153,7 @@ pub(super) fn encode(
 ) -> Result<(), Error> {
     use rustls::unbuffered::{EncodeError, InsufficientSizeError};
     let at = outgoing.len();
-    // It says how much it needs.
+    // The error contains the length that is needed.
     let needed = match data.encode(&mut []) {
         Ok(_) => return Ok(()),
         Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => required_size,

@@ -1,7 +1,7 @@
-//! Certificates of X.509 version 1: what `openssl x509 -req` makes where nobody asks for extensions.
+//! Certificates of X.509 version 1: what `openssl x509 -req` makes without extensions.
 //!
-//! The server shows its own, as Triton does. From clients none is accepted: without extensions nothing says whether it
-//! may sign others, so any client could issue certificates. Clients that show one are turned away with the reason in
+//! The server shows its own, as Triton does. From clients none is accepted: without extensions nothing states whether
+//! it may sign others, so any client could issue certificates. Clients that show one are turned away with the reason in
 //! the log.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const SEQUENCE: u8 = 0x30;
 /// Tag of the version, which version 1 alone leaves out (RFC 5280 section 4.1).
 const VERSION: u8 = 0xa0;
 
-/// True of a certificate that says no version, and so is of the first.
+/// True of a certificate that names no version, and so is of the first.
 pub(super) fn is_version_1(certificate: &[u8]) -> bool {
     let signed = sequence(certificate).and_then(sequence);
     signed.and_then(<[u8]>::first).is_some_and(|tag| *tag != VERSION)

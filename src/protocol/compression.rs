@@ -1,8 +1,8 @@
 //! Packed bodies and messages: deflate in the framing of gzip (RFC 1952) or of zlib (RFC 1950), in bounded steps.
 //!
-//! Nobody knows how long the work on packed bytes takes until it is done: a kilobyte may become a megabyte. So nothing
-//! here runs to the end by itself. Every part reads a few kilobytes, writes a few kilobytes, and says whether it wants
-//! to go on; what comes out is bounded before it is stored.
+//! How long the work on packed bytes takes is not known until it is done: a kilobyte may become a megabyte. So nothing
+//! here runs to the end by itself. Every part reads a few kilobytes, writes a few kilobytes, and returns whether it
+//! wants to go on; what comes out is bounded before it is stored.
 
 mod deflate;
 mod inflate;

@@ -3,7 +3,7 @@
 //! Requests for inference are scanned as they arrive, so that tensors land where they will be used: large ones are
 //! received straight into a block of their own, small ones are copied to aligned places (a window on a gRPC frame
 //! starts at any byte, which is undefined behaviour for `&[f32]` and a trap for C++ backends). All other messages are
-//! collected whole and decoded by prost. HTTP/2 is not known here.
+//! collected whole and decoded by prost. Only the intake uses HTTP/2.
 
 mod arena;
 mod count;
@@ -38,7 +38,7 @@ pub use scan::{Direct, DirectTicket, InferScanner, Limits};
 pub use status::{Code, decode_message, encode_message};
 pub use unpack::{MessageUnpacker, Unpacked};
 
-/// Bytes before every message: a flag that says whether it is compressed, and its length in four big-endian bytes.
+/// Bytes before every message: a flag: whether it is compressed, and its length in four big-endian bytes.
 pub const PREFIX_BYTES: usize = 5;
 
 /// Names, parameters and shapes of one message, in bytes: what one step of a shard has time to copy. Triton has no such

@@ -13,7 +13,7 @@ mod table;
 pub use decoder::{Decoder, Field, Sink};
 pub use encoder::{Encoder, Known};
 
-/// The table size in bytes that both ends assume until SETTINGS say otherwise (RFC 9113 section 6.5.2).
+/// The table size in bytes that both ends assume until SETTINGS change it (RFC 9113 section 6.5.2).
 pub const DEFAULT_TABLE_SIZE: usize = 4096;
 
 /// Why a header block cannot be decoded. Each of these is a connection error COMPRESSION_ERROR (RFC 9113 section 4.3),

@@ -1,6 +1,6 @@
 //! HTTP/1.1 as a state machine: received bytes in, requests out; responses in, bytes to send out.
 //!
-//! [`Connection`] is the server's side and touches no socket. It owns what RFC 9112 asks of a connection (framing,
+//! [`Connection`] is the server's side and touches no socket. It owns what RFC 9112 requires of a connection (framing,
 //! pipelining, persistence) and refuses what could be read in two ways; what a request means is the handler's matter.
 //! In the server that is [`Intake`], which hands requests to the service. A body becomes one contiguous block in which
 //! the byte that the handler names is 64-byte aligned, and large bodies can be received into that block directly.
@@ -76,9 +76,9 @@ impl Default for Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExchangeId(pub u64);
 
-/// What a connection tells while it consumes bytes. Answers go to [`Connection::respond`] afterwards.
+/// What a connection calls while it consumes bytes. Answers go to [`Connection::respond`] afterwards.
 pub trait Handler {
-    /// The head is complete; says what becomes of the body.
+    /// The head is complete; returns what becomes of the body.
     fn head(&mut self, exchange: ExchangeId, head: &Head) -> BodyPlan;
 
     /// Head and whole body. Follows every `head` whose plan was to store, unless `aborted` does or an answer came

@@ -1,10 +1,10 @@
 //! HTTP/2 (RFC 9113) without a socket: received bytes go in, events and bytes to send come out.
 //!
-//! One [`Connection`] serves either role, so the load generator and the tests speak through the same code as the
-//! server. Everything a peer can make grow has a bound in [`Config`], and nothing is allocated per request once the
-//! connection is warm. Flow-control credit follows what the caller takes, not what arrives: a stream whose bytes pile
-//! up behind a busy model is not offered more, and a body that goes straight into its final buffer is offered more as
-//! it lands there.
+//! One [`Connection`] serves either role, so the load generator and the tests use the same code as the server.
+//! Everything a peer can make grow has a bound in [`Config`], and nothing is allocated per request once the connection
+//! is warm. Flow-control credit follows what the caller takes, not what arrives: a stream whose bytes pile up behind a
+//! busy model is not offered more, and a body that goes straight into its final buffer is offered more as it lands
+//! there.
 //!
 //! The files follow the path of a frame: `receive` cuts the input into frames, `heads`, `data` and `control` give them
 //! their meaning, `send` makes frames of our own; `stream`, `headers`, `flow_control` and `budget` hold the state.
@@ -86,7 +86,7 @@ pub trait Handler {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetCause {
     Peer,
-    /// The peer broke a rule on this stream; we told it so.
+    /// The peer broke a rule on this stream, and was sent the reset.
     Violation(&'static str),
     GoingAway,
 }
@@ -102,7 +102,7 @@ enum Role {
 pub struct Counters {
     pub streams: u64,
     pub pings_received: u64,
-    /// PINGs since the last HEADERS or DATA in either direction: what gRPC's ping strikes look at.
+    /// PINGs since the last HEADERS or DATA in either direction: what gRPC's ping strikes count.
     pub pings_since_data: u32,
     /// PINGs of ours since we last sent HEADERS or DATA.
     pub pings_sent_since_data: u32,
@@ -132,14 +132,14 @@ pub struct Connection {
     turns: Turns,
     peer: PeerSettings,
     windows: ConnectionWindows,
-    /// The peer knows our settings. Until then it may act by the defaults.
+    /// The peer has acknowledged our settings. Until then it may act by the defaults.
     settings_acknowledged: bool,
     /// Server: the highest stream that the peer opened.
     last_peer_stream: u32,
     /// Client: the number of the next stream.
     next_stream: u32,
     state: ConnectionState,
-    /// Client: the peer said that it takes no streams any more.
+    /// Client: the peer announced that it takes no streams any more.
     peer_going_away: bool,
     allowances: Allowances,
     counters: Counters,
@@ -148,7 +148,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The server's side. It says nothing before the client's preface has come.
+    /// The server's side. It sends nothing before the client's preface has come.
     pub fn server(config: Config, pool: Pool) -> Connection {
         Connection::new(Role::Server, config, pool)
     }

@@ -1,4 +1,5 @@
-//! JSON as Triton speaks it: a resumable reader, a light index of a document, tensors to and from arrays, a writer.
+//! JSON as Triton reads and writes it: a resumable reader, a light index of a document, tensors to and from arrays, a
+//! writer.
 //!
 //! The dialect is RFC 8259 plus `NaN`, `Inf` and `Infinity` (contract/http.md section 2); bytes of strings pass through
 //! unchecked. Nothing here recurses, so nesting costs a bit a level, and everything whose length a peer chooses can

@@ -1,8 +1,8 @@
 //! Bytes ⇄ messages, sans-IO: every codec is a state machine that is fed received bytes at any split and leaves what it
 //! wants to send in a gather list.
 //!
-//! Codecs know no model and no socket, so that the same ones run on both engines, in the load generator, in fuzzers
-//! and in the simulation.
+//! Codecs use no model and no socket, so that the same ones run on both engines, in the load generator, in fuzzers and
+//! in the simulation.
 
 pub mod compression;
 pub mod grpc;

@@ -1,7 +1,7 @@
 //! What stands behind the wire: `api` implements it. The codec of HTTP/1.1 calls its part for HTTP, `net` the rest.
 //!
 //! The calls are synchronous and bounded. An answer that has to wait comes later, as a reply to the same call key; the
-//! service hands out a token for such work so that the transport can say that nobody waits any more.
+//! service hands out a token for such work so that the transport can cancel it when no client waits for it.
 
 mod grpc;
 mod http;
@@ -27,7 +27,7 @@ pub enum Port {
     Vertex,
 }
 
-/// Wants to know when an answer is out.
+/// A callback for when an answer is sent.
 pub trait Sent: Send + std::fmt::Debug {
     /// The system has the last byte of the answer. Not called if the connection ends first.
     fn sent(self: Box<Self>, at_ns: u64);
@@ -56,7 +56,7 @@ impl From<GrpcReply> for Reply {
     }
 }
 
-/// Where the service puts what it has to say; the transport empties it after every call.
+/// Where the service puts its replies; the transport empties it after every call.
 #[derive(Debug, Default)]
 pub struct Replies(Vec<(CallKey, Reply)>);
 
@@ -77,15 +77,15 @@ impl Replies {
 
 /// A shard's view of the server: what answers both protocols, and what concerns neither alone.
 pub trait Service: HttpService + GrpcService {
-    /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here, framing
-    /// included: the peer has not made room for them. Told when it changes.
+    /// Of the output of a stream or a streamed HTTP answer, the last `unsent` bytes are still here, framing included:
+    /// the peer has not made room for them. Called when it changes.
     fn stream_unsent(&mut self, _stream: Token, _unsent: usize) {}
 
-    /// A second has passed in which the stream had unsent bytes. A streamed HTTP answer is told so only when it is its
-    /// turn on its connection.
+    /// A second has passed in which the stream had unsent bytes. This is reported of a streamed HTTP answer only when
+    /// it is its turn on its connection.
     fn stream_waits(&mut self, _stream: Token, _replies: &mut Replies) {}
 
-    /// Nobody waits for this work any more.
+    /// No client waits for this work any more.
     fn cancelled(&mut self, token: Token);
 
     /// Requests that the service has accepted and not yet answered.

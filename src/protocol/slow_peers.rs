@@ -1,7 +1,7 @@
 //! How slow a peer may be while it is its turn, and how far it has come.
 //!
-//! A peer that owes the rest of a request, or has not taken an answer, is looked at once a second. It is too slow if it
-//! did nothing for a whole window, if the bytes of a window are fewer than its rate asks for, or if one request takes
+//! A peer that owes the rest of a request, or has not taken an answer, is checked once a second. It is too slow if it
+//! did nothing for a whole window, if the bytes of a window are fewer than its rate requires, or if one request takes
 //! longer than any may. A request or answer shorter than a window's bytes has one window for itself.
 
 /// The limits (`--slow-peer-secs`, `--slow-peer-min-rate`, `--request-receive-secs`).

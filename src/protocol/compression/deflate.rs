@@ -128,7 +128,7 @@ impl Packer {
         }
     }
 
-    /// Everything, packed, once a step said that it is.
+    /// Everything, packed, once a step has returned that it is.
     pub fn finish(mut self) -> Outcome {
         self.seal();
         if self.failed { Outcome::Plain(self.plain) } else { Outcome::Packed(self.packed) }

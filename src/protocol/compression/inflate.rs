@@ -11,7 +11,7 @@ use super::Format;
 /// Which framings are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// Either: the first byte tells them apart.
+    /// Either: the first byte distinguishes them.
     Any,
     Only(Format),
 }

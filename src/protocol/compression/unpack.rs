@@ -2,8 +2,8 @@
 //!
 //! How much comes out is known at the end only. So blocks of a bounded size are filled one after the other, and who
 //! needs one run of bytes joins them afterwards, in steps too: growing one block would copy what is there again and
-//! again, megabytes at a time. Most bodies fit into the first block, and gzip says how long they are: those are where
-//! they belong at once.
+//! again, megabytes at a time. Most bodies fit into the first block, and gzip contains how long they are: those are
+//! where they belong at once.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use super::inflate::{Framing, InflateError, Inflater, Progress};
 use super::{Format, STEP_BYTES};
 use nereid_memory::{ALIGNMENT, BlockMut, Exhausted, Pool, Slice};
 
-/// Of blocks behind the first, and of a first one whose content says nothing about its length.
+/// Of blocks behind the first, and of a first one without a length in its content.
 const BLOCK: usize = 256 * 1024;
 const SMALLEST_BLOCK: usize = 1024;
 /// Deflate makes no more out of one byte.
 const RATIO_MAX: usize = 1032;
-/// Bytes that are taken in before it is looked at what comes of them.
+/// Bytes that are taken in before their output is checked.
 const PART_BYTES: usize = 512;
 /// Bytes that one step of joining copies.
 const JOIN_STEP: usize = 128 * 1024;
@@ -45,7 +45,7 @@ pub struct Unpacker {
     input: VecDeque<Slice>,
     /// Room for this is taken at first.
     first: usize,
-    /// Bytes before the first of the output, so that its byte at the asked offset is aligned.
+    /// Bytes before the first of the output, so that its byte at the requested offset is aligned.
     pad: usize,
     output: Vec<Slice>,
     /// What comes out is charged like what goes in.
@@ -113,7 +113,7 @@ impl Unpacker {
         *filled += written;
         if let Some(piece) = self.input.front_mut() {
             piece.advance(taken);
-            // Something may still be inside the inflater when the last byte is in: it says so by writing nothing.
+            // Something may still be inside the inflater when the last byte is in: it shows that by writing nothing.
             if piece.is_empty() && (ended || (written == 0 && !is_full)) {
                 self.input.pop_front();
             }
@@ -124,7 +124,7 @@ impl Unpacker {
         Ok(progress)
     }
 
-    /// What came out, once a step said that this is all.
+    /// The output, once a step has returned that it is complete.
     pub fn finish(mut self) -> Vec<Slice> {
         self.seal();
         self.output
@@ -142,10 +142,10 @@ impl Unpacker {
     }
 }
 
-/// The first block where `first` says its length and padding, or one of those behind it.
+/// The first block where `first` gives its length and padding, or one of those behind it.
 fn next_block(pool: &Pool, first: Option<(usize, usize)>) -> Result<(BlockMut, usize, usize), Exhausted> {
     let (len, pad) = first.unwrap_or((BLOCK, 0));
-    // What a packed body says of its length need not be true: the block grows with what really comes.
+    // The length in a packed body need not be true: the block grows with what really comes.
     let whole = pad.saturating_add(len);
     let block = if whole <= BLOCK { pool.get(whole) } else { pool.begin(whole) };
     Ok((block?, pad, pad))
@@ -156,7 +156,7 @@ fn pool_of<'a>(pieces: impl IntoIterator<Item = &'a Slice>) -> Option<Pool> {
     pieces.into_iter().next().and_then(Slice::pool)
 }
 
-/// What the last four bytes of a gzip member say: how much was packed, below 4 GiB (RFC 1952 section 2.3.1).
+/// What the last four bytes of a gzip member contain: how much was packed, below 4 GiB (RFC 1952 section 2.3.1).
 fn length_of_gzip(input: &VecDeque<Slice>, framing: Framing) -> Option<usize> {
     let (first, last) = (input.front()?, input.back()?);
     let is_gzip = framing != Framing::Only(Format::Deflate) && first.first() == Some(&0x1f);
@@ -208,7 +208,7 @@ impl Joiner {
         true
     }
 
-    /// The run, once a step said that it is whole.
+    /// The run, once a step has returned that it is whole.
     pub fn finish(mut self) -> Slice {
         match self.block {
             None => self.pieces.pop_front().unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use super::varint::{self, Decoded};
 
-/// Messages in messages that are looked into: none that the server takes nests its lists deeper.
+/// Levels of messages in messages that are counted: none that the server takes nests its lists deeper.
 const DEPTH_MAX: usize = 4;
 
 /// Fields of a message and of those within it, as far as its bytes can be read as such; no fewer than there are.

@@ -1,6 +1,6 @@
 //! Messages to bytes: gRPC prefix and protobuf, with tensors by reference.
 //!
-//! The size of a message is computed first, because its prefix and gRPC's limit want it before the first byte; then the
+//! The size of a message is computed first, because its prefix and gRPC's limit need it before the first byte; then the
 //! small parts are written into one reused buffer and each tensor of a kilobyte or more joins the gather list as the
 //! slice that it is. Nothing is allocated for a message once the buffer has grown.
 
@@ -30,7 +30,7 @@ impl TooLarge {
     pub const CODE: Code = Code::InvalidArgument;
 }
 
-/// What ModelInferResponse says. The iterators are walked twice: to measure and to write.
+/// The contents of ModelInferResponse. The iterators are walked twice: to measure and to write.
 #[derive(Debug, Clone)]
 pub struct InferResponse<'a, P, O> {
     pub model_name: &'a str,
@@ -51,7 +51,7 @@ pub struct OutputTensor<'a> {
     pub data: &'a Slice,
 }
 
-/// What ModelInferRequest says, for the client's role.
+/// The contents of ModelInferRequest, for the client's role.
 #[derive(Debug, Clone)]
 pub struct InferRequestParts<'a, P, I, O> {
     pub model_name: &'a str,
@@ -109,7 +109,7 @@ impl ResponseHead {
     }
 }
 
-/// The parameter by which streams say whether another response follows.
+/// The parameter with which streams state whether another response follows.
 pub const FINAL: &str = "triton_final_response";
 
 impl Encoder {

@@ -4,7 +4,7 @@ use super::Code;
 use nereid_memory::Exhausted;
 
 /// What ends a call, or a stream, whose bytes cannot be taken. `Display` is the text of `grpc-message`, as gRPC's own
-/// server library words it; the source says what exactly was wrong.
+/// server library words it; the source contains what exactly was wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error("Bad GRPC frame type {0:#04x}")]

@@ -46,7 +46,7 @@ pub enum Encoding {
     Deflate,
 }
 
-/// A `grpc-encoding` that nobody here can undo.
+/// A `grpc-encoding` that the server cannot unpack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Compression algorithm '{0}' is disabled.")]
 pub struct UnknownEncoding(pub String);

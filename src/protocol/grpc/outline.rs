@@ -35,7 +35,7 @@ impl<'a> Outline<'a> {
         let (mut id, mut id_at, mut tensors_at, mut raw_at) = (&message[..0], None, None, None);
         while let Some(&key) = rest.first() {
             let at = message.len() - rest.len();
-            // Two of these are legal, but nobody writes them.
+            // Two of these are legal, but no encoder writes them.
             if key < last || (key == last && key <= key::ID) {
                 return None;
             }

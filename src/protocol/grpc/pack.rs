@@ -26,8 +26,8 @@ impl MessagePacker {
         self.0.grows() || self.0.step(pool)
     }
 
-    /// The message behind its prefix, once a step said that it can be sent. Before that, and where packing gains
-    /// nothing, it is not compressed, which the flag in its prefix says.
+    /// The message behind its prefix, once a step has returned that it can be sent. Before that, and where packing
+    /// gains nothing, it is not compressed, which the flag in its prefix states.
     pub fn finish(self, pool: &Pool, is_packed: bool) -> Gather {
         let is_packed = is_packed && !self.0.grows();
         match if is_packed { self.0.finish() } else { self.0.give_up() } {

@@ -39,7 +39,7 @@ enum State {
         block: BlockMut,
         left: usize,
     },
-    /// A compressed message is kept in pieces: who unpacks it needs no more.
+    /// A compressed message is kept in pieces: unpacking needs no more.
     Packed {
         pieces: Vec<Slice>,
         open: BlockMut,

@@ -154,7 +154,7 @@ pub struct Input {
     pub(super) parameters: Range<usize>,
 }
 
-/// An output that is asked for.
+/// A requested output.
 #[derive(Debug, Default)]
 pub struct Output {
     pub name: Str,
@@ -315,7 +315,7 @@ impl InferRequest {
 }
 
 /// Sorts the entries from `start` on by key and keeps the last of each. Strings lie in the text in the order of their
-/// arrival and none is without its NUL, so places tell the order of equal keys.
+/// arrival and none is without its NUL, so places give the order of equal keys.
 fn settle(text: &str, entries: &mut Vec<(Str, Param)>, start: usize) {
     let Some(tail) = entries.get_mut(start..).filter(|tail| tail.len() > 1) else { return };
     let bytes = |key: Str| text.as_bytes().get(key.at as usize..(key.at + key.len) as usize).unwrap_or_default();

@@ -199,7 +199,7 @@ impl InferScanner {
     }
 
     /// The window that the next bytes belong to, if it has a block of its own. Nothing can be fed while it is out. None
-    /// where there is no memory for them either: who feeds them learns why.
+    /// where there is no memory for them either: the call that feeds them returns why.
     pub fn take_direct(&mut self) -> Option<Direct> {
         let State::Direct(left) = self.state else { return None };
         let at = self.direct_len - left;

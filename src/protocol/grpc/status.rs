@@ -56,7 +56,7 @@ impl Code {
         CODES[self as usize].2
     }
 
-    /// Reads a `grpc-status` header; what is not a known code counts as UNKNOWN, as the gRPC specification asks.
+    /// Reads a `grpc-status` header; what is not a known code counts as UNKNOWN, as the gRPC specification requires.
     pub fn from_header(value: &[u8]) -> Code {
         CODES.iter().find(|code| code.1.as_bytes() == value).map_or(Code::Unknown, |code| code.0)
     }

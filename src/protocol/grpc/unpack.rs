@@ -1,7 +1,7 @@
 //! A compressed message becomes what it would have been if it had come plain, in bounded steps.
 //!
-//! The length of what comes out stands nowhere before the end, and the scanner of inference requests wants it first. So
-//! a message is unpacked into pieces, and these are scanned: tensors land aligned in blocks of their own as ever.
+//! The length of the output is not known before the end, and the scanner of inference requests needs it first. So a
+//! message is unpacked into pieces, and these are scanned: tensors land aligned in blocks of their own as ever.
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ pub enum Unpacked {
 
 impl MessageUnpacker {
     pub fn new(mode: Mode, encoding: Encoding, limits: Limits, packed: Vec<Slice>) -> MessageUnpacker {
-        // A message that says it is packed on a call that named no encoding never gets here; nothing unpacks to it.
+        // A message with the flag of compression, on a call that named no encoding, never gets here.
         let framing = encoding.format().map_or(Framing::Any, Framing::Only);
         let bytes_max = limits.message_bytes_max.min(MESSAGE_BYTES_MAX);
         let unpacker = Unpacker::new(packed, framing, bytes_max, 0);

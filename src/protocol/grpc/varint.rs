@@ -10,7 +10,7 @@ pub enum Decoded {
     Value(u64, usize),
     /// The beginning of a varint, or nothing.
     Partial,
-    /// Ten bytes that do not end, or that say more than 64 bits.
+    /// Ten bytes that do not end, or that contain more than 64 bits.
     TooLong,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! What repeats on every gRPC exchange (content type, status, path, user agent) goes into the table once and costs one
 //! byte afterwards. What may be a secret is marked so that no hop ever puts it into a table, and everything else is
-//! written out plainly: a table that churns helps nobody, and plain strings are the cheapest for both ends.
+//! written out plainly: a table that churns is of no use, and plain strings are the cheapest for both ends.
 
 use super::table::{Found, Table};
 use super::{DEFAULT_TABLE_SIZE, huffman, integer, static_table};
@@ -16,8 +16,8 @@ const FIELD_OVERHEAD: usize = 32;
 /// The state that our header blocks share. Blocks must reach the peer in the order in which they were encoded.
 pub struct Encoder {
     table: Table,
-    /// The smallest table size since the last block, if the peer changed its limit: it must be told (RFC 7541
-    /// section 4.2).
+    /// The smallest table size since the last block, if the peer changed its limit: it must be sent (RFC 7541 section
+    /// 4.2).
     smallest_since_block: Option<usize>,
     /// Changes whenever the table does.
     generation: u64,
@@ -68,7 +68,7 @@ impl Encoder {
         self.table.resize(size);
     }
 
-    /// Begins a block: tells the peer about table sizes that changed. Every block starts with this, those of
+    /// Begins a block with the table sizes that changed. Every block starts with this, those of
     /// [`Encoder::encode_stateless`] at the moment when they are put on the wire.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         let Some(smallest) = self.smallest_since_block.take() else { return };

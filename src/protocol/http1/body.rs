@@ -17,7 +17,7 @@ pub(super) enum BodyError {
 pub(super) struct Body {
     /// `None` while nothing is stored, and while the block is out to be received into.
     block: Option<BlockMut>,
-    /// Bytes before the body, so that its byte at the asked offset is aligned.
+    /// Bytes before the body, so that its byte at the requested offset is aligned.
     pad: usize,
     len: usize,
     /// Bytes that the block will hold with the announced body, the padding included; 0: no length was announced.
@@ -75,7 +75,7 @@ impl Body {
     }
 
     /// Hands the block out with the place where the next bytes belong, which has room for at least one. `None`: there
-    /// is no memory for more of them; who appends them learns why.
+    /// is no memory for more of them; the call that appends them returns why.
     pub fn take_block(&mut self, pool: &Pool) -> Option<(BlockMut, usize)> {
         let at = self.pad + self.len;
         // It may be out already.

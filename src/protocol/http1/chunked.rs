@@ -58,7 +58,7 @@ impl Chunked {
         Chunked { state: State::FirstDigit, left: 0, skipped: 0, chunks: 0, chunks_max }
     }
 
-    /// Consumes up to the next piece of data, and says how many bytes that were.
+    /// Consumes up to the next piece of data, and returns how many bytes that were.
     pub fn decode(&mut self, input: &[u8]) -> Result<(usize, Piece), ChunkError> {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {

@@ -87,12 +87,12 @@ impl From<ChunkError> for ClientError {
     }
 }
 
-/// What a client learns of its responses, in order.
+/// What a client gets of its responses, in order.
 pub trait ResponseSink {
     /// A final status and its fields, as they were spelt.
     fn head(&mut self, status: u16, headers: &[(&str, &[u8])]);
     fn body(&mut self, bytes: &[u8]);
-    /// The response is complete; `keep_alive` says whether another request may follow on this connection.
+    /// The response is complete; `keep_alive`: whether another request may follow on this connection.
     fn done(&mut self, keep_alive: bool);
 }
 
@@ -134,7 +134,7 @@ impl ResponseParser {
         }
     }
 
-    /// A request was sent; responses to HEAD requests have no body whatever their head says.
+    /// A request was sent; responses to HEAD requests have no body whatever their head contains.
     pub fn sent(&mut self, is_head: bool) {
         self.asked.push_back(is_head);
     }

@@ -20,7 +20,7 @@ const BLANK_MAX: usize = 64;
 /// What a stash may keep of its memory when it is empty.
 const STASH_KEPT: usize = 16 * 1024;
 
-/// Bytes that are kept, while requests wait for their answers, to learn whether their peer is still there.
+/// Bytes that are kept, while requests wait for their answers, so that the end of their peer is noticed.
 const LISTEN_MAX: usize = 64 * 1024;
 
 pub struct Connection {
@@ -35,7 +35,7 @@ pub struct Connection {
     /// Complete requests may lie in the stash: reading stopped at a bound.
     resumable: bool,
     draining: bool,
-    /// The peer is asked to go with each answer; an idle connection stays.
+    /// Each answer requests the peer to go; an idle connection stays.
     leaving: bool,
     /// The peer will send nothing more.
     input_ended: bool,
@@ -97,7 +97,7 @@ impl Connection {
         self.resumable && !self.is_paused() && !self.is_stopped()
     }
 
-    /// The peer will send nothing more. What it has asked for in full is still answered.
+    /// The peer will send nothing more. Its complete requests are still answered.
     pub fn end_of_input(&mut self, handler: &mut impl Handler) {
         self.input_ended = true;
         if !self.resumable {
@@ -152,7 +152,7 @@ impl Connection {
         self.after_answer();
     }
 
-    /// Begins an answer whose length is not known. A peer that speaks HTTP/1.0 gets it up to the connection's end.
+    /// Begins an answer whose length is not known. An HTTP/1.0 peer gets it up to the connection's end.
     pub fn respond_chunked(&mut self, exchange: ExchangeId, head: ResponseHead) {
         self.before_answer(exchange);
         self.outbox.respond_chunked(exchange, &head);
@@ -205,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// True while reading does no harm although nothing is wanted: only who reads learns that the peer has left. What
+    /// True while reading does no harm although nothing is wanted: only a read notices that the peer has left. What
     /// comes is dropped behind the last request, else kept, for which there is this much room.
     pub fn may_listen(&self) -> bool {
         let has_room = self.stash.unread().len() < LISTEN_MAX;
@@ -310,7 +310,7 @@ impl Connection {
         self.stop();
     }
 
-    /// Consumes what can be consumed and says how much that was.
+    /// Consumes what can be consumed and returns how much that was.
     fn consume(&mut self, bytes: &[u8], handler: &mut impl Handler) -> usize {
         let mut used = 0;
         self.resumable = false;
@@ -328,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// Consumes empty lines and one head. The flag says whether there may be more to do.
+    /// Consumes empty lines and one head. The flag: whether there may be more to do.
     fn consume_head(&mut self, bytes: &[u8], handler: &mut impl Handler) -> (usize, bool) {
         if self.is_paused() {
             self.resumable = !bytes.is_empty();
@@ -464,7 +464,7 @@ impl Connection {
         self.respond(id, response);
     }
 
-    /// Consumes bytes of the body. The flag says whether there may be more to do.
+    /// Consumes bytes of the body. The flag: whether there may be more to do.
     fn consume_body(&mut self, bytes: &[u8], handler: &mut impl Handler) -> (usize, bool) {
         let Input::Body(incoming) = &mut self.input else { return (0, false) };
         match incoming.take(&self.pool, &self.limits, bytes) {

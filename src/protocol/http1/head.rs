@@ -1,4 +1,4 @@
-//! The head of a request: its line, its fields, and what they say about the body and the connection.
+//! The head of a request: its line, its fields, and what they state about the body and the connection.
 //!
 //! A head is copied once into storage that the connection reuses, so that it outlives the receive buffer and costs no
 //! allocation. What RFC 9112, section 6.3, calls a framing error is refused here: two readers that disagree about
@@ -21,7 +21,7 @@ pub struct Head {
     query: Option<Span>,
     version: Version,
     pub(super) fields: Vec<(Span, Span)>,
-    /// A bit for each length that a field's name has, by [`bit_of`]: most names that are asked for are not there.
+    /// A bit for each length that a field's name has, by [`bit_of`]: most names that are looked up are not there.
     lengths: u64,
     pub(super) body: BodyLength,
     keep_alive: bool,
@@ -52,10 +52,10 @@ pub enum Version {
     Http11,
 }
 
-/// What the head says about the body's length.
+/// What the head states about the body's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
-    /// 0 if nothing is said. A length beyond 64 bits is the largest number.
+    /// 0 if nothing is stated. A length beyond 64 bits is the largest number.
     Known(u64),
     Chunked,
     /// `Content-Length` is no number. The connection answers 400 unless the handler does, and ends.
@@ -260,7 +260,7 @@ impl Head {
         self.interpret()
     }
 
-    /// Works out what the fields say about framing and persistence.
+    /// Works out what the fields state about framing and persistence.
     fn interpret(&mut self) -> Result<(), HeadError> {
         let (mut length, mut close, mut keep, mut expects) = (None, false, false, false);
         let mut codings = Codings::default();
@@ -304,7 +304,7 @@ impl Head {
         self.lengths = lengths;
         self.body = body;
         self.keep_alive = !close && (keep || self.version == Version::Http11);
-        // An HTTP/1.0 peer knows no interim responses (RFC 9110, section 10.1.1).
+        // An HTTP/1.0 peer reads no interim responses (RFC 9110, section 10.1.1).
         self.expects_continue = expects && self.version == Version::Http11;
         self.gaps = if overrides_length { None } else { Gaps::of(self) };
         Ok(())
@@ -357,7 +357,7 @@ impl Codings {
         }
     }
 
-    /// RFC 9112, section 6.1: a request's last coding is `chunked`, once. We know no other.
+    /// RFC 9112, section 6.1: a request's last coding is `chunked`, once. There is no other here.
     fn check(&self) -> Result<BodyLength, HeadError> {
         match (self.chunked, self.chunked_is_last, self.others) {
             (1, true, false) => Ok(BodyLength::Chunked),
@@ -388,7 +388,7 @@ pub(super) fn content_length(value: &[u8]) -> BodyLength {
     }))
 }
 
-/// True if the request line is whole but for a version that we do not speak.
+/// True if the request line is whole but for a version that is not supported.
 fn names_other_version(head: &[u8]) -> bool {
     let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii_end();
     let mut parts = line.split(|&byte| byte == b' ').skip(2);
@@ -414,7 +414,7 @@ pub(super) struct HeadEnd {
 }
 
 impl HeadEnd {
-    /// Nothing of a head was looked at yet.
+    /// Nothing of a head was read yet.
     pub fn is_fresh(&self) -> bool {
         self.searched == 0
     }

@@ -52,7 +52,7 @@ impl Broken {
 }
 
 impl Incoming {
-    /// Takes bytes of the body; says how many it used and whether the body is complete.
+    /// Takes bytes of the body; returns how many it used and whether the body is complete.
     pub fn take(&mut self, pool: &Pool, limits: &Limits, bytes: &[u8]) -> Result<(usize, bool), Broken> {
         match &mut self.coding {
             Coding::Length { missing } => {

@@ -1,7 +1,7 @@
 //! From a connection's requests to the service that answers them: head and body go from the codec to the service, and
 //! the transport only opens a call for each.
 //!
-//! What becomes of a body follows from the head by rules that the service gives when a connection comes. It is asked
+//! What becomes of a body follows from the head by rules that the service gives when a connection comes. It is called
 //! itself only about requests that it may refuse before their bodies.
 
 use super::head::leading_number;
@@ -9,19 +9,19 @@ use super::{BodyLength, BodyPlan, ExchangeId, Handler, Head};
 use crate::service::{CallKey, HttpService, Port, Replies, Token};
 use nereid_memory::Slice;
 
-/// What a service says in advance about the requests through one port.
+/// The rules of a service for the requests through one port.
 #[derive(Debug, Clone, Copy)]
 pub struct IntakeRules {
     pub json_length: JsonLength,
-    /// Longer bodies may be refused, unless the head says how much of them is JSON.
+    /// Longer bodies may be refused, unless the head states how much of them is JSON.
     pub unasked_bytes_max: u64,
     /// Any request may be refused before its body.
     pub asks_always: bool,
-    /// A request with this header field may want to know when it began to arrive.
+    /// A request with this header field may need the time when it began to arrive.
     pub timing_field: &'static str,
 }
 
-/// Where a head says how many leading bytes of the body are JSON. The byte behind them is to be aligned.
+/// Where a head states how many leading bytes of the body are JSON. The byte behind them is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonLength {
     /// Bodies of this port are not aligned.
@@ -53,7 +53,7 @@ impl JsonLength {
 pub struct IntakeState {
     port: Port,
     rules: IntakeRules,
-    /// When the request that is being received began to arrive, where that is wanted.
+    /// When the request that is being received began to arrive, where that is needed.
     since_ns: Option<u64>,
 }
 

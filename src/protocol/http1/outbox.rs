@@ -228,7 +228,7 @@ impl Outbox {
         self.exchanges.get(self.position(id)?).map(|exchange| exchange.phase)
     }
 
-    /// Writes the head of an unanswered exchange; says whether a body may follow. `None` if there is none to answer.
+    /// Writes the head of an unanswered exchange; returns whether a body may follow. `None` if there is none to answer.
     fn begin(&mut self, id: ExchangeId, head: &ResponseHead, framing: Framing) -> Option<bool> {
         let exchange = self.exchanges.get(self.position(id)?).filter(|e| e.phase == Phase::Unanswered)?;
         let body_allowed = head.has_body() && !exchange.headless_body;
@@ -275,7 +275,7 @@ impl Outbox {
             let ends = self.exchanges.pop_front().is_some_and(|oldest| !oldest.keep_alive);
             self.first += 1;
             if ends {
-                // Whatever was asked behind the last answer gets none.
+                // Requests behind the last answer get none.
                 self.ended = true;
                 self.first += self.exchanges.len() as u64;
                 self.exchanges.clear();

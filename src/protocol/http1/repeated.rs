@@ -1,7 +1,7 @@
-//! A head that says what the head before it said, but for the numbers of its lengths.
+//! A head that is equal to the head before it, but for the numbers of its lengths.
 //!
-//! A client sends the same head again and again. What is compared byte by byte needs no second reading, and what
-//! somebody made of the first one holds for the second: see [`Head::mark`].
+//! A client sends the same head again and again. What is compared byte by byte needs no second reading, and what a
+//! caller made of the first one holds for the second: see [`Head::mark`].
 
 use super::head::{BodyLength, Head, Span, content_length};
 
@@ -51,7 +51,7 @@ impl Gaps {
         self.spans.get(..self.count).unwrap_or_default()
     }
 
-    /// Where the head says how long the JSON is.
+    /// Where the head states how long the JSON is.
     #[inline]
     pub fn json(&self) -> Option<Span> {
         self.spans.get(self.json?).copied()
@@ -84,7 +84,7 @@ impl Gaps {
 
 impl Head {
     /// If `input` begins with a head that differs from this one in the numbers of its lengths only, becomes that head,
-    /// which keeps its mark, and says how long it is. Heads of more than `limit` bytes are not recognised.
+    /// which keeps its mark, and returns how long it is. Heads of more than `limit` bytes are not recognised.
     pub(super) fn repeat(&mut self, input: &[u8], limit: usize) -> Option<usize> {
         let gaps = self.gaps?;
         if self.raw.len() <= limit && input.starts_with(&self.raw) {
@@ -136,7 +136,7 @@ mod tests {
         )
     }
 
-    /// Everything that a handler can ask.
+    /// Everything that a handler can read.
     fn told(head: &Head) -> String {
         let fields: Vec<_> = head.headers().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
         let line = (head.method_name(), head.path(), head.query(), head.version(), head.body_length());

@@ -16,7 +16,7 @@ use nereid_memory::{Gather, Pool, Slice};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseHead {
     pub status: u16,
-    /// `text/plain` if nothing is said.
+    /// `text/plain` if nothing is set.
     pub content_type: Option<Cow<'static, str>>,
     pub headers: Vec<(Cow<'static, str>, FieldValue)>,
 }
@@ -99,7 +99,7 @@ impl Response {
 /// An answer of status 200 as most are. It goes out like a [`Response`], but its head is written in one go.
 #[derive(Debug)]
 pub struct PlainResponse {
-    /// Of the tensors behind the JSON: then the head says how long the JSON is, and calls the whole binary.
+    /// Of the tensors behind the JSON: then the head states how long the JSON is, and calls the whole binary.
     pub tail: SmallVec<[Slice; 1]>,
     pub json: Slice,
     pub is_binary: bool,
@@ -117,7 +117,7 @@ impl PlainResponse {
         self.tail.iter().map(|piece| piece.len()).sum::<usize>() + self.json.len()
     }
 
-    /// Writes the head for a peer that speaks HTTP/1.1 and keeps its connection.
+    /// Writes the head for an HTTP/1.1 peer that keeps its connection.
     pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
         let mut number = itoa::Buffer::new();
         if self.is_binary {
@@ -131,7 +131,7 @@ impl PlainResponse {
         out.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// The same answer for anybody else.
+    /// The same answer for any other peer.
     pub fn into_response(self, pool: &Pool) -> Response {
         let mut head = ResponseHead::new(200);
         head = match self.is_binary {
@@ -150,7 +150,7 @@ impl PlainResponse {
 pub(super) enum Framing {
     Length(usize),
     Chunked,
-    /// By the end of the connection: for peers that know no chunks.
+    /// By the end of the connection: for peers without chunked coding.
     Close,
 }
 
@@ -241,7 +241,7 @@ fn put_clean(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
     let is_bad = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0);
     let put = out.get_mut(start..).unwrap_or_default();
-    // All bytes are looked at, which takes fewer steps than stopping at the first.
+    // All bytes are read, which takes fewer steps than stopping at the first.
     if put.iter().fold(false, |any, byte| any | is_bad(byte)) {
         put.iter_mut().filter(|byte| is_bad(byte)).for_each(|byte| *byte = b' ');
     }

@@ -11,14 +11,14 @@ use crate::hpack;
 /// Comes back when everything that the peer sent before it read our first GOAWAY has arrived.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 
-/// Streams that a client opens before it knows the server's limit. Formally there is none until then, but more would
+/// Streams that a client opens before it has read the server's limit. Formally there is none until then, but more would
 /// mostly be refused; no server is advised to take fewer than this (section 6.5.2).
 const STREAMS_BEFORE_SETTINGS: u32 = 100;
 
 /// Streams whose windows are moved for what one frame without use costs.
 const STREAMS_OF_IDLE_FRAME: usize = 16;
 
-/// What a peer that does not speak HTTP/2, but HTTP/1.x, can read.
+/// What a peer of HTTP/1.x, not HTTP/2, can read.
 const HTTP1_ANSWER: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
@@ -49,7 +49,7 @@ impl Default for PeerSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     Open,
-    /// The peer was told to open no more streams, with this reason; those on their way are still served.
+    /// The peer was notified to open no more streams, with this reason; those on their way are still served.
     Warned(&'static str),
     /// Streams above this number are not served.
     Final(u32),
@@ -75,8 +75,8 @@ impl Connection {
 
     /// Begins to shut down: open streams are served to their end, and so are those that the peer opens before it can
     /// know: it is warned first and gets the real limit one round trip later (section 6.8), also while no stream is
-    /// open, because a request may be under way. A peer that has not said hello yet gets the limit at once. `reason` is
-    /// what both messages say; it may be empty.
+    /// open, because a request may be under way. A peer without a preface yet gets the limit at once. `reason` is the
+    /// text of both messages; it may be empty.
     pub fn start_shutdown(&mut self, reason: &'static str) {
         if self.state != ConnectionState::Open {
             return;
@@ -101,7 +101,7 @@ impl Connection {
         self.put_goaway(self.last_peer_stream, ErrorCode::NO_ERROR, reason.as_bytes());
     }
 
-    /// The peer knows the last stream that is served, or will never.
+    /// The peer has been notified of the last stream that is served, or never will be.
     pub fn is_shut_down(&self) -> bool {
         matches!(self.state, ConnectionState::Final(_) | ConnectionState::Failed(_))
     }
@@ -124,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection at once for a reason that the codec cannot know, such as a ping policy.
+    /// Ends the connection at once for a reason outside the codec, such as a ping policy.
     pub fn abort(&mut self, code: ErrorCode, debug: &'static str) {
         if self.failure().is_none() {
             self.end(ConnectionError::Aborted(code), code, debug);
@@ -381,7 +381,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends a stream in both directions, and drops what it has not sent. Nothing more is heard of it.
+    /// Ends a stream in both directions, and drops what it has not sent. The handler gets no more calls for it.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode) {
         let Some(open) = self.streams.get(stream.0) else { return };
         let gone = if open.receiving == Receiving::Ended { Gone::Ended } else { Gone::ResetByUs };

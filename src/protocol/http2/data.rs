@@ -1,7 +1,7 @@
 //! DATA (RFC 9113 section 6.1) and the credit that is given for it (section 5.2).
 //!
 //! A frame is charged to the windows by its head. Its payload is then passed on in whatever pieces it comes; padding
-//! and what nobody wants are given back at once.
+//! and of bytes that are dropped are given back at once.
 
 use super::frame::{FrameHead, flag, kind};
 use super::stream::{Gone, Receiving};
@@ -65,7 +65,7 @@ impl Connection {
         self.credit_stream(stream.0, n);
     }
 
-    /// Charges a frame to the windows and finds out whom it is for. `None` if it is over with its head.
+    /// Charges a frame to the windows and finds its stream. `None` if it is over with its head.
     pub(super) fn begin_data(
         &mut self,
         head: FrameHead,
@@ -95,7 +95,7 @@ impl Connection {
         if frame.data_left == 0 { self.pass_on(frame, &[], handler) } else { Ok(Some(frame)) }
     }
 
-    /// False if nobody wants the frame.
+    /// False if the frame is dropped.
     fn charge_stream(&mut self, head: FrameHead, handler: &mut impl Handler) -> Result<bool, ConnectionError> {
         let id = head.stream;
         let Some(stream) = self.streams.get_mut(id) else {
@@ -181,7 +181,7 @@ impl Connection {
         self.expect_content(frame, handler)
     }
 
-    /// Looks at a frame once the length of its data is known. Content-length must not be exceeded (section 8.1.1).
+    /// Checks a frame once the length of its data is known. Content-length must not be exceeded (section 8.1.1).
     fn expect_content(&mut self, frame: &mut DataFrame, handler: &mut impl Handler) -> Result<(), ConnectionError> {
         if frame.discarded {
             return Ok(());

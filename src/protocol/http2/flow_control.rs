@@ -45,7 +45,7 @@ impl ConnectionWindows {
         self.credit = self.credit.saturating_add(bytes);
     }
 
-    /// The credit that the peer is to be told of now: once half of the window was taken, so that few frames do.
+    /// The credit that is sent to the peer now: once half of the window was taken, so that few frames do.
     pub(super) fn take_credit(&mut self) -> Option<u32> {
         if self.credit < self.receive_max.div_ceil(2) {
             return None;

@@ -3,7 +3,7 @@
 /// Bytes in front of every frame's payload.
 pub(super) const HEAD_LEN: usize = 9;
 
-/// The smallest SETTINGS_MAX_FRAME_SIZE, and what holds until SETTINGS say otherwise.
+/// The smallest SETTINGS_MAX_FRAME_SIZE, and what holds until SETTINGS change it.
 pub(super) const MIN_MAX_FRAME_SIZE: u32 = 16_384;
 pub(super) const MAX_MAX_FRAME_SIZE: u32 = (1 << 24) - 1;
 /// The largest window and the largest stream identifier.

@@ -246,7 +246,7 @@ impl Headers {
         self.pseudo[which as usize] = Some((start, self.bytes.len() as u32));
     }
 
-    /// Section 8.2.2 and the one field whose value HTTP/2 itself needs.
+    /// Section 8.2.2 and the one field with a value that HTTP/2 itself needs.
     fn check_regular(&mut self, field: &Field<'_>) {
         match field.name {
             b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => {

@@ -262,12 +262,12 @@ impl Connection {
                 self.reply_reset(message.stream, ErrorCode::STREAM_CLOSED)
             }
             Gone::Ended => Err(ConnectionError::closed("HEADERS on a stream that both sides ended")),
-            // Numbers must ascend (section 5.1.1); an old stream cannot be told from one that was skipped.
+            // Numbers must ascend (section 5.1.1); an old stream cannot be distinguished from one that was skipped.
             Gone::Forgotten => Err(ConnectionError::protocol("HEADERS with a number below the last")),
         }
     }
 
-    /// True if the stream was never opened by the side whose turn it would be.
+    /// True if the stream was never opened by the side that opens streams of that parity.
     pub(super) fn is_idle(&self, id: u32) -> bool {
         match self.role {
             Role::Server => id.is_multiple_of(2) || id > self.last_peer_stream,
@@ -275,7 +275,7 @@ impl Connection {
         }
     }
 
-    /// Section 5.1.2. Before it knows our limit, a peer may exceed it in good faith.
+    /// Section 5.1.2. Before it has read our limit, a peer may exceed it in good faith.
     fn refuse(&mut self, message: Message) -> Result<(), ConnectionError> {
         self.counters.streams_refused += 1;
         if self.settings_acknowledged && !self.allowances.abnormal_ends.spend() {
@@ -327,7 +327,7 @@ impl Connection {
         }
     }
 
-    /// Resets a stream for a mistake of the peer, and says so to the handler if it knows the stream.
+    /// Resets a stream for a mistake of the peer, and notifies the handler if it has the stream.
     pub(super) fn stream_error(
         &mut self,
         id: u32,

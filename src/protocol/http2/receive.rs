@@ -78,7 +78,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes at least one of `bytes` and says how many.
+    /// Takes at least one of `bytes` and returns how many.
     fn step(&mut self, bytes: &[u8], handler: &mut impl Handler) -> Result<usize, ConnectionError> {
         match self.parser.state {
             State::Head => self.take_head(bytes, handler),

@@ -106,8 +106,8 @@ impl Connection {
     }
 
     /// Answers a request as a whole where nothing stands in the way: a response's head, all of `data`, and trailers.
-    /// False, with nothing said, where something does: then the long way says the same. Both lists hold what their
-    /// places ask for, and the head is not interim.
+    /// False, with nothing sent, where something does: then the long way sends the same. Both lists hold what their
+    /// places require, and the head is not interim.
     pub fn answer(&mut self, stream: StreamId, head: &mut Known, data: &mut Gather, trailers: &mut Known) -> bool {
         let (id, n) = (stream.0, data.len());
         let Some(stream) = self.streams.get(id) else { return false };
@@ -371,7 +371,7 @@ impl Connection {
         self.scratch = frame;
     }
 
-    /// Puts a block, which stands behind room for a frame's head, into as many frames as the peer's limit asks for.
+    /// Puts a block, which stands behind room for a frame's head, into as many frames as the peer's limit requires.
     fn put_block(&mut self, id: u32, frame: &mut Vec<u8>, end_stream: bool) {
         let max = self.peer.max_frame_size as usize;
         let first = (frame.len() - HEAD_LEN).min(max);

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::slow_peers::Progress;
 use nereid_memory::Slice;
 
-/// Streams that were reset and may still be spoken to by a peer that does not know it yet.
+/// Streams that were reset and may still get frames from a peer that has not read that yet.
 const REMEMBERED_RESETS: usize = 1024;
 /// Streams that ended on both sides; speaking to them is a mistake, and worth telling from older ones.
 const REMEMBERED_ENDS: usize = 64;
@@ -28,7 +28,7 @@ pub(super) enum Sending {
     /// Server: the response's head.
     Head,
     Body,
-    /// The caller has said everything; some of it may wait for the windows.
+    /// The caller has handed over everything; some of it may wait for the windows.
     Finishing(Finish),
     Ended,
 }
@@ -134,7 +134,7 @@ pub(super) enum Gone {
     ResetByPeer,
     /// Both sides ended it.
     Ended,
-    /// Too long ago to know, or never opened.
+    /// Closed too long ago to be remembered, or never opened.
     Forgotten,
 }
 
@@ -143,7 +143,7 @@ pub(super) struct Streams {
     places: Vec<Stream>,
     free: Vec<u32>,
     index: HashMap<u32, u32, IdHash>,
-    /// The stream that was looked up or opened last, and its place: what concerns a stream comes in a row.
+    /// The stream that was looked up or opened last, and its place: frames of one stream come in a row.
     last: (u32, u32),
     resets: VecDeque<(u32, Gone)>,
     ends: VecDeque<u32>,

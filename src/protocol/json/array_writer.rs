@@ -7,13 +7,13 @@ use super::writer::{Sink, write_characters};
 /// Text that collects before it goes to the sink; a sink may be a gather list, which is better fed in larger pieces.
 const BATCH: usize = 4096;
 const LONGEST_NUMBER: usize = 32;
-/// Numbers that are written before the batch is looked at.
+/// Numbers that are written before the batch is checked.
 const PORTION: usize = 64;
 
 /// Bytes of strings that one step writes at most.
 const STRING_BYTES_AT_ONCE: usize = super::STEP_BYTES / 2;
 
-/// A model's output is not what its data type and shape say.
+/// A model's output does not have the length of its data type and shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedTensor {
     #[error("{len} bytes are not a whole number of elements of {element_size} bytes")]
@@ -152,7 +152,7 @@ impl ArrayWriter {
         }
     }
 
-    /// Writes the next bytes of a string, or of the next one; says how many.
+    /// Writes the next bytes of a string, or of the next one; returns how many.
     fn write_string(&mut self, data: &[u8], batch: &mut Vec<u8>) -> Result<usize, MalformedTensor> {
         let left = match self.begun {
             Some(left) => left,

@@ -1,8 +1,8 @@
-//! The short way through a small text that looks as most do: straight to the values, without tokens and nodes.
+//! The short way through a small text of the usual form: straight to the values, without tokens and nodes.
 //!
 //! Whatever is out of the ordinary (an escape, a fraction where an integer should be, a mistake) ends it with `None`,
-//! and the caller begins anew with a [`Builder`](super::Builder), which knows everything and finds the words for what
-//! is wrong. So what is accepted here must mean the same there, and nothing else is promised.
+//! and the caller begins anew with a [`Builder`](super::Builder), which reads everything and has the error texts for
+//! what is wrong. So what is accepted here must mean the same there, and nothing else is promised.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ impl<'t> Cursor<'t> {
         Cursor { text, at: 0 }
     }
 
-    /// Skips blanks and looks at the byte behind them; 0 at the end.
+    /// Skips blanks and returns the byte behind them; 0 at the end.
     #[inline]
     pub fn peek(&mut self) -> u8 {
         loop {
@@ -80,7 +80,7 @@ impl<'t> Cursor<'t> {
         }
         if !is_first {
             self.expect(b',')?;
-            // What stands behind a comma is an element; it says itself that it is none.
+            // What stands behind a comma is an element; its own reader reports that it is none.
             return (self.peek() != b']').then_some(true);
         }
         Some(true)

@@ -1,8 +1,8 @@
 //! A light index of a document: a flat list of nodes that name byte ranges, built in steps.
 //!
-//! A node says what a value is, where it lies and where its next sibling is; values are read from the text when
-//! somebody asks (see [`Value`]). Arrays that a caller names become one node whatever their length: a tensor's `data`
-//! may hold millions of numbers, and they belong into the tensor's buffer, not here.
+//! A node holds what a value is, where it lies and where its next sibling is; values are read from the text when a
+//! caller needs them (see [`Value`]). Arrays that a caller names become one node whatever their length: a tensor's
+//! `data` may hold millions of numbers, and they belong into the tensor's buffer, not here.
 
 use super::Element;
 use super::number::Number;
@@ -267,7 +267,7 @@ impl Builder {
         }
     }
 
-    /// The document, once [`step`](Builder::step) said that it is complete.
+    /// The document, once [`step`](Builder::step) has returned that it is complete.
     pub fn document(&self) -> &Document {
         &self.document
     }
@@ -306,7 +306,7 @@ impl Builder {
             let (read, is_fine) = self.reader.read_numbers(input, max, *element, out, filled);
             count = read;
             if !is_fine {
-                // Something is wrong, or only seems so: the numbers are looked at again when all is known.
+                // Something is wrong, or only seems so: the numbers are read again when all is known.
                 self.tap = None;
             }
         }
@@ -373,7 +373,7 @@ impl Builder {
                     false => (self.raw_members)(depth, bytes),
                     true => {
                         self.scratch.clear();
-                        // No name that a caller asks about is longer.
+                        // No name that a caller compares is longer.
                         text::decode(bytes.get(..ESCAPED_NAME_BYTES_MAX).unwrap_or(bytes), &mut self.scratch);
                         (self.raw_members)(depth, &self.scratch)
                     }

@@ -1,4 +1,5 @@
-//! Numbers: one scan that checks the grammar and gathers the digits, and a conversion that only runs when asked.
+//! Numbers: one scan that checks the grammar and gathers the digits, and a conversion that only runs where a caller
+//! needs it.
 //!
 //! Kept apart because a large array is first checked as text and later converted into its tensor. The scan decides
 //! what Triton's parser decides (contract/http.md section 2): a literal without fraction and exponent that fits 64 bits
@@ -162,7 +163,7 @@ const fn powers() -> [(u64, i32); 141] {
     powers
 }
 
-/// `mantissa` times a power of ten, correctly rounded; `None` where 64 bits of the power cannot tell.
+/// `mantissa` times a power of ten, correctly rounded; `None` where 64 bits of the power do not decide it.
 ///
 /// The product of the highest 64 bits of both is at most 4 too small in its own highest 64: where that cannot change
 /// how they round to the 53 bits of a double, they are rounded; else, once in 400 numbers, it is done in full
@@ -211,7 +212,7 @@ fn quotient(mantissa: u64, power: u64) -> Option<f64> {
     Some(marked as f64 * scale)
 }
 
-/// Bytes that a number of the short way may have, and those behind it that say so.
+/// Bytes that a number of the short way may have, and those behind it that end it.
 const WINDOW: usize = 32;
 
 /// A number of the short way. Small, so that it stays in registers: what goes through memory in pieces costs more than
@@ -379,7 +380,7 @@ fn scan_within(input: &[u8], start: usize) -> Result<Scanned, SyntaxError> {
     Ok(scanned)
 }
 
-/// Takes digits from `at` on into `mantissa` (which wraps: callers count) and says where they end.
+/// Takes digits from `at` on into `mantissa` (which wraps: callers count) and returns where they end.
 fn digits_end(input: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
     while let Some(Ok(eight)) = input.get(at..at + 8).map(<[u8; 8]>::try_from)
         && let Some(value) = eight_digits(u64::from_le_bytes(eight))
@@ -524,7 +525,7 @@ mod tests {
                 }
                 let expected: f64 = text.parse().unwrap();
                 let got = read(&text).unwrap().as_f64();
-                // `-0` is an integer, and integers know no negative zero.
+                // `-0` is an integer, and integers have no negative zero.
                 assert!(got.to_bits() == expected.to_bits() || text == "-0", "{text} became {got}");
             }
         }

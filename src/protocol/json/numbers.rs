@@ -88,7 +88,7 @@ impl NumbersReader {
         with_reader!(self.element, |read| self.fill(input, out, max_steps, read))
     }
 
-    /// Where in the text the next element is looked for.
+    /// Where in the text the search for the next element begins.
     pub fn position(&self) -> usize {
         self.walk.at
     }
@@ -111,7 +111,7 @@ impl NumbersReader {
                 Stop::End if self.filled == out.len() => return Ok(true),
                 Stop::End => return Err(TensorError::Shortage),
                 Stop::Element => {
-                    // Triton looks for room before it looks at the element.
+                    // Triton checks for room before it checks the element.
                     let rest = out.get_mut(self.filled..).and_then(<[u8]>::first_chunk_mut::<N>);
                     let room = rest.ok_or(TensorError::Excess)?;
                     *room = read(input, &mut self.walk.at)?;

@@ -122,7 +122,7 @@ impl Reader {
         }))
     }
 
-    /// Reads over the next value, whatever it holds, and says where it lies. Takes as long as the value is.
+    /// Reads over the next value, whatever it holds, and returns where it lies. Takes as long as the value is.
     pub fn skip_value(&mut self, input: &[u8]) -> Result<Range<usize>, SyntaxError> {
         let depth = self.depth();
         let opened = matches!(self.advance_apart(input)?, Some(Event::Open(_)));
@@ -144,8 +144,8 @@ impl Reader {
         Ok(self.depth() <= depth)
     }
 
-    /// Reads over numbers that follow each other in an array, at most `max` of them, and says how many they were. What
-    /// else comes, [`advance`](Reader::advance) finds: this is its short way through tensor data.
+    /// Reads over numbers that follow each other in an array, at most `max` of them, and returns how many they were.
+    /// What else comes, [`advance`](Reader::advance) finds: this is its short way through tensor data.
     pub(super) fn skip_numbers(&mut self, input: &[u8], max: usize) -> Result<usize, SyntaxError> {
         let mut count = 0;
         while count < max && self.failed.is_none() && self.at < self.pause_at {
@@ -240,7 +240,7 @@ impl Reader {
         (self.partial, self.pause_at) = (None, usize::MAX);
     }
 
-    /// Where the next token is looked for, in bytes from the start of the text.
+    /// Where the search for the next token begins, in bytes from the start of the text.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -275,7 +275,7 @@ impl Reader {
         self.step(input).inspect_err(|error| self.failed = Some(*error))
     }
 
-    /// The same for who does not ask often.
+    /// The same for callers that need it seldom.
     #[inline(never)]
     fn advance_apart(&mut self, input: &[u8]) -> Result<Option<Event>, SyntaxError> {
         self.advance(input)

@@ -1,6 +1,6 @@
 //! Strings: finding their end, checking their escapes, and undoing them.
 //!
-//! Most strings have no escape and are used where they lie; the scan says so, and only the others are copied.
+//! Most strings have no escape and are used where they lie; the scan reports that, and only the others are copied.
 
 use super::syntax::{Reason, SyntaxError};
 

@@ -1,4 +1,5 @@
-//! Values of a document, and the accessors whose complaints Triton's clients know (contract/http.md section 2).
+//! Values of a document, and the accessors with the error texts that Triton's clients know (contract/http.md section
+//! 2).
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -35,10 +35,10 @@ impl GrpcStatus {
     }
 }
 
-/// Metadata of a call that the service wants to see again with its messages: names in lower case, and values.
+/// Metadata of a call that the service gets again with its messages: names in lower case, and values.
 pub type Kept = Vec<(Box<[u8]>, Box<[u8]>)>;
 
-/// How a gRPC method wants its request messages.
+/// How a gRPC method gets its request messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcPlan {
     /// The service's own number of the method.
@@ -50,9 +50,10 @@ pub struct GrpcPlan {
     pub kept: Kept,
     /// What the watching of requests needs.
     pub watched: Kept,
-    /// How messages of the answer may be compressed: its head says so, each message whether it is.
+    /// How messages of the answer may be compressed: the head of the answer names the encoding, each message states
+    /// whether it is compressed.
     pub response_encoding: grpc::Encoding,
-    /// The service wants to know when its requests began to arrive.
+    /// The service needs the times when its requests began to arrive.
     pub timed: bool,
 }
 
@@ -72,13 +73,13 @@ impl GrpcPlan {
 
 /// What becomes of a request that was offered before it was read.
 pub enum Recurring<N> {
-    /// The service took it, because it knows its like.
+    /// The service took it, because it has seen an equal one.
     Taken,
     /// It is to come as a message, with what the service has noted of it.
     Unknown(Option<N>),
 }
 
-/// What is known of a message beside its contents.
+/// What a message comes with beside its contents.
 pub struct Arrived<N> {
     /// What the service noted when the same bytes were offered to it as a whole.
     pub noted: Option<N>,
@@ -88,7 +89,7 @@ pub struct Arrived<N> {
 
 /// What answers gRPC calls.
 pub trait GrpcService {
-    /// What the service notes of a request that it does not take as it is, to learn from it when it comes as a message.
+    /// What the service notes of a request that it does not take as it is, for when it comes as a message.
     type Noted;
 
     /// A gRPC call begins: its path is `/package.Service/Method`.

@@ -17,7 +17,7 @@ pub enum HttpReply {
     Chunk(Gather),
     /// The end of its body.
     End,
-    /// The rest of its body does not come: the connection ends at once, which is how its peer learns of it.
+    /// The rest of its body does not come: the connection ends at once, which is how its peer notices it.
     Abort,
 }
 
@@ -30,12 +30,12 @@ pub trait HttpService {
     /// body is not stored.
     fn refuse_http(&mut self, port: Port, head: &http1::Head) -> Option<http1::Response>;
 
-    /// Whether it is wanted of every request when it began to arrive.
+    /// Whether the time when it began to arrive is needed of every request.
     fn times_http(&self) -> bool {
         false
     }
 
-    /// A whole request; `since_ns`: when it began to arrive, where that may be wanted. Without a token the reply is
+    /// A whole request; `since_ns`: when it began to arrive, where that may be needed. Without a token the reply is
     /// already there.
     fn http(
         &mut self,

@@ -39,7 +39,7 @@ pub(super) struct Builder {
 const FREE_BYTES: usize = 32 * 1024;
 /// Bytes that the list entry of an input, output, parameter or tensor takes, roughly.
 const ITEM_BYTES: usize = 160;
-/// Items after which the charge is looked at again.
+/// Items after which the charge is checked again.
 const ITEMS_AT_ONCE: usize = 256;
 
 impl Builder {

@@ -130,7 +130,7 @@ fn request(sink: &Arc<Nowhere>, key: usize, spec: &ModelSpec) -> Box<Request> {
     let mut input = InputTensor::new(Text::from("INPUT0"), DataType::Int32, shape.clone());
     input.model_shape = shape;
     request.inputs.push(input);
-    request.priority = spec.priority(1 + key as u64 % 3);
+    request.queueing.priority = spec.priority(1 + key as u64 % 3);
     request.stamps.queued_ns = now_ns();
     request
 }

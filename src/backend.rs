@@ -262,7 +262,7 @@ impl InstanceContext {
         }
         let stamps = &request.stamps;
         self.statistics.request_succeeded(stamps.started_ns, stamps.queued_ns, request.batch_size, execution);
-        if let Some(times) = &request.times {
+        if let Some(times) = &request.links.times {
             times.add(&TimeSums {
                 queue_ns: execution.exec_start_ns.saturating_sub(stamps.queued_ns),
                 compute_input_ns: execution.compute_input_ns(),

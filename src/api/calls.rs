@@ -115,7 +115,7 @@ impl Calls {
     /// A request whose responses carry a token that was issued before.
     pub fn request_of(&self, token: Token) -> Box<Request> {
         let mut request = Request::recycled(Arc::clone(&self.sink), token.0);
-        request.is_on_shard = true;
+        request.ingress.is_on_shard = true;
         request
     }
 

@@ -113,7 +113,7 @@ impl PlanCache {
         // A request that fails here fails again where its error is reported.
         let is_plain = !plan.timed && plan.kept.is_empty() && request.shared.is_none() && !has_many_strings(request);
         if is_plain && model.check(request).is_ok() {
-            request.is_checked = true;
+            request.ingress.is_checked = true;
             requests.learn(head, model, request, form);
         }
     }

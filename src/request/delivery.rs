@@ -38,6 +38,6 @@ pub use credit::{Credit, NeverWaits, never_wait_here, never_waits};
 pub use events::RequestEvents;
 pub use home::{Home, Job, WakeUp, Waker};
 pub use outbox::Outbox;
-pub use release::ReleaseReport;
+pub use release::{ReleaseHooks, ReleaseReport};
 pub use shard_sink::ShardSink;
 pub use ticket::Ticket;

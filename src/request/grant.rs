@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::Status;
+use super::{Status, Times};
 
 /// Who holds resources for an execution.
 pub trait Lender: Send + Sync {
@@ -44,6 +44,17 @@ impl ResourceLease {
     pub fn new(guard: impl Any + Send + Sync) -> ResourceLease {
         ResourceLease(Box::new(guard))
     }
+}
+
+/// What ties a request to executions: to the one that it is part of, and to the one on whose behalf it was made.
+#[derive(Debug, Default)]
+pub struct ExecutionLinks {
+    /// Of the execution that the request is part of, or, until a model has it, of the one on whose behalf it was made.
+    pub grant: Option<Grant>,
+    /// What that other execution lends until this request ends.
+    pub lease: Option<ResourceLease>,
+    /// Of the request on whose behalf this one was made.
+    pub times: Option<Arc<Times>>,
 }
 
 impl std::fmt::Debug for ResourceLease {

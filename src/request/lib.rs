@@ -27,16 +27,16 @@ mod times;
 use std::sync::Arc;
 
 use nereid_gpu::Gpus;
-use nereid_memory::{BlockMut, Charge, Exhausted, Pool, ReleaseGuard, Slice};
+use nereid_memory::{BlockMut, Charge, Exhausted, Pool, Slice};
 
 pub use control::{Control, LoadUnderWay, Replacement};
 pub use datatype::DataType;
 pub use delivery::{
     Admission, Asked, CancelToken, CancelWatch, Completion, Credit, Delivery, Home, Job, NeverWaits, Outbox,
-    ReleaseReport, RequestEvents, ResponseFactory, ShardSink, Sink, State, Ticket, WakeUp, Waker, local_delivery,
-    never_wait_here, never_waits, shared,
+    ReleaseHooks, ReleaseReport, RequestEvents, ResponseFactory, ShardSink, Sink, State, Ticket, WakeUp, Waker,
+    local_delivery, never_wait_here, never_waits, shared,
 };
-pub use grant::{Grant, Lender, ResourceLease};
+pub use grant::{ExecutionLinks, Grant, Lender, ResourceLease};
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use parameters::{Parameter, Parameters, Value};
 pub use placement::{Apart, Beside, Kept, MemoryType, Place};
@@ -110,6 +110,25 @@ pub enum Origin {
     Null,
 }
 
+/// Where a request comes from, and what has been done before it is handed to its model.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ingress {
+    /// Only clients' requests are counted.
+    pub origin: Origin,
+    /// A shard hands it in, and may execute it itself (docs/design.md, decision 4).
+    pub is_on_shard: bool,
+    /// It is like one that has passed the checks of its model, and completed as they do.
+    pub is_checked: bool,
+}
+
+/// What a client requests of the scheduler's queue (contract/schedulers.md section 2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Queueing {
+    pub priority: u64,
+    /// How long the request may wait in the queue; 0 is no limit.
+    pub timeout_us: u64,
+}
+
 /// One inference request, from its parsing to its release by the backend.
 #[derive(Debug)]
 pub struct Request {
@@ -120,26 +139,14 @@ pub struct Request {
     pub parameters: Parameters,
     pub flags: u32,
     pub correlation_id: CorrelationId,
-    pub priority: u64,
-    /// The queue's timeout of contract/schedulers.md section 2; 0 is none.
-    pub timeout_us: u64,
+    pub queueing: Queueing,
     /// First dimension of the inputs when the model batches, else 1.
     pub batch_size: u64,
-    /// Only clients' requests are counted.
-    pub origin: Origin,
-    /// A shard hands it in, and may execute it itself (docs/design.md, decision 4).
-    pub is_on_shard: bool,
-    /// It is like one that has passed the checks of its model, and completed as they do.
-    pub is_checked: bool,
+    pub ingress: Ingress,
     pub stamps: Stamps,
     /// What the request's sequence hands from one request to the next.
     pub states: Option<Arc<States>>,
-    /// Of the execution that the request is part of, or, until a model has it, of the one on whose behalf it was made.
-    pub grant: Option<Grant>,
-    /// What that other execution lends until this request ends.
-    pub lease: Option<ResourceLease>,
-    /// Of the request on whose behalf this one was made.
-    pub times: Option<Arc<Times>>,
+    pub links: ExecutionLinks,
     /// What it has in shared memory, until it is submitted.
     pub shared: shared::Draft,
     /// What the model's outputs look like to clients, where that is not what its backend makes.
@@ -151,11 +158,8 @@ pub struct Request {
     /// What its id and parameters are charged with, where they are long.
     pub held: Option<Charge>,
     completion: completion::Holder,
-    /// Behind the completion, so that a dropped request is answered before its owner hears of it.
-    pub release_report: Option<ReleaseReport>,
-    /// Of the memory that an application lent for it. The last field: the application may free its memory when the last
-    /// holder is dropped.
-    pub release_guard: Option<Arc<ReleaseGuard>>,
+    /// The last field: see [`ReleaseHooks`].
+    pub release: ReleaseHooks,
 }
 
 /// Bytes of its id and parameters that a request holds without a charge.
@@ -179,25 +183,19 @@ impl Request {
             parameters: Parameters::default(),
             flags: 0,
             correlation_id: CorrelationId::None,
-            priority: 0,
-            timeout_us: 0,
+            queueing: Queueing::default(),
             batch_size: 1,
-            origin: Origin::Client,
-            is_on_shard: false,
-            is_checked: false,
+            ingress: Ingress::default(),
             stamps: Stamps::default(),
             states: None,
-            grant: None,
-            lease: None,
-            times: None,
+            links: ExecutionLinks::default(),
             shared: None,
             output_shapes: None,
             gpus: None,
             observer: None,
             held: None,
             completion: completion::Holder::default(),
-            release_report: None,
-            release_guard: None,
+            release: ReleaseHooks::default(),
         }
     }
 
@@ -210,37 +208,31 @@ impl Request {
             parameters,
             flags,
             correlation_id,
-            priority,
-            timeout_us,
+            queueing,
             batch_size,
-            origin,
-            is_on_shard,
-            is_checked,
+            ingress,
             stamps,
             states,
-            grant,
-            lease,
-            times,
+            links: ExecutionLinks { grant, lease, times },
             shared,
             output_shapes,
             gpus,
             observer,
             held,
             completion,
-            release_report,
-            release_guard,
+            release: ReleaseHooks { report, guard },
         } = self;
         (*id, *parameters, *correlation_id) = (Text::default(), Parameters::default(), CorrelationId::None);
         inputs.clear();
         outputs.clear();
-        (*flags, *priority, *timeout_us, *batch_size) = (0, 0, 0, 1);
-        (*origin, *is_on_shard, *is_checked, *stamps) = (Origin::Client, false, false, Stamps::default());
+        (*flags, *queueing, *batch_size) = (0, Queueing::default(), 1);
+        (*ingress, *stamps) = (Ingress::default(), Stamps::default());
         (*states, *grant, *lease, *times, *shared) = (None, None, None, None, None);
         (*output_shapes, *gpus, *observer, *held) = (None, None, None, None);
         // In the order of the fields, as when a request is dropped.
         *completion = completion::Holder::default();
-        *release_report = None;
-        *release_guard = None;
+        *report = None;
+        *guard = None;
     }
 
     /// Makes a blank one a request.
@@ -296,7 +288,7 @@ impl Request {
 
     /// False for what the server made itself.
     pub fn is_counted(&self) -> bool {
-        self.origin == Origin::Client
+        self.ingress.origin == Origin::Client
     }
 
     /// What its sender keeps to call it back.
@@ -330,7 +322,7 @@ impl Request {
 
     /// Gives the request back to its scheduler, to be executed once more. On refusal the caller still has it.
     pub fn reschedule(mut self: Box<Request>) -> Result<(), (Status, Box<Request>)> {
-        match self.release_report.take().and_then(ReleaseReport::dismiss) {
+        match self.release.report.take().and_then(ReleaseReport::dismiss) {
             Some((owner, key)) => owner.reschedule(key, self),
             None => Err((Status::invalid(NOT_RESCHEDULED), self)),
         }
@@ -354,7 +346,7 @@ impl Request {
     /// Ends the request without an answer: whoever holds it answers in another way.
     pub fn withdraw(mut self: Box<Request>) {
         self.completion.admission.end();
-        self.release_report.take().and_then(ReleaseReport::dismiss);
+        self.release.report.take().and_then(ReleaseReport::dismiss);
     }
 
     /// `[request id: <id>] `, the prefix of the core's messages.

@@ -225,7 +225,7 @@ impl<F: Former> BatchQueue<F> {
     /// Runs the request on the calling thread if that is a shard's, no request waits and an instance can be borrowed
     /// (docs/design.md, decision 4). Its answers go their usual way. Otherwise it is returned.
     pub fn run_here(&self, mut request: Box<Request>) -> Result<Ticket, Box<Request>> {
-        let is_possible = request.is_on_shard
+        let is_possible = request.ingress.is_on_shard
             && self.borrowables.load(Ordering::Acquire) > 0
             && self.waiting() == 0
             && self.door.load(Ordering::SeqCst) == OPEN;

@@ -61,8 +61,8 @@ impl Dynamic {
     /// Takes a place in the queue of the request's level, if there is one.
     fn admit(&self, request: &Request, policy: &Policy) -> Result<(), Status> {
         let Some(most) = policy.max_queue_size else { return Ok(()) };
-        self.levels.enter(request.priority, most).map_err(|waiting| {
-            let (model, level) = (&self.model, request.priority);
+        self.levels.enter(request.queueing.priority, most).map_err(|waiting| {
+            let (model, level) = (&self.model, request.queueing.priority);
             verbose!(
                 1,
                 "{}model '{model}': {waiting} requests of priority level {level} wait, and max_queue_size is {most}",
@@ -89,7 +89,7 @@ impl Scheduler for Dynamic {
                 Err(request) => request,
             };
         }
-        let (level, policy) = (request.priority, self.policies.of(request.priority));
+        let (level, policy) = (request.queueing.priority, self.policies.of(request.queueing.priority));
         let deadline_ns = policy.deadline_ns(&request);
         let (wake_up, mut ticket) = self.queue.enqueue(request, |request| self.admit(request, policy))?;
         ticket.tag = level;

@@ -125,7 +125,7 @@ mod tests {
             assert!(scheduler.enqueue(request(id)).is_ok());
         }
         let mut warming = request("warming");
-        warming.origin = Origin::WarmUp;
+        warming.ingress.origin = Origin::WarmUp;
         assert!(scheduler.enqueue(warming).is_ok());
         let refused = scheduler.enqueue(request("no")).unwrap_err();
         refused.request.fail(refused.status.clone());

@@ -315,7 +315,7 @@ impl Scheduler for SequenceBatcher {
             let status = Status::invalid(format!("inference request to model '{model}' {text}"));
             return Err(Refused { status, request });
         }
-        let (now_ns, timeout_us) = (request.stamps.queued_ns, request.timeout_us);
+        let (now_ns, timeout_us) = (request.stamps.queued_ns, request.queueing.timeout_us);
         let mut restarted = None;
         let (outcome, wake_up) = self.with_tables_for_wake_up(|tables, effects| {
             let (key, is_new) = match self.sequence_of(&mut request, tables, now_ns, effects) {

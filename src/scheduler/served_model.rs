@@ -36,7 +36,7 @@ impl ServedModel {
     /// of ensembles.
     #[inline]
     pub fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
-        if request.is_checked {
+        if request.ingress.is_checked {
             request.stamps.started_ns = now_ns();
             return self.accept(request);
         }
@@ -53,7 +53,7 @@ impl ServedModel {
     #[inline]
     pub fn check(&self, request: &mut Request) -> Result<(), Status> {
         request.stamps.started_ns = now_ns();
-        request.priority = self.spec.priority(request.priority);
+        request.queueing.priority = self.spec.priority(request.queueing.priority);
         validate(request, &self.spec)
     }
 
@@ -61,7 +61,7 @@ impl ServedModel {
     #[inline]
     pub fn check_but_strings(&self, request: &mut Request) -> Result<(), Status> {
         request.stamps.started_ns = now_ns();
-        request.priority = self.spec.priority(request.priority);
+        request.queueing.priority = self.spec.priority(request.queueing.priority);
         validate_but_strings(request, &self.spec)
     }
 
@@ -87,10 +87,10 @@ impl ServedModel {
     /// Attaches to a request made on behalf of another one the resources of that one's execution, if it needs them.
     #[inline]
     fn borrow(&self, request: &mut Request) -> Result<(), Status> {
-        let Some(grant) = &request.grant else { return Ok(()) };
+        let Some(grant) = &request.links.grant else { return Ok(()) };
         let lease = grant.lend(&self.name).map_err(|status| status.prefixed(&request.log_id()))?;
         if lease.is_some() {
-            (request.grant, request.lease) = (None, lease);
+            (request.links.grant, request.links.lease) = (None, lease);
         }
         Ok(())
     }

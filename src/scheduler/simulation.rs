@@ -577,10 +577,10 @@ impl<R: Rules> World<R> {
 
     fn begin(&mut self, generation: usize, at: usize, payload: Payload) -> Checked {
         let requests = payload.requests();
-        if requests.iter().all(|request| request.origin != Origin::Client) {
+        if requests.iter().all(|request| request.ingress.origin != Origin::Client) {
             return Err(format!("worker {at} got a payload without a client's request"));
         }
-        for request in requests.iter().filter(|request| request.origin == Origin::Client) {
+        for request in requests.iter().filter(|request| request.ingress.origin == Origin::Client) {
             let key = key_of(request);
             let sent = self.open.get_mut(&key).ok_or_else(|| format!("request {key} runs after it was answered"))?;
             if sent.is_answered {
@@ -606,7 +606,7 @@ impl<R: Rules> World<R> {
         if let Doing::Executing { mut payload, .. } = std::mem::replace(&mut worker.doing, Doing::Asking) {
             for request in payload.take() {
                 match self.rules.execute(&mut self.random, &request) {
-                    _ if request.origin != Origin::Client => request.finish(Response::default()),
+                    _ if request.ingress.origin != Origin::Client => request.finish(Response::default()),
                     Reply::Succeed => request.finish(Response::default()),
                     Reply::Fail => request.fail(Status::internal("as it goes")),
                     Reply::Later(by_ns) => self.set_timer(self.now_ns + by_ns, Timed::Answer(request)),

@@ -45,7 +45,7 @@ macro_rules! getters {
 getters! {
     TRITONBACKEND_RequestId(*const c_char) = |request| Ok(request.id.as_c_str().as_ptr());
     TRITONBACKEND_RequestFlags(u32) = |request| Ok(request.flags);
-    TRITONBACKEND_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.timeout_us);
+    TRITONBACKEND_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.queueing.timeout_us);
     TRITONBACKEND_RequestParameterCount(u32) = |request| Ok(request.parameters.len() as u32);
     TRITONBACKEND_RequestInputCount(u32) = |request| Ok(request.inputs.len() as u32);
     TRITONBACKEND_RequestOutputCount(u32) = |request| Ok(request.outputs.len() as u32);

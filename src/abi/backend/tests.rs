@@ -134,7 +134,7 @@ fn a_request_is_given_back_to_be_scheduled_once_more() {
     for takes in [true, false] {
         let owner = Arc::new(Scheduler { takes, taken: Mutex::default() });
         let (answers, mut request) = request(None);
-        request.release_report = Some(ReleaseReport::new(owner.clone(), 1));
+        request.release.report = Some(ReleaseReport::new(owner.clone(), 1));
         let raw = Box::into_raw(request);
         let refusal = release(raw, 2);
         assert_eq!(refusal.as_deref(), if takes { None } else { Some("not this one") });

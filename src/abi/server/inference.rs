@@ -87,11 +87,11 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
                 return Err(status);
             }
         }
-        request.release_guard = Some(guard);
+        request.release.guard = Some(guard);
         given.is_out.store(true, Ordering::Release);
         // From here on the request may be released, and deleted, at any time.
         call.submit(request).map_err(|(status, mut request)| {
-            if let Some(guard) = request.release_guard.take() {
+            if let Some(guard) = request.release.guard.take() {
                 guard.disarm();
             }
             // The request came back: no other code has it or will get it.
@@ -210,8 +210,7 @@ fn fill(request: &mut Request, given: &InferenceRequest, guard: &Arc<ReleaseGuar
     request.id = given.id.clone();
     request.flags = given.flags;
     request.correlation_id = given.correlation_id.clone();
-    request.priority = given.priority;
-    request.timeout_us = given.timeout_us;
+    request.queueing = given.queueing;
     request.parameters = given.parameters.clone();
     request.outputs = given.outputs.iter().map(|name| RequestedOutput { name: name.clone(), index: 0 }).collect();
     for input in &given.inputs {

@@ -17,7 +17,7 @@ use crate::abi::casts::{self, Either, handle_of_application};
 use crate::abi::ledger;
 use crate::server::access::Access;
 use nereid_request::{
-    Admission, Call, Callee, CorrelationId, Parameters, Request, Status, Submit, Text, Value, log_id,
+    Admission, Call, Callee, CorrelationId, Parameters, Queueing, Request, Status, Submit, Text, Value, log_id,
 };
 
 pub(super) type ReleaseFn = unsafe extern "C-unwind" fn(*mut InferenceRequest, u32, *mut c_void);
@@ -29,8 +29,7 @@ pub struct InferenceRequest {
     pub(super) id: Text,
     pub(super) flags: u32,
     pub(super) correlation_id: CorrelationId,
-    pub(super) priority: u64,
-    pub(super) timeout_us: u64,
+    pub(super) queueing: Queueing,
     pub(super) inputs: Vec<Input>,
     /// Whether its one input is raw: type and shape follow from the model and the number of bytes.
     pub(super) is_raw: bool,
@@ -196,14 +195,13 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             return Err(null("inference_request"));
         }
         let callee = server.find(name.to_bytes(), model_version)?;
-        let priority = callee.spec().priority(0);
+        let queueing = Queueing { priority: callee.spec().priority(0), timeout_us: 0 };
         let request = InferenceRequest {
             callee,
             id: Text::default(),
             flags: 0,
             correlation_id: CorrelationId::None,
-            priority,
-            timeout_us: 0,
+            queueing,
             inputs: Vec::new(),
             is_raw: false,
             outputs: Vec::new(),
@@ -282,16 +280,16 @@ getters! {
         }
     };
     TRITONSERVER_InferenceRequestPriority(u32) = |request| {
-        u32::try_from(request.priority).map_err(|_| {
+        u32::try_from(request.queueing.priority).map_err(|_| {
             Status::invalid(format!(
                 "request priority overflows uint32_t, use TRITONSERVER_InferenceRequestPriorityUInt64, \
                  priority={}",
-                request.priority
+                request.queueing.priority
             ))
         })
     };
-    TRITONSERVER_InferenceRequestPriorityUInt64(u64) = |request| Ok(request.priority);
-    TRITONSERVER_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.timeout_us);
+    TRITONSERVER_InferenceRequestPriorityUInt64(u64) = |request| Ok(request.queueing.priority);
+    TRITONSERVER_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.queueing.timeout_us);
     TRITONSERVER_InferenceRequestIsCancelled(bool) = |request| request.is_cancelled();
 }
 
@@ -308,7 +306,7 @@ impl Both for Request {
     }
 
     fn set_priority(&mut self, priority: u64) {
-        self.priority = priority;
+        self.queueing.priority = priority;
     }
 }
 
@@ -319,7 +317,7 @@ impl Both for InferenceRequest {
 
     /// A level that its model does not have becomes the default level.
     fn set_priority(&mut self, priority: u64) {
-        self.priority = self.callee.spec().priority(priority);
+        self.queueing.priority = self.callee.spec().priority(priority);
     }
 }
 
@@ -375,7 +373,9 @@ setters! {
         request.set_priority(u64::from(priority))
     };
     TRITONSERVER_InferenceRequestSetPriorityUInt64(u64) = |request, priority| request.set_priority(priority);
-    TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(u64) = |request, timeout_us| request.timeout_us = timeout_us;
+    TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(u64) = |request, timeout_us| {
+        request.queueing.timeout_us = timeout_us
+    };
 }
 
 /// Exports functions `(request, key, value) -> error`.

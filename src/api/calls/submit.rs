@@ -43,7 +43,7 @@ impl Calls {
         if request.shared.is_some() {
             return self.submit_shared(token, PendingSubmit { reply_to, model, request, form });
         }
-        if !request.is_checked && has_many_strings(&request) {
+        if !request.ingress.is_checked && has_many_strings(&request) {
             return self.submit_strings(token, PendingSubmit { reply_to, model, request, form });
         }
         let by_ns = self.delays.request_ns;
@@ -183,7 +183,7 @@ impl Calls {
             Ok(true) => {
                 self.hold_stream(prepared.reply_to, false);
                 let PendingSubmit { reply_to, model, mut request, form } = checking.finish();
-                request.is_checked = true;
+                request.ingress.is_checked = true;
                 self.submit(Token(key), reply_to, model, request, form)
             }
             Err(status) => {

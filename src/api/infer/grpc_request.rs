@@ -103,12 +103,12 @@ fn read_parameters(parameters: Parameters<'_>, request: &mut Request, form: &mut
             ("sequence_start", value) => set_flag(request, SEQUENCE_START, key, value)?,
             ("sequence_end", value) => set_flag(request, SEQUENCE_END, key, value)?,
             ("priority", Value::Int64(priority)) => {
-                request.priority = u64::try_from(priority)
+                request.queueing.priority = u64::try_from(priority)
                     .map_err(|_| Status::invalid("invalid value for 'priority', expected value >= 0."))?;
             }
-            ("priority", Value::Uint64(priority)) => request.priority = priority,
+            ("priority", Value::Uint64(priority)) => request.queueing.priority = priority,
             ("priority", _) => return Err(wrong_type(key, "int64_param or uint64_param")),
-            ("timeout", Value::Int64(timeout_us)) => request.timeout_us = timeout_us as u64,
+            ("timeout", Value::Int64(timeout_us)) => request.queueing.timeout_us = timeout_us as u64,
             ("timeout", _) => return Err(wrong_type(key, "int64_param")),
             (PARAMETER, Value::Bool(wanted)) => form.wants_timing = wanted,
             (PARAMETER, _) => return Err(wrong_type(key, "bool_param")),

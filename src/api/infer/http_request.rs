@@ -334,8 +334,8 @@ impl Decoder {
                 }
                 b"sequence_start" => set_flag(request, SEQUENCE_START, value, "sequence_start")?,
                 b"sequence_end" => set_flag(request, SEQUENCE_END, value, "sequence_end")?,
-                b"priority" => request.priority = value.as_u64().map_err(parse_error("priority"))?,
-                b"timeout" => request.timeout_us = value.as_u64().map_err(parse_error("timeout"))?,
+                b"priority" => request.queueing.priority = value.as_u64().map_err(parse_error("priority"))?,
+                b"timeout" => request.queueing.timeout_us = value.as_u64().map_err(parse_error("timeout"))?,
                 b"binary_data_output" => {
                     self.form.binary_by_default = value.as_bool().map_err(parse_error("binary_data_output"))?;
                     if self.form.binary_by_default && self.form.manner == Manner::Events {

@@ -12,7 +12,9 @@ use super::bounds::{GRPC_REQUEST_BYTES_MAX, GRPC_REQUEST_INPUTS_MAX, GRPC_REQUES
 use crate::api::infer::AnswerForm;
 use nereid_memory::{Exhausted, Pool, Portions};
 use nereid_protocol::grpc::Outline;
-use nereid_request::{CorrelationId, DataType, InputTensor, Parameters, Request, RequestedOutput, Shape, Text};
+use nereid_request::{
+    CorrelationId, DataType, InputTensor, Parameters, Queueing, Request, RequestedOutput, Shape, Text,
+};
 use nereid_scheduler::ServedModel;
 
 /// The heads of one shard.
@@ -46,8 +48,7 @@ pub struct Prototype {
     parameters: Parameters,
     flags: u32,
     correlation_id: CorrelationId,
-    priority: u64,
-    timeout_us: u64,
+    queueing: Queueing,
     batch_size: u64,
     pub form: Rc<AnswerForm>,
 }
@@ -112,8 +113,7 @@ impl GrpcRequests {
             parameters: request.parameters.clone(),
             flags: request.flags,
             correlation_id: request.correlation_id.clone(),
-            priority: request.priority,
-            timeout_us: request.timeout_us,
+            queueing: request.queueing,
             batch_size: request.batch_size,
             form: Rc::new(form.clone()),
         }));
@@ -169,10 +169,9 @@ impl Prototype {
         }
         request.flags = self.flags;
         request.correlation_id.clone_from(&self.correlation_id);
-        request.priority = self.priority;
-        request.timeout_us = self.timeout_us;
+        request.queueing = self.queueing;
         request.batch_size = self.batch_size;
-        request.is_checked = true;
+        request.ingress.is_checked = true;
         Ok(())
     }
 }

@@ -17,8 +17,8 @@ use crate::api::timing::PARAMETER;
 use nereid_memory::{ALIGNMENT, Pool, Portions, Slice};
 use nereid_protocol::json::Cursor;
 use nereid_request::{
-    CorrelationId, DataType, InputTensor, Parameters, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Text,
-    Value,
+    CorrelationId, DataType, InputTensor, Parameters, Queueing, Request, SEQUENCE_END, SEQUENCE_START, Shape,
+    SharedMemory, Text, Value,
 };
 use nereid_scheduler::validate::{add_input, add_output};
 
@@ -41,8 +41,7 @@ pub struct JsonRequest {
     parameters: Parameters,
     correlation_id: CorrelationId,
     flags: u32,
-    priority: u64,
-    timeout_us: u64,
+    queueing: Queueing,
     binary_by_default: bool,
     wants_timing: bool,
     /// How requests of this text are answered, once it is read.
@@ -172,7 +171,7 @@ impl JsonRequest {
     ) -> Option<Rc<AnswerForm>> {
         request.id = Text::new(id);
         request.correlation_id.clone_from(&self.correlation_id);
-        (request.flags, request.priority, request.timeout_us) = (self.flags, self.priority, self.timeout_us);
+        (request.flags, request.queueing) = (self.flags, self.queueing);
         if !self.parameters.is_empty() {
             request.parameters.clone_from(&self.parameters);
         }
@@ -266,11 +265,11 @@ impl JsonRequest {
                 b"sequence_end" => self.read_flag(cursor, Once::SequenceEnd, SEQUENCE_END)?,
                 b"priority" => {
                     self.once(Once::Priority)?;
-                    self.priority = cursor.uint()?;
+                    self.queueing.priority = cursor.uint()?;
                 }
                 b"timeout" => {
                     self.once(Once::Timeout)?;
-                    self.timeout_us = cursor.uint()?;
+                    self.queueing.timeout_us = cursor.uint()?;
                 }
                 b"binary_data_output" => {
                     self.once(Once::Binary)?;

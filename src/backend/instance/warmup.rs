@@ -85,7 +85,7 @@ fn complete(
     inputs: &[SampleInput],
     data: &[Slice],
 ) -> Result<Box<Request>, Status> {
-    request.origin = Origin::WarmUp;
+    request.ingress.origin = Origin::WarmUp;
     request.stamps.received_ns = now_ns();
     request.stamps.started_ns = request.stamps.received_ns;
     request.stamps.queued_ns = request.stamps.received_ns;

@@ -94,7 +94,7 @@ pub fn write_request(
         CorrelationId::Text(id) => writer.text(id.as_bytes()),
     }
     writer.int(request.flags);
-    writer.int(request.timeout_us);
+    writer.int(request.queueing.timeout_us);
     writer.text(parameters(request)?.as_bytes());
     writer.tuple(request.outputs.len());
     request.outputs.iter().for_each(|output| writer.text(output.name.as_bytes()));

@@ -158,7 +158,7 @@ impl Calls {
         if question.is_decoupled {
             request.limit_responses(WINDOW as u32);
         }
-        request.grant = self.grant();
+        request.links.grant = self.grant();
         callee.check(request)?;
         let parent = question.trace.and_then(|token| call.caller.observer(token));
         request.observer = parent.and_then(|parent| parent.child()).map(nereid_request::Observation::new);

@@ -255,7 +255,7 @@ impl PythonInstance {
     /// Passes a batch to the worker; the caller wakes it afterwards.
     fn send(&mut self, worker: &Arc<Worker>, entry: Entry, is_idle: bool) -> Result<Batch, Unsent> {
         let Entry { mut requests, rows } = entry;
-        let grant = requests.first().and_then(|request| request.grant.clone());
+        let grant = requests.first().and_then(|request| request.links.grant.clone());
         if grant.is_some() && !is_idle {
             return Err(Unsent::Later(requests));
         }
@@ -431,7 +431,7 @@ impl PythonInstance {
         if last.is_none_or(|last| last.ptr_eq(&current)) {
             return;
         }
-        let goes_on = |request: &Request| request.origin != Origin::Null && request.flags & SEQUENCE_START == 0;
+        let goes_on = |request: &Request| request.ingress.origin != Origin::Null && request.flags & SEQUENCE_START == 0;
         for entry in std::mem::take(left) {
             match entry.requests.iter().any(|request| goes_on(request)) {
                 true => self.fail_all(entry.requests, &Status::sequence_lost()),

@@ -1,8 +1,19 @@
-//! Reports that a backend has released a request.
+//! What happens when a backend has released a request.
 
 use std::sync::Arc;
 
 use super::RequestEvents;
+use nereid_memory::ReleaseGuard;
+
+/// The last field of a request: what is dropped after its completion, so that a dropped request is answered before its
+/// owner receives the report.
+#[derive(Debug, Default)]
+pub struct ReleaseHooks {
+    pub report: Option<ReleaseReport>,
+    /// Of the memory that an application lent for the request. The last field: the application may free its memory when
+    /// the last holder is dropped.
+    pub guard: Option<Arc<ReleaseGuard>>,
+}
 
 /// Inside a request: reports the release when the request is dropped.
 pub struct ReleaseReport {

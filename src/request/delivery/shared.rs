@@ -232,7 +232,7 @@ impl Request {
         let read = self.inputs.iter().flat_map(|input| &input.data).filter(|piece| piece.is_in_region());
         let bytes = windows.chain(read.map(|piece| piece.len())).fold(0, usize::saturating_add);
         // What may have to be copied at length is left to a worker.
-        self.is_on_shard &= bytes <= COPIED_AT_ONCE && shared.on_devices.is_none();
+        self.ingress.is_on_shard &= bytes <= COPIED_AT_ONCE && shared.on_devices.is_none();
         let _ = self.admission().shared.set(shared);
     }
 

@@ -115,7 +115,7 @@ impl WorkerSlot {
     pub fn stamp(&self, mut payload: Payload) -> Payload {
         if let Some(gate) = self.gate() {
             for mut request in payload.take() {
-                request.grant = gate.grant();
+                request.links.grant = gate.grant();
                 payload.push(request);
             }
         }

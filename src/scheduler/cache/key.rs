@@ -111,7 +111,7 @@ fn write_rest(hash: &mut SipHash<1, 3>, request: &Request) {
         CorrelationId::Text(text) => hash.write_tagged(2, text.as_bytes()),
     }
     hash.write_number(u64::from(request.flags));
-    hash.write_number(request.timeout_us);
+    hash.write_number(request.queueing.timeout_us);
 }
 
 /// SipHash with `C` rounds for each word and `D` at the end, in its form with 128 bits of result (Aumasson and
@@ -303,7 +303,7 @@ mod tests {
         };
         let mut same = base(true);
         same.id = Text::from("id");
-        same.priority = 3;
+        same.queueing.priority = 3;
         assert_eq!(key(&base(false)), key(&same), "order, id and place in the queue");
         type Change<'a> = (&'a str, &'a dyn Fn(&mut Request));
         let set = |at: usize, value: Value| {
@@ -327,7 +327,7 @@ mod tests {
             ("one more", &|request| request.parameters.push(Text::from("x"), Value::Bytes(Slice::copy_of(b"")))),
             ("sequence", &|request| request.correlation_id = CorrelationId::Number(7)),
             ("named sequence", &|request| request.correlation_id = CorrelationId::Text("7".into())),
-            ("timeout", &|request| request.timeout_us = 1),
+            ("timeout", &|request| request.queueing.timeout_us = 1),
         ];
         let mut keys = vec![key(&base(false))];
         for (what, change) in changes {
@@ -351,7 +351,7 @@ mod tests {
         let mut same = request(&[("B", &[]), ("A", &[b"a", b"", b"bc"])]);
         assert_eq!(key(&base), key(&same), "order and pieces of the inputs");
         same.id = Text::from("id");
-        same.priority = 3;
+        same.queueing.priority = 3;
         same.parameters.push(Text::from("p"), Value::Int(1));
         same.inputs[0].shape.push(7);
         same.inputs[0].datatype = DataType::Bytes;

@@ -317,7 +317,7 @@ fn requests_of_the_server_itself_are_not_counted() {
     let scene = Scene::local();
     for key in 0..2 {
         let mut request = scene.request(key, b"a");
-        request.origin = nereid_request::Origin::WarmUp;
+        request.ingress.origin = nereid_request::Origin::WarmUp;
         let _ = scene.cached.enqueue(request).unwrap();
         if key == 0 {
             scene.inner.take().finish(output(b"A"));

@@ -123,7 +123,7 @@ impl Batches {
 
     fn drain(&mut self, arrivals: &mut Arrivals<'_>) {
         while let Some(request) = arrivals.pop() {
-            let deadline_ns = self.policies.of(request.priority).deadline_ns(&request);
+            let deadline_ns = self.policies.of(request.queueing.priority).deadline_ns(&request);
             self.queues.push(Entry { rows: Batches::weight(&request), deadline_ns, request });
         }
     }
@@ -143,7 +143,7 @@ impl Batches {
             }
             // A request has expired when the present is strictly later.
             if entry.deadline_ns.is_some_and(|deadline_ns| now_ns > deadline_ns) {
-                match self.policies.of(entry.request.priority).action {
+                match self.policies.of(entry.request.queueing.priority).action {
                     TimeoutAction::Delay => self.queues.delay(position),
                     TimeoutAction::Reject => self.reject(arrivals, position),
                 }
@@ -206,7 +206,7 @@ impl Batches {
         if !request.admission().expire() {
             return arrivals.bury(request, rows);
         }
-        self.levels.leave(request.priority, self.policies.of(request.priority));
+        self.levels.leave(request.queueing.priority, self.policies.of(request.queueing.priority));
         arrivals.expire(request, rows);
     }
 
@@ -264,7 +264,7 @@ impl Former for Batches {
         let mut payload = Payload::default();
         for _ in 0..std::mem::take(&mut self.chosen) {
             let Some(Entry { request, rows, .. }) = self.queues.pop() else { break };
-            let level = request.priority;
+            let level = request.queueing.priority;
             if arrivals.take(request, rows, &mut payload) && !mutants::is(Mutant::PlaceKept) {
                 self.levels.leave(level, self.policies.of(level));
             }

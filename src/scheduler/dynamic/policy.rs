@@ -31,7 +31,7 @@ impl Policy {
     /// The last moment at which the request has not waited for too long. Its own timeout counts only if it is smaller
     /// than the default one, so that without a default there is none.
     pub fn deadline_ns(&self, request: &Request) -> Option<u64> {
-        let own_us = request.timeout_us;
+        let own_us = request.queueing.timeout_us;
         let overrides = self.allows_override && 0 < own_us && own_us < self.default_timeout_us;
         let timeout_us = if overrides { own_us } else { self.default_timeout_us };
         let timeout_ns = timeout_us.saturating_mul(1_000);
@@ -100,7 +100,7 @@ mod tests {
             let config =
                 ModelQueuePolicy { default_timeout_microseconds, allow_timeout_override, ..Default::default() };
             let mut request = Request::new(Completion::new(Arc::new(Nowhere), 0));
-            (request.timeout_us, request.stamps.queued_ns) = (timeout_us, 7_000);
+            (request.queueing.timeout_us, request.stamps.queued_ns) = (timeout_us, 7_000);
             let deadline = Policy::new(Some(&config)).deadline_ns(&request);
             let expected = expected.map(|us: u64| us.saturating_mul(1_000).saturating_add(7_000));
             assert_eq!(deadline, expected, "default {default_timeout_microseconds}, own {timeout_us}");

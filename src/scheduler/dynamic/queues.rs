@@ -62,8 +62,8 @@ impl Queues {
         self.rows += entry.rows;
         self.count += 1;
         let level = match mutants::is(Mutant::PriorityInverted) {
-            false => entry.request.priority,
-            true => u64::MAX - entry.request.priority,
+            false => entry.request.queueing.priority,
+            true => u64::MAX - entry.request.queueing.priority,
         };
         self.levels.entry(level).or_default().unexpired.push_back(entry);
     }

@@ -255,7 +255,7 @@ fn whoever_waits_longest_is_what_the_delay_is_measured_by() {
 }
 
 fn level_of(priority: u64) -> impl FnOnce(&mut Request) {
-    move |request| request.priority = priority
+    move |request| request.queueing.priority = priority
 }
 
 const LEVELS: &str = "priority_levels: 3 default_priority_level: 2";
@@ -297,7 +297,7 @@ fn bounds() {
         "default_queue_policy { max_queue_size: 2 } priority_queue_policy { key: 3 value { max_queue_size: 1 } }";
     let mut bench = Bench::new(8, &format!("{LEVELS} {policy}"));
     let refused = |bench: &mut Bench, priority: u64, id: &str| {
-        let refused = bench.send_with(|request| (request.priority, request.id) = (priority, Text::from(id)));
+        let refused = bench.send_with(|request| (request.queueing.priority, request.id) = (priority, Text::from(id)));
         let Refused { status, request } = refused.map(drop).unwrap_err();
         request.withdraw();
         (status.code, status.message.to_string())
@@ -335,9 +335,9 @@ fn what_waited_too_long_is_rejected_by_its_home() {
     let mut bench = Bench::new(8, REJECT);
     let accepted = bench.send(&[1]).remove(0);
     assert_eq!(accepted.expires_at_ns, Some((bench.now_us + 100) * 1_000 + 1), "strictly later than the stamp");
-    let own = bench.send_with(|request| request.timeout_us = 30).unwrap();
+    let own = bench.send_with(|request| request.queueing.timeout_us = 30).unwrap();
     assert_eq!(own.expires_at_ns, Some((bench.now_us + 30) * 1_000 + 1));
-    let longer = bench.send_with(|request| request.timeout_us = 300).unwrap();
+    let longer = bench.send_with(|request| request.queueing.timeout_us = 300).unwrap();
     assert_eq!(longer.expires_at_ns, accepted.expires_at_ns);
     // Every worker is busy, and the request is answered all the same.
     bench.batcher.expire(&own.ticket).now();
@@ -562,7 +562,7 @@ fn nothing_is_lost_or_answered_twice() {
             move || {
                 for number in 0..EACH {
                     let mut request = Box::new(Request::new(Completion::new(answers.clone(), client * EACH + number)));
-                    request.priority = 1 + number % 3;
+                    request.queueing.priority = 1 + number % 3;
                     request.stamps.queued_ns = now_ns();
                     match batcher.enqueue(request) {
                         Ok(accepted) => {

@@ -366,7 +366,7 @@ impl Drop for Run {
             let late = sums.since(&counted);
             if late != TimeSums::default() {
                 self.shared.statistics.composed_late(&answers::counted(&late));
-                if let Some(times) = &self.request.times {
+                if let Some(times) = &self.request.links.times {
                     times.add(&late);
                 }
             }

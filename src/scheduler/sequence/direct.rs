@@ -141,7 +141,7 @@ impl SequenceBatcher {
         let (controls, initial) = (Arc::clone(&self.controls), Arc::clone(&self.initial));
         Ok(move || {
             let mut request = Box::new(Request::new(Completion::new(Arc::new(Nowhere), 0)));
-            request.origin = Origin::Null;
+            request.ingress.origin = Origin::Null;
             request.inputs = inputs.clone();
             (request.stamps, request.batch_size) = (stamps, batch_size);
             controls.add(&mut request, false);

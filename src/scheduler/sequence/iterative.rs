@@ -61,7 +61,7 @@ impl Shared {
     /// The request as its backend had it: its release is still reported.
     fn kept(&self, key: u64, mut request: Box<Request>) -> Box<Request> {
         if let Some(owner) = self.this.upgrade() {
-            request.release_report = Some(ReleaseReport::new(owner, key));
+            request.release.report = Some(ReleaseReport::new(owner, key));
         }
         request
     }
@@ -70,7 +70,7 @@ impl Shared {
 impl SequenceBatcher {
     /// Makes `request` report its release.
     pub(super) fn keep(&self, request: &mut Request, flight: u64) {
-        request.release_report = Some(ReleaseReport::new(Arc::clone(&self.shared) as Arc<dyn RequestEvents>, flight));
+        request.release.report = Some(ReleaseReport::new(Arc::clone(&self.shared) as Arc<dyn RequestEvents>, flight));
     }
 }
 

@@ -132,7 +132,7 @@ impl World {
 }
 
 fn keys(payload: &Payload) -> String {
-    let name = |request: &Request| match request.origin {
+    let name = |request: &Request| match request.ingress.origin {
         Origin::Null => "-".to_owned(),
         _ => request.id.to_string(),
     };
@@ -305,7 +305,8 @@ fn reaping_comes_to_an_end_and_the_slots_are_free() {
 #[test]
 fn the_backlog_has_a_timeout_for_whole_sequences() {
     let world = World::new(1, "sequence_batching { max_sequence_idle_microseconds: 100000 }");
-    let timed = |key, id: u64, flags, us| world.try_send(key, id, flags, |request| request.timeout_us = us).unwrap();
+    let timed =
+        |key, id: u64, flags, us| world.try_send(key, id, flags, |request| request.queueing.timeout_us = us).unwrap();
     assert_eq!(timed(1, 1, START, 10).expires_at_ns, None, "it has a slot");
     let first = timed(2, 2, START, 0);
     assert_eq!(first.expires_at_ns, None);
@@ -364,7 +365,7 @@ fn a_cancelled_first_request_takes_its_sequence_along() {
 #[test]
 fn what_comes_late_finds_no_stranger() {
     let world = World::new(1, "sequence_batching { oldest { } }");
-    let timed = world.try_send(1, 1, START, |request| request.timeout_us = 1).unwrap().ticket;
+    let timed = world.try_send(1, 1, START, |request| request.queueing.timeout_us = 1).unwrap().ticket;
     world.send(2, 1, END);
     let mut first = world.payload(0);
     world.batcher.executed(world.workers[0]);

@@ -198,8 +198,8 @@ impl Rules for Batches {
         let (rows, columns) = (1 + random.below(self.largest_batch), if random.once_in(10) { 3 } else { 2 });
         let wanted_us = if random.once_in(3) { 1 + random.below(1_000) } else { 0 };
         request.batch_size = rows;
-        request.priority = if self.policies.len() > 1 { level as u64 } else { 0 };
-        request.timeout_us = wanted_us;
+        request.queueing.priority = if self.policies.len() > 1 { level as u64 } else { 0 };
+        request.queueing.timeout_us = wanted_us;
         let shape = Shape::from_slice(&[rows as i64, columns]);
         let mut input = InputTensor::new(Text::from("INPUT0"), DataType::Uint8, shape.clone());
         input.model_shape = shape;

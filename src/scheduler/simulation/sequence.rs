@@ -312,7 +312,7 @@ impl Rules for Sequences {
         request.inputs.push(input);
         let sent_ns = request.stamps.queued_ns;
         let timeout_us = if random.once_in(10) { 1 + random.below(3_000) } else { 0 };
-        request.timeout_us = timeout_us;
+        request.queueing.timeout_us = timeout_us;
         let (id, era, flags) = match self.is_iterative {
             true => self.iterate(random),
             false => self.go_on(random),
@@ -405,7 +405,7 @@ impl Rules for Sequences {
         }
         let mut youngest = 0;
         for (row, (request, sent)) in taken.iter().enumerate() {
-            if request.origin == Origin::Null {
+            if request.ingress.origin == Origin::Null {
                 if !self.is_direct {
                     return Err("the oldest strategy has no null requests".to_owned());
                 }
@@ -514,7 +514,7 @@ impl Rules for Sequences {
             // The update of a null request is discarded.
             states.update("AFTER", DataType::Uint64, shape, Slice::copy_of(&after.to_le_bytes())).unwrap();
         }
-        if self.is_iterative && request.origin == Origin::Client && !random.once_in(4) {
+        if self.is_iterative && request.ingress.origin == Origin::Client && !random.once_in(4) {
             if let Some(lap) = self.laps.get_mut(&key_of(request)) {
                 let stamps = &request.stamps;
                 lap.queued_ns = if lap.executed == 1 { stamps.started_ns } else { stamps.queued_ns };

@@ -9,7 +9,7 @@ use nereid_gpu::DeviceBuffer;
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{Gpus, Settings};
 use nereid_model_config::{ModelSpec, from_dynamic, parse};
-use nereid_request::{CorrelationId, DataType, Parameters, Shape};
+use nereid_request::{CorrelationId, DataType, Parameters, Queueing, Shape};
 
 struct Named {
     spec: ModelSpec,
@@ -65,8 +65,7 @@ fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Ch
         id: Text::from("id"),
         flags: 0,
         correlation_id: CorrelationId::None,
-        priority: 0,
-        timeout_us: 0,
+        queueing: Queueing::default(),
         inputs: vec![input],
         is_raw: false,
         outputs: Vec::new(),

@@ -82,7 +82,7 @@ fn told(request: &Request, form: &AnswerForm) -> String {
         .map(|(name, datatype, shape, data)| format!("{name} {datatype} {shape:?} {:?}", data.collect::<Vec<_>>()))
         .collect();
     let outputs: Vec<_> = request.outputs.iter().map(|output| output.name.to_string()).collect();
-    let line = (&request.correlation_id, request.flags, request.priority, request.timeout_us);
+    let line = (&request.correlation_id, request.flags, request.queueing);
     let forms = (&form.outputs, form.binary_by_default, form.wants_timing);
     format!("{} {inputs:?} {outputs:?} {:?} {line:?} {forms:?}", request.id, request.parameters)
 }

@@ -95,7 +95,7 @@ impl Identity {
         block.fill(7);
         input.data.push(block.freeze());
         request.inputs.push(input);
-        request.is_on_shard = is_on_shard;
+        request.ingress.is_on_shard = is_on_shard;
         add_output(&mut request, Text::from("OUTPUT0")).unwrap();
         validate(&mut request, &self.spec).unwrap();
         request

@@ -588,7 +588,7 @@ fn controls_and_states_are_fed_and_states_are_read_out() {
             let mut request = draft.outputs(if at == 2 { vec![] } else { vec![0] });
             request.states = Some(Arc::clone(&states[at]));
             if at == 2 {
-                request.origin = Origin::Null;
+                request.ingress.origin = Origin::Null;
             }
             request
         })

@@ -95,7 +95,7 @@ impl<'a> Question<'a> {
         let out_of_range = |what: &'static str| move |_| Status::invalid(format!("the {what} is out of range"));
         request.id = Text::from(&*self.id);
         request.flags = self.flags.as_int().map_err(out_of_range("value of the request's flags"))?;
-        request.timeout_us = self.timeout.as_int().map_err(out_of_range("request's timeout"))?;
+        request.queueing.timeout_us = self.timeout.as_int().map_err(out_of_range("request's timeout"))?;
         request.correlation_id = match self.correlation {
             Value::Int(0) => CorrelationId::None,
             Value::Int(_) => {

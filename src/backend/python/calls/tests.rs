@@ -297,11 +297,11 @@ fn a_call_is_a_request_and_its_answer_comes_to_the_slot() {
     question[10] = Value::Tuple(vec![numbers("I", b"\x01\0\0\0\x02\0\0\0"), strings]);
     rig.begin(&question);
     let request = rig.taken();
-    assert_eq!((&request.id, request.flags, request.timeout_us), (&Text::from("id"), 3, 5_000_000_000));
+    assert_eq!((&request.id, request.flags, request.queueing.timeout_us), (&Text::from("id"), 3, 5_000_000_000));
     assert_eq!(request.correlation_id, CorrelationId::Text(Text::from("sequence")));
     assert_eq!(request.inputs[0].data[0][..], *b"\x01\0\0\0\x02\0\0\0");
     assert_eq!(request.inputs[1].data[0][..], *b"\x01\0\0\0a\x02\0\0\0bc");
-    assert_eq!((request.outputs.len(), request.priority, request.limit_of_responses()), (1, 0, None));
+    assert_eq!((request.outputs.len(), request.queueing.priority, request.limit_of_responses()), (1, 0, None));
     let parameters: Vec<String> = request.parameters.iter().map(|parameter| format!("{parameter:?}")).collect();
     assert_eq!(parameters.len(), 4);
     assert!(parameters[1].contains("Int(-7)") && parameters[3].contains("Double(0.5)"), "{parameters:?}");
@@ -621,8 +621,8 @@ fn calls_carry_the_grant_of_the_execution() {
     let rig = rig(false);
     rig.calls.set_grant(Some(Grant::new(Arc::new(Lends))));
     rig.begin(&question(0, false));
-    assert!(rig.taken().grant.is_some());
+    assert!(rig.taken().links.grant.is_some());
     rig.calls.set_grant(None);
     rig.begin(&question(1, false));
-    assert!(rig.taken().grant.is_none());
+    assert!(rig.taken().links.grant.is_none());
 }

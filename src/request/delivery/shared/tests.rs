@@ -26,7 +26,7 @@ type Heard = Receiver<(std::thread::ThreadId, Delivery)>;
 fn request(regions: &Regions, windows: &[(&str, u64, u64)]) -> (Request, Heard) {
     let (tell, heard) = channel();
     let mut request = Request::new(Completion::new(Arc::new(Home(Mutex::new(tell))), 0));
-    request.is_on_shard = true;
+    request.ingress.is_on_shard = true;
     let one = regions.get(b"r").unwrap();
     let shared = draft(&mut request.shared, regions.job_thread());
     for (name, offset, byte_size) in windows {
@@ -203,7 +203,7 @@ fn long_copies_are_not_made_where_nobody_may_wait_and_order_is_kept() {
     for never_waits in [false, true] {
         let (mut one, heard) = request(&regions, &[("A", 0, long.len() as u64)]);
         one.share();
-        assert!(!one.is_on_shard, "a worker copies as well");
+        assert!(!one.ingress.is_on_shard, "a worker copies as well");
         let responses = one.responses();
         let here = std::thread::current().id();
         let guard = never_waits.then(credit::NeverWaits::here);
@@ -220,5 +220,5 @@ fn long_copies_are_not_made_where_nobody_may_wait_and_order_is_kept() {
     }
     let (mut small, _heard) = request(&regions, &[("A", 0, COPIED_AT_ONCE as u64)]);
     small.share();
-    assert!(small.is_on_shard);
+    assert!(small.ingress.is_on_shard);
 }

@@ -138,7 +138,7 @@ impl Run {
         *lock(&self.counted) = Some(sums);
         let duration_ns = now_ns().saturating_sub(self.request.stamps.started_ns);
         self.shared.statistics.composed_succeeded(duration_ns, self.request.batch_size, &counted(&sums));
-        if let Some(times) = &self.request.times {
+        if let Some(times) = &self.request.links.times {
             times.add(&sums);
         }
     }

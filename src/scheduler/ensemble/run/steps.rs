@@ -181,11 +181,10 @@ impl Run {
         request.parameters = ours.parameters.clone();
         request.correlation_id = sequence.id.clone();
         request.flags = sequence.flags;
-        request.priority = ours.priority;
-        request.timeout_us = ours.timeout_us;
-        request.origin = ours.origin;
+        request.queueing = ours.queueing;
+        request.ingress.origin = ours.ingress.origin;
         request.stamps.received_ns = now_ns();
-        request.times = Some(Arc::clone(&self.times));
+        request.links.times = Some(Arc::clone(&self.times));
         request.observer = ours.observer.as_ref().and_then(|observer| observer.child()).map(Observation::new);
         if self.may_hold_back(step, spec) {
             request.limit_responses(RESPONSES_MAX.min(ours.limit_of_responses().unwrap_or(u32::MAX)));

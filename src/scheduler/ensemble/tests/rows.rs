@@ -115,8 +115,8 @@ fn a_step_gets_what_its_request_said() {
     request.id = Text::from("me");
     request.correlation_id = CorrelationId::Number(7);
     request.flags = SEQUENCE_START;
-    request.priority = 3;
-    request.timeout_us = 99;
+    request.queueing.priority = 3;
+    request.queueing.timeout_us = 99;
     request.parameters.push(Text::from("key"), Parameter::Int(5));
     let _ticket = bench.hand_in(request);
     let passed = |part: &str| {
@@ -124,7 +124,10 @@ fn a_step_gets_what_its_request_said() {
         let held = lock(&part.held);
         let (request, parameter) = (&held[0], held[0].parameters.get(0).unwrap());
         assert!(request.is_counted() && matches!(parameter.value, Parameter::Int(5)), "{parameter:?}");
-        assert_eq!((request.id.to_string(), request.priority, request.timeout_us), ("me".to_owned(), 3, 99));
+        assert_eq!(
+            (request.id.to_string(), request.queueing.priority, request.queueing.timeout_us),
+            ("me".to_owned(), 3, 99)
+        );
         (request.correlation_id.clone(), request.flags)
     };
     assert_eq!(passed("p"), (CorrelationId::Number(7), SEQUENCE_START));

@@ -65,7 +65,7 @@ impl Rig {
     fn request(&self, places: &[(&str, &str, u64, u64)]) -> (Request, Receiver<(ThreadId, Delivery)>) {
         let (tell, heard) = channel();
         let mut request = Request::new(Completion::new(Arc::new(Home(Mutex::new(tell))), 0));
-        request.is_on_shard = true;
+        request.ingress.is_on_shard = true;
         let shared = draft(&mut request.shared, self.memory.job_thread());
         for (output, region, at, len) in places {
             let one = self.memory.gpus.regions().get(region.as_bytes()).unwrap();
@@ -111,7 +111,7 @@ fn outputs_are_brought_to_their_places_from_wherever_they_are() {
     let rig = Rig::new();
     let places = [("A", "zero", 0, 8), ("B", "one", 3, 8), ("C", "one", 16, 4), ("D", "zero", 32, 8)];
     let (request, heard) = rig.request(&places);
-    assert!(!request.is_on_shard, "a worker waits for devices");
+    assert!(!request.ingress.is_on_shard, "a worker waits for devices");
     let (near, far) = (rig.gpu(1).put(b"near").unwrap(), rig.gpu(0).put(b"far").unwrap());
     let outputs = [
         output("A", &[b"ab", b"", b"cd"]),

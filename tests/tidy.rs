@@ -9,6 +9,8 @@ mod citations;
 mod crates;
 #[path = "tidy/delivery.rs"]
 mod delivery;
+#[path = "tidy/fields.rs"]
+mod fields;
 #[path = "tidy/life_of_a_request.rs"]
 mod life_of_a_request;
 #[path = "tidy/locks.rs"]

@@ -1,4 +1,4 @@
-//! What an answer must hold, where a template says so, and where the fields of one are.
+//! What an answer must hold, where a template states it, and where the fields of one are.
 //!
 //! Most runs expect nothing of an answer but that it is one. Then its bytes are only counted, and messages on a stream
 //! are walked for their id and their end; nothing is decoded, and nothing is allocated.
@@ -135,12 +135,12 @@ fn missing(name: &str) -> String {
     format!("output '{name}' is not in the answer")
 }
 
-/// What a client has to know of a ModelStreamInferResponse.
+/// The parts of a ModelStreamInferResponse that a client needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Streamed<'a> {
     pub error: &'a [u8],
     pub id: &'a [u8],
-    /// What `triton_final_response` says, if it is there.
+    /// The value of `triton_final_response`, if it is there.
     pub is_final: Option<bool>,
     pub has_outputs: bool,
     /// The ModelInferResponse.
@@ -168,7 +168,7 @@ pub fn read_streamed(message: &[u8]) -> Option<Streamed<'_>> {
     Some(streamed)
 }
 
-/// Whether an entry of the parameters is the one that marks the end, and what it says.
+/// Whether an entry of the parameters is the one that marks the end, and its value.
 fn read_final(entry: &[u8]) -> Option<bool> {
     let (mut named, mut value) = (false, &b""[..]);
     for field in Fields(entry) {

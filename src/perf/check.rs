@@ -10,7 +10,7 @@ use nereid_request::DataType;
 const LOAD_MAX: usize = 1 << 20;
 const RATE_MAX: f64 = 1e8;
 
-/// Without asking anybody.
+/// Without a call to the server.
 pub fn check_plan(plan: &Plan) -> Result<(), PerfError> {
     let refuse = |text: String| Err(PerfError::Plan(text));
     check_load(plan)?;
@@ -144,7 +144,7 @@ fn check_sequences(plan: &Plan) -> Result<(), PerfError> {
     Ok(())
 }
 
-/// Against what the server says of the model.
+/// Against the server's description of the model.
 pub fn check_against(plan: &Plan, model_info: &ModelInfo) -> Result<(), PerfError> {
     let refuse = |text: String| Err(PerfError::Plan(text));
     let model = &model_info.model;

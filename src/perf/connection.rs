@@ -1,11 +1,11 @@
-//! One connection: what is spoken on it, through TLS where the target wants it, and what its socket is doing.
+//! One connection: its protocol, TLS where the target has it, and the state of its socket.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
 
 use rustls::ClientConnection;
 
-use super::exchange::{Book, Exchange, Flight, Heard, NotBegun};
+use super::exchange::{Book, Exchange, Flight, Outcomes, NotBegun};
 use nereid_memory::{BlockMut, Pool, Slice};
 
 /// Pieces of one gathered send; the system's limit is 1024.
@@ -16,10 +16,10 @@ const PLAIN_BYTES: usize = 16 * 1024;
 pub struct Connection {
     exchange: Exchange,
     tls: Option<Box<ClientConnection>>,
-    /// On the list of connections that may have something to say.
+    /// On the list of connections that may have bytes to send.
     pub dirty: bool,
     pub sending: bool,
-    /// The engine was told to close it.
+    /// The engine was ordered to close it.
     pub closing: bool,
     /// Requests that may begin here, but only once others have ended.
     pub withheld: usize,
@@ -68,8 +68,8 @@ impl Connection {
     }
 
     /// Takes received bytes; an error is the connection's end.
-    pub fn receive(&mut self, mut bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
-        let Some(tls) = &mut self.tls else { return self.exchange.receive(bytes, now_ns, heard) };
+    pub fn receive(&mut self, mut bytes: &[u8], now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
+        let Some(tls) = &mut self.tls else { return self.exchange.receive(bytes, now_ns, outcomes) };
         self.plain.resize(PLAIN_BYTES, 0);
         while !bytes.is_empty() {
             tls.read_tls(&mut bytes).map_err(|error| format!("TLS: {error}"))?;
@@ -81,7 +81,7 @@ impl Connection {
                     break;
                 }
                 left = left.saturating_sub(n);
-                self.exchange.receive(self.plain.get(..n).unwrap_or_default(), now_ns, heard)?;
+                self.exchange.receive(self.plain.get(..n).unwrap_or_default(), now_ns, outcomes)?;
             }
             if state.peer_has_closed() {
                 // No request would be answered, and no byte behind its goodbye would ever be taken.
@@ -113,12 +113,12 @@ impl Connection {
         Ok(pieces)
     }
 
-    pub fn expire(&mut self, before_ns: u64, now_ns: u64, heard: &mut Heard) -> Result<(), String> {
-        self.exchange.expire(before_ns, now_ns, heard)
+    pub fn expire(&mut self, before_ns: u64, now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
+        self.exchange.expire(before_ns, now_ns, outcomes)
     }
 
-    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
-        self.exchange.fail(reason, now_ns, heard);
+    pub fn fail(&mut self, reason: &str, now_ns: u64, outcomes: &mut Outcomes) {
+        self.exchange.fail(reason, now_ns, outcomes);
     }
 
     pub fn part(&mut self) -> bool {
@@ -169,18 +169,18 @@ mod tests {
         let session = Security::new(&target)?.unwrap().session()?;
         let book = Arc::new(Book::new(&plan(target), Vec::new(), Vec::new()));
         let mut connection = Connection::new(&book, &Pool::new(1 << 20), Some(session));
-        let (mut server, mut heard) = (server(), Heard::default());
+        let (mut server, mut outcomes) = (server(), Outcomes::default());
         while server.is_handshaking() {
             for piece in connection.take_output(Vec::new())? {
                 server.read_tls(&mut &piece[..]).unwrap();
                 server.process_new_packets().unwrap();
             }
-            connection.receive(&words(&mut server), 0, &mut heard)?;
+            connection.receive(&words(&mut server), 0, &mut outcomes)?;
         }
         server.send_close_notify();
         let mut last = words(&mut server);
         last.resize(last.len() + more, 0);
-        connection.receive(&last, 0, &mut heard)
+        connection.receive(&last, 0, &mut outcomes)
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         for more in [0, 100_000] {
             let (said, outcome) = mpsc::channel();
             std::thread::spawn(move || said.send(goodbye(more)));
-            // A connection that waits for somebody to take the rest would do so for ever.
+            // A connection that waits for a reader of the rest would wait for ever.
             let outcome = outcome.recv_timeout(Duration::from_secs(60)).expect("an outcome");
             assert_eq!(outcome, Err("the server closed the connection".to_owned()));
         }

@@ -19,7 +19,7 @@ use super::threads::Order;
 use nereid_shard::{MailOf, Mailbox};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that nobody can connect to for so long is away.
+/// A server that refuses connections for so long is away.
 const AWAY_AFTER: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -79,7 +79,7 @@ impl Connector {
         let (wanted, requests) = mpsc::channel::<Mailbox<MailOf<Driver>>>();
         let endpoint = target.endpoint.clone();
         let served = endpoint.clone();
-        // It ends when nobody can ask any more; nobody waits for that.
+        // It ends when no thread can request a connection any more; no thread waits for that.
         let body = move || {
             for mailbox in requests {
                 let outcome = insist(&served, || mailbox.is_closed());
@@ -91,7 +91,7 @@ impl Connector {
         Ok(Connector { endpoint, wanted })
     }
 
-    /// A connection for the thread that asks, at once.
+    /// A connection for the calling thread, at once.
     pub fn connect(&self) -> Result<Socket, PerfError> {
         connect(&self.endpoint)
             .map_err(|error| PerfError::Unreachable { endpoint: self.endpoint.clone(), reason: error.to_string() })

@@ -1,5 +1,5 @@
-//! What requests hold: zeros, seeded random values, or what files say, in the shapes that the model and its user agree
-//! on.
+//! What requests hold: zeros, seeded random values, or the contents of files, in the shapes that the model and its user
+//! agree on.
 //!
 //! Made once, before the first request, and bounded: a file or a model that would fill the memory is refused. Names of
 //! inputs come from the server; what they could do to a path is looked at before anything is opened.
@@ -24,7 +24,7 @@ pub const DATA_BYTES_MAX: usize = 4 << 30;
 /// Requests of all streams together.
 pub const TEMPLATES_MAX: usize = 1 << 20;
 
-/// What the user says of the contents.
+/// The contents that the user chose.
 #[derive(Debug, Clone)]
 pub struct DataPlan {
     pub source: Source,
@@ -218,7 +218,7 @@ impl Batches<'_> {
             return Err(DataError::input(&facts.name, "some requests of one batch have it and some do not"));
         }
         let has_batch = self.model_info.max_batch_size > 0 && !facts.is_shape_tensor;
-        // A tensor of shapes speaks for the whole batch.
+        // A shape tensor holds for the whole batch.
         let members = if has_batch { values } else { values.get(..1).unwrap_or_default() };
         let mut bytes = Vec::new();
         for values in members.iter().flatten() {

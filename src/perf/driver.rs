@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::connection::Connection;
-use super::exchange::{Book, Finished, Flight, Heard, NotBegun};
+use super::exchange::{Book, Finished, Flight, Outcomes, NotBegun};
 use super::measurement::Record;
 use super::plan::Work;
 use super::request::Marks;
@@ -31,7 +31,7 @@ use nereid_shard::engine::{Event, Received};
 use nereid_shard::{Core, Handler};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// A request that leaves so much later than it was due, with room for it, tells of a client that is too slow.
+/// A request that leaves so much later than it was due, with room for it, shows that the client is too slow.
 const LATE_NS: u64 = 1_000_000;
 /// Seconds that a server may take to end streams.
 const PARTING_S: u32 = 1;
@@ -55,7 +55,7 @@ pub struct Settings {
 }
 
 enum State {
-    Resting { told: bool },
+    Resting { is_reported: bool },
     Closed { most: usize },
     Open { schedule: Schedule, outstanding_max: usize },
     Stopping { seconds: u32 },
@@ -68,7 +68,7 @@ pub struct Driver {
     /// A place for each request that may begin now; the longest free first.
     free: VecDeque<Key>,
     dirty: Vec<Key>,
-    /// Connections that were asked for.
+    /// Connections that were requested.
     awaited: usize,
     /// Due and not begun, with their times; of an open loop.
     backlog: VecDeque<u64>,
@@ -81,7 +81,7 @@ pub struct Driver {
     cpu_began_ns: u64,
     point_began_ns: u64,
     records_max: usize,
-    heard: Heard,
+    outcomes: Outcomes,
     /// Empty vectors that sends brought back.
     spare: Vec<Vec<Slice>>,
 }
@@ -96,12 +96,12 @@ impl Driver {
     pub fn new(settings: Settings, core: &mut Core<()>) -> io::Result<Driver> {
         let picker = Picker::new(&settings.work, settings.share, settings.seed);
         core.timers.start(core.now_ns() + SECOND_NS, ()).map_err(io::Error::other)?;
-        // Sleeps last as long as they were asked for: the kernel adds 50 µs otherwise, and requests leave late.
+        // Sleeps last as long as requested: the kernel adds 50 µs otherwise, and requests leave late.
         let slack = format!("/proc/{}/timerslack_ns", rustix::thread::gettid().as_raw_nonzero());
         let _ = std::fs::write(slack, "1000");
         Ok(Driver {
             settings,
-            state: State::Resting { told: true },
+            state: State::Resting { is_reported: true },
             connections: Slab::new(super::threads::CONNECTIONS_MAX),
             free: VecDeque::new(),
             dirty: Vec::new(),
@@ -115,7 +115,7 @@ impl Driver {
             cpu_began_ns: 0,
             point_began_ns: 0,
             records_max: 0,
-            heard: Heard::default(),
+            outcomes: Outcomes::default(),
             spare: Vec::new(),
         })
     }
@@ -156,9 +156,9 @@ impl Driver {
         match &self.state {
             State::Closed { .. } => self.pump_closed(now_ns),
             State::Open { .. } => self.pump_open(now_ns),
-            State::Resting { told } => {
-                let told = *told;
-                self.pump_rest(now_ns, told);
+            State::Resting { is_reported } => {
+                let is_reported = *is_reported;
+                self.pump_rest(now_ns, is_reported);
             }
             State::Stopping { .. } => {}
         }
@@ -220,7 +220,7 @@ impl Driver {
     }
 
     /// Sequences are brought to their end, so that the server keeps no place for them.
-    fn pump_rest(&mut self, now_ns: u64, told: bool) {
+    fn pump_rest(&mut self, now_ns: u64, is_reported: bool) {
         while !self.free.is_empty() {
             if let Some(flight) = self.returned.pop_front() {
                 self.launch(flight, now_ns);
@@ -229,8 +229,8 @@ impl Driver {
             let Some(pick) = self.ending_pick() else { break };
             self.launch_pick(pick, now_ns, now_ns);
         }
-        if !told && self.in_flight == 0 && self.returned.is_empty() && self.picker.open() == 0 {
-            self.state = State::Resting { told: true };
+        if !is_reported && self.in_flight == 0 && self.returned.is_empty() && self.picker.open() == 0 {
+            self.state = State::Resting { is_reported: true };
             self.report(Report::Resting);
         }
     }
@@ -285,16 +285,16 @@ impl Driver {
 
     /// Counts what has ended on a connection, and frees its places.
     fn settle(&mut self, key: Key) {
-        let mut finished = std::mem::take(&mut self.heard.finished);
+        let mut finished = std::mem::take(&mut self.outcomes.finished);
         let ended = finished.len();
         for finished in finished.drain(..) {
             self.count(finished);
         }
-        self.heard.finished = finished;
-        for ns in self.heard.first_ns.drain(..) {
+        self.outcomes.finished = finished;
+        for ns in self.outcomes.first_ns.drain(..) {
             self.tally.histograms.first_response_ns.saturating_record(ns.max(1));
         }
-        for ns in self.heard.between_ns.drain(..) {
+        for ns in self.outcomes.between_ns.drain(..) {
             self.tally.histograms.between_responses_ns.saturating_record(ns.max(1));
         }
         self.in_flight = self.in_flight.saturating_sub(ended);
@@ -388,7 +388,7 @@ impl Handler for Driver {
                 if !matches!(self.state, State::Stopping { .. }) {
                     self.backlog.clear();
                     self.picker.finish();
-                    self.state = State::Resting { told: false };
+                    self.state = State::Resting { is_reported: false };
                 }
             }
             Order::Mark(next) => self.mark(next, core.now_ns()),

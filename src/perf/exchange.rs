@@ -1,6 +1,6 @@
 //! One connection's protocol in the client's role: requests go in, bytes come out; bytes go in, outcomes come out.
 //!
-//! None of them knows a socket or a clock, so each is tested by itself and runs on either engine.
+//! None of them has a socket or a clock, so each is tested by itself and runs on either engine.
 
 mod http;
 mod stream;
@@ -18,7 +18,7 @@ use nereid_protocol::http2::{Config, Headers};
 use stream::StreamExchange;
 use unary::UnaryExchange;
 
-/// Kept of an answer that says what went wrong.
+/// Bytes that are kept of an answer with an error.
 const ERROR_BYTES: usize = 4096;
 
 /// A request that is on its way.
@@ -32,8 +32,8 @@ pub struct Flight {
     pub sequence: Option<usize>,
     pub marks: Marks,
     pub responses: u64,
-    /// Of the last response.
-    pub heard_ns: u64,
+    /// When the last response came.
+    pub last_response_ns: u64,
     /// Times of responses, where a request is recorded.
     pub times_ns: Option<Vec<u64>>,
 }
@@ -45,22 +45,22 @@ pub struct Finished {
     pub outcome: Result<(), String>,
 }
 
-/// What has come in.
+/// Requests that ended, and times of responses, since the thread counted them last.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Outcomes {
     pub finished: Vec<Finished>,
     /// Times from sending to the first response, and from one response to the next.
     pub first_ns: Vec<u64>,
     pub between_ns: Vec<u64>,
 }
 
-impl Heard {
+impl Outcomes {
     fn response(&mut self, flight: &mut Flight, now_ns: u64) {
-        let since_ns = if flight.responses == 0 { flight.sent_ns } else { flight.heard_ns };
+        let since_ns = if flight.responses == 0 { flight.sent_ns } else { flight.last_response_ns };
         let times = if flight.responses == 0 { &mut self.first_ns } else { &mut self.between_ns };
         times.push(now_ns.saturating_sub(since_ns));
         flight.responses += 1;
-        flight.heard_ns = now_ns;
+        flight.last_response_ns = now_ns;
         if let Some(times_ns) = &mut flight.times_ns {
             times_ns.push(now_ns);
         }
@@ -74,7 +74,7 @@ impl Heard {
 /// Why a request could not begin here.
 #[derive(Debug)]
 pub enum NotBegun {
-    /// Later: the peer wants to have fewer at a time.
+    /// The peer allows no more requests at a time: later.
     Full(Flight),
     /// Never again on this connection.
     Over(Flight),
@@ -164,7 +164,7 @@ pub fn http2_config() -> Config {
     Config { stream_window: 16 << 20, connection_window: 64 << 20, ..Config::default() }
 }
 
-/// What a connection speaks.
+/// The protocol of a connection.
 pub enum Exchange {
     Http(Box<HttpExchange>),
     Unary(Box<UnaryExchange>),
@@ -189,11 +189,11 @@ impl Exchange {
     }
 
     /// An error is the connection's, and its end.
-    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
         match self {
-            Exchange::Http(exchange) => exchange.receive(bytes, now_ns, heard),
-            Exchange::Unary(exchange) => exchange.receive(bytes, now_ns, heard),
-            Exchange::Stream(exchange) => exchange.receive(bytes, now_ns, heard),
+            Exchange::Http(exchange) => exchange.receive(bytes, now_ns, outcomes),
+            Exchange::Unary(exchange) => exchange.receive(bytes, now_ns, outcomes),
+            Exchange::Stream(exchange) => exchange.receive(bytes, now_ns, outcomes),
         }
     }
 
@@ -224,11 +224,11 @@ impl Exchange {
     }
 
     /// Gives up requests that were sent before `before_ns`; an error if the connection has to be given up with them.
-    pub fn expire(&mut self, before_ns: u64, now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+    pub fn expire(&mut self, before_ns: u64, now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
         match self {
             Exchange::Http(exchange) => exchange.expire(before_ns),
             Exchange::Unary(exchange) => {
-                exchange.expire(before_ns, now_ns, heard);
+                exchange.expire(before_ns, now_ns, outcomes);
                 Ok(())
             }
             Exchange::Stream(exchange) => exchange.expire(before_ns),
@@ -236,11 +236,11 @@ impl Exchange {
     }
 
     /// The connection is gone: so is what is in flight.
-    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+    pub fn fail(&mut self, reason: &str, now_ns: u64, outcomes: &mut Outcomes) {
         match self {
-            Exchange::Http(exchange) => exchange.fail(reason, now_ns, heard),
-            Exchange::Unary(exchange) => exchange.fail(reason, now_ns, heard),
-            Exchange::Stream(exchange) => exchange.fail(reason, now_ns, heard),
+            Exchange::Http(exchange) => exchange.fail(reason, now_ns, outcomes),
+            Exchange::Unary(exchange) => exchange.fail(reason, now_ns, outcomes),
+            Exchange::Stream(exchange) => exchange.fail(reason, now_ns, outcomes),
         }
     }
 

@@ -1,9 +1,9 @@
-//! The load generator: sends what a plan says, as fast as it says, and tells what came of it.
+//! The load generator: sends the requests of a plan at the rate of the plan, and reports the outcome.
 //!
 //! The codecs are the server's own in the client's role and the threads are shards, so that a core of the client can
-//! load a core of the server, and a figure tells of the server rather than of what measures it. Latencies of an open
-//! loop count from the time at which a request was due: a server that stalls cannot hide the requests that its stall
-//! kept from being sent.
+//! load a core of the server, and a figure shows the server rather than the client that measures it. Latencies of an
+//! open loop count from the time at which a request was due: a server that stalls cannot hide the requests that its
+//! stall kept from being sent.
 //!
 //! ```text
 //! Plan ─► run ─► threads (shards): schedule ─► exchange (HTTP, unary, stream) ─► tally ─► windows ─► Measurement
@@ -53,14 +53,14 @@ pub enum PerfError {
     /// Nobody answers at the address, or no longer.
     #[error("{endpoint}: {reason}")]
     Unreachable { endpoint: Endpoint, reason: String },
-    /// The server refused what is asked before any load: metadata, registration of shared memory.
+    /// The server refused a call before any load: metadata, registration of shared memory.
     #[error("{what}: {reason}")]
     Refused { what: String, reason: String },
     #[error("{what}: {source}")]
     System { what: String, source: std::io::Error },
 }
 
-/// Asks the server for what requests to a model have to look like.
+/// Requests the metadata and configuration of a model from the server.
 pub fn inspect(
     target: &Target,
     model: &str,

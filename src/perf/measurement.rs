@@ -1,4 +1,4 @@
-//! What came out: one load point, measured.
+//! The figures of one load point.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub struct Measurement {
     pub server: Option<ServerSide>,
     /// In the order of the plan's composing models.
     pub composing: Vec<ServerSide>,
-    /// Mean and peak of each sample of a gauge by its name with labels; counters tell by how much they grew.
+    /// Mean and peak of each sample of a gauge by its name with labels; of a counter, by how much it grew.
     pub metrics: BTreeMap<String, MetricFigures>,
     pub records: Vec<Record>,
     /// Requests beyond the plan's limit of records.
@@ -318,7 +318,7 @@ pub struct Record {
     pub failed: bool,
 }
 
-/// Who wants to see how a run goes. Called from the thread that called [`super::run`], about ten times a second.
+/// Watches a run. Called from the thread that called [`super::run`], about ten times a second.
 pub trait Progress {
     /// A load point begins.
     fn point(&mut self, _load: LoadPoint) {}
@@ -334,7 +334,7 @@ pub trait Progress {
     }
 }
 
-/// Nobody looks.
+/// Watches nothing.
 impl Progress for () {}
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! Questions to the server beside the load: what the model looks like, its statistics, regions of shared memory.
+//! Calls to the server beside the load: the model's metadata, its statistics, regions of shared memory.
 //!
 //! They go over a connection of their own, one after the other, over the protocol of the load: a server may offer only
 //! one.
@@ -19,9 +19,9 @@ use wire::Wire;
 /// How a question failed.
 #[derive(Debug)]
 enum Trouble {
-    /// The connection, before or while it was asked.
+    /// The connection failed, before the call or during it.
     Connection(String),
-    /// The server said no.
+    /// The server refused.
     Refused(String),
 }
 
@@ -62,7 +62,7 @@ impl MetadataClient {
     }
 
     pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, PerfError> {
-        self.ask(&format!("what model '{model}' looks like"), |link| match link {
+        self.call(&format!("what model '{model}' looks like"), |link| match link {
             Link::Http(client) => client.inspect(model, version),
             Link::Grpc(client) => client.inspect(model, version),
         })
@@ -70,28 +70,28 @@ impl MetadataClient {
 
     /// Sums since the server started, of one version or of all together.
     pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, PerfError> {
-        self.ask(&format!("statistics of model '{model}'"), |link| match link {
+        self.call(&format!("statistics of model '{model}'"), |link| match link {
             Link::Http(client) => client.statistics(model, version),
             Link::Grpc(client) => client.statistics(model, version),
         })
     }
 
     pub fn register(&mut self, region: &str, key: &str, byte_size: u64) -> Result<(), PerfError> {
-        self.ask(&format!("registration of shared memory '{region}'"), |link| match link {
+        self.call(&format!("registration of shared memory '{region}'"), |link| match link {
             Link::Http(client) => client.register(region, key, byte_size),
             Link::Grpc(client) => client.register(region, key, byte_size),
         })
     }
 
     pub fn unregister(&mut self, region: &str) -> Result<(), PerfError> {
-        self.ask(&format!("removal of shared memory '{region}'"), |link| match link {
+        self.call(&format!("removal of shared memory '{region}'"), |link| match link {
             Link::Http(client) => client.unregister(region),
             Link::Grpc(client) => client.unregister(region),
         })
     }
 
     /// Asks on the connection that is there, and once more on a new one if that has ended meanwhile.
-    fn ask<T>(&mut self, what: &str, question: impl Fn(&mut Link) -> Result<T, Trouble>) -> Result<T, PerfError> {
+    fn call<T>(&mut self, what: &str, question: impl Fn(&mut Link) -> Result<T, Trouble>) -> Result<T, PerfError> {
         let had_link = self.link.is_some();
         let mut outcome = self.link().and_then(&question);
         if had_link && matches!(outcome, Err(Trouble::Connection(_))) {

@@ -54,7 +54,7 @@ impl Drop for Scraper {
 
 fn read_on(source: &MetricsSource, figures: &Mutex<Figures>, stopped: &Receiver<()>) {
     while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(source.interval) {
-        // A page that is missing once says nothing.
+        // A page that is missing once means nothing.
         if let Ok(page) = fetch(&source.endpoint, &source.path) {
             note(figures, &page);
         }

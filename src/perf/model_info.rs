@@ -1,4 +1,4 @@
-//! What is known of the model that is measured, as its server tells it.
+//! The model that is measured, as its server describes it.
 
 /// Metadata and configuration in the terms that requests are made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -6,7 +6,7 @@ pub struct ModelInfo {
     pub server: String,
     pub server_version: String,
     pub model: String,
-    /// The one that the server chose, if none was asked for.
+    /// The one that the server chose, if the plan names none.
     pub version: String,
     pub platform: String,
     /// 0: shapes have no batch dimension.

@@ -1,4 +1,4 @@
-//! What is to be measured: whom to ask, what to send, how fast, and when a figure counts.
+//! What is to be measured: which server, what to send, how fast, and when a figure counts.
 //!
 //! Plain data that a command line fills in. Nothing here is looked at while requests run: drivers make their own,
 //! ready-to-send form of it once, before the first request.
@@ -22,7 +22,7 @@ pub struct Plan {
     pub client: Client,
     /// Ask the model's statistics before and after each window.
     pub server_statistics: bool,
-    /// Models whose statistics are told beside the model's own: those of an ensemble, or those a script calls.
+    /// Models whose statistics are reported beside the model's own: those of an ensemble, or those a script calls.
     pub composing_models: Vec<String>,
     pub metrics: Option<MetricsSource>,
     /// So many requests of a load point are kept one by one ([`super::Record`]); 0 keeps none.
@@ -113,7 +113,7 @@ pub struct Work {
 #[derive(Debug, Clone, Default)]
 pub struct Template {
     pub inputs: Vec<Input>,
-    /// Names of the outputs wanted; none asks for all.
+    /// Names of the outputs wanted; none requests all.
     pub outputs: Vec<String>,
     pub parameters: Vec<(String, Parameter)>,
     /// Outputs to compare each answer with.

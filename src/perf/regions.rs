@@ -2,7 +2,7 @@
 //!
 //! Whatever happens, nothing of it stays: the object has a name only from the begin of a run to its end, the server
 //! forgets it first, and dropping does both. Outputs have a place for each template, not for each request: requests of
-//! one template ask for the same, so what they write over one another is the same.
+//! one template request the same, so what they write over one another is the same.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -107,7 +107,7 @@ fn place(
     Ok(Placement { region: region.to_owned(), inputs, outputs })
 }
 
-/// Bytes of an output, where its shape says that; the first dimension is the batch's, if there is one.
+/// Bytes of an output, where its shape determines that; the first dimension is the batch's, if there is one.
 fn byte_size(facts: &TensorFacts, batch: Option<i64>) -> Option<usize> {
     let element = DataType::from_name(facts.datatype.as_bytes()).map(DataType::byte_size).filter(|size| *size > 0)?;
     let mut bytes = element;

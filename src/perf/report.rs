@@ -20,7 +20,7 @@ use super::{Measurement, ModelInfo, Plan};
 
 pub use machine::Machine;
 
-/// Everything that a report may say.
+/// Everything that a report may contain.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
     pub plan: &'a Plan,
@@ -39,7 +39,7 @@ impl Report<'_> {
         point.rate() * f64::from(self.batch)
     }
 
-    /// Percentiles that are told of every point: the usual ones and the one of the rules.
+    /// Percentiles that are reported of every point: the usual ones and the one of the rules.
     fn percentiles(&self) -> Vec<f64> {
         let mut percentiles = vec![50.0, 90.0, 95.0, 99.0];
         percentiles.extend(self.plan.rules.percentile.filter(|own| !percentiles.contains(own)));

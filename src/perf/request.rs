@@ -2,7 +2,7 @@
 //!
 //! What differs from one request to the next is its id and the marks of its sequence. They go between two parts that
 //! never change, so a request costs a copy of its small parts; a large tensor is sent from where it lies. Where an HTTP
-//! body has such marks they take the same room each time, so that its length, which the head says, is the same too.
+//! body has such marks they take the same room each time, so that its length, which the head states, is the same too.
 
 pub mod json;
 

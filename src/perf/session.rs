@@ -21,10 +21,10 @@ use super::threads::{Assignment, Counts, LoopMode, Threads, one_each, part};
 use super::tls::Security;
 use super::{PerfError, model_info::ModelInfo};
 
-/// How often somebody looks whether a window is over, and how often progress is told.
+/// How often the session checks whether a window is over, and how often it reports progress.
 const LOOK: Duration = Duration::from_millis(5);
-const TELL: Duration = Duration::from_millis(100);
-/// Connections of each thread that requests are multiplexed over, where nothing else is asked for.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+/// Connections of each thread that requests are multiplexed over, where the plan sets none.
 const CONNECTIONS_A_THREAD: usize = 4;
 /// Requests that left late, in parts of all, from which on the client is too slow.
 const LATE_PART: f64 = 0.01;
@@ -42,7 +42,7 @@ struct Session<'a> {
 
 /// Why a point was left.
 enum Left {
-    /// Somebody wants the run to end.
+    /// The run was interrupted.
     Stopped,
     Failed(PerfError),
 }
@@ -122,7 +122,7 @@ impl Session<'_> {
                     }
                 }
                 Err(Left::Stopped) => break,
-                // Who wants the run to end, perhaps because the server hangs, keeps the points before.
+                // An interrupted run, perhaps because the server hangs, keeps the points before.
                 Err(Left::Failed(_)) if self.look_for_end().is_err() && !measured.is_empty() => break,
                 Err(Left::Failed(error)) => return Err(error),
             }
@@ -149,19 +149,19 @@ impl Session<'_> {
         Ok(self.conclude(point, samples, windows))
     }
 
-    /// Exactly so many requests, unless somebody wants the run to end.
+    /// Exactly so many requests, unless the run is interrupted.
     fn measure_count(&mut self, point: LoadPoint, count: u64) -> Result<Sample, Left> {
         let watched = self.watch_server()?;
         self.open_window()?;
         let before = self.begin(point, Some(count), self.plan.records_max);
         let is_cut = self.wait_for_window(1, before, Until::Ended(count))?;
-        // Sequences end in good order before the statistics are asked, but behind the window.
+        // Sequences end in good order before the statistics are read, but behind the window.
         let mut tally = self.mark(self.plan.records_max)?;
         if is_cut && tally.counts.ended() == 0 {
             return Err(Left::Stopped);
         }
         if !is_cut && tally.last_ns > tally.began_ns {
-            // Not when somebody looked whether the last one had ended.
+            // Not when the session noticed that the last one had ended.
             tally.ended_ns = tally.last_ns;
         }
         let sample = self.sample(tally, watched, is_cut);
@@ -185,7 +185,7 @@ impl Session<'_> {
                 Window::Count(count) => Until::Ended(count),
             };
             let is_cut = self.wait_for_window(trial, before, until)?;
-            // Whole windows tell more than one that was cut off.
+            // Whole windows are better evidence than one that was cut off.
             if is_cut && !samples.is_empty() {
                 break;
             }
@@ -209,7 +209,7 @@ impl Session<'_> {
         Ok((samples, figures))
     }
 
-    /// `is_cut`: somebody wants the run to end, and has what was measured even if the server says nothing any more.
+    /// `is_cut`: the run was interrupted, and returns what was measured even if the server does not answer any more.
     fn sample(
         &mut self,
         tally: Tally,
@@ -327,8 +327,8 @@ impl Session<'_> {
         }
     }
 
-    /// Gives every thread its part, and says what had ended before: asked afterwards, the first requests may be among
-    /// it, and who waits for the last of them waits for ever.
+    /// Gives every thread its part, and returns the counts before: read afterwards, they may contain the first
+    /// requests, and a thread that waits for the last of them waits for ever.
     fn begin(&self, point: LoadPoint, budget: Option<u64>, records_max: usize) -> Counts {
         let before = self.threads.counts();
         let began_ns = nereid_clock::now_ns();
@@ -393,7 +393,7 @@ impl Session<'_> {
     /// Waits for the end of a stage, telling how it goes.
     fn wait(&mut self, stage: Stage, before: Counts, until: Until) -> Result<(), Left> {
         let began = Instant::now();
-        let mut told = began;
+        let mut reported = began;
         loop {
             let elapsed = began.elapsed();
             let now = self.threads.counts();
@@ -403,8 +403,8 @@ impl Session<'_> {
                     Until::Time(time) => elapsed >= time,
                     Until::Ended(count) => ended >= count,
                 };
-            if over || told.elapsed() >= TELL {
-                told = Instant::now();
+            if over || reported.elapsed() >= REPORT_INTERVAL {
+                reported = Instant::now();
                 let done = match until {
                     Until::Time(time) => elapsed.as_secs_f64() / time.as_secs_f64().max(1e-9),
                     Until::Ended(count) => ended as f64 / count.max(1) as f64,
@@ -425,14 +425,14 @@ impl Session<'_> {
             }
             self.look_for_end()?;
             let left = match until {
-                Until::Time(time) => time.saturating_sub(elapsed).min(TELL),
+                Until::Time(time) => time.saturating_sub(elapsed).min(REPORT_INTERVAL),
                 Until::Ended(_) => LOOK,
             };
             self.threads.watch(left).map_err(|reason| Left::Failed(self.away(reason)))?;
         }
     }
 
-    /// True if somebody wants the run to end before the window does.
+    /// True if the run was interrupted before the window ended.
     fn wait_for_window(&mut self, trial: u32, before: Counts, until: Until) -> Result<bool, Left> {
         match self.wait(Stage::Trial(trial), before, until) {
             Ok(()) => Ok(false),
@@ -445,7 +445,7 @@ impl Session<'_> {
         if self.interrupt.is_raised() || self.progress.stop_wanted() { Err(Left::Stopped) } else { Ok(()) }
     }
 
-    /// Comes home behind the last window. Who wants the run to end does not wait for that; what was measured counts.
+    /// Comes home behind the last window. An interrupted run does not wait for that; what was measured counts.
     fn leave(&mut self) -> Result<(), Left> {
         match self.come_home() {
             Err(Left::Stopped) => Ok(()),

@@ -6,7 +6,7 @@ use super::plan::{Load, Rules, Sweep};
 /// Loads that a sweep without an end tries at most.
 const POINTS_MAX: usize = 100_000;
 
-/// Says which point is next, once it is told how the last one went.
+/// Chooses the next point by the outcome of the last one.
 #[derive(Debug)]
 pub struct Course {
     kind: Kind,

@@ -39,7 +39,7 @@ pub struct Beat {
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     completed: u64,
-    /// How much of the slot lies in a window; known at the window's end.
+    /// How much of the slot lies in a window; set at the window's end.
     covered_ns: u64,
 }
 
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(sum.timeline().completed.iter().sum::<u64>(), last + 1);
     }
 
-    /// 100 requests a second in windows of 1.03 and 1.98 s: no slot may say anything else.
+    /// 100 requests a second in windows of 1.03 and 1.98 s: no slot may show another rate.
     #[test]
     fn the_end_of_a_window_is_no_stall() {
         let mut sum = Tally::default();

@@ -24,19 +24,19 @@ const TIMERS_MAX: usize = 16;
 /// Connections of one thread.
 pub const CONNECTIONS_MAX: usize = 16_384;
 
-/// What a driver is told.
+/// What a driver is ordered to do.
 pub enum Order {
     /// Another connection, or why there is none.
     Connection(Result<Socket, String>),
     Begin(Box<Assignment>),
-    /// Begin nothing more, and say when nothing is in flight.
+    /// Begin nothing more, and report when nothing is in flight.
     Rest,
     /// Hand out what was counted; count on in this one.
     Mark(Box<Tally>),
     Stop,
 }
 
-/// What one thread has to do until it is told otherwise.
+/// What one thread has to do until its next order.
 pub struct Assignment {
     pub mode: LoopMode,
     /// Requests that may begin; None has no end.
@@ -66,7 +66,7 @@ pub enum Report {
     Away(String),
 }
 
-/// What a driver has done so far, for whoever looks.
+/// What a driver has done so far, for any thread to read.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub completed: AtomicU64,
@@ -140,7 +140,7 @@ impl Threads {
             name: format!("perf-{thread}"),
             engine,
             cpu,
-            // It would take time from the server, and from what is told of the client.
+            // It would take time from the server, and from the figures of the client.
             spin: Default::default(),
             limits: Limits { connections: CONNECTIONS_MAX, ..Limits::default() },
             timers_max: TIMERS_MAX,
@@ -234,7 +234,7 @@ impl Threads {
         Ok(sum)
     }
 
-    /// Lets what is in flight come home. `meanwhile` is asked now and then whether to go on waiting.
+    /// Waits for what is in flight. `meanwhile` is called now and then, and decides whether to go on waiting.
     pub fn rest(&self, mut meanwhile: impl FnMut() -> bool) -> Result<(), String> {
         self.hands.iter().for_each(|hand| hand.mailbox.post(Order::Rest));
         let mut missing = self.hands.len();
@@ -268,7 +268,7 @@ fn grows_to(plan: &Plan) -> usize {
     if grows && one_each(plan) { most } else { 0 }
 }
 
-/// More connections than this tell of a server that cannot keep up, and of nothing else.
+/// More connections than this only show that the server cannot keep up.
 const GROWN_MAX: usize = 1024;
 
 impl Drop for Threads {
@@ -276,7 +276,7 @@ impl Drop for Threads {
         self.hands.iter().for_each(|hand| hand.mailbox.post(Order::Stop));
         for hand in &mut self.hands {
             if let Some(running) = hand.running.take() {
-                // A thread that panicked has said so.
+                // A thread that panicked has reported it.
                 let _ = running.join();
             }
         }

@@ -1,4 +1,4 @@
-//! TLS to the server: whom to trust, and who we are.
+//! TLS to the server: trusted roots and the client's certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Security {
 }
 
 impl Security {
-    /// None where the target speaks no TLS.
+    /// None where the target has no TLS.
     pub fn new(target: &Target) -> Result<Option<Security>, String> {
         let Some(tls) = &target.tls else { return Ok(None) };
         let provider = Arc::new(ring::default_provider());

@@ -10,7 +10,7 @@ use super::schedule::{Random, Share};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
     pub template: usize,
-    /// Place among the sequences at a time, and what the request says of its sequence.
+    /// Place among the sequences at a time, and the flags of the request in its sequence.
     pub sequence: Option<(usize, SequenceMark)>,
 }
 
@@ -187,7 +187,7 @@ impl Running {
 
     fn over(&mut self, place: usize, mark: SequenceMark, good: bool) {
         if mark.end || !good {
-            // After a failure nobody knows what the model has seen: the next sequence takes the place.
+            // After a failure the state of the model is unknown: the next sequence takes the place.
             if let Some(slot) = self.places.get_mut(place) {
                 *slot = None;
             }

@@ -11,7 +11,7 @@ pub struct Elements {
     pub datatype: DataType,
 }
 
-/// An element as a file says it.
+/// An element as a file contains it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Element<'a> {
     Bool(bool),
@@ -29,7 +29,7 @@ impl std::fmt::Display for Element<'_> {
             Element::Signed(value) => value.fmt(f),
             Element::Float(value) => value.fmt(f),
             Element::Text(value) => {
-                // What a file says is not repeated at any length.
+                // Text of a file is repeated up to a bounded length.
                 let shown: String = value.chars().take(40).collect();
                 write!(f, "{shown:?}")
             }
@@ -89,7 +89,7 @@ impl Elements {
         }
     }
 
-    /// Appends one element; the error says what was expected.
+    /// Appends one element; the error states what was expected.
     pub fn put(self, bytes: &mut Vec<u8>, element: Element<'_>) -> Result<(), String> {
         let wrong = || format!("{element} is no {}", self.datatype);
         match self.datatype {
@@ -145,7 +145,7 @@ pub fn put_string(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend_from_slice(text);
 }
 
-/// What is longer than a length can say is beyond [`super::DATA_BYTES_MAX`].
+/// What is longer than a length field can hold is beyond [`super::DATA_BYTES_MAX`].
 fn put_length(bytes: &mut Vec<u8>, length: usize) {
     bytes.extend(u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
 }

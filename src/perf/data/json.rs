@@ -370,7 +370,7 @@ impl<'de> Visitor<'de> for TensorSeed<'_, '_> {
     }
 }
 
-/// An element, or a list of them: what the lists say of a shape is not looked at.
+/// An element, or a list of them: the shape of the lists is ignored.
 struct ElementSeed<'a, 'b, 'c> {
     seed: TensorSeed<'a, 'b>,
     tensor: &'c mut Tensor,

@@ -1,10 +1,10 @@
-//! Which shape an input has: what the user says, else what the model says, checked against each other.
+//! The shape of an input: the user's, else the model's, checked against each other.
 
 use super::{DataError, DataPlan};
 use crate::{ModelInfo, TensorFacts};
 use nereid_request::element_count;
 
-/// What the model says, without the batch dimension.
+/// The model's shape, without the batch dimension.
 pub fn declared<'a>(facts: &'a TensorFacts, model_info: &ModelInfo) -> &'a [i64] {
     match model_info.max_batch_size > 0 && !facts.is_shape_tensor {
         true => facts.shape.get(1..).unwrap_or_default(),
@@ -38,7 +38,7 @@ pub fn fitting(facts: &TensorFacts, declared: &[i64], shape: &[i64]) -> Result<V
     }
 }
 
-/// The shape of `count` elements: what was said, or with its one open dimension filled in.
+/// The shape of `count` elements: as given, or with its one open dimension filled in.
 pub fn of_count(
     facts: &TensorFacts,
     plan: &DataPlan,

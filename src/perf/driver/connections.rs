@@ -85,13 +85,13 @@ impl Driver {
             Received::Chunk(chunk) => {
                 self.tally.counts.bytes_received += chunk.len() as u64;
                 connection.bulky = chunk.len() == CHUNK_BYTES;
-                connection.receive(&chunk, now_ns, &mut self.heard)
+                connection.receive(&chunk, now_ns, &mut self.outcomes)
             }
             Received::Direct { block, at, len } => {
                 self.tally.counts.bytes_received += len as u64;
                 connection.bulky = len > CHUNK_BYTES;
                 let bytes = block.get(at..at.saturating_add(len)).unwrap_or_default();
-                let outcome = connection.receive(bytes, now_ns, &mut self.heard);
+                let outcome = connection.receive(bytes, now_ns, &mut self.outcomes);
                 connection.block = Some(block);
                 outcome
             }
@@ -137,7 +137,7 @@ impl Driver {
         }
     }
 
-    /// One send for each connection that has something to say.
+    /// One send for each connection that has bytes to send.
     pub(super) fn send_dirty(&mut self, core: &mut Core<()>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
@@ -175,7 +175,7 @@ impl Driver {
     fn lose(&mut self, key: Key, reason: &str, core: &mut Core<()>) {
         let now_ns = core.now_ns();
         if let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) {
-            connection.fail(reason, now_ns, &mut self.heard);
+            connection.fail(reason, now_ns, &mut self.outcomes);
             self.settle(key);
         }
         self.replace(key, core);
@@ -193,7 +193,7 @@ impl Driver {
             return false;
         };
         connection.closing = true;
-        connection.fail("the run was over", core.now_ns(), &mut self.heard);
+        connection.fail("the run was over", core.now_ns(), &mut self.outcomes);
         self.settle(key);
         self.free.retain(|free| *free != key);
         if core.engine.close(key).is_err() {
@@ -211,7 +211,7 @@ impl Driver {
             let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else {
                 continue;
             };
-            match connection.expire(before_ns, now_ns, &mut self.heard) {
+            match connection.expire(before_ns, now_ns, &mut self.outcomes) {
                 Ok(()) => self.settle(key),
                 Err(reason) => self.lose(key, &reason, core),
             }

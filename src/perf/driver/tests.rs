@@ -28,7 +28,7 @@ struct Bench {
     peer: UnixStream,
     request_bytes: usize,
     /// Received and not yet answered.
-    asked: usize,
+    received: usize,
     partial: usize,
 }
 
@@ -63,7 +63,7 @@ impl Bench {
         peer.set_nonblocking(true).unwrap();
         mailbox.post(Order::Connection(Ok(Socket(mine.into()))));
         let shard = Shard::new(driver, core, inbox);
-        Bench { shard, mailbox, reports, clock, peer, request_bytes: request.len(), asked: 0, partial: 0 }
+        Bench { shard, mailbox, reports, clock, peer, request_bytes: request.len(), received: 0, partial: 0 }
     }
 
     fn begin(&self, mode: LoopMode, budget: Option<u64>) {
@@ -86,7 +86,7 @@ impl Bench {
         match self.peer.read(&mut buffer) {
             Ok(n) => {
                 self.partial += n;
-                self.asked += self.partial / self.request_bytes;
+                self.received += self.partial / self.request_bytes;
                 self.partial %= self.request_bytes;
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
@@ -94,7 +94,7 @@ impl Bench {
     }
 
     fn answer(&mut self) {
-        for _ in 0..std::mem::take(&mut self.asked) {
+        for _ in 0..std::mem::take(&mut self.received) {
             self.peer.write_all(ANSWER).unwrap();
         }
     }
@@ -146,7 +146,7 @@ fn what_was_due_in_a_pause_counts_from_when_it_was_due() {
             tally.histograms.latency_ns.max()
         );
         assert!((45..=56).contains(&beyond(50 * MS)), "{}", beyond(50 * MS));
-        // Of which the service times alone know nothing.
+        // The service times alone do not show that.
         assert!(tally.histograms.service_ns.count_between(50 * MS, u64::MAX) <= 2);
         assert!(tally.histograms.send_lag_ns.count_between(50 * MS, u64::MAX) >= 44);
         assert!(!tally.unsustainable);
@@ -164,7 +164,7 @@ fn an_open_loop_ends_where_too_many_are_outstanding() {
         bench.turn(true);
     }
     assert!((3 * MS..8 * MS).contains(&before_ns), "{before_ns}");
-    while bench.asked == 0 {
+    while bench.received == 0 {
         bench.turn(false);
     }
     bench.answer();
@@ -182,13 +182,13 @@ fn a_closed_loop_stays_within_its_bound_and_its_budget() {
     bench.begin(LoopMode::Closed(3), Some(50));
     while bench.ended() < 50 {
         bench.turn(false);
-        assert!(bench.asked <= 1, "a connection of HTTP/1.1 has one request in flight");
+        assert!(bench.received <= 1, "a connection of HTTP/1.1 has one request in flight");
         bench.answer();
     }
     for _ in 0..20 {
         bench.shard.turn(false).unwrap();
     }
-    assert_eq!(bench.asked, 0);
+    assert_eq!(bench.received, 0);
     let tally = bench.tally();
     assert_eq!((tally.counts.sent, tally.counts.completed), (50, 50));
     bench.mailbox.post(Order::Rest);
@@ -202,16 +202,16 @@ fn a_closed_loop_stays_within_its_bound_and_its_budget() {
 }
 
 #[test]
-fn a_lost_connection_fails_what_was_in_flight_and_is_asked_for_again() {
+fn a_lost_connection_fails_what_was_in_flight_and_is_received_for_again() {
     let mut bench = Bench::new(7);
     bench.begin(LoopMode::Closed(1), Some(2));
-    while bench.asked == 0 {
+    while bench.received == 0 {
         bench.turn(false);
     }
     let (mine, other) = UnixStream::pair().unwrap();
     other.set_nonblocking(true).unwrap();
     drop(std::mem::replace(&mut bench.peer, other));
-    bench.asked = 0;
+    bench.received = 0;
     while bench.ended() < 1 {
         bench.shard.turn(false).unwrap();
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Book, ERROR_BYTES, EXPIRED, Flight, Heard, NotBegun};
+use super::{Book, ERROR_BYTES, EXPIRED, Flight, Outcomes, NotBegun};
 use crate::request::JSON_LENGTH;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::http1::{ResponseParser, ResponseSink};
@@ -65,13 +65,13 @@ impl HttpExchange {
         Ok(())
     }
 
-    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
         self.parser.receive(bytes, &mut self.reading).map_err(|error| error.to_string())?;
-        self.settle(now_ns, heard);
+        self.settle(now_ns, outcomes);
         Ok(())
     }
 
-    fn settle(&mut self, now_ns: u64, heard: &mut Heard) {
+    fn settle(&mut self, now_ns: u64, outcomes: &mut Outcomes) {
         let Some(keep_alive) = self.reading.done.take() else { return };
         self.over |= !keep_alive;
         let Some(mut flight) = self.flight.take() else { return };
@@ -83,9 +83,9 @@ impl HttpExchange {
         };
         self.reading.body.clear();
         if outcome.is_ok() {
-            heard.response(&mut flight, now_ns);
+            outcomes.response(&mut flight, now_ns);
         }
-        heard.finish(flight, now_ns, outcome);
+        outcomes.finish(flight, now_ns, outcome);
     }
 
     pub fn take_output(&mut self, most: usize, into: &mut Vec<Slice>) {
@@ -107,19 +107,19 @@ impl HttpExchange {
         }
     }
 
-    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+    pub fn fail(&mut self, reason: &str, now_ns: u64, outcomes: &mut Outcomes) {
         self.over = true;
         // An answer without a length lasts as long as its connection.
         if self.parser.end(&mut self.reading).is_ok() {
-            self.settle(now_ns, heard);
+            self.settle(now_ns, outcomes);
         }
         if let Some(flight) = self.flight.take() {
-            heard.finish(flight, now_ns, Err(reason.to_owned()));
+            outcomes.finish(flight, now_ns, Err(reason.to_owned()));
         }
     }
 }
 
-/// What an answer that is no success says.
+/// The text of an answer that is no success.
 fn refusal(status: u16, body: &[u8]) -> String {
     let error = serde_json::from_slice::<Value>(body).ok();
     let error = error.as_ref().and_then(|error| error["error"].as_str());
@@ -189,14 +189,14 @@ mod tests {
         ];
         for (bytes, outcome, over) in cases {
             for cut in 0..bytes.len() {
-                let (mut exchange, mut heard) = (exchange(Some(&[7])), Heard::default());
+                let (mut exchange, mut outcomes) = (exchange(Some(&[7])), Outcomes::default());
                 exchange.begin(Flight::default()).unwrap();
                 assert!(matches!(exchange.begin(Flight::default()), Err(NotBegun::Full(_))));
-                exchange.receive(&bytes[..cut], 5, &mut heard).unwrap();
-                assert!(heard.finished.is_empty());
-                exchange.receive(&bytes[cut..], 9, &mut heard).unwrap();
-                assert_eq!((heard.finished.len(), heard.finished[0].at_ns), (1, 9));
-                assert_eq!(heard.finished[0].outcome, outcome);
+                exchange.receive(&bytes[..cut], 5, &mut outcomes).unwrap();
+                assert!(outcomes.finished.is_empty());
+                exchange.receive(&bytes[cut..], 9, &mut outcomes).unwrap();
+                assert_eq!((outcomes.finished.len(), outcomes.finished[0].at_ns), (1, 9));
+                assert_eq!(outcomes.finished[0].outcome, outcome);
                 assert_eq!((exchange.is_over(), exchange.in_flight()), (over, 0));
             }
         }
@@ -204,22 +204,22 @@ mod tests {
 
     #[test]
     fn a_connection_that_breaks_takes_its_request_with_it() {
-        let (mut exchange, mut heard) = (exchange(None), Heard::default());
+        let (mut exchange, mut outcomes) = (exchange(None), Outcomes::default());
         exchange.begin(Flight { sent_ns: 3, ..Flight::default() }).unwrap();
         assert!(exchange.expire(3).is_ok() && exchange.expire(4).is_err());
-        exchange.receive(b"HTTP/1.1 200 OK\r\nContent-Le", 5, &mut heard).unwrap();
-        exchange.fail("gone", 6, &mut heard);
-        assert_eq!(heard.finished[0].outcome, Err("gone".to_owned()));
+        exchange.receive(b"HTTP/1.1 200 OK\r\nContent-Le", 5, &mut outcomes).unwrap();
+        exchange.fail("gone", 6, &mut outcomes);
+        assert_eq!(outcomes.finished[0].outcome, Err("gone".to_owned()));
         assert!(matches!(exchange.begin(Flight::default()), Err(NotBegun::Over(_))));
         // An answer that lasts as long as its connection is complete with it.
-        let (mut exchange, mut heard) = (super::tests::exchange(None), Heard::default());
+        let (mut exchange, mut outcomes) = (super::tests::exchange(None), Outcomes::default());
         exchange.begin(Flight::default()).unwrap();
-        exchange.receive(b"HTTP/1.1 200 OK\r\n\r\n{}", 5, &mut heard).unwrap();
-        assert!(heard.finished.is_empty());
-        exchange.fail("gone", 6, &mut heard);
-        assert_eq!(heard.finished[0].outcome, Ok(()));
-        let (mut exchange, mut heard) = (super::tests::exchange(None), Heard::default());
+        exchange.receive(b"HTTP/1.1 200 OK\r\n\r\n{}", 5, &mut outcomes).unwrap();
+        assert!(outcomes.finished.is_empty());
+        exchange.fail("gone", 6, &mut outcomes);
+        assert_eq!(outcomes.finished[0].outcome, Ok(()));
+        let (mut exchange, mut outcomes) = (super::tests::exchange(None), Outcomes::default());
         exchange.begin(Flight::default()).unwrap();
-        assert!(exchange.receive(b"nonsense\r\n\r\n", 5, &mut heard).is_err());
+        assert!(exchange.receive(b"nonsense\r\n\r\n", 5, &mut outcomes).is_err());
     }
 }

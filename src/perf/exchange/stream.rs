@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Book, EXPIRED, Flight, Heard, NotBegun, end_of_call, http2_config};
+use super::{Book, EXPIRED, Flight, Outcomes, NotBegun, end_of_call, http2_config};
 use crate::answer::read_streamed;
 use crate::request::read_id;
 use nereid_memory::{Gather, Pool, Slab, Slice};
@@ -22,14 +22,14 @@ pub struct StreamExchange {
     message: Gather,
 }
 
-/// What comes on the call, and who waits for it.
+/// The messages of the call, and the requests that wait for them.
 struct Messages {
     book: Arc<Book>,
     flights: Slab<Flight>,
     /// The beginning of a message whose end has not come.
     partial: Vec<u8>,
     now_ns: u64,
-    heard: Heard,
+    outcomes: Outcomes,
     /// The call is over, for this reason.
     end: Option<String>,
 }
@@ -41,7 +41,7 @@ impl StreamExchange {
             flights: Slab::new(usize::MAX),
             partial: Vec::new(),
             now_ns: 0,
-            heard: Heard::default(),
+            outcomes: Outcomes::default(),
             end: None,
         };
         StreamExchange {
@@ -96,11 +96,11 @@ impl StreamExchange {
         Ok(())
     }
 
-    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
         self.messages.now_ns = now_ns;
-        std::mem::swap(&mut self.messages.heard, heard);
+        std::mem::swap(&mut self.messages.outcomes, outcomes);
         let outcome = self.connection.receive(bytes, &mut self.messages).map_err(|error| error.to_string());
-        std::mem::swap(&mut self.messages.heard, heard);
+        std::mem::swap(&mut self.messages.outcomes, outcomes);
         outcome?;
         match &self.messages.end {
             Some(reason) => Err(reason.clone()),
@@ -121,18 +121,18 @@ impl StreamExchange {
     }
 
     pub fn expire(&self, before_ns: u64) -> Result<(), String> {
-        let late = |flight: &Flight| flight.sent_ns.max(flight.heard_ns) < before_ns;
+        let late = |flight: &Flight| flight.sent_ns.max(flight.last_response_ns) < before_ns;
         match self.messages.flights.iter().any(|(_, flight)| late(flight)) {
             true => Err(EXPIRED.to_owned()),
             false => Ok(()),
         }
     }
 
-    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+    pub fn fail(&mut self, reason: &str, now_ns: u64, outcomes: &mut Outcomes) {
         self.messages.end.get_or_insert_with(|| reason.to_owned());
         for key in self.messages.flights.keys() {
             if let Some(flight) = self.messages.flights.remove(key) {
-                heard.finish(flight, now_ns, Err(reason.to_owned()));
+                outcomes.finish(flight, now_ns, Err(reason.to_owned()));
             }
         }
     }
@@ -179,7 +179,7 @@ impl Messages {
             self.end = Some("a message on the stream is broken".to_owned());
             return;
         };
-        // An answer to a request that was given up has nobody who waits.
+        // No request waits for the answer to one that was given up.
         let Some(key) = read_id(streamed.id) else {
             if !streamed.error.is_empty() {
                 self.end = Some(String::from_utf8_lossy(streamed.error).into_owned());
@@ -191,7 +191,7 @@ impl Messages {
         // What only marks the end is no response.
         let is_final = failed || streamed.is_final.unwrap_or(!self.book.decoupled);
         if failed || streamed.has_outputs || !self.book.decoupled {
-            self.heard.response(flight, self.now_ns);
+            self.outcomes.response(flight, self.now_ns);
         }
         if !is_final {
             return;
@@ -203,11 +203,11 @@ impl Messages {
             let expectation = self.book.expectation(flight.template);
             expectation.map_or(Ok(()), |wanted| wanted.check_message(streamed.response))
         };
-        self.heard.finish(flight, self.now_ns, outcome);
+        self.outcomes.finish(flight, self.now_ns, outcome);
     }
 }
 
-/// Bytes of the frame that begins here, prefix included; None if they are not known yet.
+/// Bytes of the frame that begins here, prefix included; None if the prefix is not complete.
 fn frame_length(bytes: &[u8]) -> Option<usize> {
     let [_, a, b, c, d] = *bytes.first_chunk::<PREFIX_BYTES>()?;
     Some(PREFIX_BYTES + u32::from_be_bytes([a, b, c, d]) as usize)
@@ -310,12 +310,12 @@ mod tests {
                     messages.take(part);
                 }
                 assert_eq!((messages.end, messages.flights.len(), messages.partial.len()), (None, 0, 0));
-                let heard = messages.heard;
-                let responses: Vec<u64> = heard.finished.iter().map(|finished| finished.flight.responses).collect();
+                let outcomes = messages.outcomes;
+                let responses: Vec<u64> = outcomes.finished.iter().map(|finished| finished.flight.responses).collect();
                 assert_eq!(responses, [2, 0, 2], "cut at {cut} and {second}");
-                let outcomes: Vec<bool> = heard.finished.iter().map(|finished| finished.outcome.is_ok()).collect();
-                assert_eq!(outcomes, [true, true, false]);
-                assert_eq!((heard.first_ns.len(), heard.between_ns.len()), (2, 2));
+                let are_good: Vec<bool> = outcomes.finished.iter().map(|finished| finished.outcome.is_ok()).collect();
+                assert_eq!(are_good, [true, true, false]);
+                assert_eq!((outcomes.first_ns.len(), outcomes.between_ns.len()), (2, 2));
             }
         }
     }
@@ -324,8 +324,8 @@ mod tests {
     fn models_that_answer_once_need_no_mark_of_the_end() {
         let (mut messages, keys) = waiting(1, false);
         messages.take(&frame(Some(keys[0]), 0, None, ""));
-        assert_eq!((messages.flights.len(), messages.heard.finished.len()), (0, 1));
-        assert_eq!(messages.heard.finished[0].flight.responses, 1);
+        assert_eq!((messages.flights.len(), messages.outcomes.finished.len()), (0, 1));
+        assert_eq!(messages.outcomes.finished[0].flight.responses, 1);
     }
 
     #[test]

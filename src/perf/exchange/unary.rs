@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use super::{Book, EXPIRED, Flight, Heard, NotBegun, end_of_call, http2_config};
+use super::{Book, EXPIRED, Flight, Outcomes, NotBegun, end_of_call, http2_config};
 use crate::answer::Expectation;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::grpc::PREFIX_BYTES;
@@ -53,7 +53,7 @@ impl Hasher for StreamHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // The table looks at the highest bits and at the lowest ones.
+        // The table uses the highest bits and the lowest ones.
         self.0 = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
@@ -101,13 +101,13 @@ impl UnaryExchange {
         Ok(())
     }
 
-    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
         let outcome = self.connection.receive(bytes, &mut self.calls).map_err(|error| error.to_string());
         for (mut flight, outcome) in self.calls.ended.drain(..) {
             if outcome.is_ok() {
-                heard.response(&mut flight, now_ns);
+                outcomes.response(&mut flight, now_ns);
             }
-            heard.finish(flight, now_ns, outcome);
+            outcomes.finish(flight, now_ns, outcome);
         }
         outcome
     }
@@ -124,20 +124,20 @@ impl UnaryExchange {
         self.calls.over
     }
 
-    pub fn expire(&mut self, before_ns: u64, now_ns: u64, heard: &mut Heard) {
+    pub fn expire(&mut self, before_ns: u64, now_ns: u64, outcomes: &mut Outcomes) {
         let late = self.calls.open.values().filter(|call| call.flight.sent_ns < before_ns).map(|call| call.stream);
         for stream in late.collect::<Vec<StreamId>>() {
             self.connection.reset(stream, ErrorCode::CANCEL);
             if let Some(call) = self.calls.open.remove(&stream.get()) {
-                heard.finish(call.flight, now_ns, Err(EXPIRED.to_owned()));
+                outcomes.finish(call.flight, now_ns, Err(EXPIRED.to_owned()));
             }
         }
     }
 
-    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+    pub fn fail(&mut self, reason: &str, now_ns: u64, outcomes: &mut Outcomes) {
         self.calls.over = true;
         for (_, call) in self.calls.open.drain() {
-            heard.finish(call.flight, now_ns, Err(reason.to_owned()));
+            outcomes.finish(call.flight, now_ns, Err(reason.to_owned()));
         }
     }
 }

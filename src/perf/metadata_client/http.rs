@@ -229,7 +229,7 @@ mod tests {
         assert!(
             model_info.inputs[1].optional && model_info.inputs[1].is_shape_tensor && !model_info.inputs[0].optional
         );
-        // Whatever a server says, nothing panics.
+        // Whatever a server answers, nothing panics.
         let nothing = super::model_info("m", "5", &Value::Null, &json!([1]), &json!("x"));
         assert_eq!((nothing.version.as_str(), nothing.inputs.len()), ("5", 0));
     }

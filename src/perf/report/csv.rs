@@ -1,7 +1,7 @@
 //! perf_analyzer's CSV: the same columns in the same order, so that scripts that read them go on.
 //!
 //! Where the meaning differs: our client hands requests of many connections to the kernel in one call, so that what it
-//! spends on sending and on receiving one of them cannot be told apart. `Client Send` has both, and `Client Recv` is 0.
+//! spends on sending and on receiving one of them cannot be separated. `Client Send` has both, and `Client Recv` is 0.
 
 use std::fmt::Write;
 

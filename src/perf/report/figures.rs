@@ -1,4 +1,4 @@
-//! Figures that several reports tell, computed in one place.
+//! Figures that several reports show, computed in one place.
 
 use hdrhistogram::Histogram;
 
@@ -91,7 +91,7 @@ impl Breakdown {
     }
 }
 
-/// What the server says of the mean successful request, in microseconds. A phase that only some of them passed counts
+/// The server's figures of the mean successful request, in microseconds. A phase that only some of them passed counts
 /// by its share.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Phases {

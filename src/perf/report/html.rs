@@ -115,7 +115,7 @@ fn summary(report: &Report<'_>, page: &mut String) {
     }
 }
 
-/// A section for one point, closed until somebody wants it.
+/// A section for one point, closed until the reader opens it.
 fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
     let _ = writeln!(page, "<details><summary>{}</summary>", escape(&text::heading(point.load)));
     page.push_str("<div class=\"wide\"><table>\n<tbody>");

@@ -45,7 +45,7 @@ pub fn render(report: &Report<'_>) -> Value {
     })
 }
 
-/// Values of headers may be secrets: their names alone are told.
+/// Values of headers may be secrets: only their names are reported.
 fn plan(plan: &Plan, batch: u32) -> Value {
     let work = &plan.work;
     let form = |form: Form| match form {
@@ -215,7 +215,7 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
 }
 
 /// `buckets` are pairs of the highest nanosecond of a bucket and how many fell into it: enough to add histograms of
-/// several runs, or to ask for any other percentile.
+/// several runs, or to compute any other percentile.
 fn histogram(histogram: &Histogram<u64>) -> Value {
     if histogram.is_empty() {
         return json!({ "count": 0 });

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Facts that the kernel tells; empty where it does not.
+/// Facts that the kernel reports; empty where it does not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
     pub cpu: String,

@@ -324,7 +324,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A line for each point in perf_analyzer's form, which scripts look for.
+/// A line for each point in perf_analyzer's form, which scripts search for.
 pub fn summary(report: &Report<'_>) -> String {
     let percentile = report.plan.rules.percentile;
     let latency = percentile.map_or("Average".to_owned(), |percentile| format!("p{}", percentile_name(percentile)));
@@ -340,7 +340,7 @@ pub fn summary(report: &Report<'_>) -> String {
     text
 }
 
-/// The highest load that kept to the latency that was asked for.
+/// The highest load within the latency threshold.
 fn best(report: &Report<'_>) -> Option<String> {
     let threshold = report.plan.rules.latency_threshold?;
     let good = report.points.iter().filter(|point| point.within_threshold && !point.limits.unsustainable);
@@ -357,7 +357,7 @@ pub fn named(model: &str, version: &str) -> String {
     if version.is_empty() { model.to_owned() } else { format!("{model}, version {version}") }
 }
 
-/// What somebody else wrote, as far as it is fit for a terminal: no control characters, no end in sight.
+/// Foreign text, made fit for a terminal: without control characters, and of bounded length.
 pub fn plain(text: &str) -> String {
     let shown = text.chars().take(FOREIGN_TEXT_MAX);
     let mut shown: String = shown.map(|letter| if letter.is_control() { '?' } else { letter }).collect();

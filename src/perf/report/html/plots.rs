@@ -8,7 +8,7 @@ use crate::report::figures::{Breakdown, load, quantile_us, significant};
 use crate::report::plot::{Axis, Bar, Scale, Series, bars, escape, lines};
 use crate::{LoadPoint, Measurement, Timeline};
 
-/// Load points that one plot of curves shows; more cannot be told apart.
+/// Load points that one plot of curves shows; more cannot be distinguished.
 const CURVES_MAX: usize = 8;
 /// Bars of one plot.
 const BARS_MAX: usize = 40;
@@ -100,7 +100,7 @@ fn percentiles(points: &[&Measurement]) -> String {
     let curve = |point: &&Measurement| {
         let histogram = &point.histograms.latency_ns;
         let mut curve = Vec::new();
-        // 12 steps for each factor of 10 in how rare a latency is, as far as there were requests to say so.
+        // 12 steps for each factor of 10 in how rare a latency is, as far as there were enough requests.
         for step in 0..=60 {
             let rarity = 10f64.powf(f64::from(step) / 12.0);
             if histogram.is_empty() || rarity > histogram.len() as f64 {

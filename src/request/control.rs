@@ -1,12 +1,12 @@
-//! Models that control models: what code inside the server may ask of the repository.
+//! Models that control models: what code inside the server may request of the repository.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Status;
 
-/// The load that a model is part of, as those know it who ask for something on the model's behalf: the load may be
-/// waiting for them. All clones are one.
+/// The load that a model is part of, for requests on the model's behalf: the load may be waiting for their end. All
+/// clones are one.
 #[derive(Debug, Clone, Default)]
 pub struct LoadUnderWay(Arc<AtomicU64>);
 
@@ -50,7 +50,7 @@ pub trait Control: Send + Sync {
     /// Returns when the model takes no more requests.
     fn unload(&self, asker: &LoadUnderWay, model: &str, with_dependents: bool) -> Result<(), Status>;
 
-    /// Whether the version is there and its instances agree; `None`: the highest. A model that nobody knows is not
-    /// ready, which is no error.
+    /// Whether the version is there and its instances agree; `None`: the highest. An unknown model is not ready, which
+    /// is no error.
     fn is_ready(&self, model: &str, version: Option<i64>) -> Result<bool, Status>;
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Status, Times};
 
-/// Who holds resources for an execution.
+/// The holder of an execution's resources.
 pub trait Lender: Send + Sync {
     /// The execution hands a request to `model` and waits for its end, which is when the lease is dropped. `None`:
     /// there is nothing that `model` itself would have to wait for. An error if the wait would never end.

@@ -74,7 +74,7 @@ impl CorrelationId {
         }
     }
 
-    /// False for what says that a request belongs to no sequence: nothing, 0, or an empty text.
+    /// False for an id of no sequence: none, 0, or an empty text.
     #[inline]
     pub fn is_in_sequence(&self) -> bool {
         match self {
@@ -99,7 +99,7 @@ impl std::fmt::Display for CorrelationId {
 pub const SEQUENCE_START: u32 = 1;
 pub const SEQUENCE_END: u32 = 2;
 
-/// Who made a request.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Origin {
     #[default]
@@ -149,11 +149,11 @@ pub struct Request {
     pub links: ExecutionLinks,
     /// What it has in shared memory, until it is submitted.
     pub shared: shared::Draft,
-    /// What the model's outputs look like to clients, where that is not what its backend makes.
+    /// The shapes of outputs that clients see otherwise than the backend makes them.
     pub output_shapes: Option<Arc<OutputShapes>>,
-    /// The devices whose memory its backend may ask for; only backends of other makers are told here.
+    /// The devices of which its backend may request memory; set for backends of other makers only.
     pub gpus: Option<Arc<Gpus>>,
-    /// Who watches it; few requests have one.
+    /// Few requests have one.
     pub observer: Option<Observation>,
     /// What its id and parameters are charged with, where they are long.
     pub held: Option<Charge>,
@@ -174,7 +174,7 @@ impl Request {
         Request { completion: completion::Holder::new(completion), ..Request::blank() }
     }
 
-    /// One that nobody waits for.
+    /// A request without a completion.
     fn blank() -> Request {
         Request {
             id: Text::default(),
@@ -240,7 +240,8 @@ impl Request {
         self.completion = completion::Holder::new(completion);
     }
 
-    /// It is about to be executed on its home's thread: its answers need not go far meanwhile. `None` where they do.
+    /// Called before the request is executed on its home's thread: until the returned value is dropped, its answers are
+    /// put aside there. `None` for a sink that does not take those.
     pub fn executes_at_home(&self) -> Option<local_delivery::Execution> {
         self.completion.executes_at_home()
     }
@@ -254,7 +255,7 @@ impl Request {
         ResponseFactory::new(self.completion.clone())
     }
 
-    /// Lets who sends responses wait while `most` of them, or too many bytes, are on their way.
+    /// Makes senders of responses wait while `most` of them, or too many bytes, are on their way.
     pub fn limit_responses(&self, most: u32) {
         self.completion.admission.credits.limit(most);
     }
@@ -276,12 +277,12 @@ impl Request {
         Ok(())
     }
 
-    /// What queue, scheduler and backend look at to learn that nobody waits for an answer any more.
+    /// What queue, scheduler and backend read to check whether the request is cancelled.
     pub fn cancel_token(&self) -> CancelToken {
         CancelToken::new(Arc::clone(&self.completion.admission))
     }
 
-    /// The state word by which worker, timer and cancellation decide who answers.
+    /// The state word by which worker, timer and cancellation decide which of them answers.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.completion.admission
     }
@@ -315,7 +316,7 @@ impl Request {
         self.completion.at_home(job);
     }
 
-    /// Where its answers go; not one who can answer.
+    /// The address of its answers; not a holder that counts as able to answer.
     pub fn completion(&self) -> Completion {
         self.completion.clone()
     }
@@ -343,7 +344,7 @@ impl Request {
         self.finish(Response::failed(self.id.clone(), status));
     }
 
-    /// Ends the request without an answer: whoever holds it answers in another way.
+    /// Ends the request without an answer: its holder answers in another way.
     pub fn withdraw(mut self: Box<Request>) {
         self.completion.admission.end();
         self.release.report.take().and_then(ReleaseReport::dismiss);

@@ -1,8 +1,7 @@
-//! Who watches a request: told of the points that it passes, with the time of each.
+//! Observers of a request: they are called at the points that it passes, with the time of each.
 //!
-//! Most requests are watched by nobody, and what would tell them finds nothing to call. The points are those of
-//! contract/metrics.md section 3; what becomes of them, an entry of a trace or a share of a sum, is the observer's
-//! business.
+//! Most requests have no observer, and their points call nothing. The points are those of contract/metrics.md section
+//! 3; what becomes of them, an entry of a trace or a share of a sum, is the observer's business.
 
 use std::any::Any;
 use std::ffi::CStr;
@@ -47,7 +46,7 @@ pub struct SeenTensor<'a> {
     pub on_device: Option<&'a DeviceSlice>,
 }
 
-/// What C programs may ask of a trace (contract/c_api.md, "InferenceTrace").
+/// What C programs may read of a trace (contract/c_api.md, "InferenceTrace").
 pub trait TraceFacts {
     fn id(&self) -> u64;
     /// 0: it has none.
@@ -59,7 +58,7 @@ pub trait TraceFacts {
     fn context(&self) -> &CStr;
 }
 
-/// Told by any thread that has the request; must not block.
+/// Called by any thread that has the request; must not block.
 pub trait Observer: Send + Sync {
     /// The request, now one of `model`, is accepted.
     fn begins(&self, model: &str, version: i64, id: &Text, at_ns: u64);
@@ -75,13 +74,13 @@ pub trait Observer: Send + Sync {
 
     fn tensor(&self, _at: SeenAt, _tensor: SeenTensor<'_>) {}
 
-    /// A backend tells of something of its own.
+    /// A backend reports an activity of its own.
     fn activity(&self, _name: &str, _at_ns: u64) {}
 
     /// Watches a request that is made on behalf of this one.
     fn child(&self) -> Option<Arc<dyn Observer>>;
 
-    /// What it is to those who made it.
+    /// Its own type, for the code that made it.
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
@@ -100,7 +99,6 @@ impl Observation {
         Observation(observer)
     }
 
-    /// Who watches.
     pub fn observer(&self) -> Arc<dyn Observer> {
         Arc::clone(&self.0)
     }
@@ -136,7 +134,7 @@ impl Request {
         }
     }
 
-    /// Shows the inputs to who watches, if that is wanted.
+    /// Passes the inputs to the observer, if it wants tensors.
     pub fn show_inputs(&self, at: SeenAt) {
         if let Some(observer) = &self.observer
             && observer.records_tensors()

@@ -16,7 +16,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// True if both are the same to whoever reads them; bytes never are, because nobody compares them.
+    /// True if both read the same; bytes never do, because no caller compares them.
     pub fn is_same(&self, other: &Value) -> bool {
         match (self, other) {
             (Value::String(a), Value::String(b)) => a == b,

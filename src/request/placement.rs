@@ -1,6 +1,6 @@
-//! Where the bytes of a tensor lie, and for whom they are: what in-process callers say beside the data itself.
+//! Where the bytes of a tensor lie, and for which instances they are: what in-process callers give beside the data.
 //!
-//! Clients over the wire have nothing to say here, so that all of it hangs behind one pointer that is mostly empty.
+//! Clients over the wire give none of this, so all of it lies behind one pointer that is mostly empty.
 
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
@@ -27,12 +27,12 @@ impl MemoryType {
     }
 }
 
-/// Where a run of bytes lies, as its owner says.
+/// Where a run of bytes lies, as its owner states it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
     pub memory_type: MemoryType,
     pub memory_type_id: i64,
-    /// The address of a handle that is handed on and never looked at; 0 is none.
+    /// The address of a handle that is handed on and never read; 0 is none.
     pub cuda_ipc_handle: usize,
 }
 
@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-/// What is said of an input beside its data.
+/// What belongs to an input beside its data.
 #[derive(Debug, Clone, Default)]
 pub struct Beside {
     /// Of the pieces of the data, by their position; what lies beyond is in plain memory.
@@ -68,9 +68,9 @@ pub struct Apart {
 pub struct Kept(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl Kept {
-    /// Looks at what is kept, or leaves something.
-    pub fn with<R>(&self, look: impl FnOnce(&mut Option<Box<dyn Any + Send>>) -> R) -> R {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Runs `access` on what is kept, which it may replace.
+    pub fn with<R>(&self, access: impl FnOnce(&mut Option<Box<dyn Any + Send>>) -> R) -> R {
+        access(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

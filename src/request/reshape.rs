@@ -1,4 +1,5 @@
-//! The shape under which a client sees an output: native backends ask here, and what libraries answer is turned here.
+//! The shape under which a client sees an output: native backends read it here, and outputs of libraries are converted
+//! here.
 
 use super::{OutputTensor, Shape, Text};
 

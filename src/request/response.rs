@@ -15,7 +15,8 @@ pub struct OutputTensor {
     pub data: SmallVec<[Slice; 1]>,
     /// Position among the model's configured outputs.
     pub index: usize,
-    /// The elements, where they lie on a device: `data` is empty then. Only who asked for it gets such an answer.
+    /// The elements, where they lie on a device: `data` is empty then. Only a sink that requested that gets such an
+    /// answer.
     pub on_device: Option<Box<DeviceSlice>>,
 }
 

@@ -2,8 +2,8 @@
 //! (contract/schedulers.md section 3).
 //!
 //! A request brings the present values as ordinary inputs; what its backend puts here becomes the inputs of the next
-//! request of the same sequence. A backend asks for a [`StateHandle`], writes into the buffer that it gets from it, and
-//! says when the new value counts. The values lie under a lock, because a backend may update from any thread.
+//! request of the same sequence. A backend requests a [`StateHandle`], writes into the buffer that it gets from it, and
+//! reports when the new value counts. The values lie under a lock, because a backend may update from any thread.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,7 +27,7 @@ pub struct StateTensor {
 /// How the values of a state follow each other in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Buffering {
-    /// Each has a buffer of its own, and counts once its backend says so.
+    /// Each has a buffer of its own, and counts once its backend reports it.
     #[default]
     Apart,
     /// What a backend writes is the next value, without a word from it; a buffer of another size begins anew.
@@ -40,7 +40,7 @@ pub enum Buffering {
 #[derive(Default)]
 pub struct States {
     tensors: Mutex<Vec<StateTensor>>,
-    /// By tensor: made when the backend first asks for one, then kept, because C holds pointers to them.
+    /// By tensor: made when the backend first requests one, then kept, because C holds pointers to them.
     handles: Mutex<Vec<Option<Box<StateHandle>>>>,
     /// By tensor.
     buffering: Vec<Buffering>,
@@ -85,8 +85,8 @@ impl States {
         lock(&self.tensors).iter().map(|tensor| tensor.shape.clone()).collect()
     }
 
-    /// A handle for a new value of the state that the output `name` updates. It lives as long as the states; asked for
-    /// again it starts anew.
+    /// A handle for a new value of the state that the output `name` updates. It lives as long as the states; a second
+    /// call starts it anew.
     pub fn handle(
         self: &Arc<Self>,
         name: &str,
@@ -190,7 +190,7 @@ impl StateHandle {
         Ok(draft.buffer.insert(buffer).as_mut_ptr())
     }
 
-    /// Bytes of the buffer that was asked for last.
+    /// Bytes of the buffer that was requested last.
     pub fn byte_size(&self) -> usize {
         lock(&self.draft).buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_counts_once_its_backend_says_so() {
+    fn a_value_counts_once_its_backend_reports_it() {
         let states = draft(&states(false), &[3]);
         write(&states, b"xyz");
         assert_eq!(present(&states), (vec![2], b"ab".to_vec()), "not yet");

@@ -95,7 +95,7 @@ impl Status {
         cancelled Cancelled
     }
 
-    /// A request goes on with a sequence of which its instance knows nothing any more.
+    /// A request goes on with a sequence that its instance does not hold any more.
     pub fn sequence_lost() -> Status {
         Status::unavailable(
             "the instance that executed the sequence lost its state; begin the sequence again with the START flag",

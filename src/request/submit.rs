@@ -1,8 +1,8 @@
 //! Requests from inside the process: models that call other models, and applications that link the server.
 //!
-//! Whoever makes one finds a model first, which gives a request whose answers go where its maker says; the request is
-//! filled, checked, and handed in. Nothing here knows of C, so that backends written in Rust call models in the same
-//! way.
+//! A caller finds a model first, which makes a request whose answers go to the sink that the caller names; the request
+//! is filled, checked, and handed in. Nothing here depends on C, so that backends written in Rust call models in the
+//! same way.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use nereid_model_config::ModelSpec;
 
 /// Finds models for requests from inside the process.
 pub trait Submit: Send + Sync {
-    /// The version of a model that a request means; a negative one leaves the choice to the server. It can be asked
+    /// The version of a model that a request means; a negative one leaves the choice to the server. It may be called
     /// while models still load.
     fn find(&self, model: &[u8], version: i64) -> Result<Arc<dyn Callee>, Status>;
 }
 
-/// A model version that takes requests from inside the process. Whoever holds it keeps it from being unloaded.
+/// A model version that takes requests from inside the process. Its holder keeps it from being unloaded.
 pub trait Callee: Send + Sync {
     fn name(&self) -> &CStr;
 
@@ -47,15 +47,15 @@ pub trait Call: Send + Sync {
     /// Hands the checked request in. On refusal it comes back unanswered. Answers may come before this returns.
     fn submit(&self, request: Box<Request>) -> Result<(), (Status, Box<Request>)>;
 
-    /// Nobody waits for its answers any more. Whoever has the request may look, and need not.
+    /// The caller does not wait for its answers any more. The holder of the request may check that, and need not.
     fn cancel(&self);
 
     fn is_cancelled(&self) -> bool;
 
-    /// A producer of responses beside those that whoever has the request makes; of a request that is over, or not
-    /// handed in, nobody gets them.
+    /// A producer of responses beside those of the request's holder; those of a request that is over, or not handed in,
+    /// are dropped.
     fn responses(&self) -> ResponseFactory {
-        ResponseFactory::of_nobody()
+        ResponseFactory::discarding()
     }
 
     /// Runs `job`, which ends in code that is not the server's: here if that is fine and this thread may wait, else at

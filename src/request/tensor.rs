@@ -40,9 +40,9 @@ pub struct InputTensor {
     pub data: SmallVec<[Slice; 1]>,
     /// Position among the model's configured inputs. Set by validation.
     pub index: usize,
-    /// What an in-process caller says beside the data; a client over the wire says nothing.
+    /// What an in-process caller gives beside the data; empty for a client over the wire.
     pub beside: Option<Box<Beside>>,
-    /// What was made for a backend that asked, and lives as long as the tensor.
+    /// What was made for a call of a backend, and lives as long as the tensor.
     pub kept: Kept,
 }
 

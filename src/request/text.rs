@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes of a text in place, its NUL or what says how many of them are spare included.
+/// Bytes of a text in place, with its NUL or the number of unused bytes.
 const PLACE: usize = 31;
 
 /// Bytes, mostly UTF-8, always followed by a NUL in memory.
@@ -16,8 +16,8 @@ pub struct Text(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// The last byte says how many of those before it are not used, and is the NUL of a text that uses all. What is
-    /// not used is zero.
+    /// The last byte is the number of unused bytes before it, and so the NUL of a text that uses all. Unused bytes are
+    /// zero.
     Here([u8; PLACE]),
     /// With the NUL. A clone shares it.
     Apart(Arc<[u8]>),

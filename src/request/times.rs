@@ -1,7 +1,7 @@
 //! Where the times of requests are summed that are made on behalf of another one.
 //!
-//! An ensemble reports the sums of what its steps took (contract/metrics.md section 3); whoever counts a success adds
-//! to it.
+//! An ensemble reports the sums of what its steps took (contract/metrics.md section 3); each success is added where it
+//! is counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -197,7 +197,7 @@ impl Submission {
 
 impl Call for Submission {
     fn responses(&self) -> ResponseFactory {
-        self.ticket().map_or_else(ResponseFactory::of_nobody, |ticket| ticket.responses())
+        self.ticket().map_or_else(ResponseFactory::discarding, |ticket| ticket.responses())
     }
 
     fn submit(&self, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {

@@ -1,7 +1,7 @@
-//! Who answers a request: the state word that worker, timer and cancellation compete for.
+//! The state word of a request, by which worker, timer and cancellation decide which of them answers it.
 //!
 //! A request waits as QUEUED and leaves that state once, by compare-and-swap: TAKEN by a worker, EXPIRED by its timer,
-//! CANCELLED by its home shard. The winner answers; the others find a tombstone.
+//! CANCELLED by its home shard. The winner answers; for the others the request is a tombstone.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -36,9 +36,9 @@ pub struct Admission {
     pub(super) shared: OnceLock<Box<Shared>>,
     /// Responses of which statistics were reported.
     reports: AtomicU32,
-    /// Reports the first response, where that was asked for.
+    /// Reports the first response, where that was requested.
     first_response: OnceLock<FirstResponse>,
-    /// Where its cancellation is reported, if that was asked for.
+    /// Where its cancellation is reported, if that was requested.
     pub(super) watches: OnceLock<Box<CancelWatches>>,
 }
 
@@ -64,12 +64,12 @@ impl Admission {
         self.state.compare_exchange(queued, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Nobody has taken it, nor taken it back.
+    /// No worker has taken it, and it has not been taken back.
     pub fn is_queued(&self) -> bool {
         self.state.load(Ordering::Acquire) == State::Queued as u8
     }
 
-    /// A worker has it, or had it. Otherwise whoever drops it may hold the locks of a queue.
+    /// A worker has it, or had it. Otherwise the thread that drops it may hold the locks of a queue.
     pub fn is_taken(&self) -> bool {
         self.state.load(Ordering::Acquire) == State::Taken as u8
     }
@@ -84,12 +84,12 @@ impl Admission {
         self.leave_queue(State::Expired)
     }
 
-    /// Nobody waits for the answer any more. True: the request was still queued and the caller answers for it; false:
-    /// a backend has it and may look at its token.
+    /// No client waits for the answer any more. True: the request was still queued and the caller answers it; false: a
+    /// backend has it and may read its token.
     pub fn cancel(&self) -> bool {
         self.cancelled.store(true, Ordering::Release);
         self.credits.release();
-        // Whoever begins to watch now sees the word (see `CancelWatch::begin`).
+        // A watch that begins after this reads the word (see `CancelWatch::begin`).
         fence(Ordering::SeqCst);
         if let Some(watches) = self.watches.get() {
             watches.report();
@@ -97,13 +97,13 @@ impl Admission {
         self.leave_queue(State::Cancelled)
     }
 
-    /// Nobody waits for the answer of a request that is about to be handed in. It is answered by whoever takes it, or
-    /// by who cancels it in its queue.
+    /// No client waits for the answer of a request that is about to be handed in. The worker that takes it answers it,
+    /// or the thread that cancels it in its queue.
     pub fn call_off(&self) {
         self.cancelled.store(true, Ordering::Release);
     }
 
-    /// A backend gave the request back, and it waits once more. Only for who holds the request.
+    /// A backend gave the request back, and it waits once more. Only the holder of the request may call this.
     pub fn put_back(&self) {
         self.state.store(State::Queued as u8, Ordering::Release);
     }
@@ -117,7 +117,7 @@ impl Admission {
         CancelWatch::begin(self, events, key)
     }
 
-    /// Ends the request; true for the one caller who did.
+    /// Ends the request; true for the one caller that did.
     pub fn end(&self) -> bool {
         let is_first = !self.ended.swap(true, Ordering::AcqRel);
         if is_first {
@@ -135,7 +135,7 @@ impl Admission {
         u64::from(self.reports.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Reports to `events` when the first response leaves. Of several that ask for a request, the first is served.
+    /// Reports to `events` when the first response leaves. Of several calls for one request only the first counts.
     pub fn watch_first_response(&self, events: Arc<dyn RequestEvents>, started_ns: u64) {
         let _ = self.first_response.set(FirstResponse::new(events, started_ns));
     }
@@ -158,8 +158,8 @@ impl Admission {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True if that was the last holder and nothing ended the request, nor will: who lets it expire or cancels it in
-    /// its queue answers, however soon the tombstone is dropped.
+    /// True if that was the last holder and nothing ended the request or will: a thread that lets it expire or cancels
+    /// it in its queue answers it, however soon the tombstone is dropped.
     pub(super) fn let_go(&self) -> bool {
         let is_last = self.holders.fetch_sub(1, Ordering::AcqRel) == 1;
         let taken_back = [State::Expired as u8, State::Cancelled as u8];
@@ -167,7 +167,7 @@ impl Admission {
     }
 }
 
-/// A question any thread may ask at any time: is anybody still waiting?
+/// Reads whether a request is cancelled, on any thread at any time.
 #[derive(Debug, Clone)]
 pub struct CancelToken(Arc<Admission>);
 
@@ -202,12 +202,12 @@ mod tests {
         assert!(admission.take());
         assert!(!admission.cancel());
         admission.put_back();
-        assert!(admission.is_cancelled(), "whoever takes it has to look");
+        assert!(admission.is_cancelled(), "the worker that takes it has to check");
         assert!(admission.take() && !admission.take());
     }
 
     #[test]
-    fn who_takes_a_request_back_answers_it() {
+    fn the_thread_that_takes_a_request_back_answers_it() {
         for take_back in [Admission::cancel, Admission::expire] {
             let admission = Admission::default();
             admission.hold();

@@ -1,7 +1,7 @@
-//! Reports at once that a request is cancelled, to those who do not want to ask time and again.
+//! Reports at once that a request is cancelled, so that a watcher need not poll.
 //!
-//! A model in another process cannot look at the request's state word; a byte in memory that both share is set for it.
-//! A request without watches costs a look at an empty cell when it is cancelled, and nothing before.
+//! A model in another process cannot read the request's state word; a byte in memory that both share is set for it. The
+//! cancellation of a request without watches reads an empty cell; nothing is done before.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts what it hears under each of two keys.
+    /// Counts the reports under each of two keys.
     #[derive(Default)]
     struct Counts([AtomicU64; 2]);
 
@@ -104,42 +104,42 @@ mod tests {
     }
 
     impl Counts {
-        fn heard(&self) -> [u64; 2] {
+        fn reports(&self) -> [u64; 2] {
             [self.0[0].load(Ordering::SeqCst), self.0[1].load(Ordering::SeqCst)]
         }
     }
 
     #[test]
-    fn each_hears_of_it_once_and_who_comes_late_at_once() {
+    fn each_watch_gets_one_report_and_a_late_one_at_once() {
         let (admission, counts) = (Arc::<Admission>::default(), Arc::<Counts>::default());
         let first = admission.watch(counts.clone(), 0);
         assert!(admission.take());
-        assert_eq!(counts.heard(), [0, 0]);
+        assert_eq!(counts.reports(), [0, 0]);
         assert!(!admission.cancel(), "a backend has it");
-        assert_eq!(counts.heard(), [1, 0]);
+        assert_eq!(counts.reports(), [1, 0]);
         let late = admission.watch(counts.clone(), 1);
-        assert_eq!(counts.heard(), [1, 1]);
+        assert_eq!(counts.reports(), [1, 1]);
         admission.cancel();
         drop((first, late));
         admission.cancel();
-        assert_eq!(counts.heard(), [1, 1]);
+        assert_eq!(counts.reports(), [1, 1]);
     }
 
     #[test]
-    fn who_ended_its_watch_is_not_told() {
+    fn a_watch_that_ended_gets_no_report() {
         let (admission, counts) = (Arc::<Admission>::default(), Arc::<Counts>::default());
         let (gone, stays) = (admission.watch(counts.clone(), 0), admission.watch(counts.clone(), 1));
         drop(gone);
-        assert_eq!(Arc::strong_count(&counts), 2, "nothing is kept for it");
+        assert_eq!(Arc::strong_count(&counts), 2, "no reference is kept for it");
         admission.cancel();
-        assert_eq!(counts.heard(), [0, 1]);
+        assert_eq!(counts.reports(), [0, 1]);
         drop(stays);
         assert_eq!(Arc::strong_count(&counts), 1);
     }
 
-    /// The byte of a request that is over may be another one's.
+    /// The byte of a request that is over may belong to another request.
     #[test]
-    fn nobody_is_told_too_late_and_nobody_misses_it() {
+    fn no_report_comes_after_the_end_and_none_is_missing() {
         for round in 0..2_000 {
             let (admission, counts) = (Arc::<Admission>::default(), Arc::<Counts>::default());
             let start = Arc::new(Barrier::new(2));
@@ -155,13 +155,13 @@ mod tests {
             let watch = admission.watch(counts.clone(), 0);
             if round % 2 == 0 {
                 canceller.join().unwrap();
-                assert_eq!(counts.heard(), [1, 0], "it was missed, or told twice");
+                assert_eq!(counts.reports(), [1, 0], "the report is missing, or came twice");
                 drop(watch);
             } else {
                 drop(watch);
-                let by_then = counts.heard();
+                let by_then = counts.reports();
                 canceller.join().unwrap();
-                assert_eq!(counts.heard(), by_then, "it was told after its end");
+                assert_eq!(counts.reports(), by_then, "a report came after the end");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How answers find their way home.
+//! The address of a request's answers, and the sinks behind it.
 
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use super::{Admission, Home, Job, RequestEvents, WakeUp, credit, local_delivery}
 use crate::{Place, Response, Status, Text};
 use nereid_memory::{BlockMut, Exhausted, Target};
 
-/// One step towards the end of a request: a response, or the bare news that there will be no more.
+/// One step towards the end of a request: a response, or only the end.
 #[derive(Debug)]
 pub struct Delivery {
     pub response: Option<Response>,
@@ -18,16 +18,16 @@ pub struct Delivery {
     pub last: bool,
 }
 
-/// An output that somebody wants to write.
+/// An output that a backend is about to write.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub name: &'a [u8],
     pub byte_size: usize,
-    /// Where its writer would like it best.
+    /// Where its writer prefers it.
     pub place: Place,
-    /// Its response was begun and said so.
+    /// The sink was called when its response was begun.
     pub is_begun: bool,
-    /// Numbers of any size must be able to begin there. Where that is not so, somebody else copies.
+    /// Numbers of any size must be able to begin there. Memory without that alignment is copied to later.
     pub is_aligned: bool,
 }
 
@@ -39,24 +39,24 @@ pub trait Sink: Send + Sync {
     /// Memory for `byte_size` bytes of an output of that request: where they end up if that is possible.
     fn allocate(&self, key: u64, byte_size: usize) -> Result<BlockMut, Exhausted>;
 
-    /// The memory where an output of that request ends up, if whoever waits for it gives it; `None`: any will do.
+    /// The memory where an output of that request ends up, if the receiver provides it; `None`: any memory will do.
     fn allocate_output(&self, _key: u64, _asked: &Asked<'_>) -> Result<Option<Target>, Status> {
         Ok(None)
     }
 
-    /// Where an output of that request is wanted that is computed on a device. Only who answers with another place than
-    /// the host gets answers that lie on a device.
+    /// Where an output of that request is wanted that is computed on a device. Only a sink that returns another place
+    /// than the host gets answers that lie on a device.
     fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
         Ok(Wish::OnHost)
     }
 
-    /// A response of that request is begun. True: the request's sender heard of it, and nothing need be said when the
+    /// A response of that request is begun. True: the request's sender was notified, and needs no notification when the
     /// response is delivered.
     fn begin(&self, _key: u64) -> bool {
         false
     }
 
-    /// Where an output of that request would best be written. Given are its name and its size, if they are known.
+    /// Where an output of that request is best written. `_asked` is its name and its size, where they are known.
     fn preferred_place(
         &self,
         _key: u64,
@@ -66,18 +66,18 @@ pub trait Sink: Send + Sync {
         Ok(Place::default())
     }
 
-    /// Takes what was put aside while it ran at home (see [`local_delivery`]): a shard's own.
+    /// Whether this is the sink of a shard, which takes the answers that were put aside (see [`local_delivery`]).
     fn takes_what_was_put_aside(&self) -> bool {
         false
     }
 
-    /// Runs `job` where the request is at home; without a home, here and now.
+    /// Runs `job` where the request is at home; without a home, on this thread before it returns.
     fn at_home(&self, job: Box<dyn Job>) {
         job.run(&mut Homeless);
     }
 }
 
-/// The thread that happens to have a job of a request without a home.
+/// The home of a request without a shard: the thread that has the job.
 struct Homeless;
 
 impl Home for Homeless {
@@ -85,7 +85,7 @@ impl Home for Homeless {
         wake_up.now();
     }
 
-    /// Nobody keeps timers here.
+    /// No timers are kept here.
     fn run_at(&mut self, _at_ns: u64, _job: Box<dyn Job>) {}
 }
 
@@ -137,7 +137,7 @@ impl Completion {
         self.sink.allocate_output(self.key, asked)
     }
 
-    /// What whoever waits for the answers wishes, as [`Sink::wish`].
+    /// Where the receiver wants an output, as [`Sink::wish`].
     pub fn wish_beyond(&self, asked: &Asked<'_>) -> Result<Wish, Status> {
         self.sink.wish(self.key, asked)
     }
@@ -158,10 +158,10 @@ impl Completion {
     }
 
     pub(crate) fn deliver(&self, response: Option<Response>, last: bool) {
-        // In its last place from the start: a response is large.
+        // A response is large: it is built in place and not moved.
         let mut delivery = Delivery { response, last };
         if let Some(response) = &mut delivery.response {
-            // It waits for the credit that the response needs.
+            // Waits for the credit that the response needs.
             match credit::take(&self.admission, response, last) {
                 Ok(None) => {}
                 Ok(credit) => response.credit = credit,
@@ -172,7 +172,7 @@ impl Completion {
         self.dispatch(delivery);
     }
 
-    /// As `deliver`, but does not wait: where it would have to, the delivery comes back.
+    /// As `deliver`, but does not wait: where there is no room, the delivery is returned.
     pub(super) fn try_deliver(&self, mut delivery: Delivery, room: (&Arc<dyn RequestEvents>, u64)) -> Option<Delivery> {
         if let Some(response) = &mut delivery.response {
             match credit::attempt(&self.admission, response, delivery.last, room) {
@@ -187,7 +187,7 @@ impl Completion {
         None
     }
 
-    /// Sends what needs no credit, or has one.
+    /// Sends a delivery that needs no credit, or has one.
     #[inline]
     fn dispatch(&self, mut delivery: Delivery) {
         let last = delivery.last;
@@ -204,7 +204,7 @@ impl Completion {
         }
     }
 
-    /// The end that a request meets when all who could have answered it dropped it.
+    /// A holder is dropped: the last one answers with an error if nothing else ended the request.
     fn let_go(&self) {
         if self.admission.let_go() {
             self.admission.responded();
@@ -221,16 +221,16 @@ impl std::fmt::Debug for Completion {
     }
 }
 
-/// Owned by a request: marks it as one who can still answer.
+/// Owned by a request or a response factory: counts it as one that can still answer.
 ///
-/// The default is nobody's: of a request that is over or did not begin.
+/// The default belongs to no request: to a `Request` that is over or has not begun.
 #[derive(Debug, Default)]
 pub(crate) struct Holder(Option<Completion>);
 
-/// Where answers of a request go that nobody made.
-struct Nowhere;
+/// Drops answers: the sink of a holder without a request.
+struct DiscardingSink;
 
-impl Sink for Nowhere {
+impl Sink for DiscardingSink {
     fn deliver(&self, _key: u64, _delivery: Delivery) {}
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
@@ -239,9 +239,9 @@ impl Sink for Nowhere {
 }
 
 #[cold]
-fn nobody() -> &'static Completion {
-    static NOBODY: OnceLock<Completion> = OnceLock::new();
-    NOBODY.get_or_init(|| Completion::new(Arc::new(Nowhere), 0))
+fn discarding_completion() -> &'static Completion {
+    static DISCARDING: OnceLock<Completion> = OnceLock::new();
+    DISCARDING.get_or_init(|| Completion::new(Arc::new(DiscardingSink), 0))
 }
 
 impl Holder {
@@ -256,7 +256,7 @@ impl std::ops::Deref for Holder {
 
     #[inline]
     fn deref(&self) -> &Completion {
-        self.0.as_ref().unwrap_or_else(|| nobody())
+        self.0.as_ref().unwrap_or_else(|| discarding_completion())
     }
 }
 
@@ -284,8 +284,8 @@ impl ResponseFactory {
         ResponseFactory(Holder::new(completion))
     }
 
-    /// Nobody gets what it sends.
-    pub fn of_nobody() -> ResponseFactory {
+    /// A factory whose responses are dropped.
+    pub fn discarding() -> ResponseFactory {
         ResponseFactory(Holder::default())
     }
 
@@ -299,7 +299,7 @@ impl ResponseFactory {
         self.0.deliver(None, true);
     }
 
-    /// A response in the making, which is about to ask for memory.
+    /// Begins a response, for which memory will be requested next.
     pub fn begin(&self, id: Text) -> Response {
         let mut response = Response::new(id);
         response.is_begun = self.0.begin();
@@ -365,9 +365,9 @@ mod tests {
         assert!(got[0].1.response.as_ref().unwrap().error.is_some());
     }
 
-    /// A worker may drop the tombstone before whoever took the request back has answered.
+    /// A worker may drop the tombstone before the thread that took the request back has answered.
     #[test]
-    fn a_dropped_tombstone_leaves_the_answer_to_who_took_it_back() {
+    fn a_dropped_tombstone_leaves_the_answer_to_the_thread_that_took_it_back() {
         let sink = Arc::new(Collected::default());
         let request = Request::new(Completion::new(sink.clone(), 1));
         let ticket = request.ticket();

@@ -1,9 +1,9 @@
-//! What keeps a model from answering faster than its client reads: credits for responses on their way.
+//! Credits for responses on their way, so that a model does not answer faster than its client reads.
 //!
-//! A response of a limited request holds a credit from the moment it is sent until its bytes are with the transport.
-//! Who sends beyond the bounds waits, on the backend's own thread; cancellation lets it go. A request's only response
-//! never waits: nothing else of it is on the way. Who has the responses of many requests to send does not wait for one
-//! of them, but is told when there is room (see [`Outbox`](super::Outbox)).
+//! A response of a limited request holds a credit from the moment it is sent until its bytes are with the transport. A
+//! sender beyond the bounds waits, on the backend's own thread, until there is room or the request is cancelled. A
+//! request's only response never waits: no other response of it is on the way. A sender that serves many requests does
+//! not wait for one of them; it gets an event when there is room (see [`Outbox`](super::Outbox)).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,19 +17,19 @@ use crate::Response;
 
 /// Bytes of one request's responses on their way; a single response may be larger.
 pub const BYTES_MAX: usize = 16 << 20;
-/// What a response costs besides its tensors.
+/// Bytes that a response costs besides its tensors.
 const OVERHEAD: usize = 512;
 
 thread_local! {
     static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that this thread must not wait: what it sends goes out beyond the bounds.
+/// Marks this thread as one that must not wait: what it sends goes out beyond the bounds.
 pub fn never_wait_here() {
     NEVER_WAITS.set(true);
 }
 
-/// True of a thread that must not wait.
+/// Whether this thread must not wait.
 pub fn never_waits() -> bool {
     NEVER_WAITS.get()
 }
@@ -56,7 +56,7 @@ impl Drop for NeverWaits {
 #[derive(Debug, Default)]
 pub(crate) struct Credits {
     is_limited: AtomicBool,
-    /// Responses on their way; never larger than what the ledger says, except for a moment.
+    /// Responses on their way: the ledger's number, which may be smaller for a moment.
     taken: AtomicU32,
     ledger: Mutex<Ledger>,
     returned: Condvar,
@@ -68,26 +68,27 @@ struct Ledger {
     responses: u32,
     bytes: usize,
     waiters: u32,
-    /// Those who do not wait, and are told once.
-    hopeful: SmallVec<[Hopeful; 1]>,
+    /// Senders that do not wait, each of which gets one event.
+    listeners: SmallVec<[RoomListener; 1]>,
 }
 
-struct Hopeful(Arc<dyn RequestEvents>, u64);
+/// Where, and under which key, room is reported.
+struct RoomListener(Arc<dyn RequestEvents>, u64);
 
-impl std::fmt::Debug for Hopeful {
+impl std::fmt::Debug for RoomListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Hopeful({:#x})", self.1)
+        write!(f, "RoomListener({:#x})", self.1)
     }
 }
 
-/// Not under the lock: who is told may send at once.
-fn tell(hopeful: SmallVec<[Hopeful; 1]>) {
-    hopeful.into_iter().for_each(|Hopeful(room, key)| room.has_room(key));
+/// Not under the lock: a listener may send at once.
+fn report_room(listeners: SmallVec<[RoomListener; 1]>) {
+    listeners.into_iter().for_each(|RoomListener(events, key)| events.has_room(key));
 }
 
 impl Default for Ledger {
     fn default() -> Ledger {
-        Ledger { responses_max: u32::MAX, responses: 0, bytes: 0, waiters: 0, hopeful: SmallVec::new() }
+        Ledger { responses_max: u32::MAX, responses: 0, bytes: 0, waiters: 0, listeners: SmallVec::new() }
     }
 }
 
@@ -97,11 +98,11 @@ impl Ledger {
     }
 
     fn is_awaited(&self) -> bool {
-        self.waiters > 0 || !self.hopeful.is_empty()
+        self.waiters > 0 || !self.listeners.is_empty()
     }
 }
 
-/// Held by a response on its way. Dropping it lets the next one go.
+/// Held by a response on its way. Its drop makes room for the next one.
 pub struct Credit {
     admission: Arc<Admission>,
     bytes: usize,
@@ -110,13 +111,13 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// Somebody waits for this credit or another one of the same request.
+    /// Whether a sender waits for this credit or another one of the same request.
     pub fn is_wanted(&self) -> bool {
         self.admission.credits.lock().is_awaited() || self.passed_on.iter().any(|credit| credit.is_wanted())
     }
 
-    /// The credit of a response with so many `bytes` of tensors, which was made from others whose credits these are:
-    /// they stay taken for as long as it is on its way. What it is larger than they were is paid by the first of them.
+    /// The credit of a response with `bytes` of tensors that was made from other responses, which held `credits`: those
+    /// stay taken for as long as this response is on its way. Bytes beyond theirs are charged to the first of them.
     pub fn passed_on(credits: &[Arc<Credit>], bytes: usize) -> Option<Credit> {
         let first = credits.first()?;
         let paid = credits.iter().map(|credit| credit.bytes).fold(0, usize::saturating_add);
@@ -146,12 +147,12 @@ impl Drop for Credit {
         }
         ledger.bytes = ledger.bytes.saturating_sub(self.bytes);
         credits.taken.store(ledger.responses, Ordering::Release);
-        let (is_awaited, hopeful) = (ledger.waiters > 0, std::mem::take(&mut ledger.hopeful));
+        let (is_awaited, listeners) = (ledger.waiters > 0, std::mem::take(&mut ledger.listeners));
         drop(ledger);
         if is_awaited {
             credits.returned.notify_all();
         }
-        tell(hopeful);
+        report_room(listeners);
     }
 }
 
@@ -161,7 +162,7 @@ impl std::fmt::Debug for Credit {
     }
 }
 
-/// Nobody waits for the request any more, and enough of it is on the way already.
+/// The request is cancelled, and as much of it as its limit allows is on the way.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unwanted;
 
@@ -181,23 +182,23 @@ impl Credits {
         self.is_limited.load(Ordering::Acquire).then(|| self.lock().responses_max)
     }
 
-    /// The request's state has changed: whoever waits looks again.
+    /// The request's state has changed: wakes senders that wait, which check it again.
     pub fn release(&self) {
         if self.is_limited.load(Ordering::Acquire) {
-            // Whoever has looked at the request's state under the lock is asleep by now, or has left its name.
-            let (waiters, hopeful) = {
+            // A sender that read the old state under the lock waits by now, or has registered its listener.
+            let (waiters, listeners) = {
                 let mut ledger = self.lock();
-                (ledger.waiters, std::mem::take(&mut ledger.hopeful))
+                (ledger.waiters, std::mem::take(&mut ledger.listeners))
             };
             if waiters > 0 {
                 self.returned.notify_all();
             }
-            tell(hopeful);
+            report_room(listeners);
         }
     }
 }
 
-/// What a response of that request costs; nothing if it needs no credit.
+/// The bytes that a response of that request costs; `None` if it needs no credit.
 fn cost_of(admission: &Admission, response: &Response, last: bool) -> Option<usize> {
     let credits = &admission.credits;
     let is_only = last && credits.taken.load(Ordering::Acquire) == 0;
@@ -215,7 +216,7 @@ fn pay(admission: &Arc<Admission>, mut ledger: MutexGuard<'_, Ledger>, bytes: us
     Credit { admission: Arc::clone(admission), bytes, passed_on: SmallVec::new() }
 }
 
-/// Takes the credit that `response` needs, if it needs one; waits for it where that is allowed.
+/// Takes the credit that `response` needs, if it needs one. Waits for it, unless this thread must not wait.
 pub(super) fn take(admission: &Arc<Admission>, response: &Response, last: bool) -> Result<Option<Credit>, Unwanted> {
     let Some(bytes) = cost_of(admission, response, last) else { return Ok(None) };
     let credits = &admission.credits;
@@ -232,33 +233,33 @@ pub(super) fn take(admission: &Arc<Admission>, response: &Response, last: bool) 
     Ok(Some(pay(admission, ledger, bytes)))
 }
 
-/// What becomes of a response whose sender does not wait.
+/// What happens to a response of a sender that does not wait.
 pub(super) enum Attempt {
     Free,
     Paid(Credit),
-    /// Not now: its sender is told when another attempt is worth while.
+    /// No room: the sender gets an event when it may try again.
     Full,
     Unwanted,
 }
 
-/// As [`take`], for who does not wait and is told instead.
+/// As [`take`], for a sender that does not wait: where there is no room, `events` gets `key` once there is.
 pub(super) fn attempt(
     admission: &Arc<Admission>,
     response: &Response,
     last: bool,
-    (room, key): (&Arc<dyn RequestEvents>, u64),
+    (events, key): (&Arc<dyn RequestEvents>, u64),
 ) -> Attempt {
     let Some(bytes) = cost_of(admission, response, last) else { return Attempt::Free };
     let mut ledger = admission.credits.lock();
     if ledger.has_room(bytes) {
         return Attempt::Paid(pay(admission, ledger, bytes));
     }
-    // Under the lock: whoever cancels or ends the request after this look finds the name.
+    // Under the lock: a thread that cancels or ends the request after this check finds the listener.
     if admission.is_cancelled() || admission.has_ended() {
         return Attempt::Unwanted;
     }
-    if !ledger.hopeful.iter().any(|Hopeful(other, known)| Arc::ptr_eq(other, room) && *known == key) {
-        ledger.hopeful.push(Hopeful(Arc::clone(room), key));
+    if !ledger.listeners.iter().any(|RoomListener(other, its_key)| Arc::ptr_eq(other, events) && *its_key == key) {
+        ledger.listeners.push(RoomListener(Arc::clone(events), key));
     }
     Attempt::Full
 }

@@ -1,9 +1,9 @@
-//! What happens to a request beside its answers, for whoever asks to be called.
+//! Events of a request beside its answers, for those that registered for them.
 
 use crate::{NOT_RESCHEDULED, Request, Status};
 
-/// Is called where it happens, on any thread, a shard's included: no method may block. The key is the one that the
-/// implementation gave when it asked. An implementation overrides what it asks for.
+/// Called where an event happens, on any thread, a shard's included: no method may block. The key is the one that the
+/// implementation registered with. An implementation overrides the events that it registers for.
 pub trait RequestEvents: Send + Sync {
     /// The backend has released the request and does not read it any more. Its responses may still be on their way.
     fn released(&self, _key: u64) {}

@@ -1,4 +1,4 @@
-//! Where a request is at home, and who has to be woken on its behalf.
+//! The thread where a request is at home, and the worker that has to be woken on its behalf.
 //!
 //! A request that came over the wire is at home on the shard that has its connection: timers, cancellation and the
 //! plumbing of ensembles run there, one thing after the other, so that none of it needs a lock that others wait for. A
@@ -28,14 +28,14 @@ impl std::fmt::Debug for Waker {
 
 /// The worker that has to be woken, if it sleeps.
 ///
-/// Who accepts many requests in a row wakes when it is through with them: on a core that both share, each wake-up at
-/// once would cost two changes of threads for one request.
+/// A thread that accepts many requests in a row wakes the worker after the last of them: on a core that both share,
+/// each wake-up at once would cost two changes of threads for one request.
 #[derive(Debug, Default)]
 #[must_use = "a worker that is not woken leaves its request waiting"]
 pub struct WakeUp(Option<Waker>);
 
 impl WakeUp {
-    /// Nobody sleeps who has to know.
+    /// No worker sleeps that would have to be woken.
     pub fn needless() -> WakeUp {
         WakeUp(None)
     }
@@ -50,13 +50,13 @@ impl WakeUp {
         }
     }
 
-    /// True if nobody has to be woken.
+    /// True if no worker has to be woken.
     pub fn is_needless(&self) -> bool {
         self.0.is_none()
     }
 }
 
-/// Something to be done where a request is at home. It must not block.
+/// A job that runs where a request is at home. It must not block.
 pub trait Job: Send {
     fn run(self: Box<Self>, home: &mut dyn Home);
 }
@@ -67,7 +67,7 @@ impl<F: FnOnce(&mut dyn Home) + Send> Job for F {
     }
 }
 
-/// What a job finds there.
+/// What a job can use there.
 pub trait Home {
     /// Wakes a worker, at the latest before the home sleeps.
     fn wake(&mut self, wake_up: WakeUp);

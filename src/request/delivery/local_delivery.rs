@@ -1,8 +1,8 @@
 //! Answers to a request that its own shard executes: they are at home already, and need no mailbox.
 //!
-//! While such a request runs, what its backend answers on this thread is put aside here, and the shard takes it up
-//! when it comes to its mail. Only answers of that very request: those of others may have some on their way through the
-//! mailbox that they must not overtake.
+//! While such a request runs, what its backend answers on this thread is put aside here, and the shard takes it when it
+//! reads its mail. Only answers of that very request are put aside: another request may have answers in the mailbox,
+//! which later ones must not overtake.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{Delivery, Sink};
 
-/// Sink, by its address, and key: keys alone are each sink's own.
+/// The sink by its address, and the key, which is unique in its sink only.
 type Address = (usize, u64);
 
 thread_local! {
@@ -70,7 +70,7 @@ mod tests {
 
     impl Sink for Silent {
         fn deliver(&self, _key: u64, _delivery: Delivery) {
-            unreachable!("sink {} is not asked", self.0);
+            unreachable!("sink {} is not called", self.0);
         }
 
         fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {

@@ -3,7 +3,7 @@
 /// A mistake. Outside tests none is ever made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
-    /// The last response does not say that it is the last.
+    /// The last response is not marked as the last.
     FinalLost,
     /// A credit is not given back.
     CreditKept,

@@ -1,8 +1,8 @@
-//! The responses of one request, sent in order by those who must not wait.
+//! The responses of one request, sent in order by a thread that must not wait.
 //!
-//! The backend that answers many requests from one thread must not wait there because one client reads slowly. What
-//! finds no room lies here until there is some; what comes later for the same request lies down behind it. How much
-//! that can be is for the sender to bound: whoever hands a response in learns when it is out.
+//! A backend that answers many requests from one thread must not wait there because one client reads slowly. A response
+//! without room is queued here until there is some, and later ones of the same request behind it. The sender bounds the
+//! queue: it learns when each response has been sent.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,13 +20,13 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// `room` is told under `key` when [`flush`](Outbox::flush) is worth a call.
+    /// `room` gets `key` when a call of [`flush`](Outbox::flush) may send something.
     pub fn new(factory: ResponseFactory, room: Arc<dyn RequestEvents>, key: u64) -> Outbox {
         Outbox { factory, room, key, waiting: Mutex::default() }
     }
 
-    /// Sends a response, or the bare end, behind what waits already. True: it is out. False: it waits, and a flush will
-    /// tell of `tag` when it is out.
+    /// Sends a response, or only the end, behind what is queued. True: it is sent. False: it is queued, and a flush
+    /// reports `tag` when it has sent it.
     pub fn send(&self, response: Option<Response>, last: bool, tag: u64) -> bool {
         let mut waiting = self.waiting();
         let delivery = Delivery { response, last };
@@ -44,7 +44,7 @@ impl Outbox {
         }
     }
 
-    /// Sends what there is room for, and tells `sent` the tags.
+    /// Sends what there is room for, and calls `sent` with the tags.
     pub fn flush(&self, mut sent: impl FnMut(u64)) {
         let mut waiting = self.waiting();
         while let Some((delivery, tag)) = waiting.pop_front() {
@@ -55,7 +55,7 @@ impl Outbox {
         }
     }
 
-    /// Sends all that waits, room or not: nobody will be there to send it later.
+    /// Sends all that is queued, with or without room: no thread will send it later.
     pub fn empty(&self) {
         let _never_waits = NeverWaits::here();
         let mut waiting = self.waiting();
@@ -64,12 +64,12 @@ impl Outbox {
         }
     }
 
-    /// Responses that found no room so far.
+    /// Responses that are queued.
     pub fn waiting_count(&self) -> usize {
         self.waiting().len()
     }
 
-    /// Who sends, for what needs no order.
+    /// The factory, for what needs no order.
     pub fn factory(&self) -> &ResponseFactory {
         &self.factory
     }
@@ -99,9 +99,9 @@ mod tests {
 
     /// Keeps what is delivered until the test takes it.
     #[derive(Default)]
-    struct Kept(Mutex<VecDeque<Delivery>>);
+    struct DeliveryQueue(Mutex<VecDeque<Delivery>>);
 
-    impl Sink for Kept {
+    impl Sink for DeliveryQueue {
         fn deliver(&self, _key: u64, delivery: Delivery) {
             self.0.lock().unwrap().push_back(delivery);
         }
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    impl Kept {
+    impl DeliveryQueue {
         fn len(&self) -> usize {
             self.0.lock().unwrap().len()
         }
@@ -123,28 +123,28 @@ mod tests {
         }
     }
 
-    struct Tells(Mutex<Sender<u64>>);
+    struct RoomEvents(Mutex<Sender<u64>>);
 
-    impl RequestEvents for Tells {
+    impl RequestEvents for RoomEvents {
         fn has_room(&self, key: u64) {
             let _ = self.0.lock().unwrap().send(key);
         }
     }
 
     struct Rig {
-        kept: Arc<Kept>,
+        kept: Arc<DeliveryQueue>,
         request: Request,
         outbox: Arc<Outbox>,
-        told: Receiver<u64>,
+        events: Receiver<u64>,
     }
 
     fn rig(most: u32) -> Rig {
-        let kept = Arc::new(Kept::default());
+        let kept = Arc::new(DeliveryQueue::default());
         let request = Request::new(Completion::new(kept.clone(), 1));
         request.limit_responses(most);
-        let (tell, told) = channel();
-        let outbox = Arc::new(Outbox::new(request.responses(), Arc::new(Tells(Mutex::new(tell))), 7));
-        Rig { kept, request, outbox, told }
+        let (sender, events) = channel();
+        let outbox = Arc::new(Outbox::new(request.responses(), Arc::new(RoomEvents(Mutex::new(sender))), 7));
+        Rig { kept, request, outbox, events }
     }
 
     fn named(number: u64) -> Option<Response> {
@@ -158,19 +158,19 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_and_the_order_stays() {
-        let Rig { kept, request, outbox, told } = rig(2);
+    fn no_thread_waits_and_the_order_stays() {
+        let Rig { kept, request, outbox, events } = rig(2);
         let sent: Vec<bool> = (0..5).map(|number| outbox.send(named(number), false, number)).collect();
         assert_eq!(sent, [true, true, false, false, false]);
         assert!(!outbox.send(None, true, 5), "the end comes behind them");
-        assert_eq!((kept.len(), outbox.waiting_count(), told.try_recv().is_err()), (2, 4, true));
+        assert_eq!((kept.len(), outbox.waiting_count(), events.try_recv().is_err()), (2, 4, true));
         assert!(kept.0.lock().unwrap()[0].response.as_ref().unwrap().credit.as_ref().unwrap().is_wanted());
         assert_eq!(kept.take(), ("0".to_owned(), false));
-        assert_eq!(told.try_recv(), Ok(7));
+        assert_eq!(events.try_recv(), Ok(7));
         assert_eq!(flushed(&outbox), [2]);
         assert!(flushed(&outbox).is_empty(), "without room it is in vain");
         assert_eq!((kept.take(), kept.take()), (("1".to_owned(), false), ("2".to_owned(), false)));
-        assert_eq!(told.try_iter().collect::<Vec<_>>(), [7], "in vain or not, it is told once");
+        assert_eq!(events.try_iter().collect::<Vec<_>>(), [7], "in vain or not, it is reported once");
         assert_eq!(flushed(&outbox), [3, 4, 5]);
         assert_eq!((kept.take(), kept.take()), (("3".to_owned(), false), ("4".to_owned(), false)));
         assert_eq!(kept.take(), (String::new(), true));
@@ -180,12 +180,12 @@ mod tests {
 
     #[test]
     fn cancellation_lets_all_of_it_go() {
-        let Rig { kept, request, outbox, told } = rig(1);
+        let Rig { kept, request, outbox, events } = rig(1);
         for number in 0..3 {
             outbox.send(named(number), number == 2, number);
         }
         request.admission().cancel();
-        assert_eq!(told.try_recv(), Ok(7));
+        assert_eq!(events.try_recv(), Ok(7));
         assert_eq!(flushed(&outbox), [1, 2]);
         assert_eq!((kept.take(), kept.take(), kept.len()), (("0".to_owned(), false), (String::new(), true), 0));
     }
@@ -201,11 +201,11 @@ mod tests {
         assert_eq!(all, [("0".to_owned(), false), ("1".to_owned(), false), ("2".to_owned(), true)]);
     }
 
-    /// Who takes answers and who sends them are different threads, and the last one out must not be forgotten.
+    /// Different threads send answers and take them, and the last answer must not stay in the queue.
     #[test]
     fn a_slow_reader_gets_everything() {
         const COUNT: u64 = 20_000;
-        let Rig { kept, request, outbox, told } = rig(3);
+        let Rig { kept, request, outbox, events } = rig(3);
         let sender = {
             let outbox = Arc::clone(&outbox);
             std::thread::spawn(move || {
@@ -216,7 +216,7 @@ mod tests {
         };
         let flushed = Arc::downgrade(&outbox);
         let flush = move |_| flushed.upgrade().into_iter().for_each(|outbox| outbox.flush(|_| ()));
-        let flusher = std::thread::spawn(move || told.iter().for_each(flush));
+        let flusher = std::thread::spawn(move || events.iter().for_each(flush));
         let mut got = 0;
         while got < COUNT {
             if kept.len() == 0 {
@@ -227,7 +227,7 @@ mod tests {
             got += 1;
         }
         sender.join().unwrap();
-        // Who tells goes with the last holder.
+        // The sender of events is dropped with the last holder.
         drop((request, outbox));
         flusher.join().unwrap();
     }

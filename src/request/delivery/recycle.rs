@@ -1,4 +1,4 @@
-//! The recycle pool: what is left of requests that are over, for those that come next.
+//! The recycle pool: memory of requests and responses that are over, for those that come next.
 //!
 //! A shard makes a request for each that arrives. Where one also ends on that thread, as it does when the shard
 //! executed it, the next one takes over its memory, the lists of its inputs and outputs included. Other threads keep
@@ -115,7 +115,7 @@ fn keep_response(response: Box<ResponseParts>) {
     }
 }
 
-/// Takes the state word of a request that is over, if nobody else holds it.
+/// Keeps the state word of a request that is over, if nothing else holds it.
 pub(super) fn keep_admission(mut admission: Arc<Admission>) {
     if !KEEPS.get() {
         return;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_word_that_somebody_still_looks_at_is_not_used_again() {
+    fn a_state_word_that_is_still_held_is_not_used_again() {
         let sink = Arc::new(Keys::default());
         let first = Request::recycled(sink.clone(), 1);
         let (token, ticket) = (first.cancel_token(), first.ticket());

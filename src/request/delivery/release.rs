@@ -26,7 +26,7 @@ impl ReleaseReport {
         ReleaseReport { owner: Some(owner), key }
     }
 
-    /// The one who asked, and its key; nothing is reported any more.
+    /// The owner that registered, and its key; nothing is reported any more.
     pub fn dismiss(mut self) -> Option<(Arc<dyn RequestEvents>, u64)> {
         let owner = self.owner.take()?;
         Some((owner, self.key))

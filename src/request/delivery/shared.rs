@@ -1,8 +1,8 @@
 //! What a request has in shared memory: the regions it uses, and the windows that its outputs go to.
 //!
-//! The windows stand behind the address of a request's answers, so that whoever answers finds them: a backend that asks
-//! for an output's memory gets the window itself, and what comes in other memory is copied once, where the answer is
-//! sent (docs/design.md, decision 6). On a thread that must not wait, long copies are left to the registry's thread;
+//! The windows belong to the address of a request's answers, which every holder that answers has: a backend that
+//! requests an output's memory gets the window itself, and an output in other memory is copied once, where the answer
+//! is sent (docs/design.md, decision 6). On a thread that must not wait, long copies are left to the registry's thread;
 //! later answers of the same request then go the same way, which keeps their order.
 
 mod on_devices;
@@ -105,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// Where an output is wanted that is computed on a device; `None`: its client said nothing.
+    /// Where an output is wanted that is computed on a device; `None`: its client names no place.
     fn wish(&self, output: &[u8], byte_size: usize) -> Result<Option<Wish>, Status> {
         if !self.is_direct.load(Ordering::Acquire) {
             return Ok(Some(Wish::OnHost));
@@ -225,7 +225,7 @@ fn joined(pieces: &[Slice], mut block: BlockMut) -> Slice {
 }
 
 impl Request {
-    /// Has everybody who answers this request find what it has in shared memory. Once, before it is submitted.
+    /// Gives what the request has in shared memory to all that will answer it. Once, before it is submitted.
     pub fn share(&mut self) {
         let Some(shared) = self.shared.take() else { return };
         let windows = shared.windows.iter().map(|(_, window)| window.len());
@@ -241,8 +241,8 @@ impl Request {
         self.completion.allocate_output(&native(output.as_bytes(), byte_size))
     }
 
-    /// Where an output of that size is wanted, for who computes it on a device. What is written to a target is answered
-    /// as the slice that the target becomes.
+    /// Where an output of that size is wanted, for a backend that computes it on a device. What is written to a target
+    /// is answered as the slice that the target becomes.
     pub fn wish_for(&self, output: &Text, byte_size: usize) -> Result<Wish, Status> {
         self.completion.wish_for(&native(output.as_bytes(), byte_size))
     }
@@ -255,7 +255,7 @@ impl Request {
         }
     }
 
-    /// Has outputs written to other memory first: somebody between the model and its client wants to read them.
+    /// Has outputs written to other memory first, because the server reads them before the client does.
     pub fn keep_outputs_apart(&self) {
         if let Some(shared) = self.admission().shared.get() {
             shared.is_direct.store(false, Ordering::Release);
@@ -275,7 +275,7 @@ impl Request {
     }
 }
 
-/// What native backends ask for: they write numbers, and say nothing of their responses before they send them.
+/// The query of native backends: they write numbers, and do not begin a response before they send it.
 fn native(name: &[u8], byte_size: usize) -> Asked<'_> {
     Asked { name, byte_size, place: Place::default(), is_begun: false, is_aligned: true }
 }
@@ -291,12 +291,12 @@ impl ResponseFactory {
         self.completion().wish_for(&native(output, byte_size))
     }
 
-    /// The same for who has more to say about the output.
+    /// The same with all that is known of the output.
     pub fn wish_for_asked(&self, asked: &Asked<'_>) -> Result<Wish, Status> {
         self.completion().wish_for(asked)
     }
 
-    /// The same for who has more to say about the output.
+    /// The same with all that is known of the output.
     pub fn allocate_asked(&self, asked: &Asked<'_>) -> Result<Target, Status> {
         self.completion().allocate_output(asked)
     }
@@ -355,7 +355,7 @@ impl Completion {
             }
         }
         if delivery.last {
-            // Before the answer is out: whoever has it may count on the region to be free.
+            // Before the answer is sent: a client that has it may rely on the region being free.
             shared.uses.iter().for_each(RegionUse::end);
             shared.on_devices.iter().flat_map(|on_devices| &on_devices.uses).for_each(DeviceRegionUse::end);
         }
@@ -366,7 +366,7 @@ impl Completion {
 /// A request's own, until it is submitted.
 pub type Draft = Option<Box<Shared>>;
 
-/// The registry's thread and a region's use, for who fills a draft.
+/// The draft of a request, made with the registry's thread if there is none yet.
 pub fn draft<'a>(draft: &'a mut Draft, job_thread: &JobThread) -> &'a mut Shared {
     draft.get_or_insert_with(|| Box::new(Shared::new(job_thread)))
 }

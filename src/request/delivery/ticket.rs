@@ -1,4 +1,4 @@
-//! What stays behind when a scheduler has accepted a request: enough to call it back.
+//! What the sender of a request keeps once a scheduler has accepted it: enough to take the request back.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Admission, Completion, ResponseFactory, recycle};
 use crate::{Response, Status, Text};
 
-/// Held by whoever handed a request in. With it the request's scheduler can be asked to let it expire or to cancel it.
+/// Held by the thread that handed a request in. Its scheduler takes it to let the request expire or to cancel it.
 pub struct Ticket {
     completion: Completion,
     pub id: Text,
@@ -25,7 +25,7 @@ impl Ticket {
         Ticket { completion, id, started_ns, is_counted, tag: 0, state: None }
     }
 
-    /// The state word that decides who answers.
+    /// The state word, which decides which thread answers.
     pub fn admission(&self) -> &Admission {
         &self.completion.admission
     }
@@ -40,7 +40,8 @@ impl Ticket {
         recycle::keep_admission(self.completion.into_admission());
     }
 
-    /// Ends the request with an error. Only for who won it by [`Admission::expire`] or [`Admission::cancel`].
+    /// Ends the request with an error. Only for the thread that won it by [`Admission::expire`] or
+    /// [`Admission::cancel`].
     pub fn fail(&self, status: Status) {
         self.completion.deliver(Some(Response::failed(self.id.clone(), status)), true);
     }

@@ -1,4 +1,4 @@
-//! Where outputs end up whose places are on devices, on which thread, and what a model is told of them.
+//! Where outputs end up whose places are on devices, on which thread, and where a model is to write them.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -63,8 +63,8 @@ impl Rig {
 
     /// A request whose outputs go to these places.
     fn request(&self, places: &[(&str, &str, u64, u64)]) -> (Request, Receiver<(ThreadId, Delivery)>) {
-        let (tell, heard) = channel();
-        let mut request = Request::new(Completion::new(Arc::new(Home(Mutex::new(tell))), 0));
+        let (sender, deliveries) = channel();
+        let mut request = Request::new(Completion::new(Arc::new(Home(Mutex::new(sender))), 0));
         request.ingress.is_on_shard = true;
         let shared = draft(&mut request.shared, self.memory.job_thread());
         for (output, region, at, len) in places {
@@ -73,7 +73,7 @@ impl Rig {
             shared.add_device_use(one);
         }
         request.share();
-        (request, heard)
+        (request, deliveries)
     }
 }
 
@@ -110,7 +110,7 @@ fn answer(outputs: impl IntoIterator<Item = OutputTensor>) -> Response {
 fn outputs_are_brought_to_their_places_from_wherever_they_are() {
     let rig = Rig::new();
     let places = [("A", "zero", 0, 8), ("B", "one", 3, 8), ("C", "one", 16, 4), ("D", "zero", 32, 8)];
-    let (request, heard) = rig.request(&places);
+    let (request, deliveries) = rig.request(&places);
     assert!(!request.ingress.is_on_shard, "a worker waits for devices");
     let (near, far) = (rig.gpu(1).put(b"near").unwrap(), rig.gpu(0).put(b"far").unwrap());
     let outputs = [
@@ -122,7 +122,7 @@ fn outputs_are_brought_to_their_places_from_wherever_they_are() {
         on_device("E", &near),
     ];
     request.finish(answer(outputs));
-    let response = heard.recv().unwrap().1.response.unwrap();
+    let response = deliveries.recv().unwrap().1.response.unwrap();
     assert_eq!(response.error, None);
     assert_eq!((rig.read("zero", 0, 5), rig.read("zero", 32, 4)), ("abcd.".to_owned(), "....".to_owned()));
     assert_eq!((rig.read("one", 2, 6), rig.read("one", 15, 5)), (".near.".to_owned(), ".far.".to_owned()));
@@ -133,13 +133,13 @@ fn outputs_are_brought_to_their_places_from_wherever_they_are() {
 #[test]
 fn what_a_model_wrote_to_its_place_is_not_copied() {
     let rig = Rig::new();
-    let (request, heard) = rig.request(&[("A", "one", 8, 8)]);
+    let (request, deliveries) = rig.request(&[("A", "one", 8, 8)]);
     let Ok(Wish::At(target)) = request.wish_for(&Text::from("A"), 5) else { panic!("no place") };
     assert_eq!((target.len(), target.gpu().id()), (5, 1));
     target.gpu().put_at(&target, b"there").unwrap();
     let before = rig.driver.counts();
     request.finish(answer([on_device("A", &target.freeze())]));
-    assert_eq!(heard.recv().unwrap().1.response.unwrap().error, None);
+    assert_eq!(deliveries.recv().unwrap().1.response.unwrap().error, None);
     assert_eq!(rig.driver.counts(), before);
     assert_eq!(rig.read("one", 7, 7), ".there.");
 }
@@ -147,7 +147,7 @@ fn what_a_model_wrote_to_its_place_is_not_copied() {
 #[test]
 fn a_model_is_told_where_its_outputs_are_wanted() {
     let rig = Rig::new();
-    let (request, _heard) = rig.request(&[("A", "zero", 8, 8), ("ODD", "one", 4, 8)]);
+    let (request, _deliveries) = rig.request(&[("A", "zero", 8, 8), ("ODD", "one", 4, 8)]);
     let wish = |name: &str, len| request.wish_for(&Text::from(name), len);
     assert!(matches!(wish("A", 8), Ok(Wish::At(_))));
     assert!(matches!(wish("ODD", 8), Ok(Wish::OnDevice)), "kernels would stumble");
@@ -169,10 +169,10 @@ fn a_model_is_told_where_its_outputs_are_wanted() {
 fn too_small_a_place_is_the_answer_and_nothing_is_written() {
     let rig = Rig::new();
     for is_on_device in [false, true] {
-        let (request, heard) = rig.request(&[("A", "zero", 0, 4)]);
+        let (request, deliveries) = rig.request(&[("A", "zero", 0, 4)]);
         let long = rig.gpu(0).put(b"abcde").unwrap();
         request.finish(answer([if is_on_device { on_device("A", &long) } else { output("A", &[b"abcde"]) }]));
-        let error = heard.recv().unwrap().1.response.unwrap().into_parts().error.unwrap();
+        let error = deliveries.recv().unwrap().1.response.unwrap().into_parts().error.unwrap();
         assert!(error.message.contains("(4 bytes) should be at least 5 bytes"), "{error}");
     }
     assert_eq!(rig.read("zero", 0, 8), "........");
@@ -182,7 +182,7 @@ fn too_small_a_place_is_the_answer_and_nothing_is_written() {
 fn a_thread_that_must_not_wait_leaves_it_to_another_and_order_is_kept() {
     let rig = Rig::new();
     let here = std::thread::current().id();
-    let (request, heard) = rig.request(&[("A", "one", 0, 8)]);
+    let (request, deliveries) = rig.request(&[("A", "one", 0, 8)]);
     let responses = request.responses();
     let guard = NeverWaits::here();
     let made = rig.gpu(0).put(b"first").unwrap();
@@ -192,7 +192,7 @@ fn a_thread_that_must_not_wait_leaves_it_to_another_and_order_is_kept() {
         responses.send(answer(outputs), last);
     }
     drop(guard);
-    let all: Vec<(ThreadId, Delivery)> = (0..3).map(|_| heard.recv().unwrap()).collect();
+    let all: Vec<(ThreadId, Delivery)> = (0..3).map(|_| deliveries.recv().unwrap()).collect();
     assert!(all[0].0 != here && all[2].0 != here);
     assert_eq!(all.iter().map(|(_, delivery)| delivery.last).collect::<Vec<_>>(), [false, false, true]);
     assert_eq!(rig.read("one", 0, 6), "endst.");
@@ -201,10 +201,10 @@ fn a_thread_that_must_not_wait_leaves_it_to_another_and_order_is_kept() {
 #[test]
 fn a_region_is_free_before_the_last_answer_is_out() {
     let rig = Rig::new();
-    let (request, heard) = rig.request(&[("A", "one", 0, 8)]);
+    let (request, deliveries) = rig.request(&[("A", "one", 0, 8)]);
     rig.memory.gpus.regions().unregister(b"one");
     assert!(rig.memory.gpus.regions().find(b"one").is_some());
     request.finish(answer([output("A", &[b"late"])]));
-    heard.recv().unwrap();
+    deliveries.recv().unwrap();
     assert!(rig.memory.gpus.regions().find(b"one").is_none(), "though its request is still there");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::ClientConnection;
 
-use super::exchange::{Book, Exchange, Flight, Outcomes, NotBegun};
+use super::exchange::{Book, Exchange, Flight, NotBegun, Outcomes};
 use nereid_memory::{BlockMut, Pool, Slice};
 
 /// Pieces of one gathered send; the system's limit is 1024.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::connection::Connection;
-use super::exchange::{Book, Finished, Flight, Outcomes, NotBegun};
+use super::exchange::{Book, Finished, Flight, NotBegun, Outcomes};
 use super::measurement::Record;
 use super::plan::Work;
 use super::request::Marks;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Book, ERROR_BYTES, EXPIRED, Flight, Outcomes, NotBegun};
+use super::{Book, ERROR_BYTES, EXPIRED, Flight, NotBegun, Outcomes};
 use crate::request::JSON_LENGTH;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::http1::{ResponseParser, ResponseSink};

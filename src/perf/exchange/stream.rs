@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Book, EXPIRED, Flight, Outcomes, NotBegun, end_of_call, http2_config};
+use super::{Book, EXPIRED, Flight, NotBegun, Outcomes, end_of_call, http2_config};
 use crate::answer::read_streamed;
 use crate::request::read_id;
 use nereid_memory::{Gather, Pool, Slab, Slice};

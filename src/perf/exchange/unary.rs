@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use super::{Book, EXPIRED, Flight, Outcomes, NotBegun, end_of_call, http2_config};
+use super::{Book, EXPIRED, Flight, NotBegun, Outcomes, end_of_call, http2_config};
 use crate::answer::Expectation;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::grpc::PREFIX_BYTES;

@@ -27,7 +27,7 @@ pub struct Asked<'a> {
     pub place: Place,
     /// The sink was called when its response was begun.
     pub is_begun: bool,
-    /// Numbers of any size must be able to begin there. Memory without that alignment is copied to later.
+    /// The memory must be aligned for numbers of any size. Without that the output is written elsewhere and copied.
     pub is_aligned: bool,
 }
 

@@ -56,7 +56,7 @@ impl Drop for NeverWaits {
 #[derive(Debug, Default)]
 pub(crate) struct Credits {
     is_limited: AtomicBool,
-    /// Responses on their way: the ledger's number, which may be smaller for a moment.
+    /// Responses on their way; larger than the ledger's number only for a moment.
     taken: AtomicU32,
     ledger: Mutex<Ledger>,
     returned: Condvar,

@@ -1,4 +1,5 @@
-//! What stands behind the wire: `api` implements it. The codec of HTTP/1.1 calls its part for HTTP, `net` the rest.
+//! The service behind the connections, which `api` implements. The codecs of HTTP/1.1 and gRPC call their parts of it,
+//! `net` the methods that concern neither alone.
 //!
 //! The calls are synchronous and bounded. An answer that has to wait comes later, as a reply to the same call key; the
 //! service hands out a token for such work so that the transport can cancel it when no client waits for it.

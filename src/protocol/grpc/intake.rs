@@ -420,3 +420,6 @@ impl<S: Service, E: Exchanges> http2::Handler for Intake<'_, S, E> {
         self.drop_call(id);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use crate::repository::{Lifecycle, ModelMap};
 use calls::Calls;
-use calls::delays::Late;
+use calls::delays::DelayedStep;
 use calls::work::Work;
 use clouds::sagemaker::SageMakerPort;
 use clouds::vertex::VertexPort;
@@ -168,15 +168,15 @@ impl Api {
     }
 
     /// Does what a debug variable has delayed.
-    fn go_on_late(&mut self, late: Late, replies: &mut Replies) {
+    fn go_on_delayed(&mut self, step: DelayedStep, replies: &mut Replies) {
         let Api { context, streams, .. } = self;
-        match late {
-            Late::Delivered { key, delivery } => {
+        match step {
+            DelayedStep::Delivered { key, delivery } => {
                 self.responses.delivered_now(context, streams, key, *delivery, replies);
             }
-            Late::Cancelled { key } => context.calls.cancel(key),
-            Late::Submit { key } => {
-                if let Some((prepared, status)) = context.calls.submit_late(key) {
+            DelayedStep::Cancelled { key } => context.calls.cancel(key),
+            DelayedStep::Submit { key } => {
+                if let Some((prepared, status)) = context.calls.submit_delayed(key) {
                     end_preparing(context, streams, key, &prepared, Err(status), replies);
                 }
             }
@@ -286,7 +286,7 @@ impl GrpcService for Api {
 impl Service for Api {
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
         if let Some(send_window) = self.context.calls.send_window(stream) {
-            return send_window.took(unsent);
+            return send_window.acknowledge(unsent);
         }
         reflection::unsent(&mut self.context.calls, stream, unsent);
     }
@@ -302,7 +302,7 @@ impl Service for Api {
         self.context.calls.log_cancellation(token.0);
         let by_ns = self.context.calls.delays.cancellation_ns;
         if by_ns > 0 && self.context.calls.is_grpc(token.0) {
-            return self.context.calls.put_off(by_ns, Late::Cancelled { key: token.0 });
+            return self.context.calls.delay(by_ns, DelayedStep::Cancelled { key: token.0 });
         }
         self.context.calls.cancel(token.0);
     }
@@ -322,7 +322,7 @@ impl Actor for Api {
                 self.responses.delivered(&mut self.context, &mut self.streams, key, delivery, replies)
             }
             Mail::Home(job) => job.run(&mut self.context.calls),
-            Mail::Late(late) => self.go_on_late(late, replies),
+            Mail::Delayed(step) => self.go_on_delayed(step, replies),
             Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
             Mail::Metrics { call, page } => self.http.metrics_rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {

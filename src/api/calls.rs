@@ -14,18 +14,18 @@ pub mod work;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::calls::delays::{Delays, Late};
-use super::calls::reply_to::ReplyTo;
 use super::grpc::reflection::stream::ReflectionStream;
 use super::grpc::streams::stream::Stream;
 use super::http::chunked_replies::chunked_reply::ChunkedReply;
 use super::mail::{Mail, Post};
 use super::send_window::SendWindow;
+use delays::{DelayedStep, Delays};
 use nereid_clock::now_ns;
 use nereid_memory::{Key, Pool, Slab};
 use nereid_observe::log::verbose;
 use nereid_protocol::service::Token;
 use nereid_request::{Home, Job, Request, Sink, Status, WakeUp};
+use reply_to::ReplyTo;
 use work::{Timed, Waiting, Work};
 
 pub use checking::has_many_strings;
@@ -161,9 +161,9 @@ impl Calls {
         }
     }
 
-    pub fn put_off(&mut self, by_ns: u64, late: Late) {
+    pub fn delay(&mut self, by_ns: u64, step: DelayedStep) {
         let post = Arc::clone(&self.post);
-        let job = move |_: &mut dyn Home| post(Mail::Late(late));
+        let job = move |_: &mut dyn Home| post(Mail::Delayed(step));
         self.time(now_ns().saturating_add(by_ns), Timed::Job(Box::new(job)));
     }
 
@@ -171,7 +171,7 @@ impl Calls {
     pub fn log_cancellation(&mut self, key: u64) {
         let handler = match self.work_mut(key) {
             Some(Work::Waiting(waiting)) if matches!(waiting.reply_to, ReplyTo::Grpc(_)) => "ModelInferHandler",
-            Some(Work::PutOff(pending)) if matches!(pending.reply_to, ReplyTo::Grpc(_)) => "ModelInferHandler",
+            Some(Work::Delayed(pending)) if matches!(pending.reply_to, ReplyTo::Grpc(_)) => "ModelInferHandler",
             Some(Work::Copying(copying)) if matches!(copying.reply_to(), ReplyTo::Grpc(_)) => "ModelInferHandler",
             Some(Work::Checking(checking)) if matches!(checking.reply_to(), ReplyTo::Grpc(_)) => "ModelInferHandler",
             Some(Work::UnpackingCall(_)) => "ModelInferHandler",
@@ -218,7 +218,7 @@ impl Calls {
             | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Packing(_) | Work::ChunkedReply(_)) => {}
             Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
-            Some(Work::PutOff(pending)) => pending.request.withdraw(),
+            Some(Work::Delayed(pending)) => pending.request.withdraw(),
             Some(Work::Copying(copying)) => copying.withdraw(),
             Some(Work::Checking(checking)) => checking.withdraw(),
             Some(Work::Waiting(waiting)) => {
@@ -242,7 +242,7 @@ impl Calls {
     }
 
     /// Goes on with it in a later turn, unless it was given up.
-    pub fn put_off_work(&mut self, key: u64, work: Work) {
+    pub fn defer(&mut self, key: u64, work: Work) {
         if let Some(place) = self.work_mut(key) {
             *place = work;
             self.unfinished.push_back(key);
@@ -250,7 +250,7 @@ impl Calls {
     }
 
     /// Has work that lies in its place gone on with in a later turn.
-    pub fn come_back_to(&mut self, key: u64) {
+    pub fn revisit(&mut self, key: u64) {
         self.unfinished.push_back(key);
     }
 

@@ -12,12 +12,12 @@ use super::routes::Route;
 use nereid_protocol::http1::Response;
 
 /// The route of a call to such a port. Err: the port's own answer.
-pub type Passed<'p> = Result<PassedOn<'p>, Box<Response>>;
+pub type CloudRouting<'p> = Result<CloudRoute<'p>, Box<Response>>;
 
 /// The part that answers a call.
-pub enum PassedOn<'p> {
+pub enum CloudRoute<'p> {
     /// None: the answer comes by mail, or was given.
-    Nowhere,
+    Answered,
     /// Inference with a model.
     Infer { model: Arc<str>, dialect: Dialect },
     /// Generation with a model, as a stream or as one answer.

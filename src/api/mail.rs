@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use super::calls::delays::Late;
+use super::calls::delays::DelayedStep;
 use super::management::outcome::{Outcome, Protocol};
 use crate::repository::ModelMap;
 use nereid_memory::Gather;
@@ -18,7 +18,7 @@ pub enum Mail {
     /// A job for a request whose home is this shard.
     Home(Box<dyn Job>),
     /// The end of a delay.
-    Late(Late),
+    Delayed(DelayedStep),
     /// The metrics page for a call; none if no control thread could write it.
     Metrics { call: CallKey, page: Option<Gather> },
     /// The answer of a control thread to a call.

@@ -21,7 +21,7 @@ use super::grpc::methods::Method;
 use super::routes::{Route, Target};
 use crate::repository::parse_version;
 use base::decode_short;
-use health::{ask_instances, probe_reply, ready_model};
+use health::{check_instances, probe_reply, ready_model};
 use metadata::ModelFacts;
 use nereid_memory::{Gather, Slice};
 use nereid_model_config::json as config_json;
@@ -60,7 +60,7 @@ impl Management {
             _ => (Probe::Server, Vec::new()),
         };
         if !checks.is_empty() {
-            return ask_instances(&self.post, call, Protocol::Http, probe, &checks);
+            return check_instances(&self.post, call, Protocol::Http, probe, &checks);
         }
         let answer = match route {
             Route::Logging => logging::http(is_post.then_some(body), &self.pool),
@@ -153,7 +153,7 @@ impl Management {
         if checks.is_empty() {
             return false;
         }
-        ask_instances(&self.post, call, Protocol::Grpc, probe, &checks);
+        check_instances(&self.post, call, Protocol::Grpc, probe, &checks);
         true
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::calls::classifying::Classifier;
-use super::calls::delays::Late;
+use super::calls::delays::DelayedStep;
 use super::calls::reply_to::ReplyTo;
 use super::calls::work::{Waiting, Work};
 use super::grpc::answer::UnaryAnswers;
@@ -71,7 +71,7 @@ impl ResponseRouter {
     ) {
         let by_ns = context.calls.delays.response_ns;
         if by_ns > 0 && context.calls.is_grpc(key) {
-            return context.calls.put_off(by_ns, Late::Delivered { key, delivery: Box::new(delivery) });
+            return context.calls.delay(by_ns, DelayedStep::Delivered { key, delivery: Box::new(delivery) });
         }
         self.delivered_now(context, streams, key, delivery, replies);
     }

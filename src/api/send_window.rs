@@ -13,9 +13,9 @@ const BLOCKED_S_MAX: u32 = 10;
 #[derive(Debug, Default)]
 pub struct SendWindow {
     /// Bytes of everything so far.
-    said: u64,
+    sent_bytes: u64,
     /// Of those, how many the transport has sent.
-    taken: u64,
+    taken_bytes: u64,
     /// What is given back once so many bytes were taken.
     owed: VecDeque<(u64, Credit)>,
     /// Something was taken since the last second.
@@ -26,16 +26,16 @@ pub struct SendWindow {
 
 impl SendWindow {
     /// Records `bytes` more bytes on their way, and the credit that they return.
-    pub fn say(&mut self, bytes: usize, credit: Option<Credit>) {
-        self.said = self.said.saturating_add(bytes as u64);
-        self.owed.extend(credit.map(|credit| (self.said, credit)));
+    pub fn record(&mut self, bytes: usize, credit: Option<Credit>) {
+        self.sent_bytes = self.sent_bytes.saturating_add(bytes as u64);
+        self.owed.extend(credit.map(|credit| (self.sent_bytes, credit)));
     }
 
     /// The peer has made room for everything but the last `unsent` bytes.
-    pub fn took(&mut self, unsent: usize) {
-        let taken = self.said.saturating_sub(unsent as u64);
-        if taken > self.taken {
-            self.taken = taken;
+    pub fn acknowledge(&mut self, unsent: usize) {
+        let taken = self.sent_bytes.saturating_sub(unsent as u64);
+        if taken > self.taken_bytes {
+            self.taken_bytes = taken;
             self.has_moved = true;
         }
         while self.owed.front().is_some_and(|(at, _)| *at <= taken) {
@@ -82,16 +82,16 @@ mod tests {
     }
 
     #[test]
-    fn a_credit_goes_back_with_the_last_byte_it_was_said_with() {
+    fn a_credit_goes_back_with_the_last_byte_it_was_recorded_with() {
         let (kept, _request, responses) = limited(2);
         let mut send_window = SendWindow::default();
-        send_window.say(5, None);
+        send_window.record(5, None);
         for bytes in [10, 20] {
             responses.send(Response::new(Text::default()), false);
-            send_window.say(bytes, kept.0.lock().unwrap().pop_front());
+            send_window.record(bytes, kept.0.lock().unwrap().pop_front());
         }
         for (unsent, owed) in [(35, 2), (21, 2), (20, 1), (25, 1), (1, 1), (0, 0)] {
-            send_window.took(unsent);
+            send_window.acknowledge(unsent);
             assert_eq!(send_window.owed.len(), owed, "{unsent} unsent");
         }
     }
@@ -101,7 +101,7 @@ mod tests {
         let (kept, request, responses) = limited(1);
         let mut send_window = SendWindow::default();
         responses.send(Response::new(Text::default()), false);
-        send_window.say(100, kept.0.lock().unwrap().pop_front());
+        send_window.record(100, kept.0.lock().unwrap().pop_front());
         for _ in 0..30 {
             assert!(!send_window.is_stuck(), "nobody waits for it");
         }
@@ -111,7 +111,7 @@ mod tests {
                 std::thread::yield_now();
             }
             for unsent in (50..100).rev() {
-                send_window.took(unsent);
+                send_window.acknowledge(unsent);
                 assert!(!send_window.is_stuck(), "it reads, however slowly");
             }
             let seconds = (1..60).find(|_| send_window.is_stuck());

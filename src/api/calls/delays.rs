@@ -30,7 +30,7 @@ impl Delays {
     fn read(get: impl Fn(&str) -> Option<String>, complain: impl Fn(String)) -> Delays {
         let number = |name: &str| {
             let Some(text) = get(name) else { return 0 };
-            delay(&text).unwrap_or_else(|error| {
+            parse_delay(&text).unwrap_or_else(|error| {
                 let variable = format!("Unable to parse the debug variable {name}: '{text}'");
                 complain(match error {
                     NoDelay::NoNumber => format!("{variable} is not a valid integer. Error: stoi"),
@@ -62,7 +62,7 @@ enum NoDelay {
 }
 
 /// A number of 32 bits as C++'s `stoi` reads it: blanks, a sign, digits, and whatever follows. A negative one is none.
-fn delay(text: &str) -> Result<u64, NoDelay> {
+fn parse_delay(text: &str) -> Result<u64, NoDelay> {
     let text = text.trim_ascii_start();
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -74,7 +74,7 @@ fn delay(text: &str) -> Result<u64, NoDelay> {
 }
 
 /// A step whose delay is over.
-pub enum Late {
+pub enum DelayedStep {
     Submit { key: u64 },
     Delivered { key: u64, delivery: Box<Delivery> },
     Cancelled { key: u64 },

@@ -23,6 +23,6 @@ impl Calls {
                 Err(_) => return answer.send(false, &self.pool, replies),
             },
         };
-        self.put_off_work(key, Work::Packing(answer));
+        self.defer(key, Work::Packing(answer));
     }
 }

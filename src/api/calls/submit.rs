@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Calls;
 use super::checking::{Checking, has_many_strings};
 use super::copying::Copying;
-use super::delays::Late;
+use super::delays::DelayedStep;
 use super::pending_submit::{PendingSubmit, Prepared};
 use super::reply_to::ReplyTo;
 use super::work::{Timed, Waiting, Work};
@@ -50,9 +50,9 @@ impl Calls {
         if by_ns > 0 && !matches!(reply_to, ReplyTo::Http(_)) {
             let pending = PendingSubmit { reply_to, model, request, form };
             if let Some(place) = self.work_mut(token.0) {
-                *place = Work::PutOff(Box::new(pending));
+                *place = Work::Delayed(Box::new(pending));
             }
-            self.put_off(by_ns, Late::Submit { key: token.0 });
+            self.delay(by_ns, DelayedStep::Submit { key: token.0 });
             return Ok(());
         }
         self.submit_now(token, reply_to, model, request, form)
@@ -100,9 +100,9 @@ impl Calls {
     }
 
     /// Submits a request whose delay is over. If it is refused: what its answer needs, and why.
-    pub fn submit_late(&mut self, key: u64) -> Option<(Prepared, Status)> {
-        let place @ Work::PutOff(_) = self.work_mut(key)? else { return None };
-        let Work::PutOff(pending) = std::mem::replace(place, Work::Reserved) else { return None };
+    pub fn submit_delayed(&mut self, key: u64) -> Option<(Prepared, Status)> {
+        let place @ Work::Delayed(_) = self.work_mut(key)? else { return None };
+        let Work::Delayed(pending) = std::mem::replace(place, Work::Reserved) else { return None };
         let prepared = Prepared::of(&pending);
         let PendingSubmit { reply_to, model, request, form } = *pending;
         let refused = self.submit_now(Token(key), reply_to, model, request, form).err();
@@ -145,7 +145,7 @@ impl Calls {
         let prepared = copying.prepared();
         let outcome = match copying.step(&self.pool, COPIED_AT_ONCE) {
             Ok(false) => {
-                self.put_off_work(key, Work::Copying(copying));
+                self.defer(key, Work::Copying(copying));
                 return None;
             }
             Ok(true) => {
@@ -177,7 +177,7 @@ impl Calls {
         let prepared = checking.prepared();
         let outcome = match checking.step() {
             Ok(false) => {
-                self.put_off_work(key, Work::Checking(checking));
+                self.defer(key, Work::Checking(checking));
                 return None;
             }
             Ok(true) => {

@@ -32,7 +32,7 @@ pub enum Work {
     /// Its strings are checked.
     Checking(Box<Checking>),
     /// It is handed to its model later.
-    PutOff(Box<PendingSubmit>),
+    Delayed(Box<PendingSubmit>),
     Waiting(Waiting),
     /// The client has left; the answer is still to come.
     Left,

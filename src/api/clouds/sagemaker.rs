@@ -7,13 +7,13 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
-use super::{Passed, PassedOn};
+use super::{CloudRoute, CloudRouting};
 use crate::api::error;
 use crate::api::facts::Facts;
 use crate::api::http::dialect::Dialect;
 use crate::api::http::log::method_number;
 use crate::api::mail::{Mail, Post};
-use crate::api::management::health::ask_instances;
+use crate::api::management::health::check_instances;
 use crate::api::management::outcome::{Probe, Protocol};
 use crate::api::routes::Category;
 use crate::repository::{Lifecycle, ModelMap};
@@ -83,7 +83,7 @@ impl SageMakerPort {
         self.models = Arc::clone(models);
     }
 
-    pub fn http<'p>(&self, call: CallKey, head: &Head, body: &Slice) -> Passed<'p> {
+    pub fn http<'p>(&self, call: CallKey, head: &Head, body: &Slice) -> CloudRouting<'p> {
         verbose!(1, "SageMaker request: {} {}", method_number(head.method()), head.path());
         let (category, route, is_fit) = match (route(head.path()), head.method()) {
             (Some(Route::Ping), method) => (Category::Health, Route::Ping, method == Method::Get),
@@ -110,7 +110,7 @@ impl SageMakerPort {
                 let model = table.get(hash).ok_or_else(|| Box::new(Response::empty(404)))?;
                 self.check_target(head, model)?;
                 info!("Invoking SageMaker TargetModel: {}", model.name);
-                Ok(PassedOn::Infer { model: Arc::from(&*model.name), dialect: Dialect::SageMakerInvoke })
+                Ok(CloudRoute::Infer { model: Arc::from(&*model.name), dialect: Dialect::SageMakerInvoke })
             }
         }
     }
@@ -126,14 +126,14 @@ impl SageMakerPort {
         }
     }
 
-    fn ping<'p>(&self, call: CallKey) -> Passed<'p> {
+    fn ping<'p>(&self, call: CallKey) -> CloudRouting<'p> {
         let is_well = if self.facts.settings.sagemaker.pings_liveness {
             self.facts.is_live()
         } else {
             let checks = self.facts.checks(&self.models);
             if !checks.is_empty() {
-                ask_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
-                return Ok(PassedOn::Nowhere);
+                check_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
+                return Ok(CloudRoute::Answered);
             }
             self.facts.is_ready(&self.models)
         };
@@ -143,12 +143,12 @@ impl SageMakerPort {
         }))
     }
 
-    fn invocations<'p>(&self) -> PassedOn<'p> {
+    fn invocations<'p>(&self) -> CloudRoute<'p> {
         let model = Arc::clone(&self.default_model);
         match self.facts.settings.sagemaker.inference {
-            Inference::Infer => PassedOn::Infer { model, dialect: Dialect::SageMaker },
-            Inference::Generate => PassedOn::Generate { model, streams: false },
-            Inference::GenerateStream => PassedOn::Generate { model, streams: true },
+            Inference::Infer => CloudRoute::Infer { model, dialect: Dialect::SageMaker },
+            Inference::Generate => CloudRoute::Generate { model, streams: false },
+            Inference::GenerateStream => CloudRoute::Generate { model, streams: true },
         }
     }
 
@@ -157,7 +157,7 @@ impl SageMakerPort {
         &self,
         call: CallKey,
         job: impl FnOnce(&Pool, &Arc<Lifecycle>) -> Option<Response> + Send + 'static,
-    ) -> Passed<'p> {
+    ) -> CloudRouting<'p> {
         let (post, pool) = (Arc::clone(&self.post), self.pool.clone());
         let begun = self.facts.check_not_exiting().and_then(|()| {
             self.lifecycle.spawn(move |lifecycle| {
@@ -167,12 +167,12 @@ impl SageMakerPort {
             })
         });
         match begun {
-            Ok(()) => Ok(PassedOn::Nowhere),
+            Ok(()) => Ok(CloudRoute::Answered),
             Err(status) => Err(Box::new(error::error_body(&self.pool, 400, &status.message, None))),
         }
     }
 
-    fn load_hosted<'p>(&self, call: CallKey, head: &Head, body: Slice) -> Passed<'p> {
+    fn load_hosted<'p>(&self, call: CallKey, head: &Head, body: Slice) -> CloudRouting<'p> {
         let most = self.facts.settings.http_input_bytes_max;
         if body.len() > most {
             return Err(Box::new(error::http_error(&self.pool, &error::json_too_long(body.len() as u64, most), None)));
@@ -195,7 +195,7 @@ impl SageMakerPort {
         })
     }
 
-    fn unload_hosted<'p>(&self, call: CallKey, hash: &str, head: &Head) -> Passed<'p> {
+    fn unload_hosted<'p>(&self, call: CallKey, hash: &str, head: &Head) -> CloudRouting<'p> {
         match self.facts.sagemaker_models.table().get(hash) {
             Some(model) => self.check_target(head, model)?,
             None => return Err(Box::new(Response::empty(404))),
@@ -217,7 +217,7 @@ impl SageMakerPort {
     }
 
     /// Writing the list walks all models, so it is done elsewhere.
-    fn list_hosted<'p>(&self, call: CallKey) -> Passed<'p> {
+    fn list_hosted<'p>(&self, call: CallKey) -> CloudRouting<'p> {
         let (table, models) = (self.facts.sagemaker_models.table(), Arc::clone(&self.models));
         self.on_control(call, move |pool, _| Some(error::reply(200, None, list(&table, &models, pool))))
     }

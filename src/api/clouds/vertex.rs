@@ -5,13 +5,13 @@ pub mod settings;
 
 use std::sync::Arc;
 
-use super::{Passed, PassedOn};
+use super::{CloudRoute, CloudRouting};
 use crate::api::error;
 use crate::api::facts::Facts;
 use crate::api::http::dialect::Dialect;
 use crate::api::http::log::method_number;
 use crate::api::mail::Post;
-use crate::api::management::health::ask_instances;
+use crate::api::management::health::check_instances;
 use crate::api::management::outcome::{Probe, Protocol};
 use crate::api::routes::{self, Category, RegionAction};
 use crate::repository::ModelMap;
@@ -79,7 +79,7 @@ impl VertexPort {
     }
 
     /// `path`: the [redirect_path] of the request.
-    pub fn http<'p>(&self, call: CallKey, head: &Head, path: Option<&'p [u8]>) -> Passed<'p> {
+    pub fn http<'p>(&self, call: CallKey, head: &Head, path: Option<&'p [u8]>) -> CloudRouting<'p> {
         verbose!(1, "Vertex AI request: {} {}", method_number(head.method()), head.path());
         let vertex = self.facts.settings.vertex.as_ref().ok_or_else(|| Box::new(Response::empty(400)))?;
         match (vertex.route(head), path) {
@@ -101,12 +101,12 @@ impl VertexPort {
         self.facts.settings.http_restrictions.allow_http(category, head, &self.pool)
     }
 
-    fn health<'p>(&self, call: CallKey, head: &Head) -> Passed<'p> {
+    fn health<'p>(&self, call: CallKey, head: &Head) -> CloudRouting<'p> {
         self.allow(Category::Health, head)?;
         let checks = self.facts.checks(&self.models);
         if !checks.is_empty() {
-            ask_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
-            return Ok(PassedOn::Nowhere);
+            check_instances(&self.post, call, Protocol::Http, Probe::Server, &checks);
+            return Ok(CloudRoute::Answered);
         }
         Err(Box::new(match self.facts.is_ready(&self.models) {
             Ok(is_ready) => Response::empty(if is_ready { 200 } else { 400 }),
@@ -115,25 +115,25 @@ impl VertexPort {
     }
 
     /// Inference on the default model.
-    fn predict<'p>(&self, vertex: &Vertex, head: &Head) -> Passed<'p> {
+    fn predict<'p>(&self, vertex: &Vertex, head: &Head) -> CloudRouting<'p> {
         self.allow(Category::Inference, head)?;
         if head.method() != Method::Post {
             return Err(self.wrong_method());
         }
-        Ok(PassedOn::Infer { model: Arc::clone(&vertex.default_model), dialect: Dialect::Vertex })
+        Ok(CloudRoute::Infer { model: Arc::clone(&vertex.default_model), dialect: Dialect::Vertex })
     }
 
-    fn redirected<'p>(&self, head: &Head, path: &'p [u8]) -> Passed<'p> {
+    fn redirected<'p>(&self, head: &Head, path: &'p [u8]) -> CloudRouting<'p> {
         let found = redirect(path).map_err(|status| {
             verbose!(1, "Vertex AI redirect blocked: {}", String::from_utf8_lossy(path));
             Box::new(Response::empty(status))
         })?;
         verbose!(1, "Redirecting Vertex AI request: {}", String::from_utf8_lossy(path));
         match found {
-            Redirect::Metrics => Ok(PassedOn::Metrics),
+            Redirect::Metrics => Ok(CloudRoute::Metrics),
             Redirect::Route(route) => {
                 self.allow(route.category(), head)?;
-                Ok(PassedOn::Route(route))
+                Ok(CloudRoute::Route(route))
             }
         }
     }

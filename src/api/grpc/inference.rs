@@ -284,6 +284,6 @@ impl GrpcInfer {
             }
         }
         packed.arrival = None;
-        context.calls.put_off_work(key, Work::UnpackingCall(packed));
+        context.calls.defer(key, Work::UnpackingCall(packed));
     }
 }

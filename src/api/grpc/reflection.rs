@@ -93,7 +93,7 @@ fn list(calls: &mut Calls, token: Token) {
     let Some(reflection) = calls.reflection(token) else { return };
     let has_work = reflection.half_closed || !reflection.waiting.is_empty();
     if has_work && !reflection.is_held_back() && !std::mem::replace(&mut reflection.is_listed, true) {
-        calls.come_back_to(token.0);
+        calls.revisit(token.0);
     }
 }
 

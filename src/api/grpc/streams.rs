@@ -48,7 +48,7 @@ impl Streams {
         let pool = context.pool.clone();
         let Some(stream) = context.calls.stream(token) else { return };
         let call = stream.call;
-        stream.say_plain(&pool, replies);
+        stream.send_plain(&pool, replies);
         context.calls.cancel(token.0);
         replies.push(call, GrpcReply::End(status));
     }
@@ -205,7 +205,7 @@ impl Streams {
             return self.place(context, token, key.0, answer, replies);
         }
         if let Some(stream) = context.calls.stream(token) {
-            stream.say(answer, None, replies);
+            stream.send(answer, None, replies);
         }
         self.end_request(context, token, key.0, replies);
         self.drive(context, token, replies);
@@ -277,7 +277,7 @@ impl Streams {
             if let Some(watch) = watch {
                 watch.leaves(stream.call, replies);
             }
-            stream.say(message, credit, replies);
+            stream.send(message, credit, replies);
         }
         if delivery.last {
             self.end_request(context, token, key, replies);
@@ -369,7 +369,7 @@ impl Streams {
         if stream.flush(replies) {
             context.calls.end_work(token.0);
         } else if stream.has_packed() {
-            context.calls.come_back_to(token.0);
+            context.calls.revisit(token.0);
         } else {
             stream.is_driven = false;
         }
@@ -410,7 +410,7 @@ impl Streams {
             let pool = context.pool.clone();
             let Some(stream) = context.calls.stream(token) else { return };
             if stream.outbox.is_overfull() {
-                return stream.say_plain(&pool, replies);
+                return stream.send_plain(&pool, replies);
             }
             if stream.outbox.is_empty() || !context.packing_budget.take_step() {
                 return;

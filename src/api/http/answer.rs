@@ -36,14 +36,14 @@ pub fn answer(
         Some(status) => {
             form.watch.as_ref().inspect(|watch| watch.leaves(call, replies));
             return replies
-                .push(call, HttpReply::Answer(dialect.told(error::http_error(&context.pool, &status, None))));
+                .push(call, HttpReply::Answer(dialect.adapt_error(error::http_error(&context.pool, &status, None))));
         }
         None => http_reply::Encoder::new(response, model, form, &context.pool),
     };
     match encoder {
         Ok(encoder) => encode(context, None, call, Box::new(encoder), replies),
         Err(status) => {
-            replies.push(call, HttpReply::Answer(dialect.told(error::http_error(&context.pool, &status, None))));
+            replies.push(call, HttpReply::Answer(dialect.adapt_error(error::http_error(&context.pool, &status, None))));
         }
     }
 }
@@ -71,7 +71,7 @@ pub fn encode(
                 reply
             }
             Err(status) => {
-                let mut reply = dialect.told(error::http_error(&context.pool, &status, None));
+                let mut reply = dialect.adapt_error(error::http_error(&context.pool, &status, None));
                 http_leaves(watch.as_ref(), call, &mut reply, replies);
                 reply
             }
@@ -83,12 +83,12 @@ pub fn encode(
     }
     let work = Work::Encoding { call, encoder };
     match key {
-        Some(key) => context.calls.put_off_work(key, work),
+        Some(key) => context.calls.defer(key, work),
         None => match context.calls.new_work(work) {
-            Ok(token) => context.calls.come_back_to(token.0),
+            Ok(token) => context.calls.revisit(token.0),
             Err(status) => {
                 let reply = error::http_error(&context.pool, &status, None);
-                replies.push(call, HttpReply::Answer(dialect.told(reply)));
+                replies.push(call, HttpReply::Answer(dialect.adapt_error(reply)));
             }
         },
     }

@@ -51,7 +51,7 @@ impl ChunkedReplies {
         if last {
             ChunkedReplies::end(calls, key);
         }
-        self.tell(calls, key, replies);
+        self.write(calls, key, replies);
     }
 
     /// The last response is there: what remains is to be written, under the same token.
@@ -65,7 +65,7 @@ impl ChunkedReplies {
     }
 
     /// Writes on; what does not fit into this turn is put off.
-    fn tell(&self, calls: &mut Calls, key: u64, replies: &mut Replies) {
+    fn write(&self, calls: &mut Calls, key: u64, replies: &mut Replies) {
         let mut long_steps = 0;
         for _ in 0..STEPS_AT_ONCE {
             let Some(chunked) = calls.chunked(Token(key)) else { return };
@@ -77,13 +77,13 @@ impl ChunkedReplies {
                         break;
                     }
                 }
-                Written::Response(status, json, credit) => self.say(calls, key, status, json, credit, replies),
+                Written::Response(status, json, credit) => self.send(calls, key, status, json, credit, replies),
             }
         }
         let Some(chunked) = calls.chunked(Token(key)) else { return };
         if !chunked.is_idle() {
-            if !std::mem::replace(&mut chunked.is_put_off, true) {
-                calls.come_back_to(key);
+            if !std::mem::replace(&mut chunked.is_deferred, true) {
+                calls.revisit(key);
             }
             return;
         }
@@ -95,13 +95,13 @@ impl ChunkedReplies {
     /// Goes on with an answer that was put off.
     pub fn go_on(&self, calls: &mut Calls, key: u64, replies: &mut Replies) {
         if let Some(chunked) = calls.chunked(Token(key)) {
-            chunked.is_put_off = false;
-            self.tell(calls, key, replies);
+            chunked.is_deferred = false;
+            self.write(calls, key, replies);
         }
     }
 
     /// One response is written.
-    fn say(
+    fn send(
         &self,
         calls: &mut Calls,
         key: u64,
@@ -111,14 +111,14 @@ impl ChunkedReplies {
         replies: &mut Replies,
     ) {
         let Some(chunked) = calls.chunked(Token(key)) else { return };
-        if !chunked.tells_each() {
+        if !chunked.sends_each() {
             chunked.first.get_or_insert((status, json));
             return;
         }
         self.send_head(calls, key, status, replies);
         let Some(chunked) = calls.chunked(Token(key)) else { return };
         let event = events::framed(json, &self.pool);
-        chunked.send_window.say(event.len(), credit);
+        chunked.send_window.record(event.len(), credit);
         replies.push(chunked.call, HttpReply::Chunk(event));
     }
 
@@ -126,7 +126,7 @@ impl ChunkedReplies {
     fn finish(&self, calls: &mut Calls, key: u64, replies: &mut Replies) {
         let Some(chunked) = calls.chunked(Token(key)) else { return };
         let (call, watch) = (chunked.call, Rc::make_mut(&mut chunked.form).watch.take());
-        let part = (!chunked.tells_each()).then(|| {
+        let part = (!chunked.sends_each()).then(|| {
             let (status, json) = chunked.only_part(&self.pool);
             (status, if chunked.is_events() { events::framed(json, &self.pool) } else { json })
         });

@@ -44,7 +44,7 @@ pub fn decode(
             }
         }
     }
-    context.calls.put_off_work(key, Work::Decoding { call, decoder });
+    context.calls.defer(key, Work::Decoding { call, decoder });
 }
 
 /// Answers a request that is not submitted, and ends its work.
@@ -57,5 +57,5 @@ pub fn refuse(
     replies: &mut Replies,
 ) {
     context.calls.end_work(key);
-    replies.push(call, HttpReply::Answer(dialect.told(error::http_error(&context.pool, status, error::JSON))));
+    replies.push(call, HttpReply::Answer(dialect.adapt_error(error::http_error(&context.pool, status, error::JSON))));
 }

@@ -120,7 +120,7 @@ impl Dialect {
     }
 
     /// Adapts an error to this port: `reply` is that of the HTTP port.
-    pub fn told(self, mut reply: Response) -> Response {
+    pub fn adapt_error(self, mut reply: Response) -> Response {
         if self == Dialect::SageMakerInvoke && reply.head.status >= 400 {
             reply.head.status = sagemaker_status(&reply.body.to_vec());
             if reply.head.status == 507 {

@@ -102,7 +102,7 @@ impl HttpInfer {
         match self.begin_infer(context, call, replies) {
             Ok(token) => Some(token),
             Err(Refusal { reply }) => {
-                replies.push(key, HttpReply::Answer(dialect.told(*reply)));
+                replies.push(key, HttpReply::Answer(dialect.adapt_error(*reply)));
                 None
             }
         }
@@ -294,7 +294,7 @@ impl HttpInfer {
                 }
             }
         }
-        context.calls.put_off_work(key, Work::UnpackingBody(packed));
+        context.calls.defer(key, Work::UnpackingBody(packed));
     }
 }
 

@@ -29,11 +29,11 @@ impl MetricsPage {
             return replies.push(call, HttpReply::Answer(Response::empty(200)));
         }
         // A page is cheap to drop: nothing to cancel.
-        self.ask(call);
+        self.render_for(call);
     }
 
     /// Has the page rendered on a control thread, which posts it.
-    pub fn ask(&self, call: CallKey) {
+    pub fn render_for(&self, call: CallKey) {
         let job = PageJob { call, post: Some(Arc::clone(&self.post)) };
         let (render, pool) = (Arc::clone(&self.render), self.pool.clone());
         (self.control)(Box::new(move || job.end(&render(), &pool)));

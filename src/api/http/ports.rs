@@ -9,7 +9,7 @@ use super::log::log_request;
 use super::metrics_page::MetricsPage;
 use crate::api::clouds::sagemaker::SageMakerPort;
 use crate::api::clouds::vertex::{VertexPort, redirect_path};
-use crate::api::clouds::{Passed, PassedOn};
+use crate::api::clouds::{CloudRoute, CloudRouting};
 use crate::api::error;
 use crate::api::infer_context::InferContext;
 use crate::api::management::Management;
@@ -102,13 +102,13 @@ impl HttpPorts {
                 None
             }
             Port::SageMaker => {
-                let passed = self.sagemaker.http(call, head, &request.body);
-                self.pass_on(context, management, passed, request, replies)
+                let routing = self.sagemaker.http(call, head, &request.body);
+                self.follow(context, management, routing, request, replies)
             }
             Port::Vertex => {
                 let path = redirect_path(head);
-                let passed = self.vertex.http(call, head, path.as_deref());
-                self.pass_on(context, management, passed, request, replies)
+                let routing = self.vertex.http(call, head, path.as_deref());
+                self.follow(context, management, routing, request, replies)
             }
             Port::Http | Port::Grpc => self.request(context, management, request, replies),
         }
@@ -137,37 +137,37 @@ impl HttpPorts {
     }
 
     /// Serves the route that a port of the clouds has returned.
-    fn pass_on(
+    fn follow(
         &mut self,
         context: &mut InferContext,
         management: &mut Management,
-        passed: Passed<'_>,
+        routing: CloudRouting<'_>,
         request: HttpRequest<'_>,
         replies: &mut Replies,
     ) -> Option<Token> {
         let HttpRequest { call, head, .. } = request;
-        match passed {
+        match routing {
             Err(reply) => {
                 replies.push(call, HttpReply::Answer(*reply));
                 None
             }
-            Ok(PassedOn::Nowhere) => None,
-            Ok(PassedOn::Metrics) => {
-                self.metrics_page.ask(call);
+            Ok(CloudRoute::Answered) => None,
+            Ok(CloudRoute::Metrics) => {
+                self.metrics_page.render_for(call);
                 None
             }
-            Ok(PassedOn::Infer { model, dialect }) => {
+            Ok(CloudRoute::Infer { model, dialect }) => {
                 let HttpRequest { body, arrival, .. } = request;
                 let target = Target { model: model.as_bytes(), version: None };
                 self.infer.infer(context, InferCall { call, target, head, body, arrival, dialect }, replies)
             }
-            Ok(PassedOn::Generate { model, streams }) => {
+            Ok(CloudRoute::Generate { model, streams }) => {
                 let HttpRequest { body, arrival, .. } = request;
                 let target = Target { model: model.as_bytes(), version: None };
                 let call = GenerateCall { call, port: Port::SageMaker, target, head, body, arrival, streams };
                 generate::generate(context, call, replies)
             }
-            Ok(PassedOn::Route(route)) => {
+            Ok(CloudRoute::Route(route)) => {
                 let call = RouteCall { request, dialect: Dialect::Vertex, is_post: false };
                 self.serve_route(context, management, call, route, replies)
             }

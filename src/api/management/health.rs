@@ -74,7 +74,7 @@ pub(super) fn ready_model<'a>(
 }
 
 /// Has instances checked on another thread, which posts the outcome to the call.
-pub(in crate::api) fn ask_instances(
+pub(in crate::api) fn check_instances(
     post: &Post,
     call: CallKey,
     protocol: Protocol,

@@ -98,7 +98,7 @@ impl Stream {
         }
     }
 
-    pub(super) fn say(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
+    pub(super) fn send(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
         match self.outbox.is_packing() {
             true => self.outbox.push(message, credit),
             false => self.emit(message, credit, replies),
@@ -106,7 +106,7 @@ impl Stream {
     }
 
     pub(super) fn emit(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
-        self.send_window.say(message.len(), credit);
+        self.send_window.record(message.len(), credit);
         replies.push(self.call, GrpcReply::Message(message));
     }
 
@@ -119,7 +119,7 @@ impl Stream {
                 {
                     watch.leaves(self.call, replies);
                 }
-                self.say(answer, None, replies);
+                self.send(answer, None, replies);
             }
         }
         let is_silent = self.inbox.is_empty() && self.outbox.is_empty();
@@ -136,7 +136,7 @@ impl Stream {
     }
 
     /// Sends what waits to be packed, without packing it.
-    pub(super) fn say_plain(&mut self, pool: &Pool, replies: &mut Replies) {
+    pub(super) fn send_plain(&mut self, pool: &Pool, replies: &mut Replies) {
         for (message, credit) in self.outbox.take_plain(pool) {
             self.emit(message, credit, replies);
         }

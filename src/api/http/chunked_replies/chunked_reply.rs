@@ -32,7 +32,7 @@ pub struct ChunkedReply {
     /// No response follows.
     pub(super) over: bool,
     /// There is more to write, which was put off to a later turn.
-    pub(super) is_put_off: bool,
+    pub(super) is_deferred: bool,
     pub send_window: SendWindow,
 }
 
@@ -87,14 +87,14 @@ impl ChunkedReply {
                 head_sent: false,
                 responses: 0,
                 over: false,
-                is_put_off: false,
+                is_deferred: false,
                 send_window: SendWindow::default(),
             })
         })
     }
 
     /// Each response is a part of its own.
-    pub(super) fn tells_each(&self) -> bool {
+    pub(super) fn sends_each(&self) -> bool {
         match self.form.manner {
             Manner::GenerateEvents => true,
             // Who promises one response is held to it, as without events.
@@ -112,7 +112,7 @@ impl ChunkedReply {
         let Delivery { response, last } = delivery;
         self.over |= last;
         let response = match response {
-            None if last && self.tells_each() && self.form.empty_final_response => Some(Response::new(id)),
+            None if last && self.sends_each() && self.form.empty_final_response => Some(Response::new(id)),
             Some(response) => {
                 self.responses = self.responses.saturating_add(1);
                 Some(response)
@@ -120,7 +120,7 @@ impl ChunkedReply {
             None => None,
         };
         let Some(mut response) = response else { return };
-        if !self.tells_each() {
+        if !self.sends_each() {
             if self.responses > 1 {
                 return;
             }
@@ -128,7 +128,7 @@ impl ChunkedReply {
             response.credit = None;
         }
         if self.form.manner == Manner::Events && response.error.is_none() {
-            response.parameters.push(FINAL.into(), Value::Bool(last || !self.tells_each()));
+            response.parameters.push(FINAL.into(), Value::Bool(last || !self.sends_each()));
         }
         self.queue.push_back(response);
     }

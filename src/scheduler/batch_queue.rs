@@ -1,10 +1,10 @@
 //! The batch queue of one model version: requests wait in its inbox, and its workers take turns at reading it.
 //!
-//! Requests are pushed to one lock-free inbox. The worker that holds the batcher token reads them through a [`Former`],
-//! which returns whether there is a payload, or the time and the weight at which to check again. The worker cuts the
-//! payload, passes the token on, and executes. An enqueuer wakes a worker only if one sleeps that has to see the
-//! request (see [`BatcherToken`]). Workers join and leave while all this runs. The state of a former is guarded by the
-//! right to pop the inbox, so no thread ever waits for a lock here.
+//! Requests are pushed to one lock-free inbox. The worker that holds the batcher token reads them through a
+//! [`PayloadFormer`], which returns whether there is a payload, or the time and the weight at which to check again. The
+//! worker cuts the payload, passes the token on, and executes. An enqueuer wakes a worker only if one sleeps that has
+//! to see the request (see [`BatcherToken`]). Workers join and leave while all this runs. The state of a former is
+//! guarded by the right to pop the inbox, so no thread ever waits for a lock here.
 
 mod worker_slot;
 
@@ -20,12 +20,13 @@ use nereid_queue::{Acquisition, Armed, BatcherToken, IdleState, Mpsc, Outlet, Se
 use nereid_request::{Request, Status, Ticket, WakeUp, Waker};
 
 /// Forms payloads. Only one thread at a time uses it: the holder of the token, or a thread that sweeps.
-pub trait Former: Send + 'static {
+pub trait PayloadFormer: Send + 'static {
     /// The weight of a waiting request: 1, or the rows of a batch. Never 0.
     fn weight(request: &Request) -> usize;
 
-    /// Checks whether there is a payload at `now_ns`. `in_haste`: no more requests will come, so the waiting ones go.
-    fn look(&mut self, arrivals: &mut Arrivals<'_>, now_ns: u64, in_haste: bool) -> Look;
+    /// Checks whether there is a payload at `now_ns`. `is_draining`: no more requests will come, so the waiting ones
+    /// go.
+    fn check(&mut self, arrivals: &mut Arrivals<'_>, now_ns: u64, is_draining: bool) -> PayloadStatus;
 
     /// Cuts the payload that the last check found. Empty if its requests were taken back meanwhile.
     fn cut(&mut self, arrivals: &mut Arrivals<'_>) -> Payload;
@@ -36,7 +37,7 @@ pub trait Former: Send + 'static {
 
 /// Result of a former's check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum PayloadStatus {
     Ready,
     Wait {
         /// The weight that the former has taken out of the inbox and keeps.
@@ -160,7 +161,7 @@ enum Found {
     Occupied,
 }
 
-impl<F: Former> BatchQueue<F> {
+impl<F: PayloadFormer> BatchQueue<F> {
     /// A queue without workers: it accepts requests once one has joined.
     pub fn new(
         former: F,
@@ -328,19 +329,19 @@ impl<F: Former> BatchQueue<F> {
     }
 
     /// Checks the inbox, acquires the worker's resources, and cuts.
-    fn find(&self, slot: Option<&WorkerSlot>, now_ns: u64, in_haste: bool) -> Found {
+    fn find(&self, slot: Option<&WorkerSlot>, now_ns: u64, is_draining: bool) -> Found {
         let Some(mut inbox) = self.inbox.consume() else { return Found::Occupied };
         let (former, outlet) = inbox.parts();
         let mut arrivals = self.arrivals(outlet);
         // Read before the check, which sees every removal counted here.
         let removals = self.removals.load(Ordering::Acquire);
         let found = loop {
-            match former.look(&mut arrivals, now_ns, in_haste) {
-                Look::Wait { drained, wake_at, until_ns } => {
+            match former.check(&mut arrivals, now_ns, is_draining) {
+                PayloadStatus::Wait { drained, wake_at, until_ns } => {
                     break Found::Nothing { drained, wake_at, until_ns, removals };
                 }
-                Look::Ready if slot.is_some_and(|slot| !slot.enter_gate()) => break Found::Gated,
-                Look::Ready => {
+                PayloadStatus::Ready if slot.is_some_and(|slot| !slot.enter_gate()) => break Found::Gated,
+                PayloadStatus::Ready => {
                     let payload = former.cut(&mut arrivals);
                     if !payload.is_empty() {
                         break Found::Payload(payload);
@@ -411,7 +412,7 @@ impl<F: Former> BatchQueue<F> {
 }
 
 /// The workers' side, called by [`PayloadSource`](super::PayloadSource).
-impl<F: Former> BatchQueue<F> {
+impl<F: PayloadFormer> BatchQueue<F> {
     pub fn join(&self, info: WorkerInfo) -> Result<usize, Status> {
         let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &info)).transpose()?;
         let worker = self.token.join().map_err(|error| Status::invalid(error.to_string()))?;

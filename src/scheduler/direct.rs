@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::batch_queue::{Arrivals, BatchQueue, EXPIRED, Former, Look};
+use super::batch_queue::{Arrivals, BatchQueue, EXPIRED, PayloadFormer, PayloadStatus};
 use super::{
     Accepted, Borrowable, Next, Payload, PayloadSource, Purpose, Refused, Scheduler, Services, WorkerInfo,
     answer_cancelled, answer_expired,
@@ -26,19 +26,19 @@ struct OneByOne {
     swept: VecDeque<Box<Request>>,
 }
 
-impl Former for OneByOne {
+impl PayloadFormer for OneByOne {
     fn weight(_: &Request) -> usize {
         1
     }
 
-    fn look(&mut self, arrivals: &mut Arrivals<'_>, _now_ns: u64, _in_haste: bool) -> Look {
+    fn check(&mut self, arrivals: &mut Arrivals<'_>, _now_ns: u64, _is_draining: bool) -> PayloadStatus {
         loop {
             let next = self.next.take().or_else(|| self.swept.pop_front()).or_else(|| arrivals.pop());
             match next {
-                None => return Look::Wait { drained: 0, wake_at: 1, until_ns: None },
+                None => return PayloadStatus::Wait { drained: 0, wake_at: 1, until_ns: None },
                 Some(request) if request.admission().is_queued() => {
                     self.next = Some(request);
-                    return Look::Ready;
+                    return PayloadStatus::Ready;
                 }
                 Some(tombstone) => arrivals.bury(tombstone, 1),
             }

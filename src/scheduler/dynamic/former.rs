@@ -10,7 +10,7 @@ use super::policy::Policies;
 use super::queues::{Entry, Position, Queues};
 use crate::{
     BatchStrategy, Payload,
-    batch_queue::{Arrivals, Former, Look},
+    batch_queue::{Arrivals, PayloadFormer, PayloadStatus},
     mutants::{self, Mutant},
 };
 use nereid_model_config::ModelSpec;
@@ -211,14 +211,14 @@ impl Batches {
     }
 
     /// The decision after a scan, row by row of the specification's list.
-    fn decide(&self, scan: &Scan, now_ns: u64, in_haste: bool) -> Decision {
+    fn decide(&self, scan: &Scan, now_ns: u64, is_draining: bool) -> Decision {
         let Some(oldest_ns) = scan.oldest_ns else { return Decision::Wait { rows: 1, until_ns: None } };
         let is_late = self.delay_ns > 0 && now_ns.saturating_sub(oldest_ns) >= self.delay_ns;
         match scan.best {
             Some(best) if !is_late => return Decision::Send(best),
             _ => {}
         }
-        let can_grow = !in_haste && !scan.is_closed && scan.rows < self.sizes.largest_preferred;
+        let can_grow = !is_draining && !scan.is_closed && scan.rows < self.sizes.largest_preferred;
         if !can_grow || is_late || self.delay_ns == 0 {
             return Decision::Send(scan.entries);
         }
@@ -236,27 +236,29 @@ impl Batches {
     }
 }
 
-impl Former for Batches {
+impl PayloadFormer for Batches {
     fn weight(request: &Request) -> usize {
         usize::try_from(request.batch_size).unwrap_or(usize::MAX).max(1)
     }
 
-    fn look(&mut self, arrivals: &mut Arrivals<'_>, now_ns: u64, in_haste: bool) -> Look {
+    fn check(&mut self, arrivals: &mut Arrivals<'_>, now_ns: u64, is_draining: bool) -> PayloadStatus {
         self.drain(arrivals);
-        if self.queues.count < self.delayed_until && !in_haste {
+        if self.queues.count < self.delayed_until && !is_draining {
             let (drained, missing) = (self.queues.rows, self.delayed_until - self.queues.count);
             // Each of the missing requests has one row at least.
-            return Look::Wait { drained, wake_at: drained.saturating_add(missing), until_ns: None };
+            return PayloadStatus::Wait { drained, wake_at: drained.saturating_add(missing), until_ns: None };
         }
         self.delayed_until = 0;
         let scan = self.scan(arrivals, now_ns);
         self.queues.tidy();
-        match self.decide(&scan, now_ns, in_haste) {
+        match self.decide(&scan, now_ns, is_draining) {
             Decision::Send(entries) => {
                 self.chosen = entries;
-                Look::Ready
+                PayloadStatus::Ready
             }
-            Decision::Wait { rows, until_ns } => Look::Wait { drained: self.queues.rows, wake_at: rows, until_ns },
+            Decision::Wait { rows, until_ns } => {
+                PayloadStatus::Wait { drained: self.queues.rows, wake_at: rows, until_ns }
+            }
         }
     }
 

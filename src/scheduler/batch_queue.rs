@@ -11,7 +11,7 @@ mod worker_slot;
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use self::worker_slot::{Posture, WorkerSlot};
+use self::worker_slot::{WorkerPhase, WorkerSlot};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::{Borrowable, Next, Payload, Purpose, Refused, STOPPING, Services, WorkerInfo, answer_expired};
@@ -107,7 +107,7 @@ const BORROWS_TRIED: usize = 4;
 
 const OPEN: u8 = 0;
 /// All instances are passive, so no worker would execute an accepted request.
-const DESERTED: u8 = 1;
+const NO_WORKERS: u8 = 1;
 const STOPPED: u8 = 2;
 
 pub struct BatchQueue<F> {
@@ -129,7 +129,7 @@ pub struct BatchQueue<F> {
     /// Workers that have joined and have been neither dismissed nor left.
     present: Mutex<usize>,
     /// [`OPEN`], or the reason why no request is accepted.
-    door: AtomicU8,
+    intake: AtomicU8,
     /// Instances that may be borrowed.
     borrowables: AtomicUsize,
     model: String,
@@ -139,7 +139,7 @@ pub struct BatchQueue<F> {
 
 /// A worker's right to read the inbox, or why it has none.
 #[derive(PartialEq, Eq)]
-enum Call {
+enum InboxAccess {
     Holder,
     Idle,
     Dismissed,
@@ -147,7 +147,7 @@ enum Call {
 }
 
 /// Result of a check of the inbox.
-enum Found {
+enum FindResult {
     Payload(Payload),
     /// There is a payload, but the resources for it are not free.
     Gated,
@@ -180,7 +180,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
             token: BatcherToken::new(),
             slots: SegmentedVec::default(),
             present: Mutex::new(0),
-            door: AtomicU8::new(DESERTED),
+            intake: AtomicU8::new(NO_WORKERS),
             borrowables: AtomicUsize::new(0),
             model: purpose.spec.name.clone(),
             limiter: services.limiter.clone(),
@@ -198,7 +198,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
         // Counted first: a worker that finds nothing waiting after the queue was closed may leave, because later
         // counters see that it is closed.
         self.waiting.fetch_add(weight, Ordering::SeqCst);
-        if let Err(status) = self.knock(&request).and_then(|()| admit(&request)) {
+        if let Err(status) = self.check_open(&request).and_then(|()| admit(&request)) {
             self.waiting.fetch_sub(weight, Ordering::SeqCst);
             return Err(Refused { status, request });
         }
@@ -214,8 +214,8 @@ impl<F: PayloadFormer> BatchQueue<F> {
         Ok((wake_up, ticket))
     }
 
-    fn knock(&self, request: &Request) -> Result<(), Status> {
-        let text = match self.door.load(Ordering::SeqCst) {
+    fn check_open(&self, request: &Request) -> Result<(), Status> {
+        let text = match self.intake.load(Ordering::SeqCst) {
             OPEN => return Ok(()),
             STOPPED => STOPPING,
             _ => "all instances of the model are passive and take no requests",
@@ -229,7 +229,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
         let is_possible = request.ingress.is_on_shard
             && self.borrowables.load(Ordering::Acquire) > 0
             && self.waiting() == 0
-            && self.door.load(Ordering::SeqCst) == OPEN;
+            && self.intake.load(Ordering::SeqCst) == OPEN;
         if !is_possible {
             return Err(request);
         }
@@ -273,7 +273,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
 
     /// Refuses all requests from now on.
     pub fn stop(&self) {
-        self.door.store(STOPPED, Ordering::SeqCst);
+        self.intake.store(STOPPED, Ordering::SeqCst);
         for worker in self.token.stop() {
             self.wake(Some(worker));
         }
@@ -310,7 +310,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
     }
 
     /// Takes a worker off the count; true the first time.
-    fn strike_off(&self, worker: usize) -> bool {
+    fn uncount_worker(&self, worker: usize) -> bool {
         let Some(slot) = self.slots.get(worker) else { return false };
         // One lock over both, so that a worker that joins meanwhile reopens the queue after us.
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
@@ -319,18 +319,18 @@ impl<F: PayloadFormer> BatchQueue<F> {
         }
         *present = present.saturating_sub(1);
         if *present == 0 {
-            let _ = self.door.compare_exchange(OPEN, DESERTED, Ordering::SeqCst, Ordering::SeqCst);
+            let _ = self.intake.compare_exchange(OPEN, NO_WORKERS, Ordering::SeqCst, Ordering::SeqCst);
         }
         true
     }
 
-    fn is_deserted(&self) -> bool {
+    fn has_no_workers(&self) -> bool {
         *self.present.lock().unwrap_or_else(PoisonError::into_inner) == 0
     }
 
     /// Checks the inbox, acquires the worker's resources, and cuts.
-    fn find(&self, slot: Option<&WorkerSlot>, now_ns: u64, is_draining: bool) -> Found {
-        let Some(mut inbox) = self.inbox.consume() else { return Found::Occupied };
+    fn find(&self, slot: Option<&WorkerSlot>, now_ns: u64, is_draining: bool) -> FindResult {
+        let Some(mut inbox) = self.inbox.consume() else { return FindResult::Occupied };
         let (former, outlet) = inbox.parts();
         let mut arrivals = self.arrivals(outlet);
         // Read before the check, which sees every removal counted here.
@@ -338,13 +338,13 @@ impl<F: PayloadFormer> BatchQueue<F> {
         let found = loop {
             match former.check(&mut arrivals, now_ns, is_draining) {
                 PayloadStatus::Wait { drained, wake_at, until_ns } => {
-                    break Found::Nothing { drained, wake_at, until_ns, removals };
+                    break FindResult::Nothing { drained, wake_at, until_ns, removals };
                 }
-                PayloadStatus::Ready if slot.is_some_and(|slot| !slot.enter_gate()) => break Found::Gated,
+                PayloadStatus::Ready if slot.is_some_and(|slot| !slot.enter_gate()) => break FindResult::Gated,
                 PayloadStatus::Ready => {
                     let payload = former.cut(&mut arrivals);
                     if !payload.is_empty() {
-                        break Found::Payload(payload);
+                        break FindResult::Payload(payload);
                     }
                 }
             }
@@ -358,53 +358,53 @@ impl<F: PayloadFormer> BatchQueue<F> {
     }
 
     /// Whether the worker holds the token, and if not, how it waits for it.
-    fn call(&self, worker: usize, slot: &WorkerSlot) -> Call {
-        match slot.take_posture() {
-            Posture::Armed => {
+    fn inbox_access(&self, worker: usize, slot: &WorkerSlot) -> InboxAccess {
+        match slot.take_phase() {
+            WorkerPhase::Armed => {
                 self.token.disarm(worker);
-                return Call::Holder;
+                return InboxAccess::Holder;
             }
-            Posture::Idle => {}
-            Posture::Busy => match self.token.acquire(worker) {
-                Acquisition::Holder => return Call::Holder,
-                Acquisition::Stopped => return Call::Stopped,
+            WorkerPhase::Idle => {}
+            WorkerPhase::Busy => match self.token.acquire(worker) {
+                Acquisition::Holder => return InboxAccess::Holder,
+                Acquisition::Stopped => return InboxAccess::Stopped,
                 Acquisition::Idle => {}
             },
         }
         match self.token.idle_state(worker) {
-            IdleState::Holder => Call::Holder,
-            IdleState::Stopped => Call::Stopped,
+            IdleState::Holder => InboxAccess::Holder,
+            IdleState::Stopped => InboxAccess::Stopped,
             IdleState::Waiting if !slot.is_dismissed() => {
                 slot.leave_gate();
-                slot.set_posture(Posture::Idle);
-                Call::Idle
+                slot.set_phase(WorkerPhase::Idle);
+                InboxAccess::Idle
             }
-            IdleState::Waiting if self.token.retire(worker) => Call::Dismissed,
+            IdleState::Waiting if self.token.retire(worker) => InboxAccess::Dismissed,
             // It has become the holder this very moment.
-            IdleState::Waiting => Call::Holder,
+            IdleState::Waiting => InboxAccess::Holder,
         }
     }
 
     /// Takes the remaining payloads when no new requests can come.
-    fn take_rest(&self, slot: &WorkerSlot, now_ns: u64) -> Next {
+    fn take_remaining(&self, slot: &WorkerSlot, now_ns: u64) -> Next {
         loop {
             match self.find(Some(slot), now_ns, true) {
-                Found::Payload(payload) => return Next::Execute(slot.stamp(payload)),
-                Found::Gated => return Next::Sleep { until_ns: None },
-                Found::Nothing { .. } if self.waiting() == 0 => {
+                FindResult::Payload(payload) => return Next::Execute(slot.stamp(payload)),
+                FindResult::Gated => return Next::Sleep { until_ns: None },
+                FindResult::Nothing { .. } if self.waiting() == 0 => {
                     slot.leave_gate();
                     return Next::Leave;
                 }
                 // Another worker is taking one, or a push is under way.
-                Found::Nothing { .. } | Found::Occupied => std::thread::yield_now(),
+                FindResult::Nothing { .. } | FindResult::Occupied => std::thread::yield_now(),
             }
         }
     }
 
     /// The last payloads of a worker that leaves: none while others stay.
-    fn take_farewell(&self, slot: &WorkerSlot, now_ns: u64) -> Next {
-        if self.door.load(Ordering::SeqCst) != OPEN {
-            return self.take_rest(slot, now_ns);
+    fn take_last_payloads(&self, slot: &WorkerSlot, now_ns: u64) -> Next {
+        if self.intake.load(Ordering::SeqCst) != OPEN {
+            return self.take_remaining(slot, now_ns);
         }
         slot.leave_gate();
         Next::Leave
@@ -420,12 +420,12 @@ impl<F: PayloadFormer> BatchQueue<F> {
             return Err(Status::internal(format!("there is no place for worker {worker}")));
         }
         let slot = &self.slots[worker];
-        slot.furnish(info.waker, gate);
+        slot.prepare(info.waker, gate);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.welcome();
+        slot.mark_joined();
         *present += 1;
         // Fails if the queue was stopped.
-        let _ = self.door.compare_exchange(DESERTED, OPEN, Ordering::SeqCst, Ordering::SeqCst);
+        let _ = self.intake.compare_exchange(NO_WORKERS, OPEN, Ordering::SeqCst, Ordering::SeqCst);
         Ok(worker)
     }
 
@@ -441,49 +441,49 @@ impl<F: PayloadFormer> BatchQueue<F> {
 
     pub fn poll(&self, worker: usize, now_ns: u64) -> Next {
         let Some(slot) = self.slots.get(worker) else { return Next::Leave };
-        if slot.is_dismissed() && slot.posture() == Posture::Busy {
-            return self.take_farewell(slot, now_ns);
+        if slot.is_dismissed() && slot.phase() == WorkerPhase::Busy {
+            return self.take_last_payloads(slot, now_ns);
         }
-        match self.call(worker, slot) {
-            Call::Holder => {}
-            Call::Idle => return Next::Sleep { until_ns: None },
-            Call::Dismissed => return self.take_farewell(slot, now_ns),
-            Call::Stopped => return self.take_rest(slot, now_ns),
+        match self.inbox_access(worker, slot) {
+            InboxAccess::Holder => {}
+            InboxAccess::Idle => return Next::Sleep { until_ns: None },
+            InboxAccess::Dismissed => return self.take_last_payloads(slot, now_ns),
+            InboxAccess::Stopped => return self.take_remaining(slot, now_ns),
         }
         let mut spins = 0;
         loop {
             if self.is_dismissed(worker) {
                 self.pass(worker);
-                return self.take_farewell(slot, now_ns);
+                return self.take_last_payloads(slot, now_ns);
             }
             match self.find(Some(slot), now_ns, false) {
-                Found::Payload(payload) => {
+                FindResult::Payload(payload) => {
                     self.pass(worker);
                     return Next::Execute(slot.stamp(payload));
                 }
-                Found::Gated => {
+                FindResult::Gated => {
                     // Others may take it meanwhile. The gate wakes this worker, which then acquires the token as after
                     // an execution.
                     self.pass(worker);
                     return Next::Sleep { until_ns: None };
                 }
-                Found::Nothing { drained, wake_at, until_ns, removals } => {
+                FindResult::Nothing { drained, wake_at, until_ns, removals } => {
                     slot.leave_gate();
                     let has_changed = || self.waiting() > drained || self.removals.load(Ordering::Acquire) != removals;
                     match self.token.arm(worker, wake_at, has_changed) {
                         Armed::Park => {
-                            slot.set_posture(Posture::Armed);
+                            slot.set_phase(WorkerPhase::Armed);
                             return Next::Sleep { until_ns };
                         }
                         // A push is under way.
                         Armed::DrainAgain => pause(&mut spins),
                         Armed::Stopped => {
                             self.pass(worker);
-                            return self.take_rest(slot, now_ns);
+                            return self.take_remaining(slot, now_ns);
                         }
                     }
                 }
-                Found::Occupied => pause(&mut spins),
+                FindResult::Occupied => pause(&mut spins),
             }
         }
     }
@@ -499,8 +499,8 @@ impl<F: PayloadFormer> BatchQueue<F> {
         let found = self.find(Some(slot), now_ns, false);
         self.pass(worker);
         match found {
-            Found::Payload(payload) => Some(payload),
-            Found::Gated | Found::Nothing { .. } | Found::Occupied => None,
+            FindResult::Payload(payload) => Some(payload),
+            FindResult::Gated | FindResult::Nothing { .. } | FindResult::Occupied => None,
         }
     }
 
@@ -511,18 +511,18 @@ impl<F: PayloadFormer> BatchQueue<F> {
     }
 
     pub fn dismiss(&self, worker: usize) {
-        if self.strike_off(worker) {
+        if self.uncount_worker(worker) {
             self.wake(Some(worker));
         }
     }
 
     pub fn left(&self, worker: usize) {
-        self.strike_off(worker);
+        self.uncount_worker(worker);
         // No worker is left to answer the requests that are still queued.
-        while self.is_deserted() && self.waiting() > 0 && self.door.load(Ordering::SeqCst) != OPEN {
+        while self.has_no_workers() && self.waiting() > 0 && self.intake.load(Ordering::SeqCst) != OPEN {
             // At time 0 no request has timed out.
             match self.find(None, 0, true) {
-                Found::Payload(mut payload) => {
+                FindResult::Payload(mut payload) => {
                     for request in payload.take() {
                         let text = "the last instance of the model left before it took the request";
                         request.fail(Status::unavailable(text).prefixed(&request.log_id()));

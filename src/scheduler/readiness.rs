@@ -43,7 +43,7 @@ pub enum Verdict {
 }
 
 /// Called once, on the thread that queries the instances, or at once where there is none to query.
-pub type Asker = Box<dyn FnOnce(Verdict) + Send>;
+pub type VerdictCallback = Box<dyn FnOnce(Verdict) + Send>;
 
 /// The instances of one model version that have readiness checks, and the callers that wait.
 pub struct Checks {
@@ -57,11 +57,11 @@ pub struct Checks {
     is_on_devices: AtomicBool,
     /// All workers are stalled.
     is_stalled: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ReadinessState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReadinessState {
     instances: Vec<Arc<dyn Readiness>>,
     /// The devices of all instances.
     gpus: Vec<Gpu>,
@@ -69,9 +69,9 @@ struct State {
     working: Vec<Option<Gpu>>,
     /// Why all workers are stalled.
     stall: Option<String>,
-    waiting: Vec<Asker>,
+    waiting: Vec<VerdictCallback>,
     /// A thread queries the instances.
-    is_asking: bool,
+    is_querying: bool,
 }
 
 impl Checks {
@@ -144,22 +144,22 @@ impl Checks {
         self.lock().gpus.iter().find_map(text)
     }
 
-    /// Queries every instance, and calls `asker` with the verdict; does not block.
-    pub fn ask(self: &Arc<Self>, asker: Asker) {
+    /// Queries every instance, and calls `callback` with the verdict; does not block.
+    pub fn query(self: &Arc<Self>, callback: VerdictCallback) {
         if let Some(objection) = self.objection() {
-            return asker(Verdict::NotReady(Status::unavailable(objection)));
+            return callback(Verdict::NotReady(Status::unavailable(objection)));
         }
         if !self.is_needed() {
-            return asker(Verdict::Ready);
+            return callback(Verdict::Ready);
         }
         let mut state = self.lock();
         if state.waiting.len() >= WAITING_MAX {
             drop(state);
             let text = format!("{WAITING_MAX} requests wait already for the readiness of {}", self.name);
-            return asker(Verdict::Unknown(Status::unavailable(text)));
+            return callback(Verdict::Unknown(Status::unavailable(text)));
         }
-        state.waiting.push(asker);
-        if std::mem::replace(&mut state.is_asking, true) {
+        state.waiting.push(callback);
+        if std::mem::replace(&mut state.is_querying, true) {
             return;
         }
         drop(state);
@@ -168,10 +168,10 @@ impl Checks {
         if let Err(error) = thread {
             let text = format!("cannot start a thread for the readiness of {}: {error}", self.name);
             let mut state = self.lock();
-            state.is_asking = false;
+            state.is_querying = false;
             let waiting = std::mem::take(&mut state.waiting);
             drop(state);
-            waiting.into_iter().for_each(|asker| asker(Verdict::Unknown(Status::unavailable(text.clone()))));
+            waiting.into_iter().for_each(|callback| callback(Verdict::Unknown(Status::unavailable(text.clone()))));
         }
     }
 
@@ -180,24 +180,24 @@ impl Checks {
         loop {
             let mut state = self.lock();
             if state.waiting.is_empty() {
-                state.is_asking = false;
+                state.is_querying = false;
                 return;
             }
             let (instances, waiting) = (state.instances.clone(), std::mem::take(&mut state.waiting));
             drop(state);
             // Every caller is answered, even if an instance's check panics.
-            let asked = || instances.iter().find_map(|instance| instance.check().err());
-            let objection = catch_unwind(AssertUnwindSafe(asked))
+            let check = || instances.iter().find_map(|instance| instance.check().err());
+            let objection = catch_unwind(AssertUnwindSafe(check))
                 .unwrap_or_else(|_| Some(Status::internal("the question whether an instance is ready panicked")));
             let verdict = objection.map_or(Verdict::Ready, |status| {
                 info!("Model {} is not ready: {}", self.name, status.message);
                 Verdict::NotReady(status)
             });
-            waiting.into_iter().for_each(|asker| asker(verdict.clone()));
+            waiting.into_iter().for_each(|callback| callback(verdict.clone()));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReadinessState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -208,14 +208,14 @@ impl std::fmt::Debug for Checks {
     }
 }
 
-/// Queries several versions at the same time, and calls `asker` with the worst verdict once all have answered. Does not
-/// block.
+/// Queries several versions at the same time, and calls `callback` with the worst verdict once all have answered. Does
+/// not block.
 /// `is_for_server`: logs the versions that keep the server from being ready.
-pub fn ask_all(checks: &[Arc<Checks>], is_for_server: bool, asker: Asker) {
-    let poll = Arc::new(Poll { worst: Mutex::new(Verdict::Ready), asker: Mutex::new(Some(asker)) });
+pub fn query_all(checks: &[Arc<Checks>], is_for_server: bool, callback: VerdictCallback) {
+    let poll = Arc::new(ReadinessQuery { worst: Mutex::new(Verdict::Ready), callback: Mutex::new(Some(callback)) });
     for one in checks {
         let (poll, name) = (Arc::clone(&poll), is_for_server.then(|| one.name.clone()));
-        one.ask(Box::new(move |verdict| {
+        one.query(Box::new(move |verdict| {
             if let (Some(name), Verdict::NotReady(status)) = (name, &verdict) {
                 verbose!(
                     1,
@@ -230,18 +230,20 @@ pub fn ask_all(checks: &[Arc<Checks>], is_for_server: bool, asker: Asker) {
 
 /// Queries, and blocks until all have answered.
 pub fn wait_for_all(checks: &[Arc<Checks>], is_for_server: bool) -> Verdict {
-    let (tell, told) = channel();
-    ask_all(checks, is_for_server, Box::new(move |verdict| drop(tell.send(verdict))));
-    told.recv().unwrap_or_else(|_| Verdict::Unknown(Status::internal("nobody answered for the readiness of a model")))
+    let (sender, received) = channel();
+    query_all(checks, is_for_server, Box::new(move |verdict| drop(sender.send(verdict))));
+    received
+        .recv()
+        .unwrap_or_else(|_| Verdict::Unknown(Status::internal("no verdict on the readiness of a model was delivered")))
 }
 
 /// A query of several versions. Its drop reports the result.
-struct Poll {
+struct ReadinessQuery {
     worst: Mutex<Verdict>,
-    asker: Mutex<Option<Asker>>,
+    callback: Mutex<Option<VerdictCallback>>,
 }
 
-impl Poll {
+impl ReadinessQuery {
     fn count(&self, verdict: Verdict) {
         let rank = |verdict: &Verdict| match verdict {
             Verdict::Ready => 0,
@@ -255,12 +257,12 @@ impl Poll {
     }
 }
 
-impl Drop for Poll {
+impl Drop for ReadinessQuery {
     fn drop(&mut self) {
-        let asker = self.asker.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let callback = self.callback.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let worst = self.worst.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(asker) = asker {
-            asker(std::mem::replace(worst, Verdict::Ready));
+        if let Some(callback) = callback {
+            callback(std::mem::replace(worst, Verdict::Ready));
         }
     }
 }
@@ -275,7 +277,7 @@ mod tests {
     /// Counts its checks, and answers each when the test allows it.
     #[derive(Default)]
     struct Instance {
-        asked: AtomicUsize,
+        queries: AtomicUsize,
         objects: AtomicBool,
         is_held: Mutex<bool>,
         let_go: Condvar,
@@ -283,7 +285,7 @@ mod tests {
 
     impl Readiness for Instance {
         fn check(&self) -> Result<(), Status> {
-            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.queries.fetch_add(1, Ordering::SeqCst);
             let held = self.is_held.lock().unwrap();
             drop(self.let_go.wait_while(held, |held| *held).unwrap());
             match self.objects.load(Ordering::SeqCst) {
@@ -318,12 +320,12 @@ mod tests {
         two.objects.store(true, Ordering::SeqCst);
         let no = Verdict::NotReady(Status::unavailable("not now"));
         assert_eq!(wait_for_all(&[Arc::clone(&checks), of(&[]), of(&[&one])], false), no);
-        assert_eq!((one.asked.load(Ordering::SeqCst), two.asked.load(Ordering::SeqCst)), (3, 2));
+        assert_eq!((one.queries.load(Ordering::SeqCst), two.queries.load(Ordering::SeqCst)), (3, 2));
         // Without an instance to query, the answer comes at once, on this thread.
         let here = std::thread::current().id();
-        let (tell, told) = channel();
-        ask_all(&[of(&[])], true, Box::new(move |verdict| drop(tell.send((verdict, std::thread::current().id())))));
-        assert_eq!(told.recv(), Ok((Verdict::Ready, here)));
+        let (sender, received) = channel();
+        query_all(&[of(&[])], true, Box::new(move |verdict| drop(sender.send((verdict, std::thread::current().id())))));
+        assert_eq!(received.recv(), Ok((Verdict::Ready, here)));
         assert_eq!(wait_for_all(&[], false), Verdict::Ready);
     }
 
@@ -347,26 +349,26 @@ mod tests {
         let instance = Arc::new(Instance::default());
         instance.hold(true);
         let checks = of(&[&instance]);
-        let (tell, told) = channel();
-        let ask = || {
-            let tell = tell.clone();
-            checks.ask(Box::new(move |verdict| drop(tell.send(verdict))));
+        let (sender, received) = channel();
+        let query = || {
+            let sender = sender.clone();
+            checks.query(Box::new(move |verdict| drop(sender.send(verdict))));
         };
-        ask();
-        while instance.asked.load(Ordering::SeqCst) == 0 {
+        query();
+        while instance.queries.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        (0..WAITING_MAX).for_each(|_| ask());
-        assert!(told.try_recv().is_err(), "all of them wait");
-        ask();
+        (0..WAITING_MAX).for_each(|_| query());
+        assert!(received.try_recv().is_err(), "all of them wait");
+        query();
         let text = "1024 requests wait already for the readiness of 'm' version 3";
-        assert_eq!(told.recv(), Ok(Verdict::Unknown(Status::unavailable(text))));
+        assert_eq!(received.recv(), Ok(Verdict::Unknown(Status::unavailable(text))));
         // Another model is not delayed.
         assert_eq!(wait_for_all(&[of(&[&Arc::new(Instance::default())])], false), Verdict::Ready);
         instance.objects.store(true, Ordering::SeqCst);
         instance.hold(false);
-        let answers: Vec<_> = told.iter().take(1 + WAITING_MAX).collect();
+        let answers: Vec<_> = received.iter().take(1 + WAITING_MAX).collect();
         assert!(answers.iter().all(|answer| matches!(answer, Verdict::NotReady(_))));
-        assert_eq!(instance.asked.load(Ordering::SeqCst), 2, "one more question for all who waited");
+        assert_eq!(instance.queries.load(Ordering::SeqCst), 2, "one more query for all that waited");
     }
 }

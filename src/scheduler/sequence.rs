@@ -30,8 +30,8 @@ use self::controls::Controls;
 use self::direct::{DirectRules, Zeros};
 use self::initial::InitialStates;
 use self::oldest::OldestRules;
-pub use self::tables::Hold;
-use self::tables::{Effects, Place, Queued, Row, Tables, Taken, Why};
+pub use self::tables::StartDelay;
+use self::tables::{BatchRow, Effects, EndCause, Place, Queued, SlotTake, Tables};
 use super::mutants::{self, Mutant};
 use super::{Accepted, Limiter, Purpose, Refused, STOPPING, Scheduler, Services, answer_cancelled};
 use nereid_clock::now_ns;
@@ -54,7 +54,7 @@ pub struct SequenceBatcher {
 pub struct Shared {
     this: Weak<Shared>,
     tables: Mutex<Tables>,
-    rules: Rules,
+    rules: SequenceRules,
     batching: Batching,
     spec: Arc<ModelSpec>,
     statistics: Arc<ModelStatistics>,
@@ -68,7 +68,7 @@ pub struct Shared {
 
 /// The settings that the tables follow.
 #[derive(Debug, Clone, Copy)]
-struct Rules {
+struct SequenceRules {
     strategy: Strategy,
     /// Slots of each instance.
     slots: usize,
@@ -89,7 +89,7 @@ enum Batching {
 
 /// What a line does with its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Decision {
+enum LineDecision {
     /// Up to so many requests go.
     Cut(usize),
     /// They wait for more, until this time or until there are so many.
@@ -98,9 +98,9 @@ enum Decision {
     Nothing,
 }
 
-impl Rules {
+impl SequenceRules {
     /// Whether the release of requests is reported.
-    fn tells_release(&self) -> bool {
+    fn reports_release(&self) -> bool {
         self.strategy == Strategy::Oldest || self.is_iterative
     }
 }
@@ -121,7 +121,7 @@ impl SequenceBatcher {
         config: &ModelSequenceBatching,
     ) -> Result<SequenceBatcher, Status> {
         let count = |name| std::env::var(name).ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0);
-        let hold = Hold {
+        let hold = StartDelay {
             requests: count("TRITONSERVER_DELAY_SCHEDULER"),
             backlog: count("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
         };
@@ -133,7 +133,7 @@ impl SequenceBatcher {
         purpose: &Purpose,
         services: &Services,
         config: &ModelSequenceBatching,
-        hold: Hold,
+        hold: StartDelay,
         clock: fn() -> u64,
     ) -> Result<SequenceBatcher, Status> {
         let spec = &purpose.spec;
@@ -154,7 +154,7 @@ impl SequenceBatcher {
             given => given,
         };
         let idle_ns = idle_us.saturating_mul(1_000);
-        let rules = Rules { strategy, slots, idle_ns, is_iterative: config.iterative_sequence };
+        let rules = SequenceRules { strategy, slots, idle_ns, is_iterative: config.iterative_sequence };
         let hold = Some(hold).filter(|hold| hold.requests > 0 || hold.backlog > 0);
         let initial = InitialStates::new(spec, config, &purpose.directory, purpose.pool.clone())?;
         let shared = Arc::new_cyclic(|this| Shared {
@@ -175,8 +175,8 @@ impl SequenceBatcher {
     }
 
     /// Adds the control inputs for the request's place in its sequence, and its states.
-    fn complete(&self, row: Row) -> Box<Request> {
-        let Row { queued: Queued { mut request, .. }, sequence, mut states, flight, entered_ns } = row;
+    fn complete(&self, row: BatchRow) -> Box<Request> {
+        let BatchRow { queued: Queued { mut request, .. }, sequence, mut states, flight, entered_ns } = row;
         self.statistics.pending_removed();
         request.mark_queued(request.stamps.queued_ns.max(entered_ns));
         let is_start = request.flags & SEQUENCE_START != 0;
@@ -223,7 +223,7 @@ impl Shared {
     }
 
     /// Answers the requests that waited in a sequence when it ended.
-    fn answer(&self, queue: impl IntoIterator<Item = Queued>, why: Why) {
+    fn answer(&self, queue: impl IntoIterator<Item = Queued>, why: EndCause) {
         for Queued { request, .. } in queue {
             // One that was cancelled before has its answer.
             if !request.admission().take() {
@@ -231,10 +231,10 @@ impl Shared {
             }
             self.statistics.pending_removed();
             let (status, reason) = match why {
-                Why::Cancelled => (Status::cancelled(""), FailureReason::Canceled),
-                Why::Expired => (Status::unavailable(EXPIRED), FailureReason::Rejected),
-                Why::Lost => (Status::sequence_lost().prefixed(&request.log_id()), FailureReason::Other),
-                Why::Over | Why::Deserted => {
+                EndCause::Cancelled => (Status::cancelled(""), FailureReason::Canceled),
+                EndCause::Expired => (Status::unavailable(EXPIRED), FailureReason::Rejected),
+                EndCause::Lost => (Status::sequence_lost().prefixed(&request.log_id()), FailureReason::Other),
+                EndCause::Over | EndCause::Deserted => {
                     (Status::unavailable(DESERTED).prefixed(&request.log_id()), FailureReason::Other)
                 }
             };
@@ -364,7 +364,7 @@ impl Scheduler for SequenceBatcher {
             let Some(sequence) = tables.sequences.get(key) else { return true };
             let is_first = |queued: &Queued| std::ptr::eq(&**queued.request.admission(), ticket.admission());
             if matches!(sequence.place, Place::Backlog(_)) || sequence.queue.front().is_some_and(is_first) {
-                tables.end(key, Why::Cancelled, now_ns, effects);
+                tables.end(key, EndCause::Cancelled, now_ns, effects);
             }
             true
         });
@@ -388,7 +388,7 @@ impl Scheduler for SequenceBatcher {
                 tables.reap_all(now_ns, effects);
             }
             if let Some(key) = waits(tables) {
-                tables.end(key, Why::Expired, now_ns, effects);
+                tables.end(key, EndCause::Expired, now_ns, effects);
             }
         });
         wake_up

@@ -15,7 +15,7 @@ use nereid_memory::{Gather, Pool};
 use nereid_protocol::http1::Response;
 use nereid_protocol::service::CallKey;
 use nereid_request::Status;
-use nereid_scheduler::{Checks, ServedModel, Verdict, ask_all};
+use nereid_scheduler::{Checks, ServedModel, Verdict, query_all};
 use nereid_wire::health::HealthCheckResponse;
 use nereid_wire::health::health_check_response::ServingStatus;
 use nereid_wire::inference as wire;
@@ -90,7 +90,7 @@ pub(in crate::api) fn check_instances(
         };
         post(Mail::Done { call, protocol, outcome });
     };
-    ask_all(checks, probe != Probe::Model, Box::new(tell));
+    query_all(checks, probe != Probe::Model, Box::new(tell));
 }
 
 /// The answer over HTTP.

@@ -9,7 +9,7 @@ use nereid_request::Waker;
 
 /// The worker's phase since its last poll. Used by the worker itself only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Posture {
+pub(super) enum WorkerPhase {
     /// It executes, has not polled yet, or waits at its gate.
     Busy,
     /// It sleeps on the stack of idle workers.
@@ -23,7 +23,7 @@ pub(super) struct WorkerSlot {
     /// Locked while it is copied: a number may be reused by another worker.
     waker: Mutex<Option<Waker>>,
     is_dismissed: AtomicBool,
-    posture: AtomicU8,
+    phase: AtomicU8,
     has_gate: AtomicBool,
     gate: Mutex<Option<Arc<dyn Gate>>>,
     /// It has its resources, or is queued for them. Used by the worker itself only.
@@ -33,15 +33,15 @@ pub(super) struct WorkerSlot {
 
 impl WorkerSlot {
     /// Prepares the slot for a worker that is about to join.
-    pub fn furnish(&self, waker: Waker, gate: Option<Arc<dyn Gate>>) {
+    pub fn prepare(&self, waker: Waker, gate: Option<Arc<dyn Gate>>) {
         *lock(&self.waker) = Some(waker);
         self.has_gate.store(gate.is_some(), Ordering::Relaxed);
         *lock(&self.gate) = gate;
         self.is_at_gate.store(false, Ordering::Relaxed);
-        self.set_posture(Posture::Busy);
+        self.set_phase(WorkerPhase::Busy);
     }
 
-    pub fn welcome(&self) {
+    pub fn mark_joined(&self) {
         self.is_dismissed.store(false, Ordering::SeqCst);
     }
 
@@ -78,22 +78,22 @@ impl WorkerSlot {
         if self.is_dismissed() { None } else { lock(&self.borrowable).clone() }
     }
 
-    pub fn posture(&self) -> Posture {
-        match self.posture.load(Ordering::Relaxed) {
-            0 => Posture::Busy,
-            1 => Posture::Idle,
-            _ => Posture::Armed,
+    pub fn phase(&self) -> WorkerPhase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => WorkerPhase::Busy,
+            1 => WorkerPhase::Idle,
+            _ => WorkerPhase::Armed,
         }
     }
 
-    pub fn set_posture(&self, posture: Posture) {
-        self.posture.store(posture as u8, Ordering::Relaxed);
+    pub fn set_phase(&self, phase: WorkerPhase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    pub fn take_posture(&self) -> Posture {
-        let posture = self.posture();
-        self.set_posture(Posture::Busy);
-        posture
+    pub fn take_phase(&self) -> WorkerPhase {
+        let phase = self.phase();
+        self.set_phase(WorkerPhase::Busy);
+        phase
     }
 
     fn gate(&self) -> Option<Arc<dyn Gate>> {

@@ -19,7 +19,7 @@ pub(super) struct BatchCompatibility {
 
 /// The properties of the first request of a batch that others are compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub(super) struct BatchPattern {
     inputs: SmallVec<[(usize, Shape); 4]>,
     states: Vec<Shape>,
 }
@@ -41,7 +41,7 @@ impl BatchCompatibility {
     }
 
     /// `states` are those that the request will find.
-    pub fn pattern(&self, request: &Request, states: Option<&States>, initial: &[Shape]) -> Pattern {
+    pub fn pattern(&self, request: &Request, states: Option<&States>, initial: &[Shape]) -> BatchPattern {
         let relevant = request.inputs.iter().filter_map(|input| {
             let is_compared = *self.is_compared.get(input.index)?;
             let shape = if is_compared { input.shape.clone() } else { Shape::new() };
@@ -54,7 +54,7 @@ impl BatchCompatibility {
             (true, Some(states)) => states.shapes(),
             (true, None) => initial.to_vec(),
         };
-        Pattern { inputs, states }
+        BatchPattern { inputs, states }
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
         input
     }
 
-    fn pattern(compatibility: &BatchCompatibility, inputs: &[InputTensor]) -> Pattern {
+    fn pattern(compatibility: &BatchCompatibility, inputs: &[InputTensor]) -> BatchPattern {
         let mut request = request(1);
         request.inputs = inputs.to_vec();
         compatibility.pattern(&request, None, &[])

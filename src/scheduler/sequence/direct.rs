@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::line::Line;
-use super::{Decision, SequenceBatcher, Taken};
+use super::{LineDecision, SequenceBatcher, SlotTake};
 use crate::{
     Payload,
     mutants::{self, Mutant},
@@ -36,23 +36,23 @@ impl DirectRules {
     }
 
     /// Whether the requests of a line go now.
-    pub fn decide(&self, line: &Line, now_ns: u64) -> Decision {
-        let Some(oldest) = line.heads.first() else { return Decision::Nothing };
+    pub fn decide(&self, line: &Line, now_ns: u64) -> LineDecision {
+        let Some(oldest) = line.heads.first() else { return LineDecision::Nothing };
         // Later than the delay, not at its end.
         let until_ns = oldest.entered_ns.saturating_add(self.delay_ns).saturating_add(1);
         let enough = (f64::from(self.utilization) * self.slots as f64).ceil();
         let is_filled = line.heads.len() as f64 / self.slots as f64 >= f64::from(self.utilization);
         if self.delay_ns == 0 || self.utilization == 0.0 || is_filled || now_ns >= until_ns {
-            return Decision::Cut(self.slots);
+            return LineDecision::Cut(self.slots);
         }
-        Decision::Wait { until_ns, count: (enough as usize).max(line.heads.len() + 1) }
+        LineDecision::Wait { until_ns, count: (enough as usize).max(line.heads.len() + 1) }
     }
 }
 
 /// Discards the answers of null requests.
-struct Nowhere;
+struct DiscardingSink;
 
-impl Sink for Nowhere {
+impl Sink for DiscardingSink {
     fn deliver(&self, _key: u64, _delivery: Delivery) {}
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
@@ -85,12 +85,12 @@ impl SequenceBatcher {
         let mut fits = self.comparison();
         for first in (0..=highest).step_by(SLOTS_AT_ONCE) {
             let slots = first..=highest.min(first + SLOTS_AT_ONCE - 1);
-            let taken: Vec<Taken> = self.with_tables(|tables, effects| {
+            let taken: Vec<SlotTake> = self.with_tables(|tables, effects| {
                 slots.map(|slot| tables.take(worker, slot, now_ns, &mut fits, effects)).collect()
             });
             rows.extend(taken.into_iter().map(|taken| match taken {
-                Taken::Row(row) => Some(self.complete(row)),
-                Taken::Nothing | Taken::Unlike => None,
+                SlotTake::BatchRow(row) => Some(self.complete(row)),
+                SlotTake::Nothing | SlotTake::Unlike => None,
             }));
         }
         let mut payload = Payload::default();
@@ -140,7 +140,7 @@ impl SequenceBatcher {
         let (stamps, batch_size) = (real.stamps, real.batch_size);
         let (controls, initial) = (Arc::clone(&self.controls), Arc::clone(&self.initial));
         Ok(move || {
-            let mut request = Box::new(Request::new(Completion::new(Arc::new(Nowhere), 0)));
+            let mut request = Box::new(Request::new(Completion::new(Arc::new(DiscardingSink), 0)));
             request.ingress.origin = Origin::Null;
             request.inputs = inputs.clone();
             (request.stamps, request.batch_size) = (stamps, batch_size);

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::line::{Line, Slot};
-use super::tables::{Effects, Queued, Tables, Why};
+use super::line::{Line, SequenceSlot};
+use super::tables::{Effects, EndCause, Queued, Tables};
 use crate::{Gate, WorkerInfo};
 use nereid_memory::Key;
 use nereid_request::{SEQUENCE_START, Status};
@@ -59,7 +59,7 @@ impl Tables {
     /// A line gets no more sequences; those that it has stay to their end.
     pub fn dismiss(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
         let Some(line) = self.line(number) else { return };
-        effects.wakers.extend(line.rouse_anyway());
+        effects.wakers.extend(line.waker_if_asleep());
         if std::mem::replace(&mut line.is_dismissed, true) {
             return;
         }
@@ -70,7 +70,7 @@ impl Tables {
         self.open_lines = self.open_lines.saturating_sub(1);
         if self.open_lines == 0 {
             while let Some((_, key)) = self.backlog.pop_first() {
-                self.end(key, Why::Deserted, now_ns, effects);
+                self.end(key, EndCause::Deserted, now_ns, effects);
             }
         }
     }
@@ -80,7 +80,7 @@ impl Tables {
         self.dismiss(number, now_ns, effects);
         let Some(line) = self.line(number) else { return };
         let sequences: Vec<Key> = line.slots.iter().filter_map(|slot| slot.sequence).collect();
-        sequences.into_iter().for_each(|key| self.end(key, Why::Deserted, now_ns, effects));
+        sequences.into_iter().for_each(|key| self.end(key, EndCause::Deserted, now_ns, effects));
         effects.lines.extend(self.lines.get_mut(number).and_then(Option::take));
     }
 
@@ -99,13 +99,13 @@ impl Tables {
         let is_start = |queued: &Queued| queued.request.flags & SEQUENCE_START != 0;
         let start = match sequence.queue.iter().position(is_start) {
             None => {
-                self.end(key, Why::Lost, now_ns, effects);
+                self.end(key, EndCause::Lost, now_ns, effects);
                 return true;
             }
             Some(0) => return false,
             Some(start) => start,
         };
-        effects.refused.extend(sequence.queue.drain(..start).map(|queued| (queued, Why::Lost)));
+        effects.refused.extend(sequence.queue.drain(..start).map(|queued| (queued, EndCause::Lost)));
         self.in_slots = self.in_slots.saturating_sub(start);
         if let Some(line) = self.line(number) {
             line.unset_ready(slot);
@@ -121,7 +121,7 @@ impl Tables {
     }
 
     pub fn rouse_all(&mut self, effects: &mut Effects) {
-        effects.wakers.extend(self.lines.iter_mut().flatten().filter_map(Line::rouse_anyway));
+        effects.wakers.extend(self.lines.iter_mut().flatten().filter_map(Line::waker_if_asleep));
     }
 
     /// The free slot of the lowest number over all lines, made if it did not exist yet: its line and its number.
@@ -130,7 +130,7 @@ impl Tables {
         let limit = self.rules.slots;
         let line = self.line(number)?;
         if slot == line.slots.len() {
-            line.slots.push(Slot::default());
+            line.slots.push(SequenceSlot::default());
             if slot + 1 < limit {
                 self.free.insert((slot + 1, number));
             }

@@ -15,11 +15,11 @@ pub(super) struct Line {
     pub waker: Waker,
     pub gate: Option<Arc<dyn Gate>>,
     /// Made as they are needed, up to the model's number.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<SequenceSlot>,
     /// Number of slots with a sequence.
     pub occupied: usize,
     /// Slots with a request that may be executed, the one that waits longest first.
-    pub heads: BTreeSet<Head>,
+    pub heads: BTreeSet<SlotHead>,
     /// The same slots by their numbers.
     pub ready: BTreeSet<usize>,
     /// When its sequences have been idle for too long, or have to be checked again.
@@ -36,7 +36,7 @@ pub(super) struct Line {
 
 /// A slot whose next request may be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Head {
+pub(super) struct SlotHead {
     /// When the request entered the batcher.
     pub entered_ns: u64,
     /// Order of entry.
@@ -46,51 +46,51 @@ pub(super) struct Head {
 
 /// A slot of an instance, with a sequence or free.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct SequenceSlot {
     pub sequence: Option<Key>,
-    pub posture: Posture,
+    pub phase: SlotPhase,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Posture {
+pub(super) enum SlotPhase {
     /// It has no request to execute.
     #[default]
     Idle,
-    Ready(Head),
+    Ready(SlotHead),
     /// Its backend has a request of it, and the next one waits for its release (oldest strategy).
     Flying(u64),
 }
 
 impl Line {
     /// A slot's next request may be executed.
-    pub fn set_ready(&mut self, head: Head) {
+    pub fn set_ready(&mut self, head: SlotHead) {
         if let Some(slot) = self.slots.get_mut(head.slot) {
-            slot.posture = Posture::Ready(head);
+            slot.phase = SlotPhase::Ready(head);
             self.heads.insert(head);
             self.ready.insert(head.slot);
         }
     }
 
     /// The slot's request was taken, or is not to be executed after all.
-    pub fn unset_ready(&mut self, slot: usize) -> Option<Head> {
+    pub fn unset_ready(&mut self, slot: usize) -> Option<SlotHead> {
         let place = self.slots.get_mut(slot)?;
-        let Posture::Ready(head) = place.posture else { return None };
-        place.posture = Posture::Idle;
+        let SlotPhase::Ready(head) = place.phase else { return None };
+        place.phase = SlotPhase::Idle;
         self.heads.remove(&head);
         self.ready.remove(&slot);
         Some(head)
     }
 
     /// The waker of the line's worker, if it sleeps and has enough to do now.
-    pub fn rouse(&mut self) -> Option<Waker> {
+    pub fn waker_if_due(&mut self) -> Option<Waker> {
         match self.wake_count {
-            Some(count) if self.heads.len() >= count => self.rouse_anyway(),
+            Some(count) if self.heads.len() >= count => self.waker_if_asleep(),
             _ => None,
         }
     }
 
     /// The waker of the line's worker, if it sleeps.
-    pub fn rouse_anyway(&mut self) -> Option<Waker> {
+    pub fn waker_if_asleep(&mut self) -> Option<Waker> {
         self.wake_count.take().map(|_| self.waker.clone())
     }
 }

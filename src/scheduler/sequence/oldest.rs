@@ -7,7 +7,7 @@
 
 use super::line::Line;
 use super::tables::Tables;
-use super::{Decision, SequenceBatcher, Taken};
+use super::{LineDecision, SequenceBatcher, SlotTake};
 use crate::Payload;
 use nereid_wire::inference::model_sequence_batching::StrategyOldest;
 
@@ -34,22 +34,22 @@ impl OldestRules {
 
     /// Decides on a queue of which `count` requests, `is_closed` to more, could be one batch, the oldest of which
     /// entered at `oldest_ns` (section 2, "Decision after the scan").
-    fn decide(&self, count: usize, is_closed: bool, oldest_ns: u64, now_ns: u64) -> Decision {
+    fn decide(&self, count: usize, is_closed: bool, oldest_ns: u64, now_ns: u64) -> LineDecision {
         if count == 0 {
-            return Decision::Nothing;
+            return LineDecision::Nothing;
         }
         let until_ns = oldest_ns.saturating_add(self.delay_ns);
         let is_late = self.delay_ns > 0 && now_ns >= until_ns;
         let best = self.preferred.iter().rev().find(|&&size| size <= count);
         if let Some(&best) = best.filter(|_| !is_late) {
-            return Decision::Cut(best);
+            return LineDecision::Cut(best);
         }
         let largest = self.preferred.last().copied().unwrap_or(0);
         if is_closed || self.delay_ns == 0 || is_late || largest > 0 && count >= largest {
-            return Decision::Cut(count);
+            return LineDecision::Cut(count);
         }
         let next = self.preferred.iter().find(|&&size| size > count).copied();
-        Decision::Wait { until_ns, count: next.unwrap_or(self.max_batch_size).max(count + 1) }
+        LineDecision::Wait { until_ns, count: next.unwrap_or(self.max_batch_size).max(count + 1) }
     }
 
     /// Whether requests of a line go now. `is_closed`: no more will come. `is_compatible` compares a slot's request
@@ -60,8 +60,8 @@ impl OldestRules {
         now_ns: u64,
         is_closed: bool,
         is_compatible: Option<&mut dyn FnMut(usize) -> bool>,
-    ) -> Decision {
-        let Some(oldest) = line.heads.first() else { return Decision::Nothing };
+    ) -> LineDecision {
+        let Some(oldest) = line.heads.first() else { return LineDecision::Nothing };
         let most = line.heads.len().min(self.max_batch_size);
         let is_compared = is_compatible.is_some();
         let count = match is_compatible {
@@ -71,7 +71,7 @@ impl OldestRules {
         let is_closed = count == self.max_batch_size || count < most || is_closed;
         match self.decide(count, is_closed, oldest.entered_ns, now_ns) {
             // A request that differs closes the batch, so each has to be checked.
-            Decision::Wait { until_ns, .. } if is_compared => Decision::Wait { until_ns, count: count + 1 },
+            LineDecision::Wait { until_ns, .. } if is_compared => LineDecision::Wait { until_ns, count: count + 1 },
             decision => decision,
         }
     }
@@ -86,7 +86,7 @@ impl SequenceBatcher {
         line: &Line,
         worker: usize,
         now_ns: u64,
-    ) -> Decision {
+    ) -> LineDecision {
         if !self.compatibility.is_needed() {
             return rules.look(line, now_ns, tables.is_closed, None);
         }
@@ -105,7 +105,7 @@ impl SequenceBatcher {
                 Some(tables.take(worker, slot, now_ns, &mut fits, effects))
             });
             match taken {
-                Some(Taken::Row(mut row)) => {
+                Some(SlotTake::BatchRow(mut row)) => {
                     let order = self.tables().line(worker).map(|line| line.order.clone());
                     // A request that was executed before has its place already.
                     if let Some(order) = order.filter(|_| preserves_order && !row.queued.is_again) {
@@ -114,8 +114,8 @@ impl SequenceBatcher {
                     payload.push(self.complete(row));
                 }
                 // It was cancelled, and its sequence with it.
-                Some(Taken::Nothing) => {}
-                Some(Taken::Unlike) | None => break,
+                Some(SlotTake::Nothing) => {}
+                Some(SlotTake::Unlike) | None => break,
             }
         }
         payload
@@ -136,11 +136,11 @@ mod tests {
             };
             OldestRules::new(&config, 8)
         };
-        let cut = Decision::Cut;
-        let wait = |until_ns, count| Decision::Wait { until_ns, count };
+        let cut = LineDecision::Cut;
+        let wait = |until_ns, count| LineDecision::Wait { until_ns, count };
         // Preferred sizes, delay in µs, requests, whether no more fit, their age in µs, the decision.
         for (preferred, delay, count, is_closed, age, expected) in [
-            (&[8][..], 0, 0, false, 0, Decision::Nothing),
+            (&[8][..], 0, 0, false, 0, LineDecision::Nothing),
             (&[8], 0, 3, false, 0, cut(3)),
             (&[8], 0, 8, true, 0, cut(8)),
             (&[4, 2], 0, 7, false, 0, cut(4)),

@@ -1,13 +1,13 @@
 //! The workers' side: what an instance executes next, or until when it may sleep.
 
-use super::{Batching, Decision, SequenceBatcher};
+use super::{Batching, LineDecision, SequenceBatcher};
 use crate::{Next, Payload, PayloadSource, WorkerInfo};
 use nereid_request::Status;
 
 /// Idle sequences that are ended in one go.
 const REAPED_AT_ONCE: usize = 32;
 
-enum Step {
+enum WorkerStep {
     /// There may be more idle sequences to end.
     Again,
     Cut(usize),
@@ -25,20 +25,20 @@ impl PayloadSource for SequenceBatcher {
     fn poll(&self, worker: usize, now_ns: u64) -> Next {
         loop {
             match self.step(worker, now_ns) {
-                Step::Again => {}
-                Step::Leave => {
+                WorkerStep::Again => {}
+                WorkerStep::Leave => {
                     self.leave_gate_if_waiting(worker);
                     return Next::Leave;
                 }
-                Step::Sleep(until_ns) => {
+                WorkerStep::Sleep(until_ns) => {
                     self.leave_gate_if_waiting(worker);
                     return Next::Sleep { until_ns };
                 }
-                Step::Cut(_) if !self.enter(worker) => {
+                WorkerStep::Cut(_) if !self.enter(worker) => {
                     let deadline_ns = self.tables().line(worker).and_then(|line| line.deadlines.first().copied());
                     return Next::Sleep { until_ns: deadline_ns.map(|(at_ns, _)| at_ns) };
                 }
-                Step::Cut(count) => {
+                WorkerStep::Cut(count) => {
                     let payload = self.cut(worker, count, now_ns);
                     if !payload.is_empty() {
                         return Next::Execute(payload);
@@ -82,35 +82,35 @@ impl PayloadSource for SequenceBatcher {
 
 impl SequenceBatcher {
     /// The next step of worker number `worker`.
-    fn step(&self, worker: usize, now_ns: u64) -> Step {
+    fn step(&self, worker: usize, now_ns: u64) -> WorkerStep {
         self.with_tables(|tables, effects| {
-            let Some(line) = tables.line(worker) else { return Step::Leave };
+            let Some(line) = tables.line(worker) else { return WorkerStep::Leave };
             line.wake_count = None;
             tables.reap(worker, now_ns, REAPED_AT_ONCE, effects);
             let (is_held, may_leave) = (tables.hold.is_some(), tables.may_leave(worker));
             let decision = match tables.look(worker) {
-                None => return Step::Leave,
-                Some(_) if is_held => Decision::Nothing,
+                None => return WorkerStep::Leave,
+                Some(_) if is_held => LineDecision::Nothing,
                 Some(line) => match &self.batching {
                     Batching::Direct(rules) => rules.decide(line, now_ns),
                     Batching::Oldest(rules) => self.look_oldest(rules, tables, line, worker, now_ns),
                 },
             };
-            let Some(line) = tables.line(worker) else { return Step::Leave };
+            let Some(line) = tables.line(worker) else { return WorkerStep::Leave };
             let deadline_ns = line.deadlines.first().map(|(at_ns, _)| *at_ns);
             if deadline_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-                return Step::Again;
+                return WorkerStep::Again;
             }
             match decision {
-                Decision::Cut(count) => Step::Cut(count),
-                Decision::Nothing if may_leave => Step::Leave,
-                Decision::Nothing => {
+                LineDecision::Cut(count) => WorkerStep::Cut(count),
+                LineDecision::Nothing if may_leave => WorkerStep::Leave,
+                LineDecision::Nothing => {
                     line.wake_count = Some(if is_held { usize::MAX } else { 1 });
-                    Step::Sleep(deadline_ns)
+                    WorkerStep::Sleep(deadline_ns)
                 }
-                Decision::Wait { until_ns, count } => {
+                LineDecision::Wait { until_ns, count } => {
                     line.wake_count = Some(count);
-                    Step::Sleep(Some(deadline_ns.map_or(until_ns, |at_ns| at_ns.min(until_ns))))
+                    WorkerStep::Sleep(Some(deadline_ns.map_or(until_ns, |at_ns| at_ns.min(until_ns))))
                 }
             }
         })

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::line::{Head, Line, Posture, Slot};
-use super::{Rules, Strategy};
+use super::line::{Line, SequenceSlot, SlotHead, SlotPhase};
+use super::{SequenceRules, Strategy};
 use crate::mutants::{self, Mutant};
 use nereid_memory::{Key, Slab};
 use nereid_request::{CorrelationId, Request, SEQUENCE_END, States, Status, WakeUp, Waker};
@@ -23,7 +23,7 @@ const BACKLOG_LOOK_NS: u64 = 50_000_000;
 
 /// The tables of one model version.
 pub(super) struct Tables {
-    pub rules: Rules,
+    pub rules: SequenceRules,
     pub sequences: Slab<Sequence>,
     pub ids: HashMap<CorrelationId, Key>,
     /// Sequences without a slot, in the order of their first requests.
@@ -33,14 +33,14 @@ pub(super) struct Tables {
     pub lines: Vec<Option<Line>>,
     /// Lines that take sequences.
     pub open_lines: usize,
-    pub flights: HashMap<u64, Flight>,
+    pub flights: HashMap<u64, ExecutingRequest>,
     serial: u64,
     /// The last id that the server chose.
     pub last_id: u64,
     pub is_stopped: bool,
     pub is_closed: bool,
     /// No request is executed before so many have come.
-    pub hold: Option<Hold>,
+    pub hold: Option<StartDelay>,
     /// Requests that wait in slots, and in the backlog.
     pub in_slots: usize,
     in_backlog: usize,
@@ -48,7 +48,7 @@ pub(super) struct Tables {
 
 /// `TRITONSERVER_DELAY_SCHEDULER` and `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`.
 #[derive(Debug, Clone, Copy)]
-pub struct Hold {
+pub struct StartDelay {
     pub requests: usize,
     pub backlog: usize,
 }
@@ -85,7 +85,7 @@ pub(super) struct Queued {
 
 /// A request that its backend has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Flight {
+pub(super) struct ExecutingRequest {
     line: usize,
     birth: u64,
     slot: usize,
@@ -95,16 +95,16 @@ pub(super) struct Flight {
 /// Work to do without the lock.
 #[derive(Default)]
 pub(super) struct Effects {
-    pub ended: Vec<(Sequence, Why)>,
+    pub ended: Vec<(Sequence, EndCause)>,
     /// Queued requests that are refused while their sequences go on.
-    pub refused: Vec<(Queued, Why)>,
+    pub refused: Vec<(Queued, EndCause)>,
     pub lines: Vec<Line>,
     pub wakers: SmallVec<[Waker; 1]>,
 }
 
 /// Why the queued requests of a sequence end with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum EndCause {
     /// No request is left.
     Over,
     Cancelled,
@@ -126,8 +126,8 @@ impl Effects {
 }
 
 /// What [`Tables::take`] found in a slot.
-pub(super) enum Taken {
-    Row(Row),
+pub(super) enum SlotTake {
+    BatchRow(BatchRow),
     /// There is no request, or none any more.
     Nothing,
     /// Its request does not fit into the batch.
@@ -135,7 +135,7 @@ pub(super) enum Taken {
 }
 
 /// A request on its way into a payload.
-pub(super) struct Row {
+pub(super) struct BatchRow {
     pub queued: Queued,
     pub sequence: Key,
     pub states: Option<Arc<States>>,
@@ -145,7 +145,7 @@ pub(super) struct Row {
 }
 
 impl Tables {
-    pub fn new(rules: Rules, hold: Option<Hold>) -> Tables {
+    pub fn new(rules: SequenceRules, hold: Option<StartDelay>) -> Tables {
         Tables {
             rules,
             sequences: Slab::new(SEQUENCES_MAX),
@@ -317,12 +317,12 @@ impl Tables {
         let Some(sequence) = self.sequences.get_mut(key) else { return };
         sequence.is_over = true;
         if sequence.queue.is_empty() {
-            self.end(key, Why::Over, now_ns, effects);
+            self.end(key, EndCause::Over, now_ns, effects);
         }
     }
 
     /// Ends a sequence with its queued requests, and gives its slot to the next one.
-    pub fn end(&mut self, key: Key, why: Why, now_ns: u64, effects: &mut Effects) {
+    pub fn end(&mut self, key: Key, why: EndCause, now_ns: u64, effects: &mut Effects) {
         self.unmap(key);
         let Some(sequence) = self.sequences.remove(key) else { return };
         let waiting = sequence.queue.len();
@@ -351,7 +351,7 @@ impl Tables {
         }
         line.occupied = line.occupied.saturating_sub(1);
         if line.is_dismissed {
-            effects.wakers.extend(line.rouse_anyway());
+            effects.wakers.extend(line.waker_if_asleep());
             return;
         }
         let next = match mutants::is(Mutant::BacklogOrder) {
@@ -390,7 +390,7 @@ impl Tables {
         let is_held = self.hold.is_some();
         let is_oldest = self.rules.strategy == Strategy::Oldest;
         let Some(line) = self.lines.get_mut(number).and_then(Option::as_mut) else { return };
-        let Some(Slot { sequence: Some(key), posture: Posture::Idle }) = line.slots.get(slot) else { return };
+        let Some(SequenceSlot { sequence: Some(key), phase: SlotPhase::Idle }) = line.slots.get(slot) else { return };
         let Some(sequence) = self.sequences.get(*key) else { return };
         let Some(first) = sequence.queue.front() else { return };
         // With the oldest strategy it enters its batcher now; a slot of the direct one has had it since it came.
@@ -398,9 +398,9 @@ impl Tables {
             true => now_ns.max(line.heads.last().map_or(0, |head| head.entered_ns)),
             false => first.request.stamps.queued_ns.max(sequence.placed_ns),
         };
-        line.set_ready(Head { entered_ns, serial, slot });
+        line.set_ready(SlotHead { entered_ns, serial, slot });
         if !is_held {
-            effects.wakers.extend(line.rouse());
+            effects.wakers.extend(line.waker_if_due());
         }
     }
 
@@ -412,54 +412,54 @@ impl Tables {
         now_ns: u64,
         fits: &mut dyn FnMut(&Request, Option<&States>) -> bool,
         effects: &mut Effects,
-    ) -> Taken {
-        let Some(line) = self.lines.get_mut(number).and_then(Option::as_mut) else { return Taken::Nothing };
-        let Some(Slot { sequence: Some(key), posture: Posture::Ready(_) }) = line.slots.get(slot) else {
-            return Taken::Nothing;
+    ) -> SlotTake {
+        let Some(line) = self.lines.get_mut(number).and_then(Option::as_mut) else { return SlotTake::Nothing };
+        let Some(SequenceSlot { sequence: Some(key), phase: SlotPhase::Ready(_) }) = line.slots.get(slot) else {
+            return SlotTake::Nothing;
         };
         let (key, birth) = (*key, line.birth);
-        let Some(sequence) = self.sequences.get_mut(key) else { return Taken::Nothing };
-        let Some(first) = sequence.queue.front() else { return Taken::Nothing };
+        let Some(sequence) = self.sequences.get_mut(key) else { return SlotTake::Nothing };
+        let Some(first) = sequence.queue.front() else { return SlotTake::Nothing };
         if first.request.admission().is_cancelled() {
-            self.end(key, Why::Cancelled, now_ns, effects);
-            return Taken::Nothing;
+            self.end(key, EndCause::Cancelled, now_ns, effects);
+            return SlotTake::Nothing;
         }
         if !fits(&first.request, sequence.states.as_deref()) {
-            return Taken::Unlike;
+            return SlotTake::Unlike;
         }
-        let Some(queued) = sequence.queue.pop_front() else { return Taken::Nothing };
+        let Some(queued) = sequence.queue.pop_front() else { return SlotTake::Nothing };
         let head = line.unset_ready(slot);
         self.in_slots = self.in_slots.saturating_sub(1);
         queued.request.admission().take();
         let states = sequence.states.clone();
         let is_ended = queued.request.flags & SEQUENCE_END != 0 || sequence.is_over && sequence.queue.is_empty();
-        let flight = self.rules.tells_release().then(|| {
+        let flight = self.rules.reports_release().then(|| {
             self.serial += 1;
-            self.flights.insert(self.serial, Flight { line: number, birth, slot, sequence: key });
+            self.flights.insert(self.serial, ExecutingRequest { line: number, birth, slot, sequence: key });
             self.serial
         });
         if self.rules.strategy == Strategy::Oldest
             && let Some(serial) = flight
             && let Some(place) = self.line(number).and_then(|line| line.slots.get_mut(slot))
         {
-            place.posture = Posture::Flying(serial);
+            place.phase = SlotPhase::Flying(serial);
         }
         match is_ended {
-            true => self.end(key, Why::Over, now_ns, effects),
+            true => self.end(key, EndCause::Over, now_ns, effects),
             false => self.ready(number, slot, now_ns, effects),
         }
         let entered_ns = head.map_or(now_ns, |head| head.entered_ns);
-        Taken::Row(Row { queued, sequence: key, states, flight, entered_ns })
+        SlotTake::BatchRow(BatchRow { queued, sequence: key, states, flight, entered_ns })
     }
 
     /// A backend released a request: its slot may go on. `None` for a request that is not (or no longer) registered.
-    pub fn land(&mut self, serial: u64, now_ns: u64, effects: &mut Effects) -> Option<Flight> {
+    pub fn land(&mut self, serial: u64, now_ns: u64, effects: &mut Effects) -> Option<ExecutingRequest> {
         let flight = self.flights.remove(&serial)?;
         let line = self.line(flight.line).filter(|line| line.birth == flight.birth);
         if let Some(slot) = line.and_then(|line| line.slots.get_mut(flight.slot))
-            && slot.posture == Posture::Flying(serial)
+            && slot.phase == SlotPhase::Flying(serial)
         {
-            slot.posture = Posture::Idle;
+            slot.phase = SlotPhase::Idle;
             self.ready(flight.line, flight.slot, now_ns, effects);
         }
         Some(flight)

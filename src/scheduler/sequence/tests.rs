@@ -37,10 +37,10 @@ fn worker_info(wakes: &Arc<AtomicUsize>) -> WorkerInfo {
 
 impl World {
     fn new(workers: usize, text: &str) -> World {
-        World::with(workers, text, Hold { requests: 0, backlog: 0 }, &Services::default())
+        World::with(workers, text, StartDelay { requests: 0, backlog: 0 }, &Services::default())
     }
 
-    fn with(workers: usize, text: &str, hold: Hold, services: &Services) -> World {
+    fn with(workers: usize, text: &str, hold: StartDelay, services: &Services) -> World {
         NOW_NS.set(1_000 * MS);
         let (spec, config) = model(text);
         let purpose = Purpose {
@@ -649,7 +649,7 @@ fn a_stopped_batcher_goes_on_with_what_has_begun() {
 
 #[test]
 fn executions_may_be_held_until_enough_has_come() {
-    let world = World::with(1, "sequence_batching { }", Hold { requests: 2, backlog: 1 }, &Services::default());
+    let world = World::with(1, "sequence_batching { }", StartDelay { requests: 2, backlog: 1 }, &Services::default());
     world.send(1, 1, START);
     world.send(2, 2, START);
     assert!(matches!(world.poll(0), Next::Sleep { .. }));
@@ -700,7 +700,7 @@ impl Limiter for Limits {
 fn resources_are_asked_for_when_there_is_something_to_execute() {
     let doors = Arc::new(Doors::default());
     let services = Services { limiter: Some(Arc::new(Limits(Arc::clone(&doors)))), ..Services::default() };
-    let world = World::with(1, "sequence_batching { }", Hold { requests: 0, backlog: 0 }, &services);
+    let world = World::with(1, "sequence_batching { }", StartDelay { requests: 0, backlog: 0 }, &services);
     let log = || std::mem::take(&mut *doors.0.lock().unwrap());
     assert!(matches!(world.poll(0), Next::Sleep { .. }));
     assert_eq!(log(), [] as [&str; 0]);

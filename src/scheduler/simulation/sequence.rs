@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::*;
-use crate::sequence::{Hold, SequenceBatcher, fixture};
+use crate::sequence::{SequenceBatcher, StartDelay, fixture};
 use crate::{Purpose, Services};
 use nereid_memory::{Pool, Slice};
 use nereid_model_config::ModelSpec;
@@ -296,7 +296,7 @@ impl Rules for Sequences {
             pool: Pool::new(1 << 20),
             strategy: None,
         };
-        let hold = Hold { requests: 0, backlog: 0 };
+        let hold = StartDelay { requests: 0, backlog: 0 };
         let batcher = SequenceBatcher::with(&purpose, &Services::default(), &self.config, hold, clock);
         Scheduling::new(batcher.unwrap())
     }

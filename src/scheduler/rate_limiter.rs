@@ -17,7 +17,7 @@ mod pools;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::line::State;
+use self::line::LimiterState;
 use super::WorkerInfo;
 use super::gate::{Gate, Limiter, Registration};
 use nereid_model_config::validate::ResourceLimit;
@@ -28,22 +28,22 @@ use nereid_wire::inference::ModelInstanceGroup;
 pub const PASSED_MAX: u32 = 16;
 
 /// `--rate-limit=execution_count`.
-pub struct RateLimiter(Shared);
+pub struct RateLimiter(SharedState);
 
-type Shared = Arc<Mutex<State>>;
+type SharedState = Arc<Mutex<LimiterState>>;
 
 impl RateLimiter {
     /// `limits` are those of `--rate-limit-resource`; without one, there is as much of a resource as the largest demand
     /// of an instance.
     pub fn new(limits: Vec<ResourceLimit>) -> RateLimiter {
-        RateLimiter(Arc::new(Mutex::new(State::new(limits))))
+        RateLimiter(Arc::new(Mutex::new(LimiterState::new(limits))))
     }
 }
 
 impl Limiter for RateLimiter {
     fn register(&self, groups: &[ModelInstanceGroup]) -> Result<Registration, Status> {
         let number = lock(&self.0).register(groups)?;
-        Ok(Registration { number, guard: Box::new(Registered { state: Arc::clone(&self.0), number }) })
+        Ok(Registration { number, guard: Box::new(RegistrationGuard { state: Arc::clone(&self.0), number }) })
     }
 
     fn change(&self, registration: &Registration, groups: &[ModelInstanceGroup]) -> Result<(), Status> {
@@ -57,12 +57,12 @@ impl Limiter for RateLimiter {
 }
 
 /// Removes the groups of a model version when it is dropped.
-struct Registered {
-    state: Shared,
+struct RegistrationGuard {
+    state: SharedState,
     number: u64,
 }
 
-impl Drop for Registered {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         lock(&self.state).unregister(self.number);
     }
@@ -70,7 +70,7 @@ impl Drop for Registered {
 
 /// The gate of one instance.
 struct Member {
-    state: Shared,
+    state: SharedState,
     number: u64,
 }
 
@@ -92,48 +92,48 @@ impl Gate for Member {
 
     fn grant(&self) -> Option<Grant> {
         let hold = lock(&self.state).hold(self.number)?;
-        let holder = Holder { state: Arc::clone(&self.state), member: self.number, hold };
+        let holder = HoldLender { state: Arc::clone(&self.state), member: self.number, hold };
         Some(Grant::new(Arc::new(holder)))
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let wakers = lock(&self.state).part(self.number);
+        let wakers = lock(&self.state).remove(self.number);
         wake(wakers);
     }
 }
 
 /// One execution that holds resources.
-struct Holder {
-    state: Shared,
+struct HoldLender {
+    state: SharedState,
     member: u64,
     hold: u64,
 }
 
-impl Lender for Holder {
+impl Lender for HoldLender {
     fn lend(&self, model: &str) -> Result<Option<ResourceLease>, Status> {
         let (outcome, wakers) = lock(&self.state).lend(self.member, self.hold, model);
         wake(wakers);
         let number = outcome?;
-        Ok(number.map(|number| ResourceLease::new(Lent { state: Arc::clone(&self.state), number })))
+        Ok(number.map(|number| ResourceLease::new(LeaseGuard { state: Arc::clone(&self.state), number })))
     }
 }
 
 /// Ends a lease when it is dropped.
-struct Lent {
-    state: Shared,
+struct LeaseGuard {
+    state: SharedState,
     number: u64,
 }
 
-impl Drop for Lent {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         let wakers = lock(&self.state).end_lease(self.number);
         wake(wakers);
     }
 }
 
-fn lock(state: &Shared) -> MutexGuard<'_, State> {
+fn lock(state: &SharedState) -> MutexGuard<'_, LimiterState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

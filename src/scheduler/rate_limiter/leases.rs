@@ -6,16 +6,16 @@
 
 use std::collections::BTreeSet;
 
-use super::line::{Member, State};
+use super::line::{LimiterState, Member};
 use nereid_request::{Status, Waker};
 
 /// A member that executes waits for a request that it has handed to a model.
-pub struct Outstanding {
+pub struct Lease {
     pub lender: u64,
     pub model: String,
 }
 
-impl State {
+impl LimiterState {
     /// Records that member `lender`, if it still has the hold with that number, waits for `model` from now on. Returns
     /// the number of the lease, if there is one, and the wakers of the members that may go in with it.
     pub fn lend(&mut self, lender: u64, hold: u64, model: &str) -> (Result<Option<u64>, Status>, Vec<Waker>) {
@@ -24,7 +24,7 @@ impl State {
             return (Ok(None), Vec::new());
         }
         let number = self.number();
-        self.leases.insert(number, Outstanding { lender, model: model.to_owned() });
+        self.leases.insert(number, Lease { lender, model: model.to_owned() });
         if let Some(circle) = self.circle(lender) {
             self.leases.remove(&number);
             let text = format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::mutants::{self, Mutant};
 use super::PASSED_MAX;
-use super::leases::Outstanding;
+use super::leases::Lease;
 use super::pools::{Demand, Pools};
 use crate::WorkerInfo;
 use nereid_model_config::validate::{ResourceLimit, rate_limits};
@@ -13,11 +13,11 @@ use nereid_request::{Status, Waker};
 use nereid_wire::inference::ModelInstanceGroup;
 
 /// The whole state of the rate limiter.
-pub struct State {
+pub struct LimiterState {
     pub(super) pools: Pools,
     pub(super) members: BTreeMap<u64, Member>,
     /// Leases by their numbers.
-    pub(super) leases: BTreeMap<u64, Outstanding>,
+    pub(super) leases: BTreeMap<u64, Lease>,
     groups: BTreeMap<u64, Vec<ModelInstanceGroup>>,
     /// The last number given to a member, registration, hold, lease or place in the queue.
     numbers: u64,
@@ -31,11 +31,11 @@ pub struct Member {
     executions: u64,
     pub demands: Vec<Demand>,
     waker: Waker,
-    pub place: Place,
+    pub place: MemberPlace,
 }
 
 #[derive(Debug)]
-pub enum Place {
+pub enum MemberPlace {
     /// It has nothing to execute.
     Out,
     Waiting {
@@ -43,12 +43,12 @@ pub enum Place {
         /// How often others took what it waits for.
         passed: u32,
     },
-    Inside(Hold),
+    Inside(ResourceHold),
 }
 
 /// The resources of an instance.
 #[derive(Debug)]
-pub struct Hold {
+pub struct ResourceHold {
     pub number: u64,
     /// Its `enter` has returned true; before that it may still find that there is nothing to execute.
     pub is_executing: bool,
@@ -73,14 +73,14 @@ impl Member {
         self.executions.saturating_mul(self.priority)
     }
 
-    pub fn hold(&self) -> Option<&Hold> {
+    pub fn hold(&self) -> Option<&ResourceHold> {
         match &self.place {
-            Place::Inside(hold) => Some(hold),
-            Place::Out | Place::Waiting { .. } => None,
+            MemberPlace::Inside(hold) => Some(hold),
+            MemberPlace::Out | MemberPlace::Waiting { .. } => None,
         }
     }
 
-    pub fn asks_for(&self, pool: usize) -> bool {
+    pub fn needs_from(&self, pool: usize) -> bool {
         self.demands.iter().any(|demand| demand.pool == pool && demand.count > 0)
     }
 
@@ -91,9 +91,9 @@ impl Member {
     }
 }
 
-impl State {
-    pub fn new(limits: Vec<ResourceLimit>) -> State {
-        State {
+impl LimiterState {
+    pub fn new(limits: Vec<ResourceLimit>) -> LimiterState {
+        LimiterState {
             pools: Pools::new(limits),
             members: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -136,7 +136,7 @@ impl State {
             executions: least / priority,
             demands,
             waker: info.waker.clone(),
-            place: Place::Out,
+            place: MemberPlace::Out,
         };
         let number = self.number();
         self.members.insert(number, member);
@@ -145,7 +145,7 @@ impl State {
     }
 
     /// Removes an instance and gives back its resources.
-    pub fn part(&mut self, number: u64) -> Vec<Waker> {
+    pub fn remove(&mut self, number: u64) -> Vec<Waker> {
         self.release(number);
         if let Some(member) = self.members.remove(&number) {
             self.pools.abandon(&member.demands);
@@ -169,8 +169,8 @@ impl State {
         }
         let Some(member) = self.members.get_mut(&number) else { return (true, Vec::new()) };
         let mut wakers = Vec::new();
-        if matches!(member.place, Place::Out) {
-            member.place = Place::Waiting { arrival, passed: 0 };
+        if matches!(member.place, MemberPlace::Out) {
+            member.place = MemberPlace::Waiting { arrival, passed: 0 };
             wakers = self.serve(number);
         }
         (self.begin(number), wakers)
@@ -179,7 +179,7 @@ impl State {
     /// Counts an execution that begins; false if the member has to wait.
     fn begin(&mut self, number: u64) -> bool {
         let Some(member) = self.members.get_mut(&number) else { return true };
-        let Place::Inside(hold) = &mut member.place else { return false };
+        let MemberPlace::Inside(hold) = &mut member.place else { return false };
         if !hold.is_executing {
             hold.is_executing = true;
             member.executions = member.executions.saturating_add(1);
@@ -189,7 +189,7 @@ impl State {
 
     /// The execution of member `number` is over; its resources are given back when it enters again or leaves.
     pub fn executed(&mut self, number: u64) {
-        if let Some(Member { place: Place::Inside(hold), .. }) = self.members.get_mut(&number) {
+        if let Some(Member { place: MemberPlace::Inside(hold), .. }) = self.members.get_mut(&number) {
             hold.has_executed = hold.is_executing;
         }
     }
@@ -207,7 +207,7 @@ impl State {
 
     fn release(&mut self, number: u64) {
         let Some(member) = self.members.get_mut(&number) else { return };
-        let Place::Inside(hold) = std::mem::replace(&mut member.place, Place::Out) else { return };
+        let MemberPlace::Inside(hold) = std::mem::replace(&mut member.place, MemberPlace::Out) else { return };
         if !hold.is_executing && mutants::is(Mutant::GrantLeaked) {
             return;
         }
@@ -217,7 +217,7 @@ impl State {
         let mut borrowed = hold.borrowed;
         for other in self.members.values_mut() {
             let demands = &other.demands;
-            let Place::Inside(theirs) = &mut other.place else { continue };
+            let MemberPlace::Inside(theirs) = &mut other.place else { continue };
             theirs.borrowed = std::mem::take(&mut theirs.borrowed)
                 .into_iter()
                 .flat_map(|part| pass_on(part, number, &mut own, &mut borrowed, demands, &mut theirs.own))
@@ -233,7 +233,7 @@ impl State {
     pub(super) fn serve(&mut self, asking: u64) -> Vec<Waker> {
         let mut line: Vec<(bool, u64, u64, u64)> = Vec::new();
         for (number, member) in &self.members {
-            if let Place::Waiting { arrival, .. } = member.place {
+            if let MemberPlace::Waiting { arrival, .. } = member.place {
                 // A member that waits with another's lease comes first, because others wait for it, and nothing is
                 // reserved against it.
                 let is_lent = !self.lenders(&member.model).is_empty();
@@ -255,7 +255,7 @@ impl State {
                 self.let_in(number, hold, is_plain, &blocked);
                 continue;
             }
-            if let Place::Waiting { passed, .. } = member.place
+            if let MemberPlace::Waiting { passed, .. } = member.place
                 && passed >= PASSED_MAX
                 && !mutants::is(Mutant::NoAgeing)
             {
@@ -266,21 +266,21 @@ impl State {
         wakers
     }
 
-    fn let_in(&mut self, number: u64, mut hold: Hold, is_plain: bool, blocked: &[u64]) {
+    fn let_in(&mut self, number: u64, mut hold: ResourceHold, is_plain: bool, blocked: &[u64]) {
         hold.number = self.number();
         let Some(member) = self.members.get_mut(&number) else { return };
         for (demand, count) in member.demands.iter().zip(&hold.own) {
             self.pools.take(demand.pool, *count);
         }
-        member.place = Place::Inside(hold);
+        member.place = MemberPlace::Inside(hold);
         if !is_plain {
             return;
         }
         let demands = member.demands.clone();
         for other in blocked {
             let Some(other) = self.members.get_mut(other) else { continue };
-            let is_passed = demands.iter().any(|demand| demand.count > 0 && other.asks_for(demand.pool));
-            if let Place::Waiting { passed, .. } = &mut other.place
+            let is_passed = demands.iter().any(|demand| demand.count > 0 && other.needs_from(demand.pool));
+            if let MemberPlace::Waiting { passed, .. } = &mut other.place
                 && is_passed
             {
                 *passed += 1;
@@ -289,11 +289,11 @@ impl State {
     }
 
     /// The hold of member `number` if it went in now: lent resources first, then free ones. None if that is not enough.
-    fn gather(&self, number: u64) -> Option<Hold> {
+    fn gather(&self, number: u64) -> Option<ResourceHold> {
         let member = self.members.get(&number)?;
         let lenders = self.lenders(&member.model);
         let mut hold =
-            Hold { number: 0, is_executing: false, has_executed: false, own: Vec::new(), borrowed: Vec::new() };
+            ResourceHold { number: 0, is_executing: false, has_executed: false, own: Vec::new(), borrowed: Vec::new() };
         for demand in &member.demands {
             let mut missing = demand.count;
             for lender in lenders.iter().filter(|lender| **lender != number) {

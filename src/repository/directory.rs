@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use super::lifecycle::Lifecycle;
 use super::models::ModelMap;
 use nereid_request::Status;
-use nereid_scheduler::ensemble::{Composing, Models, Wanted};
+use nereid_scheduler::ensemble::{Composing, Models, StepModel};
 
 /// The current map. Its lock is held for one lookup or for a swap of the pointer only, so shards may take it.
 pub struct Directory {
@@ -28,7 +28,7 @@ impl Directory {
 }
 
 impl Models for Directory {
-    fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Composing>, Status> {
+    fn find(&self, wanted: &StepModel) -> Result<Arc<dyn Composing>, Status> {
         {
             let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(map) = &*present {

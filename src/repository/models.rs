@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::index::DUPLICATE;
 use nereid_request::{Code, Status};
-use nereid_scheduler::ensemble::Wanted;
+use nereid_scheduler::ensemble::StepModel;
 use nereid_scheduler::{Checks, ServedModel};
 
 /// Identity of a model.
@@ -184,7 +184,7 @@ impl ModelMap {
     }
 
     /// The version that a step of an ensemble refers to.
-    pub fn composing(&self, wanted: &Wanted) -> Result<&Arc<ServedModel>, Status> {
+    pub fn composing(&self, wanted: &StepModel) -> Result<&Arc<ServedModel>, Status> {
         if !self.namespacing {
             return self.lookup(wanted.name.as_bytes(), wanted.version);
         }

@@ -28,7 +28,7 @@ use limiter::Limiter;
 use plan::Plan;
 use run::Run;
 
-pub use plan::Wanted;
+pub use plan::StepModel;
 
 /// A version of a model that a step runs. It stays usable as long as it is referenced, also after an unload.
 pub trait Composing: Send + Sync {
@@ -57,7 +57,7 @@ pub trait Composing: Send + Sync {
 /// The models that serve at the moment. Called on shards, so it does not block.
 pub trait Models: Send + Sync {
     /// The version that a step names, if it is ready.
-    fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Composing>, Status>;
+    fn find(&self, wanted: &StepModel) -> Result<Arc<dyn Composing>, Status>;
 }
 
 /// The labels of the outputs of an ensemble without label files of its own: those of the steps that make the outputs.

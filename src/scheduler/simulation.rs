@@ -222,7 +222,7 @@ impl Sink for Post {
 
 enum Doing {
     /// It polls its scheduler next.
-    Asking,
+    Polling,
     Sleeping {
         until_ns: Option<u64>,
     },
@@ -256,7 +256,7 @@ enum Timed {
 /// The possible next events.
 enum Event {
     Burst,
-    Ask(usize, usize),
+    Poll(usize, usize),
     Finish(usize, usize),
     Read,
     Work,
@@ -375,9 +375,9 @@ impl<R: Rules> World<R> {
             for (number, worker) in generation.workers.iter().enumerate() {
                 let is_woken = worker.woken.load(Ordering::SeqCst);
                 match &worker.doing {
-                    Doing::Asking => events.push(Event::Ask(at, number)),
+                    Doing::Polling => events.push(Event::Poll(at, number)),
                     Doing::Sleeping { until_ns } if is_woken || until_ns.is_some_and(|until| until <= self.now_ns) => {
-                        events.push(Event::Ask(at, number));
+                        events.push(Event::Poll(at, number));
                     }
                     Doing::Executing { until_ns, .. } if *until_ns <= self.now_ns => {
                         events.push(Event::Finish(at, number));
@@ -421,7 +421,7 @@ impl<R: Rules> World<R> {
     fn react(&mut self, event: Event) -> Checked {
         match event {
             Event::Burst => self.burst(),
-            Event::Ask(generation, worker) => self.ask(generation, worker),
+            Event::Poll(generation, worker) => self.poll(generation, worker),
             Event::Finish(generation, worker) => {
                 self.finish(generation, worker);
                 Ok(())
@@ -461,7 +461,7 @@ impl<R: Rules> World<R> {
         let name = format!("m_{}", generation.workers.len());
         let number =
             generation.scheduling.source.join(WorkerInfo { waker, name, device: 0, rate_limiter: None }).unwrap();
-        generation.workers.push(Worker { number, doing: Doing::Asking, woken, is_dismissed: false });
+        generation.workers.push(Worker { number, doing: Doing::Polling, woken, is_dismissed: false });
     }
 
     /// Adds a worker, or dismisses one; one always stays.
@@ -550,14 +550,14 @@ impl<R: Rules> World<R> {
         self.timers.insert((at_ns, self.timer_count), timed);
     }
 
-    fn ask(&mut self, generation: usize, at: usize) -> Checked {
+    fn poll(&mut self, generation: usize, at: usize) -> Checked {
         let Generation { scheduling, workers, .. } = &mut self.generations[generation];
         let worker = &mut workers[at];
         worker.woken.store(false, Ordering::SeqCst);
         match scheduling.source.poll(worker.number, self.now_ns) {
             Next::Sleep { until_ns } => {
                 if until_ns.is_some_and(|until_ns| until_ns <= self.now_ns) {
-                    return Err(format!("worker {at} is told to sleep until a time that is over"));
+                    return Err(format!("worker {at} sleeps until a time that is over"));
                 }
                 worker.doing = Doing::Sleeping { until_ns };
                 Ok(())
@@ -568,7 +568,7 @@ impl<R: Rules> World<R> {
                 Ok(())
             }
             Next::Execute(payload) => {
-                worker.doing = Doing::Asking;
+                worker.doing = Doing::Polling;
                 self.collect()?;
                 self.begin(generation, at, payload)
             }
@@ -603,7 +603,7 @@ impl<R: Rules> World<R> {
     fn finish(&mut self, generation: usize, at: usize) {
         let worker = &mut self.generations[generation].workers[at];
         let number = worker.number;
-        if let Doing::Executing { mut payload, .. } = std::mem::replace(&mut worker.doing, Doing::Asking) {
+        if let Doing::Executing { mut payload, .. } = std::mem::replace(&mut worker.doing, Doing::Polling) {
             for request in payload.take() {
                 match self.rules.execute(&mut self.random, &request) {
                     _ if request.ingress.origin != Origin::Client => request.finish(Response::default()),
@@ -635,7 +635,7 @@ impl<R: Rules> World<R> {
             && !sent.is_cancelled
             && !self.rules.may_fall_with(sent, &mut self.open.values())
         {
-            return Err(format!("request {key} is answered as cancelled, and nobody cancelled it"));
+            return Err(format!("request {key} is answered as cancelled, but was not cancelled"));
         }
         self.rules.answered(key, sent, &delivery)?;
         if delivery.last {
@@ -689,7 +689,7 @@ impl<R: Rules> World<R> {
         let of_workers = workers.filter_map(|worker| match &worker.doing {
             Doing::Sleeping { until_ns } => *until_ns,
             Doing::Executing { until_ns, .. } => Some(*until_ns),
-            Doing::Asking | Doing::Gone => None,
+            Doing::Polling | Doing::Gone => None,
         });
         let burst = (self.next_key < self.weather.requests).then_some(self.next_burst_ns);
         let timer = self.timers.first_key_value().map(|((at_ns, _), _)| *at_ns);

@@ -13,7 +13,7 @@ use nereid_request::{Home, Job, NeverWaits, WakeUp};
 
 thread_local! {
     /// The runs to advance next on this thread; none while it drives none.
-    static LINE: RefCell<Option<VecDeque<Arc<Run>>>> = const { RefCell::new(None) };
+    static PENDING_RUNS: RefCell<Option<VecDeque<Arc<Run>>>> = const { RefCell::new(None) };
 }
 
 /// Advances a run.
@@ -27,28 +27,28 @@ impl Job for Advance {
 
 /// Starts a run on the thread that has its request. Returns the wake-up that is due then.
 pub fn start(run: Arc<Run>) -> WakeUp {
-    let mut doorstep = Doorstep::default();
+    let mut home = CollectingHome::default();
     let first = Arc::clone(&run);
-    drive(run, &mut doorstep);
-    if !doorstep.timed.is_empty() {
-        let timed = doorstep.timed;
+    drive(run, &mut home);
+    if !home.timed.is_empty() {
+        let timed = home.timed;
         first.at_home(Box::new(move |home: &mut dyn Home| {
             timed.into_iter().for_each(|(at_ns, job)| home.run_at(at_ns, job));
         }));
     }
-    let last = doorstep.wake_ups.pop();
-    doorstep.wake_ups.into_iter().for_each(WakeUp::now);
+    let last = home.wake_ups.pop();
+    home.wake_ups.into_iter().for_each(WakeUp::now);
     last.unwrap_or_default()
 }
 
 /// Stands in for the home of a request that is just being handed in.
 #[derive(Default)]
-struct Doorstep {
+struct CollectingHome {
     wake_ups: Vec<WakeUp>,
     timed: Vec<(u64, Box<dyn Job>)>,
 }
 
-impl Home for Doorstep {
+impl Home for CollectingHome {
     fn wake(&mut self, wake_up: WakeUp) {
         if !wake_up.is_needless() {
             self.wake_ups.push(wake_up);
@@ -61,17 +61,17 @@ impl Home for Doorstep {
 }
 
 /// Ends the queue, also when a run panics.
-struct End;
+struct PendingRunsGuard;
 
-impl Drop for End {
+impl Drop for PendingRunsGuard {
     fn drop(&mut self) {
         // Dropped outside the borrow: dropping the last reference to a run may advance others.
-        drop(LINE.with_borrow_mut(Option::take));
+        drop(PENDING_RUNS.with_borrow_mut(Option::take));
     }
 }
 
 fn drive(run: Arc<Run>, home: &mut dyn Home) {
-    let is_first = LINE.with_borrow_mut(|line| match line {
+    let is_first = PENDING_RUNS.with_borrow_mut(|line| match line {
         Some(line) => {
             line.push_back(run);
             false
@@ -84,11 +84,11 @@ fn drive(run: Arc<Run>, home: &mut dyn Home) {
     if !is_first {
         return;
     }
-    let _end = End;
+    let _guard = PendingRunsGuard;
     // Runs answer their requests, and these answers may be limited; the requests that they send take their credits
     // elsewhere.
     let _never_waits = NeverWaits::here();
-    while let Some(run) = LINE.with_borrow_mut(|line| line.as_mut().and_then(VecDeque::pop_front)) {
+    while let Some(run) = PENDING_RUNS.with_borrow_mut(|line| line.as_mut().and_then(VecDeque::pop_front)) {
         run.advance(home);
     }
 }

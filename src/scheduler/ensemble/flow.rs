@@ -67,11 +67,11 @@ struct Arrivals {
     /// How many values have arrived.
     count: u64,
     /// The values that a reader still needs.
-    kept: BTreeMap<u64, Kept>,
+    kept: BTreeMap<u64, KeptValue>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptValue {
     /// None: the tensor was left out.
     value: Option<Value>,
     /// How many readers still need it.
@@ -104,11 +104,11 @@ impl Flow {
         if left == 0 {
             return;
         }
-        arrivals.kept.insert(number, Kept { value, left });
+        arrivals.kept.insert(number, KeptValue { value, left });
         self.kept += 1;
         for step in route.readers(plan, tensor, number) {
             if self.has_all(&plan.steps[step].reads, number) {
-                let inputs = plan.steps[step].inputs.iter().map(|(_, tensor)| self.look(*tensor, number)).collect();
+                let inputs = plan.steps[step].inputs.iter().map(|(_, tensor)| self.value_of(*tensor, number)).collect();
                 plan.steps[step].reads.iter().for_each(|tensor| self.let_go(*tensor, number));
                 due.push(Due::Step { step, inputs });
             }
@@ -116,7 +116,7 @@ impl Flow {
         if is_answer {
             let mut wanted: Vec<usize> = route.outputs.iter().map(|output| plan.outputs[*output].tensor).collect();
             if self.has_all(&wanted, number) {
-                let values = wanted.iter().map(|tensor| self.look(*tensor, number)).collect();
+                let values = wanted.iter().map(|tensor| self.value_of(*tensor, number)).collect();
                 wanted.sort_unstable();
                 wanted.dedup();
                 wanted.iter().for_each(|tensor| self.let_go(*tensor, number));
@@ -135,7 +135,7 @@ impl Flow {
         tensors.iter().all(|tensor| self.tensors[*tensor].kept.contains_key(&number))
     }
 
-    fn look(&self, tensor: usize, number: u64) -> Option<Value> {
+    fn value_of(&self, tensor: usize, number: u64) -> Option<Value> {
         let kept = &self.tensors[tensor].kept;
         let kept = match mutants::is(Mutant::WrongIteration) {
             false => kept.get(&number),

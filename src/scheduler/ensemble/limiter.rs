@@ -22,46 +22,46 @@ pub struct Waiter {
 }
 
 #[derive(Default)]
-struct Line {
+struct WaitQueue {
     in_flight: usize,
     /// By place, and so by time.
     waiting: BTreeMap<u64, Waiter>,
     places: u64,
-    is_watched: bool,
+    has_timer: bool,
 }
 
 pub struct Limiter {
     max: usize,
     /// Locked for one operation on the queue.
-    line: Mutex<Line>,
+    queue: Mutex<WaitQueue>,
 }
 
 impl Limiter {
     /// None for 0: no limit.
     pub fn new(max: usize) -> Option<Arc<Limiter>> {
-        (max > 0).then(|| Arc::new(Limiter { max, line: Mutex::default() }))
+        (max > 0).then(|| Arc::new(Limiter { max, queue: Mutex::default() }))
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, WaitQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts one more in flight, if there is room; else returns a place in the queue.
     pub fn enter(self: &Arc<Self>, run: &Arc<Run>, key: u64, home: &mut dyn Home) -> Option<u64> {
         let since_ns = now_ns();
-        let (place, was_watched) = {
-            let mut line = self.line();
-            if line.in_flight < self.max && line.waiting.is_empty() {
-                line.in_flight += 1;
+        let (place, had_timer) = {
+            let mut queue = self.queue();
+            if queue.in_flight < self.max && queue.waiting.is_empty() {
+                queue.in_flight += 1;
                 return None;
             }
-            let place = line.places;
-            line.places += 1;
-            line.waiting.insert(place, Waiter { run: Arc::clone(run), key, since_ns });
-            (place, std::mem::replace(&mut line.is_watched, true))
+            let place = queue.places;
+            queue.places += 1;
+            queue.waiting.insert(place, Waiter { run: Arc::clone(run), key, since_ns });
+            (place, std::mem::replace(&mut queue.has_timer, true))
         };
-        if !was_watched {
-            home.run_at(since_ns.saturating_add(PATIENCE_NS), Box::new(Watch(Some(Arc::clone(self)))));
+        if !had_timer {
+            home.run_at(since_ns.saturating_add(PATIENCE_NS), Box::new(OverdueTimer(Some(Arc::clone(self)))));
         }
         Some(place)
     }
@@ -69,10 +69,10 @@ impl Limiter {
     /// Counts one less in flight. A returned waiter has the room now and must be notified.
     #[must_use]
     pub fn leave(&self) -> Option<Waiter> {
-        let mut line = self.line();
-        let next = line.waiting.pop_first().map(|(_, next)| next);
+        let mut queue = self.queue();
+        let next = queue.waiting.pop_first().map(|(_, next)| next);
         if next.is_none() {
-            line.in_flight = line.in_flight.saturating_sub(1);
+            queue.in_flight = queue.in_flight.saturating_sub(1);
         }
         next
     }
@@ -80,56 +80,56 @@ impl Limiter {
     /// Gives a place in the queue back; none: it has got its room meanwhile, or has waited too long.
     #[must_use]
     pub fn withdraw(&self, place: u64) -> Option<Waiter> {
-        self.line().waiting.remove(&place)
+        self.queue().waiting.remove(&place)
     }
 
     /// Takes those out of the queue that have waited too long. The second value is the time of the next check.
     pub fn overdue(&self, now_ns: u64) -> (Vec<Waiter>, Option<u64>) {
-        let mut line = self.line();
+        let mut queue = self.queue();
         let mut overdue = Vec::new();
-        while let Some(first) = line.waiting.first_entry() {
+        while let Some(first) = queue.waiting.first_entry() {
             let due_ns = first.get().since_ns.saturating_add(PATIENCE_NS);
             if due_ns > now_ns {
                 return (overdue, Some(due_ns));
             }
             overdue.push(first.remove());
         }
-        line.is_watched = false;
+        queue.has_timer = false;
         (overdue, None)
     }
 
     /// Requests of the step in flight.
     pub fn in_flight(&self) -> usize {
-        self.line().in_flight
+        self.queue().in_flight
     }
 
-    /// In flight, and in line.
+    /// Requests in flight, and queued ones.
     #[cfg(test)]
     pub fn counts(&self) -> (usize, usize) {
-        let line = self.line();
-        (line.in_flight, line.waiting.len())
+        let queue = self.queue();
+        (queue.in_flight, queue.waiting.len())
     }
 }
 
 /// The timer of a queue.
-struct Watch(Option<Arc<Limiter>>);
+struct OverdueTimer(Option<Arc<Limiter>>);
 
-impl Job for Watch {
+impl Job for OverdueTimer {
     fn run(mut self: Box<Self>, home: &mut dyn Home) {
         let Some(limiter) = self.0.take() else { return };
         let (overdue, again_ns) = limiter.overdue(now_ns());
         if let Some(at_ns) = again_ns {
-            home.run_at(at_ns, Box::new(Watch(Some(limiter))));
+            home.run_at(at_ns, Box::new(OverdueTimer(Some(limiter))));
         }
         overdue.into_iter().for_each(|waiter| waiter.run.overdue(waiter.key));
     }
 }
 
-impl Drop for Watch {
+impl Drop for OverdueTimer {
     /// Where timers are dropped, the next waiter sets a new one.
     fn drop(&mut self) {
         if let Some(limiter) = &self.0 {
-            limiter.line().is_watched = false;
+            limiter.queue().has_timer = false;
         }
     }
 }

@@ -9,7 +9,7 @@ use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// The model that a step names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct StepModel {
     pub name: String,
     /// Empty without namespaces.
     pub namespace: String,
@@ -52,7 +52,7 @@ impl Output {
 
 #[derive(Debug)]
 pub struct Step {
-    pub model: Wanted,
+    pub model: StepModel,
     /// Inputs of the model, and the tensors that they get.
     pub inputs: Vec<(Text, usize)>,
     /// Outputs of the model, and the tensors that they make.
@@ -116,7 +116,7 @@ impl Plan {
                 tensors[*tensor].writer = Some(at);
             }
             let version = (step.model_version != -1).then_some(step.model_version);
-            let model = Wanted { name: step.model_name.clone(), namespace: step.model_namespace.clone(), version };
+            let model = StepModel { name: step.model_name.clone(), namespace: step.model_namespace.clone(), version };
             steps.push(Step { model, inputs, outputs, reads });
         }
         let find = |name: &str| {

@@ -49,7 +49,7 @@ pub struct Run {
     counted: Mutex<Option<TimeSums>>,
     inbox: Mutex<Inbox>,
     /// Used only by the thread that advances the run, so no thread waits for it.
-    state: Mutex<State>,
+    state: Mutex<RunState>,
 }
 
 struct Inbox {
@@ -83,12 +83,12 @@ enum Event {
     },
 }
 
-struct State {
+struct RunState {
     flow: Flow,
     /// Requests to steps that have not ended, by their keys.
     in_flight: BTreeMap<u64, InFlight>,
     /// Steps that wait for a limiter, by key.
-    in_line: BTreeMap<u64, InLine>,
+    waiting_steps: BTreeMap<u64, WaitingStep>,
     /// Steps that wait for room in flight.
     queued: VecDeque<(usize, Vec<Option<Value>>)>,
     /// Number of the next request to a step.
@@ -99,11 +99,11 @@ struct State {
     responses: u64,
     has_ended: bool,
     /// The reference of timers to the run, once there are any.
-    bell: Option<Arc<Bell>>,
+    timer_target: Option<Arc<TimerTarget>>,
 }
 
 /// What a timer refers to instead of a whole run, which may be over long before.
-struct Bell(Mutex<Weak<Run>>);
+struct TimerTarget(Mutex<Weak<Run>>);
 
 struct InFlight {
     step: usize,
@@ -117,7 +117,7 @@ struct InFlight {
     has_room: bool,
 }
 
-struct InLine {
+struct WaitingStep {
     step: usize,
     inputs: Vec<Option<Value>>,
     place: u64,
@@ -143,17 +143,17 @@ impl Run {
         }
         let is_decoupled = |step: usize| models[step].as_ref().is_some_and(|model| model.spec().decoupled);
         route.follow(plan, is_decoupled);
-        let state = State {
+        let state = RunState {
             flow: Flow::new(plan),
             in_flight: BTreeMap::new(),
-            in_line: BTreeMap::new(),
+            waiting_steps: BTreeMap::new(),
             queued: VecDeque::new(),
             next_number: 0,
             error,
             is_cancelled: false,
             responses: 0,
             has_ended: false,
-            bell: None,
+            timer_target: None,
         };
         let inbox = Inbox { events: VecDeque::from([Event::Begin]), is_scheduled: true, is_overfull: false };
         Arc::new_cyclic(|me| Run {
@@ -224,7 +224,7 @@ impl Run {
         self.at_home(Box::new(Advance(Arc::clone(self))));
     }
 
-    fn handle(self: &Arc<Self>, state: &mut State, event: Event, home: &mut dyn Home) {
+    fn handle(self: &Arc<Self>, state: &mut RunState, event: Event, home: &mut dyn Home) {
         let mut due = Vec::new();
         match event {
             Event::Begin => self.begin(state, &mut due),
@@ -238,7 +238,7 @@ impl Run {
     }
 
     /// The ensemble's inputs are the first tensors that arrive.
-    fn begin(&self, state: &mut State, due: &mut Vec<Due>) {
+    fn begin(&self, state: &mut RunState, due: &mut Vec<Due>) {
         let plan = &self.shared.plan;
         if state.error.is_some() {
             return;
@@ -260,7 +260,7 @@ impl Run {
     }
 
     /// Handles an answer of a step.
-    fn delivered(&self, state: &mut State, key: u64, delivery: Delivery, due: &mut Vec<Due>) {
+    fn delivered(&self, state: &mut RunState, key: u64, delivery: Delivery, due: &mut Vec<Due>) {
         let Some(one) = state.in_flight.get(&key) else { return };
         let step = one.step;
         if let Some(mut response) = delivery.response {
@@ -298,7 +298,7 @@ impl Run {
     }
 
     /// Begins the steps that have become possible, sends complete responses, and ends the run when nothing is left.
-    fn settle(self: &Arc<Self>, state: &mut State, due: Vec<Due>, home: &mut dyn Home) {
+    fn settle(self: &Arc<Self>, state: &mut RunState, due: Vec<Due>, home: &mut dyn Home) {
         if state.has_ended {
             return;
         }
@@ -310,14 +310,14 @@ impl Run {
             }
         }
         self.launch_queued(state, home);
-        if state.flow.kept() + state.queued.len() + state.in_line.len() > WAITING_MAX {
+        if state.flow.kept() + state.queued.len() + state.waiting_steps.len() > WAITING_MAX {
             self.overflow(state, home);
         }
         if state.error.is_some() {
             self.forget_waiting(state);
             complete.clear();
         }
-        let is_over = state.in_flight.is_empty() && state.in_line.is_empty() && state.queued.is_empty();
+        let is_over = state.in_flight.is_empty() && state.waiting_steps.is_empty() && state.queued.is_empty();
         let last = complete.pop();
         for values in complete {
             self.respond(state, &values, false);
@@ -330,7 +330,7 @@ impl Run {
     }
 
     /// A decoupled step is too far ahead of its readers.
-    fn overflow(&self, state: &mut State, home: &mut dyn Home) {
+    fn overflow(&self, state: &mut RunState, home: &mut dyn Home) {
         if state.error.is_none() {
             let text = format!("more than {WAITING_MAX} responses of composing models wait for the steps after them");
             state.error = Some(Status::unavailable(text));

@@ -68,7 +68,7 @@ struct Part {
     #[expect(clippy::vec_box, reason = "requests come and go in their boxes")]
     held: Mutex<Vec<Box<Request>>>,
     /// How often it was called, by the ids of the requests.
-    asked: Mutex<BTreeMap<String, usize>>,
+    calls: Mutex<BTreeMap<String, usize>>,
     refusal: Mutex<Option<Status>>,
     expires_at_ns: Mutex<Option<u64>>,
     takes_device_tensors: AtomicBool,
@@ -92,7 +92,7 @@ impl Composing for Part {
             return Err(Refused { status, request });
         }
         let ticket = request.ticket();
-        *lock(&self.asked).entry(request.id.to_string()).or_default() += 1;
+        *lock(&self.calls).entry(request.id.to_string()).or_default() += 1;
         lock(&self.held).push(request);
         Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: *lock(&self.expires_at_ns) })
     }
@@ -155,7 +155,7 @@ impl Kitchen {
     fn add(&self, spec: ModelSpec) -> Arc<Part> {
         let part = Arc::new(Part {
             held: Mutex::default(),
-            asked: Mutex::default(),
+            calls: Mutex::default(),
             refusal: Mutex::default(),
             expires_at_ns: Mutex::default(),
             takes_device_tensors: AtomicBool::default(),
@@ -171,7 +171,7 @@ impl Kitchen {
 }
 
 impl Models for Kitchen {
-    fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Composing>, Status> {
+    fn find(&self, wanted: &StepModel) -> Result<Arc<dyn Composing>, Status> {
         match lock(&self.0).get(&wanted.name) {
             Some(part) => Ok(Arc::clone(part) as Arc<dyn Composing>),
             None => Err(Status::not_found(format!("Request for unknown model: '{}' is not found", wanted.name))),
@@ -243,7 +243,7 @@ impl Client {
     }
 
     /// The answers so far: each response as `out=text out=text`, `!error`, `.` after the last, `-` for none.
-    fn told(&self, key: u64) -> String {
+    fn answered(&self, key: u64) -> String {
         let answers = lock(&self.answers);
         let show = |delivery: &Delivery| {
             let mut text = match &delivery.response {
@@ -321,8 +321,8 @@ impl Bench {
         self.client.work_all();
     }
 
-    fn told(&self, key: u64) -> String {
-        self.client.told(key)
+    fn answered(&self, key: u64) -> String {
+        self.client.answered(key)
     }
 
     fn waiting(&self, part: &str) -> usize {

@@ -2,7 +2,7 @@
 //! through it. The tensors of several steps are simulated beside the ensemble itself, without workers.
 
 use super::*;
-use crate::ensemble::{Composing, Ensemble, Models, Wanted};
+use crate::ensemble::{Composing, Ensemble, Models, StepModel};
 use crate::{Direct, Purpose, Scheduler, Services};
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::ModelStatistics;
@@ -42,7 +42,7 @@ impl Composing for Step {
 struct Only(Arc<Step>);
 
 impl Models for Only {
-    fn find(&self, _wanted: &Wanted) -> Result<Arc<dyn Composing>, Status> {
+    fn find(&self, _wanted: &StepModel) -> Result<Arc<dyn Composing>, Status> {
         Ok(Arc::clone(&self.0) as Arc<dyn Composing>)
     }
 }

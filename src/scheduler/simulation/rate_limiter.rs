@@ -135,7 +135,7 @@ impl Rules for Limited {
     fn may_rest(&mut self, _now_ns: u64, idle: &[usize], waiting: &Waiting<'_, ()>) -> Checked {
         let nobody_executes = self.demands.lock().unwrap().executing.is_empty();
         match nobody_executes && !idle.is_empty() && waiting.iter().next().is_some() {
-            true => Err("nobody executes, and requests wait beside workers that sleep".to_owned()),
+            true => Err("no worker executes, and requests wait beside workers that sleep".to_owned()),
             false => Ok(()),
         }
     }

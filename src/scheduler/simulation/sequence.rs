@@ -230,11 +230,11 @@ impl Sequences {
                 self.era(last)?.is_displaced = true;
             }
         }
-        let told = [("START", SEQUENCE_START), ("END", SEQUENCE_END)]
+        let controls = [("START", SEQUENCE_START), ("END", SEQUENCE_END)]
             .map(|(name, flag)| number_of(request, name) == Some(u64::from(facts.flags & flag != 0)));
-        match told == [true, true] && number_of(request, "ID") == Some(facts.id) {
+        match controls == [true, true] && number_of(request, "ID") == Some(facts.id) {
             true => Ok(()),
-            false => Err(format!("request {key} is told wrong controls")),
+            false => Err(format!("request {key} has wrong controls")),
         }
     }
 
@@ -263,10 +263,10 @@ impl Sequences {
     }
 
     fn see_null_row(&self, request: &Request) -> Checked {
-        let told = ["START", "END", "READY", "ID"].map(|name| number_of(request, name));
-        match told == [Some(0); 4] && request.outputs.is_empty() && number_of(request, "BEFORE") == Some(0) {
+        let controls = ["START", "END", "READY", "ID"].map(|name| number_of(request, name));
+        match controls == [Some(0); 4] && request.outputs.is_empty() && number_of(request, "BEFORE") == Some(0) {
             true => Ok(()),
-            false => Err(format!("a null request says {told:?}")),
+            false => Err(format!("a null request has {controls:?}")),
         }
     }
 }
@@ -412,7 +412,7 @@ impl Rules for Sequences {
                 self.see_null_row(request)?;
                 continue;
             }
-            let Some(sent) = sent else { return Err("a request is nobody's".to_owned()) };
+            let Some(sent) = sent else { return Err("a request belongs to no client".to_owned()) };
             if number_of(request, "READY") != Some(1) {
                 return Err(format!("request {} is not ready", sent.key));
             }
@@ -467,21 +467,21 @@ impl Rules for Sequences {
 
     fn answered(&mut self, key: u64, sent: &Sent<Facts>, delivery: &Delivery) -> Checked {
         let error = delivery.response.as_ref().and_then(|response| response.error.as_ref());
-        let says = |text: &str| error.is_some_and(|status| status.message.contains(text));
+        let has_text = |text: &str| error.is_some_and(|status| status.message.contains(text));
         if self.is_iterative {
             if delivery.last {
                 self.own_ids.insert(sent.facts.id, false);
             }
             let idle_ns = self.idle_ns;
             let lap = self.laps.entry(key).or_default();
-            if says("must specify the START flag") && lap.queued_ns + idle_ns > clock() {
+            if has_text("must specify the START flag") && lap.queued_ns + idle_ns > clock() {
                 return Err(format!("request {key} could not come back although its sequence lives"));
             }
             return Ok(());
         }
         let (is_cancelled, now_ns) = (sent.is_cancelled, clock());
         let chain = self.era(sent.facts.era)?.chain;
-        let expired = says("timeout of the corresponding sequence has been expired");
+        let expired = has_text("timeout of the corresponding sequence has been expired");
         for era in self.eras.values_mut().filter(|era| era.chain == chain) {
             era.is_cancelled |= is_cancelled;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Run, State, lock};
+use super::{Run, RunState, lock};
 use crate::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::ensemble::run::InFlight;
 use crate::ensemble::shapes::adapt;
@@ -33,7 +33,7 @@ impl Run {
     ) -> Result<Vec<(usize, Option<Value>)>, Status> {
         let plan = &self.shared.plan;
         let is_batched = self.models[one.step].as_ref().is_some_and(|model| model.spec().is_batching());
-        let (sequence, is_told) = sequence_of(response, &one.sequence)?;
+        let (sequence, is_named) = sequence_of(response, &one.sequence)?;
         let mut credits = one.credits.clone();
         credits.extend(response.credit.take().map(Arc::new));
         let make = |(name, tensor): &(Text, usize)| {
@@ -48,7 +48,7 @@ impl Run {
                 on_device: output.on_device.clone(),
                 is_batched,
                 sequence: Some(sequence.clone()),
-                is_sequence_overridden: is_told || one.is_sequence_overridden,
+                is_sequence_overridden: is_named || one.is_sequence_overridden,
                 credits: credits.clone(),
             });
             (*tensor, value)
@@ -57,7 +57,7 @@ impl Run {
     }
 
     /// Sends a response of the ensemble.
-    pub(super) fn respond(&self, state: &mut State, values: &[Option<Value>], last: bool) {
+    pub(super) fn respond(&self, state: &mut RunState, values: &[Option<Value>], last: bool) {
         let plan = &self.shared.plan;
         let mut response = Response::new(self.request.id.clone());
         let mut credits = Credits::new();
@@ -92,7 +92,7 @@ impl Run {
     }
 
     /// Ends the run: no step is in flight, and none will begin.
-    pub(super) fn end(&self, state: &mut State) {
+    pub(super) fn end(&self, state: &mut RunState) {
         self.close(state);
         let prefix = format!("in ensemble '{}', ", self.shared.plan.name);
         let failure = match state.error.take() {
@@ -120,12 +120,12 @@ impl Run {
         }
     }
 
-    fn close(&self, state: &mut State) {
+    fn close(&self, state: &mut RunState) {
         state.has_ended = true;
         // Steps may be released late; the values that they were made from need not wait for that.
         state.flow.clear();
-        if let Some(bell) = state.bell.take() {
-            *lock(&bell.0) = Weak::new();
+        if let Some(timer_target) = state.timer_target.take() {
+            *lock(&timer_target.0) = Weak::new();
         }
     }
 
@@ -147,16 +147,16 @@ impl Run {
 /// The sequence that a response names, else that of its request; and whether it named one. Flags that such a response
 /// does not name are off.
 fn sequence_of(response: &Response, request: &Sequence) -> Result<(Sequence, bool), Status> {
-    let mut told = Sequence { id: request.id.clone(), flags: 0 };
-    let mut is_told = false;
+    let mut named = Sequence { id: request.id.clone(), flags: 0 };
+    let mut is_named = false;
     for parameter in response.parameters.iter() {
         let name = parameter.name.as_bytes();
         match (name, &parameter.value) {
             (b"sequence_id", Parameter::Int(id)) => {
-                told.id = if *id == 0 { CorrelationId::None } else { CorrelationId::Number(*id as u64) };
+                named.id = if *id == 0 { CorrelationId::None } else { CorrelationId::Number(*id as u64) };
             }
             (b"sequence_id", Parameter::String(id)) => {
-                told.id = if id.is_empty() { CorrelationId::None } else { CorrelationId::Text(id.clone()) };
+                named.id = if id.is_empty() { CorrelationId::None } else { CorrelationId::Text(id.clone()) };
             }
             (b"sequence_id", _) => {
                 let text = "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or \
@@ -165,7 +165,7 @@ fn sequence_of(response: &Response, request: &Sequence) -> Result<(Sequence, boo
             }
             (b"sequence_start" | b"sequence_end", Parameter::Bool(on)) => {
                 let flag = if name == b"sequence_start" { SEQUENCE_START } else { SEQUENCE_END };
-                told.flags |= if *on { flag } else { 0 };
+                named.flags |= if *on { flag } else { 0 };
             }
             (b"sequence_start" | b"sequence_end", _) => {
                 let name = &parameter.name;
@@ -174,9 +174,9 @@ fn sequence_of(response: &Response, request: &Sequence) -> Result<(Sequence, boo
             }
             _ => continue,
         }
-        is_told = true;
+        is_named = true;
     }
-    Ok((if is_told { told } else { request.clone() }, is_told))
+    Ok((if is_named { named } else { request.clone() }, is_named))
 }
 
 /// contract/schedulers.md section 5, "response parameters".

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tracing::error;
 
-use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, RESPONSES_MAX, Run, State, lock};
+use super::{Event, IN_FLIGHT_MAX, InFlight, RESPONSES_MAX, Run, RunState, TimerTarget, WaitingStep, lock};
 use crate::ensemble::Composing;
 use crate::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
@@ -19,7 +19,7 @@ impl Run {
     /// Makes the request to a step that has its inputs, or queues it.
     pub(super) fn launch(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut RunState,
         step: usize,
         inputs: Vec<Option<Value>>,
         home: &mut dyn Home,
@@ -39,20 +39,20 @@ impl Run {
     }
 
     /// Makes the requests that waited until less was in flight.
-    pub(super) fn launch_queued(self: &Arc<Self>, state: &mut State, home: &mut dyn Home) {
+    pub(super) fn launch_queued(self: &Arc<Self>, state: &mut RunState, home: &mut dyn Home) {
         while state.in_flight.len() < IN_FLIGHT_MAX && state.error.is_none() {
             let Some((step, inputs)) = state.queued.pop_front() else { return };
             self.enter(state, step, inputs, home);
         }
     }
 
-    fn enter(self: &Arc<Self>, state: &mut State, step: usize, inputs: Vec<Option<Value>>, home: &mut dyn Home) {
+    fn enter(self: &Arc<Self>, state: &mut RunState, step: usize, inputs: Vec<Option<Value>>, home: &mut dyn Home) {
         let key = self.key_of(state.next_number, step);
         state.next_number += 1;
         let Some(limiter) = self.limiter(step) else { return self.submit(state, key, step, &inputs, false, home) };
         match limiter.enter(self, key, home) {
             None => self.submit(state, key, step, &inputs, true, home),
-            Some(place) => drop(state.in_line.insert(key, InLine { step, inputs, place })),
+            Some(place) => drop(state.waiting_steps.insert(key, WaitingStep { step, inputs, place })),
         }
     }
 
@@ -68,17 +68,17 @@ impl Run {
     }
 
     /// The limiter counts the step that waited under `key`.
-    pub(super) fn granted(self: &Arc<Self>, state: &mut State, key: u64, step: usize, home: &mut dyn Home) {
-        match state.in_line.remove(&key) {
-            Some(InLine { step, inputs, .. }) if state.error.is_none() && !state.is_cancelled => {
+    pub(super) fn granted(self: &Arc<Self>, state: &mut RunState, key: u64, step: usize, home: &mut dyn Home) {
+        match state.waiting_steps.remove(&key) {
+            Some(WaitingStep { step, inputs, .. }) if state.error.is_none() && !state.is_cancelled => {
                 self.submit(state, key, step, &inputs, true, home);
             }
             _ => self.leave(step),
         }
     }
 
-    pub(super) fn go_on_without(self: &Arc<Self>, state: &mut State, key: u64, home: &mut dyn Home) {
-        let Some(InLine { step, inputs, .. }) = state.in_line.remove(&key) else { return };
+    pub(super) fn go_on_without(self: &Arc<Self>, state: &mut RunState, key: u64, home: &mut dyn Home) {
+        let Some(WaitingStep { step, inputs, .. }) = state.waiting_steps.remove(&key) else { return };
         let (name, max) = (&self.shared.plan.name, self.shared.plan.in_flight_max);
         let in_flight = self.limiter(step).map_or(max, |limiter| limiter.in_flight());
         error!(
@@ -91,7 +91,7 @@ impl Run {
 
     fn submit(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut RunState,
         key: u64,
         step: usize,
         inputs: &[Option<Value>],
@@ -112,10 +112,12 @@ impl Run {
                     one.ticket = Some(ticket);
                 }
                 if let Some(at_ns) = expires_at_ns {
-                    let bell = state.bell.get_or_insert_with(|| Arc::new(Bell(Mutex::new(Arc::downgrade(self)))));
-                    let bell = Arc::clone(bell);
+                    let timer_target = state
+                        .timer_target
+                        .get_or_insert_with(|| Arc::new(TimerTarget(Mutex::new(Arc::downgrade(self)))));
+                    let timer_target = Arc::clone(timer_target);
                     let expired = move |_: &mut dyn Home| {
-                        let run = lock(&bell.0).upgrade();
+                        let run = lock(&timer_target.0).upgrade();
                         if let Some(run) = run {
                             run.post(Event::Expired { key });
                         }
@@ -162,11 +164,11 @@ impl Run {
         let outputs =
             plan.outputs.iter().map(|(name, _)| nereid_request::RequestedOutput { name: name.clone(), index: 0 });
         request.outputs.extend(outputs);
-        let told = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
-        let mut told = told.filter_map(|value| value.sequence.as_ref());
-        let first = told.next();
+        let named = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
+        let mut named = named.filter_map(|value| value.sequence.as_ref());
+        let first = named.next();
         if let Some(Sequence { id, flags }) = first
-            && told.any(|other| Some(other) != first)
+            && named.any(|other| Some(other) != first)
         {
             let (log_id, model) = (ours.log_id(), &spec.name);
             error!(
@@ -174,7 +176,7 @@ impl Run {
                  flags {flags} is used."
             );
         }
-        let is_told = first.is_some();
+        let is_named = first.is_some();
         let sequence = first.cloned();
         let sequence = sequence.unwrap_or_else(|| Sequence { id: ours.correlation_id.clone(), flags: ours.flags });
         request.id = ours.id.clone();
@@ -189,7 +191,7 @@ impl Run {
         if self.may_hold_back(step, spec) {
             request.limit_responses(RESPONSES_MAX.min(ours.limit_of_responses().unwrap_or(u32::MAX)));
         }
-        (request, sequence, is_told)
+        (request, sequence, is_named)
     }
 
     /// Whether a step may wait for those after it. Not if they could wait for it in turn: for an instance of the same
@@ -209,16 +211,16 @@ impl Run {
     }
 
     /// The request was cancelled: cancels the steps in flight, and begins no others.
-    pub(super) fn cancelled(&self, state: &mut State, home: &mut dyn Home) {
+    pub(super) fn cancelled(&self, state: &mut RunState, home: &mut dyn Home) {
         state.is_cancelled = true;
         self.cancel_steps(state, home);
-        let has_waiting = !state.in_line.is_empty() || !state.queued.is_empty();
+        let has_waiting = !state.waiting_steps.is_empty() || !state.queued.is_empty();
         if !state.has_ended && has_waiting {
             state.error.get_or_insert(Status::cancelled(""));
         }
     }
 
-    pub(super) fn cancel_steps(&self, state: &State, home: &mut dyn Home) {
+    pub(super) fn cancel_steps(&self, state: &RunState, home: &mut dyn Home) {
         for one in state.in_flight.values() {
             if let (Some(ticket), Some(model)) = (&one.ticket, &self.models[one.step]) {
                 home.wake(model.cancel(ticket));
@@ -226,7 +228,7 @@ impl Run {
         }
     }
 
-    pub(super) fn expired(&self, state: &State, key: u64, home: &mut dyn Home) {
+    pub(super) fn expired(&self, state: &RunState, key: u64, home: &mut dyn Home) {
         if let Some(one) = state.in_flight.get(&key)
             && let (Some(ticket), Some(model)) = (&one.ticket, &self.models[one.step])
         {
@@ -235,10 +237,10 @@ impl Run {
     }
 
     /// After an error no step begins. One that has its room already gives it back when it handles that event.
-    pub(super) fn forget_waiting(&self, state: &mut State) {
+    pub(super) fn forget_waiting(&self, state: &mut RunState) {
         state.flow.clear();
         state.queued.clear();
-        for InLine { step, place, .. } in std::mem::take(&mut state.in_line).into_values() {
+        for WaitingStep { step, place, .. } in std::mem::take(&mut state.waiting_steps).into_values() {
             drop(self.limiter(step).and_then(|limiter| limiter.withdraw(place)));
         }
     }

@@ -31,9 +31,9 @@ fn a_step_runs_when_all_its_inputs_are_there() {
     assert_eq!(waiting(&bench), [0, 1, 0, 0]);
     bench.answer("left");
     assert_eq!(waiting(&bench), [0, 0, 0, 1]);
-    assert_eq!(bench.told(1), "");
+    assert_eq!(bench.answered(1), "");
     bench.answer("join");
-    assert_eq!(bench.told(1), "Y=join.O(left.O(top.O(x)),right.O(top.P(x)),top.O(x)).");
+    assert_eq!(bench.answered(1), "Y=join.O(left.O(top.O(x)),right.O(top.P(x)),top.O(x)).");
     let seen = bench.statistics.snapshot();
     assert_eq!((seen.success.count, seen.execution_count, seen.inference_count, seen.pending), (1, 1, 1, 0));
     assert_eq!(seen.batch_stats.first().map(|batch| batch.batch_size), Some(1));
@@ -67,13 +67,13 @@ fn what_no_requested_output_needs_is_not_run() {
     assert_eq!((bench.waiting("p"), bench.waiting("r")), (0, 1));
     bench.answer("r");
     bench.answer("s");
-    assert_eq!(bench.told(1), "Z=s.O(r.O(x)).");
+    assert_eq!(bench.answered(1), "Z=s.O(r.O(x)).");
     // A part that is not needed need not exist.
     lock(&bench.kitchen.0).remove("p");
     let mut request = request_to(&bench.spec, &bench.client, 2, &[("X", "x")]);
     crate::validate::add_output(&mut request, Text::from("Z")).unwrap();
     let _other = bench.hand_in(request);
-    assert_eq!((bench.waiting("r"), bench.told(2).as_str()), (1, ""));
+    assert_eq!((bench.waiting("r"), bench.answered(2).as_str()), (1, ""));
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn optional_inputs_may_stay_absent_and_outputs_too() {
     let _first = bench.send(1, &[("X", "x"), ("Z", "z")]);
     bench.answer("p");
     bench.answer("q");
-    assert_eq!(bench.told(1), "Y=q.O(p.O(x,z)) V=p.P(x,z).");
+    assert_eq!(bench.answered(1), "Y=q.O(p.O(x,z)) V=p.P(x,z).");
     let _second = bench.send(2, &[("X", "x")]);
     bench.answer("p");
     bench.answer("q");
-    assert_eq!(bench.told(2), "Y=q.O(p.O(x)) V=p.P(x).");
+    assert_eq!(bench.answered(2), "Y=q.O(p.O(x)) V=p.P(x).");
     // An output that the model leaves out: it is missing from the response and from the readers' inputs.
     let leave_out = |key: u64, output: &str| {
         let ticket = bench.send(key, &[("X", "x")]);
@@ -100,11 +100,11 @@ fn optional_inputs_may_stay_absent_and_outputs_too() {
     };
     let _third = leave_out(3, "P");
     bench.answer("q");
-    assert_eq!(bench.told(3), "Y=q.O(p.O(x)).");
+    assert_eq!(bench.answered(3), "Y=q.O(p.O(x)).");
     let _fourth = leave_out(4, "O");
-    let told = bench.told(4);
+    let answered = bench.answered(4);
     let text = "!in ensemble 'e', [request id: <id_unknown>] expected 1 inputs but got 0 inputs for model 'q'.";
-    assert!(told.starts_with(text) && told.ends_with('.'), "{told}");
+    assert!(answered.starts_with(text) && answered.ends_with('.'), "{answered}");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn joined(of_p: &[(&str, Parameter)], of_r: &[(&str, Parameter)]) -> Result<(Cor
         bench.client.work_all();
     }
     let held = lock(&bench.part("q").held).pop();
-    held.map(|request| (request.correlation_id.clone(), request.flags)).ok_or_else(|| bench.told(1))
+    held.map(|request| (request.correlation_id.clone(), request.flags)).ok_or_else(|| bench.answered(1))
 }
 
 #[test]
@@ -178,12 +178,12 @@ fn what_steps_say_of_their_sequences_is_joined() {
     let end = ("sequence_end", Parameter::Bool(true));
     assert_eq!(joined(&[], std::slice::from_ref(&end)), Ok((CorrelationId::Number(7), SEQUENCE_END)));
     assert_eq!(joined(&[id("s")], &[id("t")]), Ok((named, 0)), "the first one counts");
-    let told = |text: &str| Err(format!("!in ensemble 'e', {text}."));
+    let answered = |text: &str| Err(format!("!in ensemble 'e', {text}."));
     let text = "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING";
-    assert_eq!(joined(&[("sequence_id", Parameter::Bool(true))], &[]), told(text));
+    assert_eq!(joined(&[("sequence_id", Parameter::Bool(true))], &[]), answered(text));
     for name in ["sequence_start", "sequence_end"] {
         let text = format!("expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL");
-        assert_eq!(joined(&[(name, Parameter::Int(1))], &[]), told(&text));
+        assert_eq!(joined(&[(name, Parameter::Int(1))], &[]), answered(&text));
     }
 }
 
@@ -198,7 +198,7 @@ fn one_tensor_goes_to_two_inputs_of_a_step() {
             bench.answer("r");
         }
         bench.answer("p");
-        assert_eq!(bench.told(1), format!("Y=p.O({x},{x})."));
+        assert_eq!(bench.answered(1), format!("Y=p.O({x},{x})."));
     }
 }
 
@@ -226,7 +226,7 @@ fn a_batch_dimension_comes_and_goes() {
     bench.answer("rows");
     assert_eq!(shape("flat"), ["rows.O(flat.O(x))".len() as i64]);
     bench.answer("flat");
-    assert_eq!(bench.told(1), "Y=flat.O(rows.O(flat.O(x))).");
+    assert_eq!(bench.answered(1), "Y=flat.O(rows.O(flat.O(x))).");
     let spec = ensemble("X", "Y", &["flat I=X -> O=Y"], "max_batch_size: 2", "");
     let bench = Bench::new(spec, vec![model("flat", "I", "O", "")]);
     let _ticket = bench.send(1, &[("X", "x")]);
@@ -250,13 +250,13 @@ fn decoupled_steps_run_those_behind_them_for_each_response() {
     bench.client.work_all();
     assert_eq!(bench.waiting("join"), 3);
     bench.answer("join");
-    assert_eq!(bench.told(1), "Y=join.O(d.O#0(x),d.P#0(x))");
+    assert_eq!(bench.answered(1), "Y=join.O(d.O#0(x),d.P#0(x))");
     responses.send_end();
     bench.client.work_all();
     bench.answer("join");
     bench.answer("join");
     let expected = [0, 1, 2].map(|number| format!("Y=join.O(d.O#{number}(x),d.P#{number}(x))")).join("; ");
-    assert_eq!(bench.told(1), expected + ".", "the last response is the end");
+    assert_eq!(bench.answered(1), expected + ".", "the last response is the end");
     drop((responses, request));
     // A late end comes alone, and a stream may be empty.
     for (key, marks, expected) in [(2, &["#0"][..], "Y=join.O(d.O#0(x),d.P#0(x)); -."), (3, &[], "-.")] {
@@ -269,7 +269,7 @@ fn decoupled_steps_run_those_behind_them_for_each_response() {
         }
         request.responses().send_end();
         bench.client.work_all();
-        assert_eq!(bench.told(key), expected);
+        assert_eq!(bench.answered(key), expected);
     }
     assert_eq!(bench.statistics.snapshot().success.count, 3);
 }
@@ -285,9 +285,9 @@ fn what_comes_once_joins_the_first_response_only() {
     }
     request.responses().send_end();
     bench.client.work_all();
-    assert_eq!(bench.told(1), "");
+    assert_eq!(bench.answered(1), "");
     bench.answer("p");
-    assert_eq!(bench.told(1), "Y=d.O#0(x) Z=p.O(x).");
+    assert_eq!(bench.answered(1), "Y=d.O#0(x) Z=p.O(x).");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn an_ensemble_that_must_answer_says_if_it_cannot() {
     bench.client.work_all();
     let text = "!in ensemble 'e', [request id: <id_unknown>] unexpected deadlock, at least one output is not set while \
                 no more ensemble steps can be made.";
-    assert_eq!(bench.told(1), text);
+    assert_eq!(bench.answered(1), text);
     assert_eq!(bench.statistics.snapshot().failures.other, 1);
 }
 
@@ -312,21 +312,21 @@ fn the_first_error_is_told_when_all_that_was_begun_has_ended() {
     let _ticket = bench.send(1, &[("X", "x")]);
     bench.part("q").take().unwrap().fail(Status::unavailable("first"));
     bench.client.work_all();
-    assert_eq!(bench.told(1), "", "p still runs");
+    assert_eq!(bench.answered(1), "", "p still runs");
     bench.part("p").take().unwrap().fail(Status::internal("second"));
     bench.client.work_all();
-    assert_eq!(bench.told(1), "!in ensemble 'e', first.");
+    assert_eq!(bench.answered(1), "!in ensemble 'e', first.");
     let code = lock(&bench.client.answers)[&1][0].response.as_ref().unwrap().error.as_ref().unwrap().code;
     assert_eq!(code, nereid_request::Code::Unavailable);
     let _other = bench.send(2, &[("X", "x")]);
     bench.part("q").take().unwrap().fail(Status::unavailable("first"));
     bench.client.work_all();
     bench.answer("p");
-    assert_eq!((bench.waiting("s"), bench.told(2).as_str()), (0, "!in ensemble 'e', first."), "nothing new began");
+    assert_eq!((bench.waiting("s"), bench.answered(2).as_str()), (0, "!in ensemble 'e', first."), "nothing new began");
     // A refusal is an error like others.
     *lock(&bench.part("p").refusal) = Some(Status::unavailable("full"));
     let _third = bench.send(3, &[("X", "x")]);
-    assert_eq!((bench.waiting("q"), bench.told(3).as_str()), (0, "!in ensemble 'e', full."));
+    assert_eq!((bench.waiting("q"), bench.answered(3).as_str()), (0, "!in ensemble 'e', full."));
     let seen = bench.statistics.snapshot();
     assert_eq!((seen.success.count, seen.failures.other, seen.execution_count), (0, 3, 0));
 }
@@ -342,7 +342,7 @@ fn models_are_chosen_when_a_request_begins() {
     assert_eq!((lock(&old.held).len(), bench.waiting("q")), (1, 0), "a reload in between changes nothing");
     lock(&bench.kitchen.0).remove("q");
     let _other = bench.send(2, &[("X", "x")]);
-    assert_eq!(bench.told(2), "!in ensemble 'e', Request for unknown model: 'q' is not found.");
+    assert_eq!(bench.answered(2), "!in ensemble 'e', Request for unknown model: 'q' is not found.");
     assert_eq!(bench.waiting("p"), 0);
 }
 
@@ -356,17 +356,17 @@ fn cancellation_reaches_the_steps() {
     };
     let ticket = bench.send(1, &[("X", "x")]);
     cancel(&ticket);
-    assert_eq!(bench.told(1), "!in ensemble 'e', .", "it still waited");
+    assert_eq!(bench.answered(1), "!in ensemble 'e', .", "it still waited");
     assert!(bench.part("p").take().is_none());
     drop(ticket);
     // An executed request can see its cancellation, and is the last step to run.
     let ticket = bench.send(2, &[("X", "x")]);
     let (part, request) = (bench.part("p"), bench.part("p").take().unwrap());
     cancel(&ticket);
-    assert!(request.cancel_token().is_cancelled() && bench.told(2).is_empty());
+    assert!(request.cancel_token().is_cancelled() && bench.answered(2).is_empty());
     request.finish(response_of(&part, &request, ""));
     bench.client.work_all();
-    assert_eq!((bench.told(2).as_str(), bench.waiting("q")), ("!in ensemble 'e', .", 0));
+    assert_eq!((bench.answered(2).as_str(), bench.waiting("q")), ("!in ensemble 'e', .", 0));
     let code = lock(&bench.client.answers)[&2][0].response.as_ref().unwrap().error.as_ref().unwrap().code;
     assert_eq!(code, nereid_request::Code::Cancelled);
     cancel(&ticket);
@@ -386,13 +386,13 @@ fn the_time_of_a_step_is_kept_at_home() {
     assert_eq!(at_ns, 12345);
     job.run(&mut &*bench.client);
     bench.client.work_all();
-    assert_eq!(bench.told(1), "!in ensemble 'e', Request timeout expired.");
+    assert_eq!(bench.answered(1), "!in ensemble 'e', Request timeout expired.");
     assert!(bench.part("p").take().is_none(), "a tombstone");
     drop(expired);
     // A timer that fires after the end does nothing, and keeps nothing alive.
     let ticket = bench.send(2, &[("X", "x")]);
     bench.answer("p");
-    assert_eq!(bench.told(2), "Y=p.O(x).");
+    assert_eq!(bench.answered(2), "Y=p.O(x).");
     bench.client.work_all();
     drop(ticket);
     assert_eq!(bench.runs(), 0);
@@ -411,7 +411,7 @@ fn so_many_requests_of_a_step_are_in_flight() {
     // A waiting request can be cancelled, and the others move up.
     bench.ensemble.cancel(&tickets[3]).now();
     bench.client.work_all();
-    assert_eq!(bench.told(3), "!in ensemble 'e', .");
+    assert_eq!(bench.answered(3), "!in ensemble 'e', .");
     let limiter = bench.ensemble.0.limiters[0].as_ref().unwrap();
     assert_eq!(limiter.counts(), (2, 1));
     bench.part("p").take().unwrap().fail(Status::internal("no"));
@@ -456,14 +456,14 @@ fn a_step_that_is_too_far_ahead_ends_the_request() {
             }
         }
         bench.client.work_all();
-        assert!(request.cancel_token().is_cancelled(), "the producer is told");
-        assert_eq!((bench.waiting("p"), bench.told(1).as_str()), (usize::from(is_looked_at), ""));
+        assert!(request.cancel_token().is_cancelled(), "the producer can see it");
+        assert_eq!((bench.waiting("p"), bench.answered(1).as_str()), (usize::from(is_looked_at), ""));
         responses.send_end();
         bench.client.work_all();
         lock(&bench.part("p").held).clear();
         bench.client.work_all();
         let text = "!in ensemble 'e', more than 16384 responses of composing models wait for the steps after them.";
-        assert_eq!(bench.told(1), text);
+        assert_eq!(bench.answered(1), text);
         drop((responses, request, ticket));
         assert_eq!(bench.runs(), 0);
     }
@@ -484,9 +484,9 @@ fn many_responses_wait_for_a_place_in_flight() {
     while bench.waiting("p") > 0 {
         bench.answer("p");
     }
-    let told = bench.told(1);
+    let answered = bench.answered(1);
     let expected: Vec<_> = (0..3000).map(|number| format!("Y=p.O(d.O#{number}(x))")).collect();
-    assert_eq!(told, expected.join("; ") + ".");
+    assert_eq!(answered, expected.join("; ") + ".");
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn a_stopped_ensemble_refuses() {
     refused.request.withdraw();
     bench.answer("p");
     bench.answer("q");
-    assert_eq!(bench.told(1), "Y=q.O(p.O(x)).", "what was accepted is finished");
+    assert_eq!(bench.answered(1), "Y=q.O(p.O(x)).", "what was accepted is finished");
     assert!(matches!(bench.ensemble.poll(0, 0), Next::Leave));
     assert_eq!(bench.statistics.snapshot().fail.count, 0);
 }
@@ -534,7 +534,7 @@ fn who_reads_slowly_holds_the_first_step_back_through_the_others() {
             std::thread::yield_now();
         }
         bench.answer("j");
-        assert_eq!(bench.told(1), format!("Y=j.O(d.O#{number}(x))"));
+        assert_eq!(bench.answered(1), format!("Y=j.O(d.O#{number}(x))"));
         let delivery = lock(&bench.client.answers).get_mut(&1).unwrap().remove(0);
         let credit = delivery.response.unwrap().into_parts().credit.unwrap();
         if number < 2 {
@@ -548,7 +548,7 @@ fn who_reads_slowly_holds_the_first_step_back_through_the_others() {
     // Only now: an end that comes while the last answer is being sent goes with it.
     thread.join().unwrap().responses().send_end();
     bench.client.work_all();
-    assert_eq!((bench.told(1).as_str(), bench.runs()), ("-.", 0));
+    assert_eq!((bench.answered(1).as_str(), bench.runs()), ("-.", 0));
 }
 
 #[test]
@@ -569,5 +569,5 @@ fn what_waits_for_others_holds_nobody_back() {
     let (thread, _) = answer_often(&bench.part("z"), 0);
     thread.join().unwrap().responses().send_end();
     bench.client.work_all();
-    assert_eq!((bench.told(1).as_str(), bench.runs()), ("-.", 0));
+    assert_eq!((bench.answered(1).as_str(), bench.runs()), ("-.", 0));
 }

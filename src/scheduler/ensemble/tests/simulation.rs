@@ -191,23 +191,25 @@ impl World {
         self.bench.client.work_all();
         for (key, sent) in self.sent.iter().enumerate() {
             let key = key as u64;
-            let told = self.bench.told(key);
+            let answered = self.bench.answered(key);
             let lasts = lock(&self.bench.client.answers).get(&key).into_iter().flatten().filter(|one| one.last).count();
-            if lasts != 1 || !told.ends_with('.') {
-                return Err(format!("request {key} was told '{told}'"));
+            if lasts != 1 || !answered.ends_with('.') {
+                return Err(format!("request {key} was answered with '{answered}'"));
             }
-            let pieces: Vec<&str> = told.trim_end_matches('.').split("; ").collect();
+            let pieces: Vec<&str> = answered.trim_end_matches('.').split("; ").collect();
             let error = pieces.iter().find_map(|piece| piece.strip_prefix('!'));
             match (error, self.errors.get(&key)) {
                 (Some(text), Some(errors)) => {
                     let fits = |error: &String| text == format!("in ensemble 'e', {error}");
                     if !errors.iter().any(fits) && !sent.is_cancelled {
-                        return Err(format!("request {key} met {errors:?} and was told '{text}'"));
+                        return Err(format!("request {key} met {errors:?} and was answered with '{text}'"));
                     }
                 }
                 (Some("in ensemble 'e', "), None) if sent.is_cancelled => {}
-                (Some(text), None) => return Err(format!("request {key} met no error and was told '{text}'")),
-                (None, Some(errors)) => return Err(format!("request {key} met {errors:?} and was told '{told}'")),
+                (Some(text), None) => return Err(format!("request {key} met no error and was answered with '{text}'")),
+                (None, Some(errors)) => {
+                    return Err(format!("request {key} met {errors:?} and was answered with '{answered}'"));
+                }
                 (None, None) => self.judge_answers(key, &pieces)?,
             }
             self.judge_steps(key, error.is_none())?;
@@ -219,11 +221,11 @@ impl World {
     /// answers alone do not show steps that ran in vain.
     fn judge_steps(&self, key: u64, is_success: bool) -> Result<(), String> {
         for part in self.bench.kitchen.parts() {
-            let asked = lock(&part.asked).get(&key.to_string()).copied().unwrap_or(0);
+            let calls = lock(&part.calls).get(&key.to_string()).copied().unwrap_or(0);
             let is_behind = !self.graph.decoupled.is_empty() && part.spec.name == "j";
             let most = if is_behind { self.responses.get(&key).copied().unwrap_or(0) } else { 1 };
-            if asked > most || is_success && asked < most {
-                return Err(format!("request {key} asked '{}' {asked} times instead of {most}", part.spec.name));
+            if calls > most || is_success && calls < most {
+                return Err(format!("request {key} called '{}' {calls} times instead of {most}", part.spec.name));
             }
         }
         Ok(())
@@ -252,7 +254,7 @@ impl World {
         expected.sort();
         match got == expected {
             true => Ok(()),
-            false => Err(format!("request {key} was told {got:?} instead of {expected:?}")),
+            false => Err(format!("request {key} was answered with {got:?} instead of {expected:?}")),
         }
     }
 

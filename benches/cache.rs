@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_request::{Completion, DataType, Delivery, InputTensor, OutputTensor, Request, Response, Shape, Sink, Text};
-use nereid_scheduler::cache::{Entry, Form, Inserted, Key, Local, Secret};
+use nereid_scheduler::cache::{Entry, HashSecret, Inserted, Key, KeyForm, LocalCache};
 
 /// 16 FP32.
 const BYTES: usize = 64;
@@ -33,20 +33,20 @@ impl Sink for Nowhere {
 }
 
 fn main() -> ExitCode {
-    let secret = Secret::random();
+    let secret = HashSecret::random();
     let requests: Vec<Request> = (0..ENTRIES).map(request).collect();
     let keys: Vec<Key> =
-        requests.iter().map(|request| Key::of(request, "identity", 1, secret, Form::Request)).collect();
+        requests.iter().map(|request| Key::of(request, "identity", 1, secret, KeyForm::Request)).collect();
     let size = entry(keys[0]).byte_size();
-    let (small, full) = (Local::new(size * 4), Local::new(size * ENTRIES as usize));
+    let (small, full) = (LocalCache::new(size * 4), LocalCache::new(size * ENTRIES as usize));
     println!("| ns | median | p99 | p99.9 | most |\n|---|---|---|---|---|");
     if small.put(keys[0], entry(keys[0]), false) != Inserted::Kept {
         eprintln!("an entry is not kept");
         return ExitCode::FAILURE;
     }
     let mut missed = 0;
-    let mut hit = |cache: &Local, at: usize| {
-        let key = Key::of(&requests[at], "identity", 1, secret, Form::Request);
+    let mut hit = |cache: &LocalCache, at: usize| {
+        let key = Key::of(&requests[at], "identity", 1, secret, KeyForm::Request);
         match cache.find(key) {
             Some(entry) => drop(std::hint::black_box(entry.response(Text::from("1")))),
             None => missed += 1,

@@ -24,8 +24,8 @@ use tracing::error;
 use self::async_lookup::AsyncLookup;
 use self::cache_pool::CachePool;
 pub use self::entry::Entry;
-pub use self::key::{Form, Key, Secret};
-pub use self::local::Local;
+pub use self::key::{HashSecret, Key, KeyForm};
+pub use self::local::LocalCache;
 use self::recorder::Recorder;
 use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, answer_cancelled};
 use nereid_clock::now_ns;
@@ -55,7 +55,7 @@ pub trait Store: Send + Sync {
     }
 
     /// How long a job may wait for a thread before the store is skipped.
-    fn patience_ns(&self) -> u64 {
+    fn wait_max_ns(&self) -> u64 {
         u64::MAX
     }
 
@@ -84,8 +84,8 @@ pub enum Inserted {
 /// The response cache of a server.
 pub struct Cache {
     store: Box<dyn Store>,
-    secret: Secret,
-    form: Form,
+    secret: HashSecret,
+    form: KeyForm,
     pool: CachePool,
 }
 
@@ -102,7 +102,7 @@ impl Cache {
     }
 
     /// A cache over any store.
-    pub fn over(store: Box<dyn Store>, secret: Secret, form: Form) -> Result<Cache, Status> {
+    pub fn over(store: Box<dyn Store>, secret: HashSecret, form: KeyForm) -> Result<Cache, Status> {
         let pool = CachePool::start(store.thread_count());
         let pool = pool.map_err(|error| Status::internal(format!("cannot start a thread: {error}")))?;
         Ok(Cache { store, secret, form, pool })
@@ -178,9 +178,9 @@ impl Scheduler for Cached {
                 None => model.enqueue_recorded(request, &lookup),
             };
         }
-        let room = if store.is_out() { None } else { model.cache.pool.reserve() };
-        match room {
-            Some(room) => Ok(async_lookup::send(model, request, room, guard)),
+        let reservation = if store.is_out() { None } else { model.cache.pool.reserve() };
+        match reservation {
+            Some(reservation) => Ok(async_lookup::send(model, request, reservation, guard)),
             None => model.enqueue_recorded(request, &Lookup::none()),
         }
     }

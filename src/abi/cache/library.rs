@@ -188,7 +188,7 @@ impl Store for LibraryCache {
         false
     }
 
-    fn patience_ns(&self) -> u64 {
+    fn wait_max_ns(&self) -> u64 {
         PATIENCE_NS
     }
 

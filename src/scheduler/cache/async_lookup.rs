@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::cache_pool::Room;
+use super::cache_pool::JobReservation;
 use super::{CachedModel, InFlightGuard, Lookup};
 use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
@@ -15,10 +15,10 @@ use nereid_request::{Home, Request, Ticket, WakeUp};
 /// State of the lookup, held by the ticket of the request.
 pub struct AsyncLookup {
     model: Arc<CachedModel>,
-    stage: Mutex<Stage>,
+    stage: Mutex<LookupStage>,
 }
 
-enum Stage {
+enum LookupStage {
     Looking,
     /// The scheduler's `enqueue` is running.
     Passing {
@@ -30,13 +30,18 @@ enum Stage {
 }
 
 /// Hands a request to a thread of the cache.
-pub fn send(model: &Arc<CachedModel>, request: Box<Request>, room: Room, guard: InFlightGuard) -> Accepted {
-    let async_lookup = Arc::new(AsyncLookup { model: Arc::clone(model), stage: Mutex::new(Stage::Looking) });
+pub fn send(
+    model: &Arc<CachedModel>,
+    request: Box<Request>,
+    reservation: JobReservation,
+    guard: InFlightGuard,
+) -> Accepted {
+    let async_lookup = Arc::new(AsyncLookup { model: Arc::clone(model), stage: Mutex::new(LookupStage::Looking) });
     let mut ticket = request.ticket();
     ticket.state = Some(async_lookup.clone());
     model.statistics.pending_added();
     let sent_ns = now_ns();
-    room.fill(move || async_lookup.run(request, guard, sent_ns));
+    reservation.fill(move || async_lookup.run(request, guard, sent_ns));
     Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None }
 }
 
@@ -50,13 +55,13 @@ impl AsyncLookup {
         let model = &self.model;
         let waited_ns = now_ns().saturating_sub(sent_ns);
         let is_wanted = !request.admission().is_cancelled();
-        let is_asked = is_wanted && waited_ns <= model.cache.store.patience_ns() && !model.cache.store.is_out();
-        let lookup = if is_asked { model.look_up(&mut request) } else { Lookup::none() };
+        let is_searched = is_wanted && waited_ns <= model.cache.store.wait_max_ns() && !model.cache.store.is_out();
+        let lookup = if is_searched { model.look_up(&mut request) } else { Lookup::none() };
         match lookup.found.as_ref().filter(|entry| entry.answers(&request)) {
             Some(entry) => {
                 let mut stage = self.stage();
-                if matches!(*stage, Stage::Looking) {
-                    *stage = Stage::Over;
+                if matches!(*stage, LookupStage::Looking) {
+                    *stage = LookupStage::Over;
                     drop(stage);
                     model.statistics.pending_removed();
                     model.answer(request, entry, &lookup);
@@ -80,9 +85,9 @@ impl AsyncLookup {
         {
             let mut stage = self.stage();
             match *stage {
-                Stage::Looking => *stage = Stage::Passing { is_cancelled: false },
+                LookupStage::Looking => *stage = LookupStage::Passing { is_cancelled: false },
                 // The thread that cancelled it has answered it.
-                Stage::Passing { .. } | Stage::Passed(_) | Stage::Over => return,
+                LookupStage::Passing { .. } | LookupStage::Passed(_) | LookupStage::Over => return,
             }
         }
         let model = &self.model;
@@ -95,14 +100,14 @@ impl AsyncLookup {
         let Accepted { wake_up, ticket, expires_at_ns } = match outcome {
             Ok(accepted) => accepted,
             Err(Refused { status, request }) => {
-                *self.stage() = Stage::Over;
+                *self.stage() = LookupStage::Over;
                 return request.fail(status);
             }
         };
         home.wake(wake_up);
         let ticket = Arc::new(ticket);
-        let before = std::mem::replace(&mut *self.stage(), Stage::Passed(Arc::clone(&ticket)));
-        if matches!(before, Stage::Passing { is_cancelled: true }) {
+        let before = std::mem::replace(&mut *self.stage(), LookupStage::Passed(Arc::clone(&ticket)));
+        if matches!(before, LookupStage::Passing { is_cancelled: true }) {
             home.wake(model.inner.cancel(&ticket));
         }
         if let Some(at_ns) = expires_at_ns {
@@ -121,34 +126,34 @@ impl AsyncLookup {
     pub fn cancel(&self, ticket: &Ticket, answer: impl FnOnce()) -> WakeUp {
         let mut stage = self.stage();
         match &mut *stage {
-            Stage::Looking => {
-                *stage = Stage::Over;
+            LookupStage::Looking => {
+                *stage = LookupStage::Over;
                 drop(stage);
                 if ticket.admission().cancel() {
                     answer();
                 }
             }
-            Stage::Passing { is_cancelled } => *is_cancelled = true,
-            Stage::Passed(passed) => {
+            LookupStage::Passing { is_cancelled } => *is_cancelled = true,
+            LookupStage::Passed(passed) => {
                 let passed = Arc::clone(passed);
                 drop(stage);
                 return self.model.inner.cancel(&passed);
             }
             // Its backend can see the cancellation.
-            Stage::Over => drop(ticket.admission().cancel()),
+            LookupStage::Over => drop(ticket.admission().cancel()),
         }
         WakeUp::needless()
     }
 
     pub fn expire(&self) -> WakeUp {
         let passed = match &*self.stage() {
-            Stage::Passed(ticket) => Arc::clone(ticket),
-            Stage::Looking | Stage::Passing { .. } | Stage::Over => return WakeUp::needless(),
+            LookupStage::Passed(ticket) => Arc::clone(ticket),
+            LookupStage::Looking | LookupStage::Passing { .. } | LookupStage::Over => return WakeUp::needless(),
         };
         self.model.inner.expire(&passed)
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+    fn stage(&self) -> MutexGuard<'_, LookupStage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,7 +17,7 @@ pub struct CachePool(Arc<JobQueue>);
 
 struct JobQueue {
     state: Mutex<State>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -29,11 +29,11 @@ struct State {
 }
 
 /// Reservation for one job. Dropped: given up.
-pub struct Room(Arc<JobQueue>);
+pub struct JobReservation(Arc<JobQueue>);
 
 impl CachePool {
     pub fn start(count: usize) -> std::io::Result<CachePool> {
-        let queue = Arc::new(JobQueue { state: Mutex::default(), news: Condvar::new() });
+        let queue = Arc::new(JobQueue { state: Mutex::default(), changed: Condvar::new() });
         // Closes the queue if a thread cannot be started.
         let pool = CachePool(queue);
         for number in 0..count.max(1) {
@@ -44,13 +44,13 @@ impl CachePool {
     }
 
     /// Reserves room for a job, if there is any.
-    pub fn reserve(&self) -> Option<Room> {
+    pub fn reserve(&self) -> Option<JobReservation> {
         let mut state = self.0.lock();
         if state.jobs.len() + state.reserved >= JOBS_MAX {
             return None;
         }
         state.reserved += 1;
-        Some(Room(Arc::clone(&self.0)))
+        Some(JobReservation(Arc::clone(&self.0)))
     }
 }
 
@@ -58,18 +58,18 @@ impl Drop for CachePool {
     /// The threads finish the waiting jobs and end; the last job may be the one that drops this.
     fn drop(&mut self) {
         self.0.lock().is_closed = true;
-        self.0.news.notify_all();
+        self.0.changed.notify_all();
     }
 }
 
-impl Room {
+impl JobReservation {
     pub fn fill(self, job: impl FnOnce() + Send + 'static) {
         self.0.lock().jobs.push_back(Box::new(job));
-        self.0.news.notify_one();
+        self.0.changed.notify_one();
     }
 }
 
-impl Drop for Room {
+impl Drop for JobReservation {
     fn drop(&mut self) {
         self.0.lock().reserved -= 1;
     }
@@ -91,7 +91,7 @@ impl JobQueue {
                     if state.is_closed {
                         return;
                     }
-                    state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
             };
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
@@ -110,24 +110,24 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_jobs_and_no_more() {
         let pool = CachePool::start(1).unwrap();
-        let rooms: Vec<Room> = std::iter::from_fn(|| pool.reserve()).take(JOBS_MAX + 1).collect();
-        assert_eq!(rooms.len(), JOBS_MAX);
-        drop(rooms);
+        let reservations: Vec<JobReservation> = std::iter::from_fn(|| pool.reserve()).take(JOBS_MAX + 1).collect();
+        assert_eq!(reservations.len(), JOBS_MAX);
+        drop(reservations);
         assert!(pool.reserve().is_some());
     }
 
     #[test]
     fn jobs_are_done_in_order_even_behind_a_panic_and_the_end() {
         let pool = CachePool::start(1).unwrap();
-        let (tell, told) = channel();
+        let (sender, received) = channel();
         for number in 0..5 {
-            let tell = tell.clone();
+            let sender = sender.clone();
             pool.reserve().unwrap().fill(move || {
                 assert_ne!(number, 2, "one that fails on purpose");
-                tell.send(number).unwrap();
+                sender.send(number).unwrap();
             });
         }
-        drop((pool, tell));
-        assert_eq!(told.iter().collect::<Vec<_>>(), [0, 1, 3, 4]);
+        drop((pool, sender));
+        assert_eq!(received.iter().collect::<Vec<_>>(), [0, 1, 3, 4]);
     }
 }

@@ -3,7 +3,7 @@
 //! The key is 64 bits of SipHash-1-3 over the model's name and version and over all that the model sees of the request
 //! but its id: inputs with names, types, shapes and bytes, requested outputs, parameters. Their order makes no
 //! difference, and each piece follows its length. Triton's key has the names and bytes of the inputs alone;
-//! `key=triton` selects that ([`Form`]). Sixty-four bits are few where clients choose the bytes: the hash is
+//! `key=triton` selects that ([`KeyForm`]). Sixty-four bits are few where clients choose the bytes: the hash is
 //! computed to 128 bits, and the other half, the seal, is kept with the entry and has to match as well. A cache inside
 //! the process draws its secret at random, so that no client can search for two inputs with one key.
 
@@ -15,7 +15,7 @@ use nereid_request::{CorrelationId, InputTensor, Parameter, Request, Value};
 
 /// The parts of a request that go into its key: the setting `key`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Form {
+pub enum KeyForm {
     /// All that the model sees, but the id.
     #[default]
     Request,
@@ -32,22 +32,22 @@ pub struct Key {
 
 /// Secret of the hash function.
 #[derive(Debug, Clone, Copy)]
-pub struct Secret([u64; 2]);
+pub struct HashSecret([u64; 2]);
 
-impl Secret {
+impl HashSecret {
     /// A secret of this process.
-    pub fn random() -> Secret {
+    pub fn random() -> HashSecret {
         // The standard library seeds its maps from the system's random numbers.
         let word = |index: u8| RandomState::new().hash_one(index);
-        Secret([word(0), word(1)])
+        HashSecret([word(0), word(1)])
     }
 
     /// For a cache that several servers share.
-    pub const SHARED: Secret = Secret([0x6e65_7265_6964_2d63, 0x6163_6865_2d6b_6579]);
+    pub const SHARED: HashSecret = HashSecret([0x6e65_7265_6964_2d63, 0x6163_6865_2d6b_6579]);
 }
 
 impl Key {
-    pub fn of(request: &Request, model: &str, version: i64, secret: Secret, form: Form) -> Key {
+    pub fn of(request: &Request, model: &str, version: i64, secret: HashSecret, form: KeyForm) -> Key {
         let mut inputs: SmallVec<[&InputTensor; 8]> = request.inputs.iter().collect();
         inputs.sort_unstable_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
         let mut hash = SipHash::<1, 3>::new(secret.0);
@@ -55,7 +55,7 @@ impl Key {
         hash.write_number(version as u64);
         for input in inputs {
             hash.write_piece(input.name.as_bytes());
-            if form == Form::Request {
+            if form == KeyForm::Request {
                 hash.write_number(input.datatype as u64);
                 hash.write_number(input.shape.len() as u64);
                 input.shape.iter().for_each(|dim| hash.write_number(*dim as u64));
@@ -63,7 +63,7 @@ impl Key {
             hash.write_number(input.byte_size() as u64);
             input.data.iter().for_each(|piece| hash.write(piece));
         }
-        if form == Form::Request {
+        if form == KeyForm::Request {
             write_rest(&mut hash, request);
         }
         let [hash, seal] = hash.finish();
@@ -281,7 +281,7 @@ mod tests {
     /// All that the model sees makes a difference, and nothing else does.
     #[test]
     fn the_key_depends_on_all_that_the_model_sees() {
-        let key = |request: &Request| Key::of(request, "m", 1, Secret([5, 6]), Form::Request);
+        let key = |request: &Request| Key::of(request, "m", 1, HashSecret([5, 6]), KeyForm::Request);
         let number = |name: &str, value: Value| (Text::from(name), value);
         let base = |order: bool| {
             let mut request = request(&[("A", &[b"abcdefgh"]), ("B", &[b"xy"])]);
@@ -342,9 +342,9 @@ mod tests {
     /// contract/schedulers.md section 8, row "key".
     #[test]
     fn the_key_of_triton_depends_on_model_version_names_and_bytes_alone() {
-        let secret = Secret([5, 6]);
-        let of = |request: &Request, model: &str, version: i64, secret: Secret| {
-            Key::of(request, model, version, secret, Form::Triton)
+        let secret = HashSecret([5, 6]);
+        let of = |request: &Request, model: &str, version: i64, secret: HashSecret| {
+            Key::of(request, model, version, secret, KeyForm::Triton)
         };
         let key = |request: &Request| of(request, "m", 1, secret);
         let base = request(&[("A", &[b"abc"]), ("B", &[b""])]);
@@ -368,7 +368,7 @@ mod tests {
         }
         assert_ne!(key(&base), of(&base, "n", 1, secret));
         assert_ne!(key(&base), of(&base, "m", 2, secret));
-        assert_ne!(key(&base).hash, of(&base, "m", 1, Secret([5, 7])).hash);
-        assert_ne!(Secret::random().0, Secret::random().0);
+        assert_ne!(key(&base).hash, of(&base, "m", 1, HashSecret([5, 7])).hash);
+        assert_ne!(HashSecret::random().0, HashSecret::random().0);
     }
 }

@@ -12,7 +12,7 @@ use super::key::Key;
 use super::{Inserted, Store};
 use nereid_model_config::ModelSpec;
 
-pub struct Local {
+pub struct LocalCache {
     size: usize,
     state: Mutex<State>,
 }
@@ -51,9 +51,9 @@ struct Node {
     older: u32,
 }
 
-impl Local {
+impl LocalCache {
     /// A cache for `size` bytes of answers.
-    pub fn new(size: usize) -> Local {
+    pub fn new(size: usize) -> LocalCache {
         let chains = (size / BYTES_A_CHAIN).clamp(CHAINS_MIN, CHAINS_MAX).next_power_of_two();
         let state = State {
             chains: vec![NONE; chains].into(),
@@ -64,7 +64,7 @@ impl Local {
             used: 0,
             entries: 0,
         };
-        Local { size, state: Mutex::new(state) }
+        LocalCache { size, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -124,7 +124,7 @@ impl Local {
     }
 }
 
-impl Store for Local {
+impl Store for LocalCache {
     fn lookup(&self, key: Key, _spec: &ModelSpec) -> Option<Arc<Entry>> {
         self.find(key)
     }

@@ -24,12 +24,12 @@ pub struct Recorder {
     lookup_ns: u64,
     /// There was an entry, which did not answer the request.
     replaces: bool,
-    held: Mutex<Held>,
+    held: Mutex<HeldResponse>,
 }
 
 /// The responses so far.
 #[derive(Default)]
-enum Held {
+enum HeldResponse {
     #[default]
     Nothing,
     /// The first response. More may follow.
@@ -67,11 +67,11 @@ impl Recorder {
             return self.send(response, is_apart);
         }
         match self.model.cache.pool.reserve() {
-            Some(room) => {
-                let recorder = self.heir();
+            Some(reservation) => {
+                let recorder = self.for_other_thread();
                 let sent_ns = now_ns();
-                room.fill(move || {
-                    let is_late = now_ns().saturating_sub(sent_ns) > recorder.model.cache.store.patience_ns();
+                reservation.fill(move || {
+                    let is_late = now_ns().saturating_sub(sent_ns) > recorder.model.cache.store.wait_max_ns();
                     match is_late {
                         true => recorder.count(0, Inserted::Refused),
                         false => recorder.keep(&response),
@@ -87,7 +87,7 @@ impl Recorder {
     }
 
     /// A copy of the recorder for another thread, to which no responses are delivered.
-    fn heir(&self) -> Recorder {
+    fn for_other_thread(&self) -> Recorder {
         Recorder {
             model: Arc::clone(&self.model),
             home: self.home.clone(),
@@ -132,20 +132,22 @@ impl Sink for Recorder {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *held);
         match (before, delivery) {
-            (Held::Nothing, Delivery { response: Some(response), last: false }) => {
-                *held = Held::One(Box::new(response))
+            (HeldResponse::Nothing, Delivery { response: Some(response), last: false }) => {
+                *held = HeldResponse::One(Box::new(response))
             }
-            (Held::Nothing, Delivery { response: Some(response), last: true }) => {
+            (HeldResponse::Nothing, Delivery { response: Some(response), last: true }) => {
                 drop(held);
                 self.conclude(response, false);
             }
-            (Held::One(response), Delivery { response: None, last: true }) => {
+            (HeldResponse::One(response), Delivery { response: None, last: true }) => {
                 drop(held);
                 self.conclude(*response, true);
             }
-            (Held::One(response), Delivery { response: None, last: false }) => *held = Held::One(response),
-            (Held::One(response), delivery) => {
-                *held = Held::Several;
+            (HeldResponse::One(response), Delivery { response: None, last: false }) => {
+                *held = HeldResponse::One(response)
+            }
+            (HeldResponse::One(response), delivery) => {
+                *held = HeldResponse::Several;
                 drop(held);
                 self.home.forward(Delivery { response: Some(*response), last: false });
                 self.home.forward(delivery);

@@ -202,7 +202,7 @@ impl Store for Redis {
         now_ns() < self.paused_until_ns.load(Ordering::SeqCst)
     }
 
-    fn patience_ns(&self) -> u64 {
+    fn wait_max_ns(&self) -> u64 {
         u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX)
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use tracing::warn;
 
 use super::redis::Redis;
-use super::{Cache, Form, Local, OpenLibrary, Secret};
+use super::{Cache, HashSecret, KeyForm, LocalCache, OpenLibrary};
 use nereid_request::Status;
 
 /// The built-in caches.
@@ -30,20 +30,20 @@ pub fn open(
     let pairs = settings.iter().map(|(key, value)| (&**key, &**value));
     // Matched exactly: to the cache 'redis', and to libraries, another `key` may mean something else.
     let is_form = |pair: &(&str, &str)| *pair == TRITONS_KEY;
-    let form = if pairs.clone().any(|pair| is_form(&pair)) { Form::Triton } else { Form::Request };
+    let form = if pairs.clone().any(|pair| is_form(&pair)) { KeyForm::Triton } else { KeyForm::Request };
     // The last one of a name counts.
     let mut settings: BTreeMap<&str, &str> = pairs.filter(|pair| !is_form(pair)).collect();
     let file = if BUILT_IN.contains(&name) { settings.remove(LIBRARY) } else { None };
     let is_built_in = BUILT_IN.contains(&name) && file.is_none();
     match name {
-        "local" if is_built_in => Cache::over(Box::new(local(&settings)?), Secret::random(), form),
-        "redis" if is_built_in => Cache::over(Box::new(Redis::open(&settings, environment)?), Secret::SHARED, form),
+        "local" if is_built_in => Cache::over(Box::new(local(&settings)?), HashSecret::random(), form),
+        "redis" if is_built_in => Cache::over(Box::new(Redis::open(&settings, environment)?), HashSecret::SHARED, form),
         // Where a library stores entries, and which other processes read them, is not known here.
-        _ => Cache::over(library(name, file, &settings)?, Secret::SHARED, form),
+        _ => Cache::over(library(name, file, &settings)?, HashSecret::SHARED, form),
     }
 }
 
-fn local(settings: &BTreeMap<&str, &str>) -> Result<Local, Status> {
+fn local(settings: &BTreeMap<&str, &str>) -> Result<LocalCache, Status> {
     let Some(size) = settings.get("size") else {
         let text = "Failed to initialize LocalCache: config didn't contain a valid 'size' field.";
         return Err(Status::invalid(text));
@@ -51,7 +51,9 @@ fn local(settings: &BTreeMap<&str, &str>) -> Result<Local, Status> {
     for key in settings.keys().filter(|key| **key != "size") {
         warn!("the response cache 'local' has no setting '{key}'");
     }
-    local_size(size).map(Local::new).map_err(|why| Status::internal(format!("Failed to initialize LocalCache: {why}")))
+    local_size(size)
+        .map(LocalCache::new)
+        .map_err(|why| Status::internal(format!("Failed to initialize LocalCache: {why}")))
 }
 
 /// Parses like C++'s stoull: blanks, a sign, digits, and whatever follows them. The texts are those of its standard
@@ -122,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn a_library_is_asked_for_by_another_name_or_by_its_file() {
-        let asks = |text: &str| format!("Unsupported - {text}");
+    fn a_library_is_selected_by_another_name_or_by_its_file() {
+        let unsupported = |text: &str| format!("Unsupported - {text}");
         /// Cache, settings, outcome.
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
         let cases: [Case<'_>; 6] = [
@@ -137,7 +139,7 @@ mod tests {
             ("redis", &[("library", "b.so"), ("library", "a.so")], r#"redis Some("a.so") {}"#),
         ];
         for (name, settings, expected) in cases {
-            assert_eq!(error(name, settings), asks(expected), "{name} {settings:?}");
+            assert_eq!(error(name, settings), unsupported(expected), "{name} {settings:?}");
         }
     }
 }

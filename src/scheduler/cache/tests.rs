@@ -160,7 +160,7 @@ impl Scene {
         let statistics: Arc<ModelStatistics> = Arc::default();
         let purpose = Purpose { statistics: Arc::clone(&statistics), ..Purpose::of(spec()) };
         let inner = Arc::new(inner);
-        let cache = Arc::new(Cache::over(store, Secret::SHARED, Form::default()).unwrap());
+        let cache = Arc::new(Cache::over(store, HashSecret::SHARED, KeyForm::default()).unwrap());
         let cached = Cached::new(inner.clone(), &purpose, &cache);
         let ((send, deliveries), (jobs, todo)) = (channel(), channel());
         let house = Arc::new(House { deliveries: send, jobs });
@@ -168,7 +168,7 @@ impl Scene {
     }
 
     fn local() -> Scene {
-        Scene::new(Box::new(Local::new(1 << 20)))
+        Scene::new(Box::new(LocalCache::new(1 << 20)))
     }
 
     fn request(&self, key: u64, bytes: &[u8]) -> Box<Request> {

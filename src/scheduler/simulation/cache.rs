@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::cache::{Cache, Form, Local, Secret};
+use crate::cache::{Cache, HashSecret, KeyForm, LocalCache};
 use crate::{Purpose, Services, create};
 use nereid_memory::Slice;
 use nereid_request::{DataType, InputTensor, Shape};
@@ -17,7 +17,7 @@ struct Caching {
     /// Everything fits.
     is_roomy: bool,
     /// Inputs that were executed with success, as their answers arrived.
-    known: BTreeSet<u64>,
+    resolved: BTreeSet<u64>,
     /// Keys of requests that were executed.
     executed: BTreeSet<u64>,
 }
@@ -34,11 +34,13 @@ impl Caching {
         let is_roomy = random.once_in(2);
         let size = if is_roomy { 1 << 20 } else { 3_000 };
         Caching {
-            cache: Arc::new(Cache::over(Box::new(Local::new(size)), Secret::random(), Form::default()).unwrap()),
+            cache: Arc::new(
+                Cache::over(Box::new(LocalCache::new(size)), HashSecret::random(), KeyForm::default()).unwrap(),
+            ),
             workers: 1 + random.below(3) as usize,
             inputs: random.one_of(&[3, 30]),
             is_roomy,
-            known: BTreeSet::new(),
+            resolved: BTreeSet::new(),
             executed: BTreeSet::new(),
         }
     }
@@ -62,7 +64,7 @@ impl Rules for Caching {
         let mut tensor = InputTensor::new(Text::from("INPUT0"), DataType::Uint8, Shape::from_slice(&[8]));
         tensor.data.push(Slice::copy_of(&input.to_le_bytes()));
         request.inputs.push(tensor);
-        Facts { input, is_known: self.known.contains(&input) }
+        Facts { input, is_known: self.resolved.contains(&input) }
     }
 
     fn patience(&mut self, random: &mut Random) -> Option<u64> {
@@ -102,10 +104,10 @@ impl Rules for Caching {
             return Ok(());
         }
         if self.executed.contains(&key) {
-            self.known.insert(sent.facts.input);
+            self.resolved.insert(sent.facts.input);
             return Ok(());
         }
-        match self.known.contains(&sent.facts.input) {
+        match self.resolved.contains(&sent.facts.input) {
             true => Ok(()),
             false => Err(format!("input {} was never executed with success, and is answered", sent.facts.input)),
         }

@@ -23,17 +23,17 @@ fn entry(number: u64, len: usize) -> Arc<Entry> {
     Entry::of(&response, key(number))
 }
 
-fn put(cache: &Local, number: u64, len: usize) -> Inserted {
+fn put(cache: &LocalCache, number: u64, len: usize) -> Inserted {
     cache.put(key(number), entry(number, len), false)
 }
 
-fn has(cache: &Local, number: u64) -> bool {
+fn has(cache: &LocalCache, number: u64) -> bool {
     cache.find(key(number)).is_some()
 }
 
 /// Room for three entries of 1000 bytes.
-fn three() -> Local {
-    Local::new(3 * entry(0, 1000).byte_size())
+fn three() -> LocalCache {
+    LocalCache::new(3 * entry(0, 1000).byte_size())
 }
 
 fn oldest_goes() -> bool {
@@ -54,7 +54,7 @@ fn what_was_used_longest_ago_makes_room() {
 fn a_large_entry_takes_the_place_of_many() {
     let small = entry(0, 10).byte_size();
     let count = 4 * EVICTED_AT_ONCE;
-    let cache = Local::new(count * small);
+    let cache = LocalCache::new(count * small);
     (0..count as u64).for_each(|number| assert_eq!(put(&cache, number, 10), Inserted::Kept));
     assert_eq!(cache.fill(), (count * small, count));
     let large = 10 + small * (count - 1);
@@ -101,7 +101,7 @@ fn random_uses_agree_with_a_list() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) % below
     };
-    let cache = Local::new(20_000);
+    let cache = LocalCache::new(20_000);
     // The newest last.
     let mut list: Vec<(u64, usize)> = Vec::new();
     for _ in 0..20_000 {

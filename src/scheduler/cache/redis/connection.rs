@@ -36,7 +36,7 @@ impl Connection {
     pub fn open(options: &Options) -> Result<Connection, Failure> {
         let mut failure = io::Error::new(ErrorKind::NotFound, "its name stands for no address");
         let deadline = Instant::now() + options.connect_timeout;
-        for address in options.address.known() {
+        for address in options.address.resolved() {
             match TcpStream::connect_timeout(&address, left(deadline)?) {
                 Ok(socket) => return Connection::over(socket, options, deadline),
                 Err(error) => failure = error,

@@ -33,7 +33,7 @@ fn words(reader: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
 fn server(answers: &'static [&'static [u8]]) -> (u16, Receiver<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (tell, heard): (Sender<Vec<String>>, _) = channel();
+    let (sender, commands): (Sender<Vec<String>>, _) = channel();
     std::thread::spawn(move || {
         let mut answers = answers.iter();
         let mut open = Vec::new();
@@ -41,7 +41,7 @@ fn server(answers: &'static [&'static [u8]]) -> (u16, Receiver<Vec<String>>) {
             let Ok(mut stream) = stream else { return };
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             while let Some(words) = words(&mut reader) {
-                if tell.send(words).is_err() {
+                if sender.send(words).is_err() {
                     return;
                 }
                 match answers.next().copied() {
@@ -55,7 +55,7 @@ fn server(answers: &'static [&'static [u8]]) -> (u16, Receiver<Vec<String>>) {
             }
         }
     });
-    (port, heard)
+    (port, commands)
 }
 
 fn open(port: u16, more: &[(&str, &str)]) -> Result<Redis, String> {
@@ -93,25 +93,25 @@ fn entry() -> Arc<Entry> {
 
 #[test]
 fn who_we_are_is_said_first() {
-    let (port, heard) = server(&[b"+OK\r\n", b"+OK\r\n", b"+PONG\r\n", b"$-1\r\n", b"+OK\r\n", b"$-1\r\n"]);
+    let (port, commands) = server(&[b"+OK\r\n", b"+OK\r\n", b"+PONG\r\n", b"$-1\r\n", b"+OK\r\n", b"$-1\r\n"]);
     let redis = open(port, &[("user", "me"), ("db", "3"), ("keep_alive", "true"), ("pool_size", "2")]).unwrap();
     assert!(redis.lookup(KEY, &spec()).is_none());
     assert_eq!(redis.insert(KEY, entry(), false), Inserted::Kept);
     assert_eq!(redis.insert(KEY, entry(), false), Inserted::Present);
-    let heard: Vec<Vec<String>> = heard.try_iter().collect();
-    assert_eq!(heard[0], ["AUTH", "me", "from outside"]);
-    assert_eq!(heard[1], ["SELECT", "3"]);
-    assert_eq!(heard[2], ["PING"]);
-    assert_eq!(heard[3], ["GET", "nereid:5"]);
-    assert_eq!((&heard[4][0], &heard[4][1], &heard[4][3]), (&"SET".into(), &"nereid:5".into(), &"NX".into()));
+    let commands: Vec<Vec<String>> = commands.try_iter().collect();
+    assert_eq!(commands[0], ["AUTH", "me", "from outside"]);
+    assert_eq!(commands[1], ["SELECT", "3"]);
+    assert_eq!(commands[2], ["PING"]);
+    assert_eq!(commands[3], ["GET", "nereid:5"]);
+    assert_eq!((&commands[4][0], &commands[4][1], &commands[4][3]), (&"SET".into(), &"nereid:5".into(), &"NX".into()));
     assert_eq!(redis.thread_count(), 2);
 }
 
 #[test]
 fn old_servers_know_no_users() {
-    let (port, heard) = server(&[b"+OK\r\n", b"+PONG\r\n"]);
+    let (port, commands) = server(&[b"+OK\r\n", b"+PONG\r\n"]);
     open(port, &[("password", "secret")]).unwrap();
-    assert_eq!(heard.recv().unwrap(), ["AUTH", "secret"]);
+    assert_eq!(commands.recv().unwrap(), ["AUTH", "secret"]);
     let (port, _heard) = server(&[b"-WRONGPASS no\r\n"]);
     let error = open(port, &[("password", "wrong")]).err();
     assert_eq!(error.unwrap(), "Internal: Failed to initialize RedisCache: WRONGPASS no");
@@ -159,23 +159,23 @@ fn what_cannot_be_used_is_a_miss() {
 
 #[test]
 fn a_connection_that_was_closed_meanwhile_is_opened_again() {
-    let (port, heard) = server(&[b"+PONG\r\n", b"", b"$-1\r\n"]);
+    let (port, commands) = server(&[b"+PONG\r\n", b"", b"$-1\r\n"]);
     let redis = open(port, &[]).unwrap();
     assert!(redis.lookup(KEY, &spec()).is_none());
     assert!(!redis.is_out());
-    assert_eq!(heard.try_iter().count(), 3, "asked twice");
+    assert_eq!(commands.try_iter().count(), 3, "tried twice");
 }
 
 #[test]
 fn silence_is_an_outage_of_bounded_length() {
-    let (port, heard) = server(&[b"+PONG\r\n"]);
+    let (port, commands) = server(&[b"+PONG\r\n"]);
     let redis = open(port, &[("socket_timeout", "50")]).unwrap();
     assert!(redis.lookup(KEY, &spec()).is_none());
     assert!(redis.is_out());
-    let asked = heard.try_iter().count();
+    let sent = commands.try_iter().count();
     assert!(redis.lookup(KEY, &spec()).is_none(), "it is left alone now");
     assert_eq!(redis.insert(KEY, entry(), false), Inserted::Refused);
-    assert_eq!(heard.try_iter().count(), 0, "after {asked}");
+    assert_eq!(commands.try_iter().count(), 0, "after {sent}");
 }
 
 #[test]

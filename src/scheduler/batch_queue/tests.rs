@@ -112,13 +112,13 @@ fn one_wake_up_for_many_requests_and_more_for_a_busy_worker() {
     (0..4).for_each(|_| send());
     assert_eq!(woken(), [1, 0]);
     let Next::Execute(first) = poll(0) else { panic!("there is something") };
-    assert_eq!(woken(), [0, 1], "there is more for who is idle");
+    assert_eq!(woken(), [0, 1], "idle workers can take more");
     assert!(scheduler.ahead(workers[0], 1).is_none(), "which it is about to take");
     let Next::Execute(second) = poll(1) else { panic!("there is something") };
-    let third = scheduler.ahead(workers[0], 1).expect("nobody is idle");
+    let third = scheduler.ahead(workers[0], 1).expect("no worker is idle");
     scheduler.dismiss(workers[0]);
     assert!(scheduler.ahead(workers[0], 1).is_none(), "it is to leave");
-    let fourth = scheduler.ahead(workers[1], 1).expect("nobody is idle");
+    let fourth = scheduler.ahead(workers[1], 1).expect("no worker is idle");
     assert!(scheduler.ahead(workers[1], 1).is_none(), "nothing is left");
     assert!(matches!(poll(1), Next::Sleep { .. }), "and the token was given back");
     for mut payload in [first, second, third, fourth] {
@@ -183,7 +183,7 @@ impl Gated {
 fn a_worker_asks_its_gate_when_it_has_something_to_execute() {
     let gated = gated();
     assert!(gated.payload(0).is_none());
-    assert_eq!(gated.in_line(), [] as [usize; 0], "nothing to execute, nothing to ask for");
+    assert_eq!(gated.in_line(), [] as [usize; 0], "nothing to execute, no resources requested");
     gated.send();
     gated.send();
     let first = gated.payload(0).unwrap();
@@ -216,7 +216,7 @@ fn who_finds_nothing_behind_its_gate_goes_back() {
     gated.woken(0);
     assert!(gated.payload(0).is_none());
     assert!(gated.payload(1).is_none());
-    assert_eq!(gated.in_line(), [] as [usize; 0], "nobody keeps what it does not use");
+    assert_eq!(gated.in_line(), [] as [usize; 0], "unused resources are given back");
     let _ = (gated.woken(0), gated.woken(1));
     gated.send();
     assert_eq!(gated.woken(0) + gated.woken(1), 1);

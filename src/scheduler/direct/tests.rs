@@ -118,14 +118,14 @@ fn workers_come_and_go_and_nothing_is_lost() {
                 std::thread::scope(|scope| {
                     let guests: Vec<_> = (0..2)
                         .map(|_| {
-                            let (tell, told) = std::sync::mpsc::channel();
+                            let (sender, received) = std::sync::mpsc::channel();
                             let guest = scope.spawn(|| {
-                                let tell = tell;
+                                let sender = sender;
                                 let number = scheduler.join(worker_info()).unwrap();
-                                tell.send(number).unwrap();
+                                sender.send(number).unwrap();
                                 work(&scheduler, number)
                             });
-                            (told.recv().unwrap(), guest)
+                            (received.recv().unwrap(), guest)
                         })
                         .collect();
                     for (number, guest) in guests {
@@ -163,7 +163,7 @@ fn a_stopped_scheduler_refuses_and_keeps_what_it_accepted() {
     );
     refused.request.withdraw();
     assert_eq!(work(&scheduler, worker), 1);
-    assert_eq!(join_and_work(&scheduler), 0, "who joins too late has nothing to do");
+    assert_eq!(join_and_work(&scheduler), 0, "a worker that joins too late has nothing to do");
 }
 
 #[test]
@@ -174,10 +174,10 @@ fn a_request_that_was_taken_back_is_skipped() {
     accepted.wake_up.now();
     scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.cancel(&accepted.ticket).now();
-    assert_eq!(sink.errors.load(Ordering::SeqCst), 1, "who is cancelled in the queue is answered at once");
+    assert_eq!(sink.errors.load(Ordering::SeqCst), 1, "a request cancelled in the queue is answered at once");
     scheduler.stop();
     assert_eq!(work(&scheduler, worker), 1);
-    assert_eq!(sink.answers.load(Ordering::SeqCst), 2, "nobody answers for the tombstone");
+    assert_eq!(sink.answers.load(Ordering::SeqCst), 2, "the tombstone is not answered again");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn without_workers_nothing_is_accepted() {
     assert_eq!(again, worker, "numbers are used again");
     scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.left(again);
-    assert_eq!(sink.errors.load(Ordering::SeqCst), 1, "nobody is left to execute it");
+    assert_eq!(sink.errors.load(Ordering::SeqCst), 1, "no worker is left to execute it");
 }
 
 #[test]

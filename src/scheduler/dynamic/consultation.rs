@@ -44,20 +44,20 @@ impl Consultation {
         let address = std::ptr::from_ref(request).addr();
         if self.is_stale && self.is_begun {
             self.end();
-            return if at == 0 { self.ask(address, request) } else { Inclusion::Anew };
+            return if at == 0 { self.call_strategy(address, request) } else { Inclusion::Anew };
         }
         self.is_stale = false;
         match self.included.get(at) {
             Some(known) if *known == address => Inclusion::In,
             Some(_) => {
                 self.end();
-                if at == 0 { self.ask(address, request) } else { Inclusion::Anew }
+                if at == 0 { self.call_strategy(address, request) } else { Inclusion::Anew }
             }
-            None => self.ask(address, request),
+            None => self.call_strategy(address, request),
         }
     }
 
-    fn ask(&mut self, address: usize, request: &Request) -> Inclusion {
+    fn call_strategy(&mut self, address: usize, request: &Request) -> Inclusion {
         if !std::mem::replace(&mut self.is_begun, true) {
             self.strategy.begin();
         }

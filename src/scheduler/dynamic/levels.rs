@@ -85,6 +85,6 @@ mod tests {
         }
         levels.leave(u64::MAX, policies.of(u64::MAX));
         levels.leave(u64::MAX, policies.of(u64::MAX));
-        assert!(!levels.sparse.lock().unwrap().contains_key(&u64::MAX), "levels that nobody uses take no memory");
+        assert!(!levels.sparse.lock().unwrap().contains_key(&u64::MAX), "unused levels take no memory");
     }
 }

@@ -476,7 +476,7 @@ fn nothing_is_formed_before_enough_are_queued() {
     let mut bench = Bench::of(&spec(8, "4", ""), &services);
     drop(bench.send(&[1]));
     bench.batcher.stop();
-    assert_eq!(bench.batches(), [1], "whoever stops waits for nobody");
+    assert_eq!(bench.batches(), [1], "a stopped batcher waits for no more requests");
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn the_last_worker_that_is_dismissed_leaves_nothing_behind() {
     drop(bench.send(&[1; 3]));
     assert!(bench.poll().is_err());
     bench.batcher.dismiss(bench.worker);
-    assert_eq!(bench.poll(), Ok(vec![0, 1, 2]), "the time is not up, but nobody else would");
+    assert_eq!(bench.poll(), Ok(vec![0, 1, 2]), "the time is not up, but no other worker would take them");
     let mut bench = Bench::new(8, PREFERRED);
     drop(bench.send(&[1; 3]));
     bench.batcher.left(bench.worker);

@@ -55,7 +55,7 @@ impl Sink for Home {
     }
 
     fn allocate(&self, key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
-        assert_eq!(byte_size as u64, key, "asked for the right request");
+        assert_eq!(byte_size as u64, key, "allocated for the right request");
         Ok(BlockMut::unpooled(byte_size))
     }
 }
@@ -70,9 +70,9 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let ((tell, got), inner) = (channel(), Arc::<Held>::default());
+        let ((sender, got), inner) = (channel(), Arc::<Held>::default());
         let ordered = Ordered::new(inner.clone());
-        Bench { inner, ordered, home: Arc::new(Home(Mutex::new(tell))), got, sent: 0 }
+        Bench { inner, ordered, home: Arc::new(Home(Mutex::new(sender))), got, sent: 0 }
     }
 
     fn send(&mut self) -> Result<Accepted, Refused> {

@@ -93,7 +93,7 @@ fn who_does_not_fit_waits_and_is_woken() {
     let (a, b) = (instance(&limiter, "a", &[("R", 1)]), instance(&limiter, "b", &[("R", 1)]));
     assert!(a.enter());
     assert!(!b.enter());
-    assert!(!b.enter(), "asked again, it still waits");
+    assert!(!b.enter(), "it enters again and still waits");
     assert_eq!(b.woken(), 0);
     a.leave();
     assert_eq!((a.woken(), b.woken()), (0, 1));
@@ -104,7 +104,7 @@ fn who_does_not_fit_waits_and_is_woken() {
     a.leave();
     assert_eq!(taken(&limiter), 0);
     let free = instance(&limiter, "free", &[]);
-    assert!(a.enter() && free.enter(), "who needs nothing waits for nothing");
+    assert!(a.enter() && free.enter(), "an instance without demands does not wait");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn other_resources_are_none_of_its_business() {
     let other = instance(&limiter, "other", &[("S", 1)]);
     assert!(holder.enter() && !blocked.enter());
     for _ in 0..10 * PASSED_MAX {
-        assert!(other.enter(), "it takes nothing that anybody waits for");
+        assert!(other.enter(), "it takes nothing that another instance waits for");
         other.leave();
     }
 }
@@ -320,7 +320,7 @@ fn a_called_model_uses_what_its_caller_holds() {
     let caller = instance(&limiter, "caller", &[("R", 1)]);
     let called = instance(&limiter, "called", &[("R", 1)]);
     let rival = instance(&limiter, "rival", &[("R", 1)]);
-    assert!(caller.gate.grant().is_none(), "nothing is lent by who has nothing");
+    assert!(caller.gate.grant().is_none(), "an instance without resources lends none");
     assert!(caller.enter() && !rival.enter() && !called.enter());
     let grant = caller.gate.grant().unwrap();
     assert!(grant.lend("unknown").unwrap().is_none());

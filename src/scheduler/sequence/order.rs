@@ -140,7 +140,7 @@ mod tests {
         // The first one has several responses.
         let factory = requests[0].responses();
         factory.send(Response::default(), false);
-        assert_eq!(answers.keys(), [0], "the first one waits for nobody");
+        assert_eq!(answers.keys(), [0], "the first one does not wait");
         drop(requests.remove(1));
         assert_eq!(answers.keys(), [0], "the error of a dropped one waits as well");
         factory.send_end();

@@ -166,9 +166,9 @@ fn what_is_refused_says_why() {
     let two_rows = world.try_send(1, 1, START, |request| request.batch_size = 2).err().unwrap();
     let text = "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher";
     assert_eq!(two_rows, Status::invalid(text));
-    let nobody = Status::invalid("inference request to model 'm' must specify a non-zero or non-empty correlation ID");
-    assert_eq!(world.refusal(0, START), nobody);
-    assert_eq!(world.refusal("", START), nobody);
+    let unnamed = Status::invalid("inference request to model 'm' must specify a non-zero or non-empty correlation ID");
+    assert_eq!(world.refusal(0, START), unnamed);
+    assert_eq!(world.refusal("", START), unnamed);
     assert_eq!(world.refusal(7, 0), unknown("7"));
     assert_eq!(world.refusal("seven", END), unknown("seven"));
     world.send(1, 7, START);
@@ -194,8 +194,8 @@ fn sequences_take_the_lowest_slots_of_all_instances() {
     world.send(12, 2, END);
     assert_eq!(world.run(0), "- 13", "every sequence keeps its row");
     assert_eq!(world.run(1), "12");
-    assert_eq!(world.run(1), "5", "who waited has the slot from the next batch on");
-    assert_eq!(world.answers.take().len(), 7, "null requests are answered to nobody");
+    assert_eq!(world.run(1), "5", "the sequence that waited has the slot from the next batch on");
+    assert_eq!(world.answers.take().len(), 7, "answers of null requests are discarded");
     assert_eq!(world.counts(), (0, 0));
 }
 
@@ -290,12 +290,12 @@ fn reaping_comes_to_an_end_and_the_slots_are_free() {
                     payload.take().into_iter().for_each(|request| request.finish(Response::default()));
                 }
                 Next::Sleep { until_ns } => assert!(until_ns.is_none_or(|at_ns| at_ns > NOW_NS.get())),
-                Next::Leave => panic!("nobody stopped it"),
+                Next::Leave => panic!("it was not stopped"),
             }
         }
     }
     assert_eq!(executed, 400);
-    assert_eq!(world.sleeps_until(0), None, "nobody is left");
+    assert_eq!(world.sleeps_until(0), None, "no sequence is left");
     assert_eq!(world.batcher.unfinished(), 0);
     assert_eq!(world.batcher.tables().ids.len(), 0);
     (1..=128).for_each(|id| drop(world.send(id, id, START)));
@@ -522,7 +522,7 @@ fn the_last_release_ends_an_iterative_sequence() {
     let first = world.payload(0).take().remove(0);
     let (status, first) = first.reschedule().unwrap_err();
     first.fail(status);
-    assert_eq!(world.run(0), "3", "the slot went on to who waited for it");
+    assert_eq!(world.run(0), "3", "the slot went to the sequence that waited for it");
     assert_eq!(world.batcher.unfinished(), 0);
     assert_eq!(world.answers.keys(), [2, 1, 3]);
 }
@@ -556,7 +556,7 @@ fn one_that_comes_back_too_late_stays_with_its_backend() {
     assert!(status.message.ends_with("while the model is not configured to handle such a flag."), "{status}");
     request.finish(Response::default());
     drop(request);
-    assert_eq!(plain.run(0), "2", "its release was told all the same");
+    assert_eq!(plain.run(0), "2", "its release was reported all the same");
 }
 
 #[test]

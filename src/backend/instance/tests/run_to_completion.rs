@@ -128,7 +128,7 @@ fn a_shard_runs_what_cannot_block() {
         for _ in 0..10 {
             assert!(identity.runs_here(true), "{batching}");
         }
-        assert!(!identity.runs_here(false), "who comes from elsewhere has its answers from a worker");
+        assert!(!identity.runs_here(false), "a request from another thread is answered by a worker");
         let snapshot = identity.statistics.snapshot();
         assert_eq!((snapshot.success.count, snapshot.execution_count), (11, 11), "and all are counted");
         identity.end();

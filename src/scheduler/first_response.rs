@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_asks_there_is_nothing_between() {
+    fn without_a_histogram_there_is_no_wrapper() {
         let shelf: Arc<dyn Scheduler> = Arc::new(Shelf::default());
         let same = FirstResponseTimes::around(Arc::clone(&shelf), &Arc::default());
         assert!(Arc::ptr_eq(&same, &shelf));

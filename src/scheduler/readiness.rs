@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_answered_even_by_a_panic() {
+    fn every_caller_is_answered_even_after_a_panic() {
         struct Panics;
         impl Readiness for Panics {
             fn check(&self) -> Result<(), Status> {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_while_an_answer_is_made_gets_the_next_one_and_there_is_a_bound() {
+    fn a_call_during_a_check_gets_the_next_answer_and_there_is_a_bound() {
         let instance = Arc::new(Instance::default());
         instance.hold(true);
         let checks = of(&[&instance]);

@@ -332,7 +332,7 @@ impl<R: Rules> World<R> {
         loop {
             let mut events = self.possible();
             if events.is_empty() {
-                self.look_around()?;
+                self.check_rest()?;
                 if !self.advance() {
                     break;
                 }
@@ -673,7 +673,7 @@ impl<R: Rules> World<R> {
     }
 
     /// No event is left at this moment.
-    fn look_around(&mut self) -> Checked {
+    fn check_rest(&mut self) -> Checked {
         for (at, generation) in self.generations.iter().enumerate() {
             let asleep = |worker: &Worker| matches!(worker.doing, Doing::Sleeping { .. });
             let idle: Vec<usize> =

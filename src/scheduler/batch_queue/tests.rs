@@ -202,7 +202,7 @@ fn a_worker_asks_its_gate_when_it_has_something_to_execute() {
 }
 
 #[test]
-fn who_finds_nothing_behind_its_gate_goes_back() {
+fn a_worker_that_finds_no_request_behind_its_gate_goes_back() {
     let gated = gated();
     gated.send();
     gated.send();
@@ -243,7 +243,7 @@ fn gates_stand_at_the_end_as_well() {
 }
 
 #[test]
-fn who_is_dismissed_in_line_gives_its_place_up() {
+fn a_worker_dismissed_in_the_queue_gives_its_place_up() {
     let gated = gated();
     (0..2).for_each(|_| gated.send());
     let first = gated.payload(0).unwrap();

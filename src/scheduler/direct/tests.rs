@@ -204,7 +204,7 @@ fn without_workers_nothing_is_accepted() {
 }
 
 #[test]
-fn who_is_dismissed_leaves_the_work_to_the_others() {
+fn a_dismissed_worker_leaves_the_requests_to_the_others() {
     let (scheduler, first, sink) = with_worker();
     let second = scheduler.join(worker_info()).unwrap();
     scheduler.enqueue(request(&sink)).unwrap().wake_up.now();

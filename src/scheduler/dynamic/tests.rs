@@ -242,7 +242,7 @@ fn a_batch_grows_until_a_worker_takes_it() {
 }
 
 #[test]
-fn whoever_waits_longest_is_what_the_delay_is_measured_by() {
+fn the_delay_is_measured_by_the_request_that_waits_longest() {
     let mut bench = Bench::new(8, PREFERRED);
     drop(bench.send(&[1]));
     let oldest_us = bench.now_us;

@@ -131,7 +131,7 @@ fn refusals() {
 }
 
 #[test]
-fn a_refused_request_keeps_nobody_waiting() {
+fn a_refused_request_delays_no_other() {
     refusals();
 }
 

@@ -88,7 +88,7 @@ fn total(limiter: &RateLimiter, name: &str, device: Option<i32>) -> u64 {
 }
 
 #[test]
-fn who_does_not_fit_waits_and_is_woken() {
+fn an_instance_that_does_not_fit_waits_and_is_woken() {
     let limiter = limiter(&[]);
     let (a, b) = (instance(&limiter, "a", &[("R", 1)]), instance(&limiter, "b", &[("R", 1)]));
     assert!(a.enter());
@@ -233,7 +233,7 @@ fn only_an_execution_ends_a_turn() {
 }
 
 #[test]
-fn a_newcomer_does_not_outrun_who_has_executed_for_long() {
+fn a_newcomer_does_not_outrun_old_instances() {
     let limiter = limiter(&[]);
     let (keeper, old) = (instance(&limiter, "keeper", &[("R", 1)]), instance(&limiter, "old", &[("R", 1)]));
     for instance in [&keeper, &old] {
@@ -287,7 +287,7 @@ fn other_resources_are_none_of_its_business() {
 }
 
 #[test]
-fn who_goes_gives_everything_back() {
+fn an_instance_that_leaves_gives_everything_back() {
     let leak = || {
         let limiter = limiter(&[]);
         let (a, b) = (instance(&limiter, "a", &[("R", 1)]), instance(&limiter, "b", &[("R", 1)]));
@@ -364,7 +364,7 @@ fn a_caller_that_ends_first_leaves_what_is_in_use() {
 }
 
 #[test]
-fn a_reservation_does_not_stop_who_others_wait_for() {
+fn a_reservation_does_not_stop_an_instance_that_others_wait_for() {
     let limiter = limiter(&[("R", 2, None)]);
     let caller = instance(&limiter, "caller", &[("R", 1)]);
     let small = instance(&limiter, "small", &[("R", 1)]);

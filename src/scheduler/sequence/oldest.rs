@@ -79,7 +79,7 @@ impl OldestRules {
 
 impl SequenceBatcher {
     /// What a line of the oldest strategy does now.
-    pub(super) fn look_oldest(
+    pub(super) fn decide_oldest(
         &self,
         rules: &OldestRules,
         tables: &Tables,

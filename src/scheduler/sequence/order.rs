@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_withdrawn_holds_up_nobody() {
+    fn a_withdrawn_request_delays_no_other() {
         let answers = Arc::new(Answers::default());
         let order = Arc::new(Order::default());
         let [mut first, mut second] = [0, 1].map(|key| request_to(&answers, key));

@@ -93,7 +93,7 @@ impl SequenceBatcher {
                 Some(_) if is_held => LineDecision::Nothing,
                 Some(line) => match &self.batching {
                     Batching::Direct(rules) => rules.decide(line, now_ns),
-                    Batching::Oldest(rules) => self.look_oldest(rules, tables, line, worker, now_ns),
+                    Batching::Oldest(rules) => self.decide_oldest(rules, tables, line, worker, now_ns),
                 },
             };
             let Some(line) = tables.line(worker) else { return WorkerStep::Leave };

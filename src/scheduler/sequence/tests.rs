@@ -697,7 +697,7 @@ impl Limiter for Limits {
 }
 
 #[test]
-fn resources_are_asked_for_when_there_is_something_to_execute() {
+fn resources_are_requested_when_there_is_something_to_execute() {
     let doors = Arc::new(Doors::default());
     let services = Services { limiter: Some(Arc::new(Limits(Arc::clone(&doors)))), ..Services::default() };
     let world = World::with(1, "sequence_batching { }", StartDelay { requests: 0, backlog: 0 }, &services);

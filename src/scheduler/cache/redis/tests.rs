@@ -92,7 +92,7 @@ fn entry() -> Arc<Entry> {
 }
 
 #[test]
-fn who_we_are_is_said_first() {
+fn credentials_are_sent_first() {
     let (port, commands) = server(&[b"+OK\r\n", b"+OK\r\n", b"+PONG\r\n", b"$-1\r\n", b"+OK\r\n", b"$-1\r\n"]);
     let redis = open(port, &[("user", "me"), ("db", "3"), ("keep_alive", "true"), ("pool_size", "2")]).unwrap();
     assert!(redis.lookup(KEY, &spec()).is_none());

@@ -38,7 +38,7 @@ fn wish(request: &Request, output: &str) -> &'static str {
 }
 
 #[test]
-fn a_tensor_stays_on_a_device_if_all_who_read_it_take_it_there() {
+fn a_tensor_stays_on_a_device_if_all_readers_take_it_there() {
     let on_device = || Wish::OnDevice;
     type Case<'a> = (&'a [&'a str], Wish, [&'a str; 2]);
     let cases: [Case<'_>; 6] = [

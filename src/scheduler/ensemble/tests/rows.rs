@@ -203,7 +203,7 @@ fn one_tensor_goes_to_two_inputs_of_a_step() {
 }
 
 #[test]
-fn every_output_of_a_step_tells_of_its_sequence() {
+fn every_output_of_a_step_names_its_sequence() {
     let spec = ensemble("X", "Y Z", &["p I=X -> O=Y P=Z"], "", "");
     let bench = Bench::new(spec, vec![model("p", "I", "O P", "")]);
     let _ticket = bench.send(1, &[("X", "x")]);
@@ -304,7 +304,7 @@ fn an_ensemble_that_must_answer_says_if_it_cannot() {
 }
 
 #[test]
-fn the_first_error_is_told_when_all_that_was_begun_has_ended() {
+fn the_first_error_is_sent_when_all_begun_steps_have_ended() {
     let steps = ["p I=X -> O=A", "q I=X -> O=B", "r I=A J=B -> O=Y", "s I=A -> O=Z"];
     let spec = ensemble("X", "Y Z", &steps, "", "");
     let one = |name: &str| model(name, "I", "O", "");
@@ -521,7 +521,7 @@ fn answer_often(part: &Arc<Part>, count: usize) -> (std::thread::JoinHandle<Box<
 }
 
 #[test]
-fn who_reads_slowly_holds_the_first_step_back_through_the_others() {
+fn a_slow_reader_holds_the_first_step_back_through_the_others() {
     let parts = vec![model("d", "I", "O", DECOUPLED), model("j", "I", "O", "")];
     let bench = Bench::new(ensemble("X", "Y", &["d I=X -> O=A", "j I=A -> O=Y"], DECOUPLED, ""), parts);
     let request = request_to(&bench.spec, &bench.client, 1, &[("X", "x")]);
@@ -552,7 +552,7 @@ fn who_reads_slowly_holds_the_first_step_back_through_the_others() {
 }
 
 #[test]
-fn what_waits_for_others_holds_nobody_back() {
+fn a_value_that_waits_for_others_holds_no_step_back() {
     let parts = vec![model("d", "I", "O", DECOUPLED), model("z", "I", "O", DECOUPLED), model("j", "I J", "O", "")];
     let steps = ["d I=X -> O=A", "z I=X -> O=B", "j I=A J=B -> O=Y"];
     let bench = Bench::new(ensemble("X", "Y", &steps, DECOUPLED, ""), parts);

@@ -66,19 +66,19 @@ const SURPLUS_MAX: usize = 16;
 
 /// The inputs or outputs that a request has named so far: a bit for each that its model has.
 #[derive(Debug, Default)]
-pub struct Named {
+pub struct NamedTensors {
     bits: SmallVec<[u64; 2]>,
     /// Names that the model does not have.
     surplus: SmallVec<[usize; 4]>,
 }
 
-impl Named {
+impl NamedTensors {
     /// Records that the request's tensor `at` has this index in the model, if any. An error: it was named before.
     /// `is_same`: whether the request's tensor of that number has the same name.
-    fn add(&mut self, at: usize, index: Option<usize>, is_same: impl Fn(usize) -> bool) -> Result<(), Repeated> {
+    fn add(&mut self, at: usize, index: Option<usize>, is_same: impl Fn(usize) -> bool) -> Result<(), DuplicateName> {
         let Some(index) = index else {
             if self.surplus.iter().any(|&other| is_same(other)) {
-                return Err(Repeated);
+                return Err(DuplicateName);
             }
             self.surplus.push(at);
             return Ok(());
@@ -88,7 +88,7 @@ impl Named {
             self.bits.resize(word + 1, 0);
         }
         match self.bits.get_mut(word) {
-            Some(word) if *word & bit != 0 => return Err(Repeated),
+            Some(word) if *word & bit != 0 => return Err(DuplicateName),
             Some(word) => *word |= bit,
             None => {}
         }
@@ -106,7 +106,7 @@ impl Named {
 }
 
 /// Error: a name was given before.
-struct Repeated;
+struct DuplicateName;
 
 /// The number of inputs, or outputs, of one request that are read: no model of this process takes a request with more.
 pub fn tensors_looked_at_max() -> usize {
@@ -167,7 +167,7 @@ pub fn add_named_input<'a>(
     request: &'a mut Request,
     input: InputTensor,
     spec: &ModelSpec,
-    named: &mut Named,
+    named: &mut NamedTensors,
 ) -> Result<&'a mut InputTensor, Status> {
     let at = request.inputs.len();
     let index = position(&spec.inputs, at, &input.name, |name| spec.input_index(name));
@@ -184,7 +184,12 @@ pub fn add_named_input<'a>(
 }
 
 /// Adds a requested output as [`add_named_input`] adds an input.
-pub fn add_named_output(request: &mut Request, name: Text, spec: &ModelSpec, named: &mut Named) -> Result<(), Status> {
+pub fn add_named_output(
+    request: &mut Request,
+    name: Text,
+    spec: &ModelSpec,
+    named: &mut NamedTensors,
+) -> Result<(), Status> {
     let at = request.outputs.len();
     let index = position(&spec.outputs, at, &name, |name| spec.output_index(name));
     if index.is_none() && named.is_full() {
@@ -218,7 +223,7 @@ pub fn add_output(request: &mut Request, name: Text) -> Result<(), Status> {
 }
 
 /// Type and shape that the model implies for the one input of a raw request.
-pub struct Raw {
+pub struct RawInput {
     pub datatype: DataType,
     pub shape: Shape,
     /// Of BYTES: the bytes are one element, and its length has to precede them.
@@ -227,7 +232,7 @@ pub struct Raw {
 
 /// Deduces type and shape of a raw input of `byte_size` bytes (contract/http.md section 5, "Raw-binary mode";
 /// contract/c_api.md, "Request inputs"). `id` is the prefix of messages.
-pub fn raw_input(spec: &ModelSpec, id: &str, byte_size: usize) -> Result<Raw, Status> {
+pub fn raw_input(spec: &ModelSpec, id: &str, byte_size: usize) -> Result<RawInput, Status> {
     let [config] = &spec.inputs[..] else {
         return Err(Status::invalid(format!(
             "{id}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model \
@@ -249,7 +254,7 @@ pub fn raw_input(spec: &ModelSpec, id: &str, byte_size: usize) -> Result<Raw, St
         }
         shape.iter_mut().for_each(|dim| *dim = 1);
         let length = u32::try_from(byte_size).map_err(|_| Status::invalid("raw input is too long for one string"))?;
-        return Ok(Raw { datatype, shape, length: Some(length) });
+        return Ok(RawInput { datatype, shape, length: Some(length) });
     }
     let mut open = shape.iter_mut().filter(|dim| **dim == -1);
     let (first, second) = (open.next(), open.next());
@@ -268,7 +273,7 @@ pub fn raw_input(spec: &ModelSpec, id: &str, byte_size: usize) -> Result<Raw, St
             *deduced = dim;
         }
     }
-    Ok(Raw { datatype, shape, length: None })
+    Ok(RawInput { datatype, shape, length: None })
 }
 
 fn outputs(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
@@ -291,7 +296,7 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     if got < required || got > most {
         let given: Vec<String> = request.inputs.iter().map(|input| format!("'{}'", input.name)).collect();
         let given = format!("[{}]", given.join(","));
-        let mut named = Named::default();
+        let mut named = NamedTensors::default();
         for (at, input) in request.inputs.iter().enumerate() {
             if let Some(index) = position(&spec.inputs, at, &input.name, |name| spec.input_index(name)) {
                 // Here a duplicate does not matter.
@@ -442,7 +447,7 @@ pub fn check_contents(request: &Request, at: usize, spec: &ModelSpec) -> Result<
         if input.on_device().is_some() {
             return Ok(());
         }
-        let walked = Strings::default().walk(&input.data, count as u64, &mut { usize::MAX });
+        let walked = StringCursor::default().walk(&input.data, count as u64, &mut { usize::MAX });
         return walked.map(drop).map_err(|fault| fault.of(request, input, spec));
     }
     let expected = (count as u64).checked_mul(input.datatype.byte_size() as u64);
@@ -495,7 +500,7 @@ impl StringFault {
 #[derive(Debug, Default)]
 pub struct StringsWalk {
     input: usize,
-    strings: Strings,
+    strings: StringCursor,
 }
 
 impl StringsWalk {
@@ -511,7 +516,7 @@ impl StringsWalk {
                 }
             }
             self.input += 1;
-            self.strings = Strings::default();
+            self.strings = StringCursor::default();
         }
         Ok(true)
     }
@@ -519,7 +524,7 @@ impl StringsWalk {
 
 /// A walk over length-prefixed strings, which may be scattered over pieces but not within a length indicator.
 #[derive(Debug, Default)]
-struct Strings {
+struct StringCursor {
     piece: usize,
     /// Offset of the next bytes in the piece.
     at: usize,
@@ -529,7 +534,7 @@ struct Strings {
     last_length: u32,
 }
 
-impl Strings {
+impl StringCursor {
     /// Passes at most `left` strings; true at the end.
     fn walk(&mut self, pieces: &[Slice], expected: u64, left: &mut usize) -> Result<bool, StringFault> {
         while let Some(piece) = pieces.get(self.piece) {

@@ -27,7 +27,7 @@ use nereid_request::{
     Admission, Apart, Asked, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation,
     OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
 };
-use nereid_scheduler::validate::{Raw, raw_input};
+use nereid_scheduler::validate::{RawInput, raw_input};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`.
 const RELEASE_ALL: u32 = 1;
@@ -310,7 +310,7 @@ fn beside(
 fn raw(given: &InferenceRequest, input: &Input) -> Result<InputTensor, Status> {
     let byte_size = input.data.iter().map(|chunk| chunk.len).fold(0, usize::saturating_add);
     let spec = given.callee.spec();
-    let Raw { datatype, shape, length } = raw_input(spec, &given.log_id(), byte_size)?;
+    let RawInput { datatype, shape, length } = raw_input(spec, &given.log_id(), byte_size)?;
     let mut tensor = InputTensor::new(input.name.clone(), datatype, shape);
     if let Some(length) = length {
         if !input.for_policies.is_empty() {

@@ -13,7 +13,9 @@ use nereid_request::{
 };
 use nereid_request::{Parameters as RequestParameters, Value as Parameter};
 use nereid_scheduler::ServedModel;
-use nereid_scheduler::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
+use nereid_scheduler::validate::{
+    NamedTensors, add_named_input, add_named_output, check_input_count, check_output_count,
+};
 
 /// Fills `request` from `message`, in the specification's order, and from the metadata of its call; says how it is to
 /// be answered.
@@ -30,14 +32,14 @@ pub fn read(
     read_parameters(message.parameters(), request, &mut form)?;
     check_input_count(message.input_count(), request, &model.spec)?;
     check_kept(message.inputs().len(), message.input_count())?;
-    let mut named = Named::default();
+    let mut named = NamedTensors::default();
     for input in message.inputs() {
         let tensor = declare(&input, model, request)?;
         add_named_input(request, tensor, &model.spec, &mut named)?;
     }
     check_output_count(message.output_count(), request, &model.spec)?;
     check_kept(message.outputs().len(), message.output_count())?;
-    let mut named = Named::default();
+    let mut named = NamedTensors::default();
     for output in message.outputs() {
         let name = Text::from(output.name());
         add_named_output(request, name.clone(), &model.spec, &mut named)?;

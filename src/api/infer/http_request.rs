@@ -24,7 +24,8 @@ use nereid_request::{
 use nereid_request::{Value as Parameter, format_shape};
 use nereid_scheduler::ServedModel;
 use nereid_scheduler::validate::{
-    self, Named, Raw, add_named_input, add_named_output, check_input_count, check_output_count, check_parameter_count,
+    self, NamedTensors, RawInput, add_named_input, add_named_output, check_input_count, check_output_count,
+    check_parameter_count,
 };
 
 /// Bytes of text beyond which a step is a long one although it came to its end.
@@ -52,7 +53,7 @@ pub struct Decoder {
     stage: Stage,
     /// The inputs that are still to be read.
     rest: Paused,
-    named: Named,
+    named: NamedTensors,
     input_bytes_max: usize,
 }
 
@@ -119,7 +120,7 @@ impl Decoder {
         };
         let (stage, form) = (Stage::Parse(Box::new(builder)), AnswerForm::default());
         let forwarded = Forwarded::default();
-        let (rest, named) = (Paused::default(), Named::default());
+        let (rest, named) = (Paused::default(), NamedTensors::default());
         Ok(Decoder { model, form, forwarded, request, body, tail: header_len, stage, rest, named, input_bytes_max })
     }
 
@@ -151,7 +152,7 @@ impl Decoder {
         };
         request.inputs.push(input);
         let form = AnswerForm { binary_by_default: true, ..AnswerForm::default() };
-        let (rest, named, forwarded) = (Paused::default(), Named::default(), Forwarded::default());
+        let (rest, named, forwarded) = (Paused::default(), NamedTensors::default(), Forwarded::default());
         Ok(Decoder { model, form, forwarded, request, body, tail: 0, stage, rest, named, input_bytes_max })
     }
 
@@ -493,7 +494,7 @@ impl Decoder {
         let Some(outputs) = document.root().find("outputs") else { return Ok(()) };
         check_output_count(outputs.len(), &self.request, &self.model.spec)?;
         let outputs = outputs.elements().map_err(parse_error("outputs"))?;
-        let mut named = Named::default();
+        let mut named = NamedTensors::default();
         for output in outputs {
             let name = output.member("name").and_then(text).map_err(parse_error("name"))?;
             add_named_output(&mut self.request, name.clone(), &self.model.spec, &mut named)?;
@@ -715,7 +716,7 @@ pub fn element_of(datatype: DataType) -> Option<Element> {
 
 /// The one input of a raw request, its shape deduced from the number of bytes, and the length to put before them.
 fn raw_input(model: &ServedModel, request: &Request, body: &Slice) -> Result<(InputTensor, Option<u32>), Status> {
-    let Raw { datatype, shape, length } = validate::raw_input(&model.spec, &request.log_id(), body.len())?;
+    let RawInput { datatype, shape, length } = validate::raw_input(&model.spec, &request.log_id(), body.len())?;
     let name = model.spec.inputs.first().map(|input| Text::from(&*input.name)).unwrap_or_default();
     Ok((InputTensor::new(name, datatype, shape), length))
 }

@@ -29,16 +29,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// when it is loaded.
 fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=src/abi/guard.cc");
-    println!("cargo:rerun-if-changed=src/backend/plugin");
+    println!("cargo:rerun-if-changed=src/abi/plugin");
     cc::Build::new().cpp(true).std("c++17").file("src/abi/guard.cc").compile("nereid_guard");
-    let soname = fs::read_to_string("src/backend/plugin/soname.txt")?;
+    let soname = fs::read_to_string("src/abi/plugin/soname.txt")?;
     // It has to stay empty, however the rest is built: a sanitizer would add calls of its own.
     let status = cc::Build::new()
         .get_compiler()
         .to_command()
         .args(["-fno-sanitize=all", "-shared", "-nostdlib", &format!("-Wl,-soname,{}", soname.trim_end()), "-o"])
         .arg(out.join("libtritonserver_stub.so"))
-        .arg("src/backend/plugin/stub.c")
+        .arg("src/abi/plugin/stub.c")
         .status()?;
     if status.success() { Ok(()) } else { Err("cannot build the empty libtritonserver.so".into()) }
 }

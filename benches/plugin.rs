@@ -18,6 +18,7 @@ use nereid_request::{
 };
 use nereid_scheduler::Payload;
 use nereid_wire::inference::ModelConfig;
+use tritonserver::abi::plugin::loader;
 use tritonserver::backend::plugin::{PluginSettings, Plugins};
 use tritonserver::backend::{Instance, InstanceContext, ModelContext};
 
@@ -104,14 +105,17 @@ fn measure(only: Option<&str>, rounds: usize) -> Result<bool, Box<dyn std::error
     let context = Arc::new(context(&pool, &directory));
     let spec = Arc::new(ModelSpec::new(context.config.clone())?);
     compile(&directory)?;
-    let plugins = Plugins::new(PluginSettings {
-        directory: directory.clone(),
-        auto_complete: false,
-        min_compute_capability: 0.0,
-        pool: pool.clone(),
-        gpus: Default::default(),
-    });
-    let backend = plugins.load("tiny", &directory, &directory.join("libtriton_tiny.so"), &[])?;
+    let plugins = Plugins::new(
+        PluginSettings {
+            directory: directory.clone(),
+            auto_complete: false,
+            min_compute_capability: 0.0,
+            pool: pool.clone(),
+            gpus: Default::default(),
+        },
+        loader,
+    );
+    let backend = plugins.loader().load("tiny", &directory, &directory.join("libtriton_tiny.so"), &[])?;
     let model = backend.create_model(Arc::clone(&context))?;
     let at = InstanceContext::new("m_0_0", spec, Arc::clone(&context));
     let mut c = model.create_instance(at.clone())?;

@@ -11,11 +11,23 @@ pub mod backend;
 mod border;
 pub mod cache;
 mod casts;
+pub mod crash;
 mod foreign;
-pub(crate) mod guard;
+mod guard;
 pub mod handles;
 pub mod interface;
-pub(crate) mod ledger;
-pub(crate) mod places;
+mod ledger;
+mod places;
+pub mod plugin;
 pub mod server;
 pub mod symbols;
+
+use crate::server::Libraries;
+
+/// The functions that open libraries of each kind. Every server is started with them.
+pub const LIBRARIES: Libraries = Libraries {
+    plugins: plugin::loader,
+    agents: agents::libraries,
+    cache: cache::open,
+    report_handles: || ledger::report(None),
+};

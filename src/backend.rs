@@ -8,6 +8,7 @@ pub mod affine;
 mod host_policy;
 pub mod identity;
 pub mod instance;
+pub mod needed_libraries;
 pub mod onnxruntime;
 mod pipeline;
 pub mod plugin;
@@ -18,11 +19,11 @@ mod responders;
 pub mod square;
 mod vectors;
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::abi::handles::ModelHandle;
 use nereid_clock::now_ns;
 use nereid_gpu::{Gpu, Gpus};
 use nereid_memory::Pool;
@@ -167,7 +168,7 @@ pub trait Model: Send + Sync {
     }
 
     /// What C sees of the model, where it has been shown to C.
-    fn handle(&self) -> Option<Arc<ModelHandle>> {
+    fn handle(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 

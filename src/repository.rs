@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::instance::Spin;
+use crate::backend::plugin::MakePluginLoader;
 use crate::backend::{Host, HostPolicies};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
@@ -88,6 +89,8 @@ pub struct Settings {
     pub host: Host,
     /// The devices that models may use.
     pub gpus: Arc<Gpus>,
+    /// Opens backends that are libraries.
+    pub plugins: MakePluginLoader,
     /// The agents that models name in `model_repository_agents`.
     pub agents: agents::Agents,
 }

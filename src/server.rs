@@ -1,4 +1,4 @@
-//! Assembly: options, start-up order, readiness, drain. Only this module depends on all the others.
+//! Assembly: options, start-up order, readiness, drain. What opens libraries is given to it (`libraries`).
 //!
 //! The order is Triton's (contract/cli.md section 7): models first, so that no port answers before every start-up model
 //! has settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal ends the
@@ -9,12 +9,12 @@ mod budget;
 mod clouds;
 mod control;
 mod core;
-mod crash;
 mod devices;
 mod drain;
 pub mod embedded;
 mod environment;
 mod inproc_executor;
+mod libraries;
 mod listeners;
 mod model_control;
 pub mod options;
@@ -30,18 +30,15 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use self::core::Core;
-use crate::abi::ledger;
 use control::RepositoryPoller;
+pub use libraries::Libraries;
 use nereid_observe::log::Logger;
 use nereid_request::Status;
 use options::{ModelControl, Options};
 
 /// Runs the server until a signal ends it.
-pub fn run(options: &Options, announcement: &str) -> ExitCode {
-    if let Err(error) = crash::install() {
-        warn!("a crash will leave no stack: {error}");
-    }
-    match serve(options, announcement) {
+pub fn run(options: &Options, libraries: &Libraries, announcement: &str) -> ExitCode {
+    match serve(options, libraries, announcement) {
         Ok(code) => code,
         Err(failure) => {
             report(&failure, options);
@@ -74,13 +71,13 @@ pub enum Failure {
     Stop(Status),
 }
 
-fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
+fn serve(options: &Options, libraries: &Libraries, announcement: &str) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
     let probe = shards::try_engine(options);
     // Loading may take minutes, so errors of the ports are found before. They do not answer until they listen.
     let tls = listeners::load_tls(options)?;
     let ports = listeners::reserve(options)?;
-    let core = Core::start(options)?;
+    let core = Core::start(options, libraries)?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal is then handled; during loading it kills at once.
     let ends = drain::EndReceiver::install()
@@ -128,7 +125,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     supervisor::notify(supervisor::STOPPING);
     let outcome = drain::run(options, &ends, facts, shards, lifecycle);
     core.finish_traces();
-    ledger::report(None);
+    (libraries.report_handles)();
     outcome
 }
 

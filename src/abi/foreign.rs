@@ -7,7 +7,7 @@ use libloading::os::unix::Library as Handle;
 
 use super::server::Error;
 use crate::abi::guard::{Work, guarded};
-use crate::backend::plugin::{open_file, reason_of};
+use crate::abi::plugin::{open_file, reason_of};
 use nereid_request::Status;
 
 /// One library. Never closed: its threads and destructors may outlive the last call.

@@ -1,193 +1,214 @@
-//! Backends as shared libraries: Triton's own plug-in interface behind the `Backend` trait.
+//! Backends that are libraries: where their files lie, and the contract with the code that opens them.
 //!
-//! A library `libtriton_<backend>.so` is opened once and its exports are resolved; it calls the functions of `abi` in
-//! this process image. Its request pointers point to the server's own requests.
+//! `abi` opens libraries, because they call its functions. It lies above the server, which is given it at its start.
 
-#![allow(unsafe_code)]
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
-pub mod batching;
-mod elf;
-mod library;
-mod readiness;
-mod search;
-pub(crate) mod soname;
-
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-
-use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, fail};
-use crate::abi::handles::{InstanceHandle, ModelHandle};
-use crate::abi::ledger;
-use library::{Library, Outcome};
+use super::python::SCRIPT;
+use super::{Backend, Model, ModelContext};
+use nereid_gpu::Gpus;
+use nereid_memory::Pool;
 use nereid_model_config::ModelSpec;
-use nereid_observe::statistics::Holder;
-use nereid_request::{OutputShape, OutputShapes, Request, Shape, Status, Text};
-use nereid_scheduler::{Payload, Readiness};
-use nereid_wire::inference::ModelConfig;
-use readiness::Gate;
+use nereid_request::Status;
+use nereid_scheduler::BatchStrategy;
 
-pub(crate) use library::{executing_model, note_release, open_file, reason_of};
-pub use search::{Located, PluginSettings, Plugins, config_json};
-pub(crate) use soname::needed_libraries;
+/// Opens the libraries of one server: those of backends, and those that form batches for a model.
+pub trait PluginLoader: Send + Sync {
+    /// Opens the library `file` of `backend` that was found in `directory`, or returns it if it is open.
+    fn load(
+        &self,
+        backend: &str,
+        directory: &Path,
+        file: &Path,
+        settings: &[(String, String)],
+    ) -> Result<Arc<dyn Backend>, Status>;
 
-struct PluginBackend {
-    name: String,
-    library: Arc<Library>,
+    /// The library that forms batches for a model, if it has one. `was_sequence`: the model's own file requests
+    /// sequence batching, not only the configuration that its backend completed. `backend_directory` is that of the
+    /// model's backend.
+    fn strategy_of(
+        &self,
+        spec: &ModelSpec,
+        was_sequence: bool,
+        model: &dyn Model,
+        context: &Arc<ModelContext>,
+        backend_directory: &Path,
+    ) -> Result<Option<Arc<dyn BatchStrategy>>, Status>;
 }
 
-impl Backend for PluginBackend {
-    fn name(&self) -> &str {
-        &self.name
-    }
+/// Makes the loader of a server with these settings.
+pub type MakePluginLoader = fn(&PluginSettings) -> Box<dyn PluginLoader>;
 
-    fn attributes(&self) -> Attributes {
-        self.library.attributes()
-    }
-
-    fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
-        let handle = Arc::new(ModelHandle::new(context, Arc::clone(&self.library.handle)));
-        ledger::expose(Arc::as_ptr(&handle));
-        let library = Arc::clone(&self.library);
-        let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
-        library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
-        handle.is_sealed.store(true, Ordering::Release);
-        Ok(Arc::new(PluginModel { handle, library }))
-    }
+/// The settings for all libraries of one server.
+#[derive(Clone)]
+pub struct PluginSettings {
+    /// `--backend-directory`.
+    pub directory: PathBuf,
+    pub auto_complete: bool,
+    /// `--min-supported-compute-capability`.
+    pub min_compute_capability: f64,
+    /// The pool of the memory that libraries allocate through the server.
+    pub pool: Pool,
+    /// The devices whose memory they may use.
+    pub gpus: Arc<Gpus>,
 }
 
-struct PluginModel {
-    handle: Arc<ModelHandle>,
-    library: Arc<Library>,
+/// Locates the libraries of one server, and opens them.
+pub struct Plugins {
+    settings: PluginSettings,
+    loader: Box<dyn PluginLoader>,
 }
 
-impl Model for PluginModel {
-    fn completed_config(&self) -> Option<ModelConfig> {
-        self.handle.completed.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn handle(&self) -> Option<Arc<ModelHandle>> {
-        Some(Arc::clone(&self.handle))
-    }
-
-    fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
-        *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
-        let shapes = output_shapes(&context.spec).map(Arc::new);
-        let handle = Arc::new(InstanceHandle::new(context, Arc::clone(&self.handle)));
-        ledger::expose(Arc::as_ptr(&handle));
-        let call = "TRITONBACKEND_ModelInstanceInitialize";
-        let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
-        self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
-        let gate = self.library.exports.instance_ready.map(|ready| Gate::new(ready, &self.library, &handle));
-        Ok(Box::new(PluginInstance { handle, model: self, requests: Vec::new(), shapes, gate: gate.map(Arc::new) }))
-    }
+/// The code of a backend, as the search found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Located {
+    /// A library, and the directory in which it was searched.
+    Library { directory: PathBuf, file: PathBuf },
+    /// The directory of a Python-based backend, whose script serves all its models.
+    Script { directory: PathBuf },
 }
 
-/// How the shapes of a library's responses, which are the model's, change on the way to clients
-/// (contract/model_config.md section 7).
-fn output_shapes(spec: &ModelSpec) -> Option<OutputShapes> {
-    let outputs = spec.outputs.iter().map(|output| {
-        let reshape = output.reshape.as_deref().map(Shape::from_slice);
-        (Text::from(output.name.as_str()), OutputShape { dims: Shape::from_slice(&output.dims), reshape })
-    });
-    OutputShapes::new(outputs, spec.max_batch_size > 0)
-}
+impl Plugins {
+    pub fn new(settings: PluginSettings, make_loader: MakePluginLoader) -> Plugins {
+        Plugins { loader: make_loader(&settings), settings }
+    }
 
-impl Drop for PluginModel {
-    fn drop(&mut self) {
-        let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let work = self.library.work_on("TRITONBACKEND_ModelFinalize", &self.handle.context.name, "");
-        if let Err(status) = self.library.call(&work, self.library.exports.model_finalize, handle) {
-            tracing::error!("model '{}': its backend failed to finalize it: {status}", self.handle.context.name);
+    /// Opens libraries.
+    pub fn loader(&self) -> &dyn PluginLoader {
+        &*self.loader
+    }
+
+    /// `--backend-directory`.
+    pub fn directory(&self) -> &Path {
+        &self.settings.directory
+    }
+
+    /// Finds the code of `backend` for a model; nothing is opened (contract/c_api.md section 5, "Library search"; for
+    /// scripts contract/python_backend.md section 1).
+    pub fn locate(
+        &self,
+        backend: &str,
+        runtime: &str,
+        model_directory: &Path,
+        version_directory: &Path,
+        model: &str,
+    ) -> Result<Located, Status> {
+        let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
+        let own = self.settings.directory.join(backend);
+        let places = [version_directory.to_owned(), model_directory.to_owned(), own.clone()];
+        let escapes = |place: &Path| {
+            let place = place.display();
+            Status::invalid(format!(
+                "backend library name '{file}' escapes backend directory '{place}', for model '{model}', check model \
+                 config runtime field"
+            ))
+        };
+        if leaves(Path::new(&file)) {
+            return Err(escapes(&own));
         }
-        self.handle.context.statistics.memory_released(Holder::Model);
-    }
-}
-
-struct PluginInstance {
-    handle: Arc<InstanceHandle>,
-    model: Arc<PluginModel>,
-    /// Buffer that is reused from call to call.
-    requests: Vec<*mut Request>,
-    /// The changes of output shapes, if clients get some outputs in other shapes.
-    shapes: Option<Arc<OutputShapes>>,
-    /// Readiness queries, if the library exports a function for them.
-    gate: Option<Arc<Gate>>,
-}
-
-// SAFETY: one thread at a time uses the instance, and the request pointers exist only during a call.
-unsafe impl Send for PluginInstance {}
-
-impl Instance for PluginInstance {
-    /// A library that has an instance on a device reads inputs there (contract/c_api.md section 5, "InputBuffer").
-    fn takes_device_tensors(&self) -> bool {
-        self.handle.context.gpu.is_some()
-    }
-
-    fn readiness(&self) -> Option<Arc<dyn Readiness>> {
-        self.gate.as_ref().map(|gate| Arc::clone(gate) as Arc<dyn Readiness>)
-    }
-
-    fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
-        let mut requests = payload.take();
-        if self.shapes.is_some() {
-            requests.iter_mut().for_each(|request| request.output_shapes.clone_from(&self.shapes));
+        if runtime == SCRIPT {
+            // A model may have a file of that name for other purposes.
+            return match own.join(SCRIPT).is_file() {
+                true => Ok(Located::Script { directory: own }),
+                false => Err(absent(&file, model, &[own])),
+            };
         }
-        if self.handle.context.model.gpus.is_supported() {
-            requests.iter_mut().for_each(|request| request.gpus = Some(Arc::clone(&self.handle.context.model.gpus)));
-        }
-        self.requests.extend(requests.into_iter().map(Box::into_raw));
-        ledger::expose_requests(&self.requests);
-        let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let context = &self.handle.context;
-        let call = "TRITONBACKEND_ModelInstanceExecute";
-        let work = self.model.library.work_on(call, &context.model.name, &context.name);
-        let outcome = self.model.library.execute(&work, instance, &mut self.requests);
-        let statistics = &context.model.statistics;
-        match outcome {
-            Outcome::Done => {
-                self.requests.clear();
-                Ok(())
+        for place in &places {
+            let path = place.join(&file);
+            if !path.exists() {
+                continue;
             }
-            Outcome::Failed { status, released } => {
-                if !released.is_empty() {
-                    let name = &context.name;
-                    let count = released.len();
-                    tracing::error!(
-                        "instance '{name}': its backend returned an error after it released {count} requests"
-                    );
-                }
-                for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
-                    ledger::reclaim(request);
-                    // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
-                    // requests that it released against that rule are left out.
-                    payload.push(unsafe { Box::from_raw(request) });
-                }
-                Err(status)
+            // The file of the backend's own name comes from the operator and may be a link to anywhere; one that a
+            // model names must lie in the directory.
+            if !runtime.is_empty() && !lies_in(&path, place) {
+                return Err(escapes(place));
             }
-            Outcome::Threw { status, released } => {
-                for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
-                    ledger::reclaim(request);
-                    // SAFETY: the backend unwound before it released this request, so the server still owns it.
-                    fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
-                }
-                Ok(())
-            }
+            return Ok(Located::Library { directory: place.clone(), file: path });
         }
+        if runtime.is_empty() {
+            if own.join(SCRIPT).is_file() {
+                return Ok(Located::Script { directory: own });
+            }
+            return Err(Status::invalid(format!(
+                "unable to find backend library for backend '{backend}', try specifying runtime on the model \
+                 configuration."
+            )));
+        }
+        Err(absent(&file, model, &places))
     }
 }
 
-impl Drop for PluginInstance {
-    fn drop(&mut self) {
-        if let Some(gate) = &self.gate {
-            gate.close();
+/// Whether the path, read without the disk, leaves its directory.
+fn leaves(file: &Path) -> bool {
+    let mut depth = 0usize;
+    for component in file.components() {
+        match component {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return true,
         }
-        let library = &self.model.library;
-        let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let context = &self.handle.context;
-        let work = library.work_on("TRITONBACKEND_ModelInstanceFinalize", &context.model.name, &context.name);
-        if let Err(status) = library.call(&work, library.exports.instance_finalize, handle) {
-            tracing::error!("instance '{}': its backend failed to finalize it: {status}", self.handle.context.name);
-        }
-        self.handle.context.model.statistics.memory_released(self.handle.holder());
+    }
+    depth == 0
+}
+
+/// Whether `path` lies in `place`, with the links of both resolved.
+fn lies_in(path: &Path, place: &Path) -> bool {
+    match (path.canonicalize(), place.canonicalize()) {
+        (Ok(path), Ok(place)) => path.starts_with(place),
+        _ => false,
     }
 }
+
+fn absent(file: &str, model: &str, places: &[PathBuf]) -> Status {
+    let searched: Vec<String> = places.iter().map(|place| format!("'{}'", place.display())).collect();
+    let searched = searched.join(" ");
+    Status::invalid(format!("unable to find backend library '{file}' for model '{model}', searched: {searched}"))
+}
+
+/// `{"cmdline":{…}}`: the message of `TRITONBACKEND_BackendConfig` (contract/c_api.md section 5). All backends get
+/// the same settings of the server, and then their own, which override these; later ones override earlier ones.
+pub fn config_json(
+    directory: &Path,
+    auto_complete: bool,
+    min_compute_capability: f64,
+    settings: &[(String, String)],
+) -> String {
+    let of_server = [
+        ("auto-complete-config", auto_complete.to_string()),
+        ("backend-directory", directory.to_string_lossy().into_owned()),
+        ("min-compute-capability", format!("{min_compute_capability:.6}")),
+        ("default-max-batch-size", "4".to_owned()),
+    ];
+    let of_server = of_server.map(|(key, value)| (key.to_owned(), value));
+    let all = of_server.into_iter().chain(settings.iter().cloned());
+    let cmdline: serde_json::Map<_, _> = all.map(|(key, value)| (key, value.into())).collect();
+    serde_json::json!({ "cmdline": cmdline }).to_string()
+}
+
+/// The loader of tests that open no library.
+#[cfg(test)]
+pub fn no_libraries(_settings: &PluginSettings) -> Box<dyn PluginLoader> {
+    struct NoLibraries;
+    impl PluginLoader for NoLibraries {
+        fn load(&self, _: &str, _: &Path, _: &Path, _: &[(String, String)]) -> Result<Arc<dyn Backend>, Status> {
+            unreachable!("the test opens no library")
+        }
+
+        fn strategy_of(
+            &self,
+            _: &ModelSpec,
+            _: bool,
+            _: &dyn Model,
+            _: &Arc<ModelContext>,
+            _: &Path,
+        ) -> Result<Option<Arc<dyn BatchStrategy>>, Status> {
+            Ok(None)
+        }
+    }
+    Box::new(NoLibraries)
+}
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use super::Arguments;
 use super::getopt::{Item, Items};
 use super::options::{OptionsError, ServeOptions};
+use crate::abi::LIBRARIES;
 use crate::repository::inspect::ensembles::{Candidate, misfits};
 use crate::repository::inspect::{Inspection, Inspector};
 use crate::repository::store::{self, Store};
@@ -136,6 +137,7 @@ fn check(options: &ServeOptions) -> Result<Report, String> {
         &settings,
         worker_cpu_count(&cores, &placement),
         Gpus::discover(&options.gpu_settings()),
+        LIBRARIES.plugins,
     );
     let mut report = Report::default();
     let mut found: BTreeMap<String, Vec<Box<dyn Store>>> = BTreeMap::new();

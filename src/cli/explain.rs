@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use super::Arguments;
 use super::check::report::{backend, numbers};
 use super::check::{place, print, split, worker_cpu_count};
+use crate::abi::LIBRARIES;
 use crate::backend::onnxruntime::{Surroundings, locate};
 use crate::repository::inspect::{BackendLocation, Inspection, Inspector};
 use nereid_gpu::Gpus;
@@ -94,6 +95,7 @@ fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
         &settings,
         worker_cpu_count(&cores, &placement),
         Gpus::discover(&options.gpu_settings()),
+        LIBRARIES.plugins,
     );
     let mut seen = inspector.inspect(name, directory, given.as_deref());
     inspector.complete(&mut seen);

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Arguments;
 use super::options::{CommandLine, WithoutEffect};
+use crate::abi::{LIBRARIES, crash};
 use crate::server;
 
 /// Parses Triton's flags and serves until a signal comes.
@@ -41,7 +42,10 @@ pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
     for WithoutEffect { flag, reason } in &line.without_effect {
         info!("--{flag} has no effect: {reason}");
     }
-    let code = server::run(&line.options, announcement);
+    if let Err(error) = crash::install() {
+        warn!("a crash will leave no stack: {error}");
+    }
+    let code = server::run(&line.options, &LIBRARIES, announcement);
     logger.flush();
     code
 }

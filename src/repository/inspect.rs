@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::plugin::{Located, PluginSettings, Plugins};
+use crate::backend::plugin::{Located, MakePluginLoader, PluginSettings, Plugins};
 use crate::backend::python;
 use crate::backend::registry::{COMPLETING, NATIVE_NAMES, NativeBackends, check_version};
 use crate::backend::{Attributes, Backend, ModelContext};
@@ -123,6 +123,7 @@ impl<'a> Inspector<'a> {
         backend_settings: &'a dyn Fn(&str) -> Vec<(String, String)>,
         worker_cpu_count: usize,
         gpus: Arc<Gpus>,
+        make_loader: MakePluginLoader,
     ) -> Inspector<'a> {
         let pool = Pool::new(POOL_BYTES);
         // Libraries are located and never opened.
@@ -139,7 +140,7 @@ impl<'a> Inspector<'a> {
             backend_settings,
             worker_cpu_count,
             gpus,
-            plugins: Plugins::new(plugins),
+            plugins: Plugins::new(plugins, make_loader),
             backends: NativeBackends::default(),
             pool,
             metrics: Arc::default(),

@@ -17,7 +17,7 @@ use super::models::ModelId;
 use super::poll::{Polled, honoured};
 use super::supported_gpus;
 use crate::backend::instance::{Instances, Plan, confined};
-use crate::backend::plugin::{Located, PluginSettings, Plugins, batching};
+use crate::backend::plugin::{Located, PluginSettings, Plugins};
 use crate::backend::registry::{NativeBackends, check_version};
 use crate::backend::{Attributes, Backend, ExecutionPolicy, Model, ModelContext, python};
 use nereid_gpu::Gpus;
@@ -121,13 +121,16 @@ impl RunningVersion {
 
 impl Loader {
     pub fn new(settings: Arc<Settings>) -> Loader {
-        let plugins = Plugins::new(PluginSettings {
-            directory: settings.backend_directory.clone(),
-            auto_complete: settings.auto_complete,
-            min_compute_capability: settings.min_compute_capability,
-            pool: settings.pool.clone(),
-            gpus: Arc::clone(&settings.gpus),
-        });
+        let plugins = Plugins::new(
+            PluginSettings {
+                directory: settings.backend_directory.clone(),
+                auto_complete: settings.auto_complete,
+                min_compute_capability: settings.min_compute_capability,
+                pool: settings.pool.clone(),
+                gpus: Arc::clone(&settings.gpus),
+            },
+            settings.plugins,
+        );
         Loader { settings, backends: NativeBackends::default(), plugins }
     }
 
@@ -168,7 +171,9 @@ impl Loader {
             return Ok(native);
         }
         match self.plugins.locate(&config.backend, &config.runtime, directory, version, &config.name)? {
-            Located::Library { directory, file } => self.plugins.load(&config.backend, &directory, &file, &settings),
+            Located::Library { directory, file } => {
+                self.plugins.loader().load(&config.backend, &directory, &file, &settings)
+            }
             Located::Script { directory } => Ok(self.backends.python_based(directory)),
         }
     }
@@ -232,7 +237,7 @@ impl Loader {
         let strategy = {
             let was_sequence = matches!(polled.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)));
             let backend_directory = self.settings.backend_directory.join(&spec.config.backend);
-            batching::strategy_of(&spec, was_sequence, &*model, &context, &backend_directory)?
+            self.plugins.loader().strategy_of(&spec, was_sequence, &*model, &context, &backend_directory)?
         };
         let purpose = Purpose {
             spec: Arc::clone(&spec),

@@ -13,8 +13,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options, Restriction};
-use super::{Failure, budget, clouds, devices, drain, tables};
-use crate::abi::{agents, cache as cache_library};
+use super::{Failure, Libraries, budget, clouds, devices, drain, tables};
 use crate::api::{self, Facts, ServerState};
 use crate::backend::instance::{self, StallWatch};
 use crate::backend::{Host, HostPolicies};
@@ -60,24 +59,25 @@ pub struct Core {
 
 impl Core {
     /// Opens everything and loads the start-up models.
-    pub fn start(options: &Options) -> Result<Arc<Core>, Failure> {
+    pub fn start(options: &Options, libraries: &Libraries) -> Result<Arc<Core>, Failure> {
         let cores = cores()?;
         let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
         let (placement, no_spin) = arranged.map_err(|error| Failure::Start(error.to_string()))?;
         if let Some(why) = no_spin {
             warn!("--spin-us has no effect: {why}");
         }
-        Core::placed(options, &cores, placement, Access::new())
+        Core::placed(options, libraries, &cores, placement, Access::new())
     }
 
     /// The same inside an application, which assigns its cores itself: no thread of ours is bound to one.
-    pub fn start_embedded(options: &Options, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
+    pub fn start_embedded(options: &Options, libraries: &Libraries, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
         let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin_ns: 0 };
-        Core::placed(options, &cores()?, placement, access)
+        Core::placed(options, libraries, &cores()?, placement, access)
     }
 
     fn placed(
         options: &Options,
+        libraries: &Libraries,
         cores: &Cores,
         mut placement: Placement,
         access: Arc<Access>,
@@ -129,7 +129,7 @@ impl Core {
             metrics_config: metrics_config.clone(),
             scheduling: Services {
                 limiter: rate_limiter(options),
-                cache: open_cache(options)?,
+                cache: open_cache(options, libraries)?,
                 run_to_completion: options.run_to_completion,
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
@@ -137,7 +137,8 @@ impl Core {
             stalls: options.stall_timeout.map(StallWatch::new),
             host: Host::new(Arc::clone(&access)),
             gpus: Arc::clone(&gpus),
-            agents: Agents::new(agents::libraries(options.agent_directory.clone())),
+            plugins: libraries.plugins,
+            agents: Agents::new((libraries.agents)(options.agent_directory.clone())),
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle, &pool, &gpus);
@@ -272,15 +273,13 @@ fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
     options.rate_limit.then(|| Arc::new(RateLimiter::new(limits.collect())) as Arc<dyn Limiter>)
 }
 
-fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
+fn open_cache(options: &Options, libraries: &Libraries) -> Result<Option<Arc<Cache>>, Failure> {
     let Some(name) = options.cache() else { return Ok(None) };
     let settings = options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone()));
     let settings: Vec<_> = settings.collect();
     let variable = |name: &str| std::env::var(name).ok();
     let library = |name: &str, file: Option<&str>, settings: &BTreeMap<&str, &str>| {
-        let file = file.map_or_else(|| cache_library::file_of(name), str::to_owned);
-        let opened = cache_library::open(name, &file, &options.cache_directory, settings);
-        opened.map(|cache| Box::new(cache) as Box<_>)
+        (libraries.cache)(name, file, &options.cache_directory, settings)
     };
     let cache = Cache::open(name, &settings, &library, variable).map_err(Failure::Creating)?;
     let shown = settings.iter().map(|(key, value)| match key.as_str() {

@@ -12,7 +12,7 @@ use super::access::Access;
 use super::control::{ControlThread, RepositoryPoller};
 use super::core::Core;
 use super::options::{ModelControl, Options};
-use super::{Failure, drain};
+use super::{Failure, Libraries, drain};
 use crate::api::documents;
 use crate::repository::{Lifecycle, ModelMap};
 use nereid_observe::log::LogGuard;
@@ -48,9 +48,9 @@ impl From<Failure> for Status {
 
 impl Access {
     /// Starts a server for an application: loads the start-up models, and returns when all have settled.
-    pub fn embed(options: &Options) -> Result<Arc<Access>, Status> {
+    pub fn embed(options: &Options, libraries: &Libraries) -> Result<Arc<Access>, Status> {
         let access = Access::new();
-        let core = Core::start_embedded(options, Arc::clone(&access))?;
+        let core = Core::start_embedded(options, libraries, Arc::clone(&access))?;
         let embedded = Embedded::start(core)?;
         *access.embedded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(embedded));
         Ok(access)

@@ -10,6 +10,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use nereid_observe::log;
 use nereid_test_support::own_process::is_own_process;
 use nereid_test_support::repository::{Pair, Repository};
+use tritonserver::abi::LIBRARIES;
 use tritonserver::abi::server::log::{Wish, grant};
 use tritonserver::server::access::Access;
 use tritonserver::server::options::Options;
@@ -45,7 +46,7 @@ fn the_log_of_an_application_is_left_alone() {
     assert!(log::installed().is_none() && !Path::new(path).exists());
 
     let options = Options { model_repositories: vec![repository.path().into()], ..Options::without_ports() };
-    let server = Access::embed(&options).expect("a server");
+    let server = Access::embed(&options, &LIBRARIES).expect("a server");
     assert_eq!(server.is_ready(), Ok(true));
     assert!(server.model("echo", None).is_ok());
     assert!(count.load(Ordering::Relaxed) > 0, "the server's messages go to the application's log");

@@ -6,9 +6,9 @@ use super::responses::place_at;
 use crate::abi::border::{deref, entry, lend, put, take, text};
 use crate::abi::casts::{self, Either, handle_of_application, readable_request};
 use crate::abi::ledger;
+use crate::abi::plugin::note_release;
 use crate::abi::server::inference::preferred_place;
 use crate::abi::server::{Error, parameter_pointer};
-use crate::backend::plugin::note_release;
 use nereid_request::{CorrelationId, InputTensor, NOT_RESCHEDULED, Parameter, Request, Status};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`, `_RESCHEDULE`.

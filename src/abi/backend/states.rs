@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_void};
 use super::responses::{BUFFER_BYTES_MAX, DIMS_MAX};
 use crate::abi::border::{deref, entry, lend, null, put, text};
 use crate::abi::casts::readable_request;
+use crate::abi::plugin::executing_model;
 use crate::abi::server::{BufferAttributes, Error};
-use crate::backend::plugin::executing_model;
 use nereid_request::{DataType, Request, Shape, StateHandle, Status};
 
 /// `TRITONSERVER_MEMORY_CPU`.

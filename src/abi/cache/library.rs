@@ -34,7 +34,7 @@ const PATIENCE_NS: u64 = 100_000_000;
 const CLERKS: usize = 4;
 
 /// A response cache that a library implements.
-pub struct LibraryCache {
+struct LibraryCache {
     name: String,
     finalize: Finalize,
     insert: Access,
@@ -57,16 +57,17 @@ unsafe impl Send for Pointer {}
 // SAFETY: as above.
 unsafe impl Sync for Pointer {}
 
-/// The file name of the library of the cache `name`.
-pub fn file_of(name: &str) -> String {
-    format!("libtritoncache_{name}.so")
-}
-
-/// Opens the library `file` of the cache `name`, which lies in the folder of that name in `directory`, and creates a
-/// cache with these settings.
-pub fn open(name: &str, file: &str, directory: &Path, settings: &BTreeMap<&str, &str>) -> Result<LibraryCache, Status> {
+/// Opens the library of the cache `name`, which is `file` or has its usual name and lies in the folder of that name in
+/// `directory`, and creates a cache with these settings.
+pub fn open(
+    name: &str,
+    file: Option<&str>,
+    directory: &Path,
+    settings: &BTreeMap<&str, &str>,
+) -> Result<Box<dyn Store>, Status> {
+    let file = file.map_or_else(|| format!("libtritoncache_{name}.so"), str::to_owned);
     let absent = || Status::invalid(format!("unable to find '{file}' for cache. Searched: {}", directory.display()));
-    let library = Library::open(&locate(directory, name, file).ok_or_else(absent)?)?;
+    let library = Library::open(&locate(directory, name, &file).ok_or_else(absent)?)?;
     // SAFETY: the interface defines these functions with these types.
     let (initialize, finalize, lookup, insert) = unsafe {
         (
@@ -85,7 +86,7 @@ pub fn open(name: &str, file: &str, directory: &Path, settings: &BTreeMap<&str, 
     if cache.is_null() {
         return Err(Status::internal(format!("the cache library '{}' made no cache", library.path.display())));
     }
-    Ok(LibraryCache {
+    Ok(Box::new(LibraryCache {
         name: name.to_owned(),
         finalize,
         insert,
@@ -94,7 +95,7 @@ pub fn open(name: &str, file: &str, directory: &Path, settings: &BTreeMap<&str, 
         lookups_fail: AtomicBool::new(false),
         insertions_fail: AtomicBool::new(false),
         _library: library,
-    })
+    }))
 }
 
 fn work<'a>(name: &'a str, call: &'static str) -> Work<'a> {

@@ -12,6 +12,7 @@ use tracing::info;
 use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
 use super::log::{LogCallback, LogFn, Wish, grant, install};
+use crate::abi::LIBRARIES;
 use crate::backend::{HostPolicies, check_key};
 use crate::server::access::Access;
 use crate::server::options::{
@@ -52,7 +53,7 @@ impl ServerOptions {
         for (option, reason) in &self.idle {
             info!("{option} has no effect: {reason}");
         }
-        Access::embed(&self.complete())
+        Access::embed(&self.complete(), &LIBRARIES)
     }
 
     /// The options, completed where one depends on several setters.

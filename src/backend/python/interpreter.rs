@@ -17,7 +17,7 @@ use super::host;
 use super::probe::{self, About};
 use super::settings::Settings;
 use crate::backend::ModelContext;
-use crate::backend::plugin::needed_libraries;
+use crate::backend::needed_libraries::needed_libraries;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 

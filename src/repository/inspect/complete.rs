@@ -47,7 +47,7 @@ impl Inspector<'_> {
                 match found {
                     Located::Library { directory, file } => {
                         let settings = (self.backend_settings)(&config.backend);
-                        self.plugins.load(&config.backend, &directory, &file, &settings)?
+                        self.plugins.loader().load(&config.backend, &directory, &file, &settings)?
                     }
                     Located::Script { directory } => self.backends.python_based(directory),
                 }

@@ -1,6 +1,9 @@
 //! Inspections of directories of models, whole and broken.
 
 use super::*;
+// A test opens a file that is no library, which the loader refuses.
+#[cfg(test)]
+use crate::abi::LIBRARIES;
 use nereid_model_config::provenance::{Source, fields};
 
 /// A directory that is removed when the test ends.
@@ -31,7 +34,7 @@ fn nothing(_: &str) -> Vec<(String, String)> {
 }
 
 fn inspector(auto_complete: bool) -> Inspector<'static> {
-    Inspector::new(None, auto_complete, Path::new("/nonexistent"), &nothing, 2, Arc::default())
+    Inspector::new(None, auto_complete, Path::new("/nonexistent"), &nothing, 2, Arc::default(), LIBRARIES.plugins)
 }
 
 /// The problems, with the directory written as `~`.

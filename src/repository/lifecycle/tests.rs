@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::*;
 use crate::backend::HostPolicies;
+use crate::backend::plugin::no_libraries;
 use crate::repository::store;
 use crate::repository::{IndexRow, ParameterValue};
 use nereid_memory::Pool;
@@ -92,6 +93,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         stalls: None,
         host: Default::default(),
         gpus: Arc::default(),
+        plugins: no_libraries,
         agents: Default::default(),
         stores: places.iter().map(open).collect(),
         mode,

@@ -6,8 +6,6 @@
 //! needs little stack: the standard library reserves 8 KiB for a handler, of which the registers of a processor with
 //! AVX-512 take nearly half and the unwinder most of the rest.
 
-#![allow(unsafe_code)]
-
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -15,8 +13,8 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::abi::guard::Work;
-use crate::abi::places;
+use super::guard::Work;
+use super::places;
 
 /// Each with its line of the report.
 const SIGNALS: [(c_int, &str); 5] = [

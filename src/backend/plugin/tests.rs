@@ -1,5 +1,4 @@
-//! Which file is found and which is refused, with directories that a test makes; and that a library ends before it is
-//! opened again.
+//! Which file is found and which is refused, with directories that a test makes.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,13 +29,16 @@ impl Directories {
     }
 
     fn plugins(&self) -> Plugins {
-        Plugins::new(PluginSettings {
-            directory: self.0.join("backends"),
-            auto_complete: true,
-            min_compute_capability: 7.5,
-            pool: Pool::new(1 << 20),
-            gpus: Arc::default(),
-        })
+        Plugins::new(
+            PluginSettings {
+                directory: self.0.join("backends"),
+                auto_complete: true,
+                min_compute_capability: 7.5,
+                pool: Pool::new(1 << 20),
+                gpus: Arc::default(),
+            },
+            no_libraries,
+        )
     }
 
     /// What is found, relative to the root: directory and file, or directory and `model.py`. Or the error, with
@@ -162,24 +164,4 @@ fn backends_are_told_of_the_server_and_their_own_settings_win() {
         "colour": "green",
     }});
     assert_eq!(told, expected);
-}
-
-#[test]
-fn a_library_begins_again_only_after_its_end() {
-    let life: Arc<Life> = Arc::default();
-    let first = Presence::of(&life);
-    let (begun, order) = std::sync::mpsc::channel();
-    let again = {
-        let (life, begun) = (Arc::clone(&life), begun.clone());
-        std::thread::spawn(move || {
-            let _second = Presence::of(&life);
-            begun.send("begins again").unwrap();
-        })
-    };
-    begun.send("ends").unwrap();
-    drop(first);
-    again.join().unwrap();
-    assert_eq!(order.recv(), Ok("ends"));
-    assert_eq!(order.recv(), Ok("begins again"));
-    drop(Presence::of(&life));
 }

@@ -65,7 +65,8 @@ pub fn strategy_of(
     };
     let Some(path) = path else { return Ok(None) };
     tracing::info!("Loading custom batching strategy library {} for model {}", path.display(), context.name);
-    let handle = model.handle().unwrap_or_else(|| handle_of(context, &spec.config.backend, backend_directory));
+    let handle = model.handle().and_then(|handle| handle.downcast::<ModelHandle>().ok());
+    let handle = handle.unwrap_or_else(|| handle_of(context, &spec.config.backend, backend_directory));
     // Auto-completion is over: this configuration is final.
     *handle.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = spec.config.clone();
     let library = BatchLibrary::open(&path, handle)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use super::elf;
-use super::search::Presence;
+use super::loader::Presence;
 use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::guard::{Thrown, Work, guarded};

@@ -240,9 +240,13 @@ fn the_recorded_session_is_a_valid_one() {
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
     while !answer.windows(12).any(|window| window == [7u8; 12]) {
-        let read = stream.read(&mut buffer).unwrap_or_else(|error| panic!("{error}; no tensor in {answer:?}"));
-        assert!(read > 0, "the connection ends without a tensor: {answer:?}");
-        answer.extend_from_slice(&buffer[..read]);
+        match stream.read(&mut buffer) {
+            Ok(0) => panic!("the connection ends without a tensor: {answer:?}"),
+            Ok(read) => answer.extend_from_slice(&buffer[..read]),
+            // A signal to the process ends a read that has a timeout, whatever its handler asks for.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error}; no tensor in {answer:?}"),
+        }
     }
     server.stop();
 }

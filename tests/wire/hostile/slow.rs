@@ -1,6 +1,6 @@
 //! Slow peers, and peers that use up all descriptors.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn trickle(address: std::net::SocketAddr, front: &[u8]) -> Vec<u8> {
         match stream.read(&mut portion) {
             Ok(0) => return answer,
             Ok(n) => answer.extend_from_slice(&portion[..n]),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && !gone => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) && !gone => {}
             Err(_) => return answer,
         }
     }

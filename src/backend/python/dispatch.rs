@@ -7,7 +7,7 @@ use super::link::{LENT_AT_ONCE, Link};
 use super::marshal::{Malformed, Value, Writer};
 use super::senders;
 use super::services::{self, Metrics, Models, Reply};
-use super::worker::{Attendant, Worker};
+use super::worker::{MessageHandler, Worker};
 use crate::backend::ModelContext;
 use nereid_observe::metrics::Registry;
 use nereid_request::{Grant, Observer, Response};
@@ -63,9 +63,9 @@ impl Caller for Worker {
     }
 }
 
-impl Attendant for Dispatch {
+impl MessageHandler for Dispatch {
     /// The first value of a message is the slot on which the worker waits for the answer, or None.
-    fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed> {
+    fn handle(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed> {
         let (slot, values) = value.as_sequence()?.split_first().ok_or(Malformed::Form)?;
         let slot: Option<u32> = slot.optional(Value::as_int)?;
         let asked = || slot.ok_or(Malformed::Form);
@@ -113,11 +113,11 @@ impl Attendant for Dispatch {
         worker.open.abandon(|address| Response::failed(address.id.clone(), worker.epitaph()));
     }
 
-    fn lend(&self, grant: Option<Grant>) {
+    fn set_grant(&self, grant: Option<Grant>) {
         self.calls.set_grant(grant);
     }
 
-    fn room_has_come(&self, worker: &Arc<Worker>) {
+    fn flush_responses(&self, worker: &Arc<Worker>) {
         senders::flush(worker);
     }
 }

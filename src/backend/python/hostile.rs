@@ -10,7 +10,7 @@ use super::fixtures::Place;
 use super::link::{Bounds, Link};
 use super::marshal::{Value, Writer};
 use super::message::from_worker;
-use super::worker::{Attendant, Ended, Plan, Wait, Worker};
+use super::worker::{Ended, MessageHandler, Plan, Wait, Worker};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::{Completion, Delivery, Request, RequestedOutput, Sink};
 
@@ -84,9 +84,9 @@ impl Random {
     }
 }
 
-struct Nowhere;
+struct NullSink;
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn deliver(&self, _key: u64, _delivery: Delivery) {}
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
@@ -98,13 +98,13 @@ impl Sink for Nowhere {
 const BOUNDS: Bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 1 << 20 };
 
 /// A worker whose process only sleeps: the test writes its messages.
-fn worker(attendant: Arc<dyn Attendant>) -> Arc<Worker> {
+fn worker(handler: Arc<dyn MessageHandler>) -> Arc<Worker> {
     let mut command = Command::new("sleep");
     command.arg("3600");
     let (name, model) = ("m_0_0".to_owned(), "m".to_owned());
     let (archive, spin) = (super::program::archive().unwrap(), Default::default());
     let ended = Box::new(|_| ());
-    Worker::start(Plan { name, model, command, archive, bounds: BOUNDS, spin, attendant, ended, gpus: Arc::default() })
+    Worker::start(Plan { name, model, command, archive, bounds: BOUNDS, spin, handler, ended, gpus: Arc::default() })
         .unwrap()
 }
 
@@ -140,7 +140,7 @@ fn messages_of_every_kind_may_hold_anything() {
         let len = random.below(16) as usize;
         let message = random.value(len, 4).finish();
         let value = Value::read(&message).unwrap();
-        let _ = dispatch.attend(&sleeper, kind, &value);
+        let _ = dispatch.handle(&sleeper, kind, &value);
         if !sleeper.is_fit() {
             sleeper.join();
             sleeper = worker(Arc::clone(&dispatch) as Arc<_>);
@@ -155,7 +155,7 @@ fn answers_may_hold_anything_and_name_any_memory() {
     let (link, _socket) = Link::new(BOUNDS, 0, Default::default()).unwrap();
     link.grow(5000, &[]).unwrap();
     let mut random = Random(3);
-    let mut request = Request::new(Completion::new(Arc::new(Nowhere), 0));
+    let mut request = Request::new(Completion::new(Arc::new(NullSink), 0));
     let output = |name: &str| RequestedOutput { name: name.into(), index: 0 };
     request.outputs = ["DONE", "x", ""].into_iter().map(output).collect();
     for _ in 0..20_000 {

@@ -181,7 +181,7 @@ impl PythonInstance {
     fn conclude(&mut self, worker: &Arc<Worker>, batch: &mut Batch, has_more: bool) -> bool {
         let lends = batch.grant.is_some();
         if lends {
-            worker.lend(batch.grant.take());
+            worker.set_grant(batch.grant.take());
         }
         let outcome = self.receive(worker, has_more).and_then(|kind| {
             self.finish(worker, kind, batch).map_err(|malformed| {
@@ -195,7 +195,7 @@ impl PythonInstance {
             self.fail_batch(worker, &status.message, &positions, batch);
         }
         if lends {
-            worker.lend(None);
+            worker.set_grant(None);
         }
         outcome.is_ok()
     }

@@ -76,7 +76,7 @@ impl PythonModel {
                 max_bytes: bytes(shm_max_byte_size),
             },
             gpus: Arc::clone(&self.context.gpus),
-            attendant: Arc::new(Dispatch::new(&self.context)),
+            handler: Arc::new(Dispatch::new(&self.context)),
             ended,
         })
     }

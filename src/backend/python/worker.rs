@@ -28,14 +28,14 @@ use nereid_request::{Grant, Status};
 
 /// Handles a worker's messages other than results, and cleans up after the worker's end. The thread that received the
 /// message calls it; it must not wait for the worker.
-pub trait Attendant: Send + Sync {
-    fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed>;
+pub trait MessageHandler: Send + Sync {
+    fn handle(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed>;
 
     /// Sets the grant of the execution on behalf of which the model makes further calls; `None`: none.
-    fn lend(&self, grant: Option<Grant>);
+    fn set_grant(&self, grant: Option<Grant>);
 
     /// Sends waiting responses: clients may have made room for them.
-    fn room_has_come(&self, worker: &Arc<Worker>);
+    fn flush_responses(&self, worker: &Arc<Worker>);
 
     /// Cleans up after the worker's end; no further message of it follows.
     fn ended(&self, worker: &Arc<Worker>);
@@ -56,7 +56,7 @@ pub struct Plan {
     pub bounds: Bounds,
     pub gpus: Arc<Gpus>,
     pub spin: Spin,
-    pub attendant: Arc<dyn Attendant>,
+    pub handler: Arc<dyn MessageHandler>,
     pub ended: OnEnd,
 }
 
@@ -93,7 +93,7 @@ pub struct Worker {
     pub link: Link,
     pub open: Open,
     pub question: Question,
-    attendant: Arc<dyn Attendant>,
+    handler: Arc<dyn MessageHandler>,
     /// The core on which its process may spin.
     _core: Option<CoreInUse>,
     /// Number and pidfd of the process, once it runs.
@@ -108,7 +108,7 @@ pub struct Worker {
 impl Worker {
     /// Starts the process; the caller waits for its first message.
     pub fn start(plan: Plan) -> Result<Arc<Worker>, Status> {
-        let Plan { name, model, command, archive, bounds, gpus, spin, attendant, ended } = plan;
+        let Plan { name, model, command, archive, bounds, gpus, spin, handler, ended } = plan;
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
         // The process counts as spinning as long as it lives: its polls are not visible here.
@@ -122,7 +122,7 @@ impl Worker {
             link,
             open,
             question: Question::default(),
-            attendant,
+            handler,
             _core: core,
             pidfd: OnceLock::new(),
             has_ended: AtomicBool::new(false),
@@ -221,9 +221,9 @@ impl Worker {
         sent
     }
 
-    /// See [`Attendant::lend`].
-    pub fn lend(&self, grant: Option<Grant>) {
-        self.attendant.lend(grant);
+    /// See [`MessageHandler::lend`].
+    pub fn set_grant(&self, grant: Option<Grant>) {
+        self.handler.set_grant(grant);
     }
 
     /// Serves the worker's main thread until it sends one of the `awaited` kinds, and leaves its payload in `payload`.
@@ -241,7 +241,7 @@ impl Worker {
                         return Ok(kind);
                     }
                     Ok(Some(kind)) => {
-                        self.attend(kind, payload);
+                        self.handle(kind, payload);
                         self.link.has_handled();
                     }
                     Ok(None) => break,
@@ -295,7 +295,7 @@ impl Worker {
         }
     }
 
-    fn attend(self: &Arc<Self>, kind: u32, payload: &[u8]) {
+    fn handle(self: &Arc<Self>, kind: u32, payload: &[u8]) {
         let outcome = Value::read(payload).and_then(|value| match kind {
             from_worker::NEED_SEGMENT => {
                 let [len, gone] = value.as_tuple()?;
@@ -314,7 +314,7 @@ impl Worker {
                 self.release(keys)
             }
             from_worker::READY => self.question.answered(&value),
-            kind => self.attendant.attend(self, kind, &value),
+            kind => self.handler.handle(self, kind, &value),
         });
         if let Err(malformed) = outcome {
             error!("the Python process of '{}' sent a message {kind} that cannot be read: {malformed}", self.name);
@@ -392,7 +392,7 @@ impl Worker {
                 self.link.aside_bell.wait();
             }
             self.attend_aside(&mut payload);
-            self.attendant.room_has_come(&self);
+            self.handler.flush_responses(&self);
             self.link.tell_freed();
             if readable.get(1) == Some(&true) {
                 break;
@@ -405,7 +405,7 @@ impl Worker {
         // Closes its descriptors before a successor starts.
         drop(process);
         self.question.end();
-        self.attendant.ended(&self);
+        self.handler.ended(&self);
         self.link.output_bell.ring();
         drop(payload);
         ended(self);
@@ -415,7 +415,7 @@ impl Worker {
         loop {
             match self.link.receive_aside(payload) {
                 Ok(Some(kind)) => {
-                    self.attend(kind, payload);
+                    self.handle(kind, payload);
                     self.link.has_handled_aside();
                 }
                 Ok(None) => return,

@@ -7,19 +7,19 @@ use std::sync::mpsc::channel;
 use super::*;
 use crate::backend::python::link::Bounds;
 use crate::backend::python::marshal::{Malformed, Value};
-use crate::backend::python::worker::{Attendant, Plan};
+use crate::backend::python::worker::{MessageHandler, Plan};
 use nereid_request::Grant;
 
-struct Nobody;
+struct NullHandler;
 
-impl Attendant for Nobody {
-    fn attend(&self, _worker: &Arc<Worker>, _kind: u32, _value: &Value<'_>) -> Result<(), Malformed> {
+impl MessageHandler for NullHandler {
+    fn handle(&self, _worker: &Arc<Worker>, _kind: u32, _value: &Value<'_>) -> Result<(), Malformed> {
         Err(Malformed::Form)
     }
 
-    fn lend(&self, _grant: Option<Grant>) {}
+    fn set_grant(&self, _grant: Option<Grant>) {}
 
-    fn room_has_come(&self, _worker: &Arc<Worker>) {}
+    fn flush_responses(&self, _worker: &Arc<Worker>) {}
 
     fn ended(&self, _worker: &Arc<Worker>) {}
 }
@@ -43,7 +43,7 @@ impl WorkerFactory for Sleepers {
         let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
         let (name, model) = ("m_0_0".to_owned(), "m".to_owned());
         let archive = super::super::program::archive().unwrap();
-        let attendant = Arc::new(Nobody);
+        let handler = Arc::new(NullHandler);
         Worker::start(Plan {
             name,
             model,
@@ -51,7 +51,7 @@ impl WorkerFactory for Sleepers {
             archive,
             bounds,
             spin: Default::default(),
-            attendant,
+            handler,
             ended,
             gpus: Arc::default(),
         })

@@ -33,7 +33,7 @@ impl Readiness for Health {
             return Ok(());
         };
         let worker = supervisor.current().ok_or_else(|| Status::internal(supervisor.not_healthy()))?;
-        worker.question.ask(&worker, LIMIT)
+        worker.readiness.query(&worker, LIMIT)
     }
 
     fn stopped(&self) -> Option<String> {
@@ -52,7 +52,7 @@ fn is_stopped(process: u32) -> bool {
 
 /// The query to one worker whether its model is ready.
 #[derive(Default)]
-pub struct Question {
+pub struct ReadinessQuery {
     /// The slot on which the worker waits for it; unset if its model has no `is_ready`.
     slot: OnceLock<u32>,
     state: Mutex<State>,
@@ -62,13 +62,13 @@ pub struct Question {
 #[derive(Default)]
 struct State {
     /// The number of the last query sent.
-    asked: u64,
+    sent: u64,
     /// The number of the last query answered.
     answered: u64,
     answer: Option<Result<bool, String>>,
 }
 
-impl Question {
+impl ReadinessQuery {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,17 +78,17 @@ impl Question {
         let _ = self.slot.set(slot);
     }
 
-    fn ask(&self, worker: &Worker, limit: Duration) -> Result<(), Status> {
+    fn query(&self, worker: &Worker, limit: Duration) -> Result<(), Status> {
         let Some(slot) = self.slot.get() else { return Ok(()) };
         let mut state = self.lock();
-        let follows = state.answered < state.asked;
+        let follows = state.answered < state.sent;
         if !follows {
-            state.asked += 1;
+            state.sent += 1;
             let mut number = Writer::default();
-            number.int(state.asked);
+            number.int(state.sent);
             worker.answer(*slot, Ok(number));
         }
-        let (number, deadline) = (state.asked, Instant::now() + limit);
+        let (number, deadline) = (state.sent, Instant::now() + limit);
         loop {
             // An answer to a later query is accepted too.
             if state.answered >= number {
@@ -100,8 +100,8 @@ impl Question {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let whose = if follows { "in-flight" } else { "user-defined" };
-                return Err(Status::unavailable(format!("Timed out waiting for {whose} is_ready() response")));
+                let kind = if follows { "in-flight" } else { "user-defined" };
+                return Err(Status::unavailable(format!("Timed out waiting for {kind} is_ready() response")));
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -115,7 +115,7 @@ impl Question {
         let text = text.optional(Value::as_text)?;
         let mut state = self.lock();
         // Only the last query can be open.
-        if number != state.asked || state.answered == state.asked {
+        if number != state.sent || state.answered == state.sent {
             return Err(Malformed::Form);
         }
         state.answered = number;

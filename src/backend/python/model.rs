@@ -196,7 +196,7 @@ impl WorkerFactory for Starter {
             slot.optional(Value::as_int)
         });
         let slot = slot.map_err(|error| Status::internal(format!("what '{}' said first: {error}", worker.name)))?;
-        slot.into_iter().for_each(|slot| worker.question.open(slot));
+        slot.into_iter().for_each(|slot| worker.readiness.open(slot));
         Ok(())
     }
 }

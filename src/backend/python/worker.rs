@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, warn};
 
-use super::health::Question;
+use super::health::ReadinessQuery;
 use super::link::{Bounds, Link, LinkError};
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{ANSWER, REFUSED, from_worker};
@@ -92,7 +92,7 @@ pub struct Worker {
     model: String,
     pub link: Link,
     pub open: Open,
-    pub question: Question,
+    pub readiness: ReadinessQuery,
     handler: Arc<dyn MessageHandler>,
     /// The core on which its process may spin.
     _core: Option<CoreInUse>,
@@ -121,7 +121,7 @@ impl Worker {
             model,
             link,
             open,
-            question: Question::default(),
+            readiness: ReadinessQuery::default(),
             handler,
             _core: core,
             pidfd: OnceLock::new(),
@@ -313,7 +313,7 @@ impl Worker {
                 let [keys] = value.as_tuple()?;
                 self.release(keys)
             }
-            from_worker::READY => self.question.answered(&value),
+            from_worker::READY => self.readiness.answered(&value),
             kind => self.handler.handle(self, kind, &value),
         });
         if let Err(malformed) = outcome {
@@ -404,7 +404,7 @@ impl Worker {
         self.has_ended.store(true, Ordering::Release);
         // Closes its descriptors before a successor starts.
         drop(process);
-        self.question.end();
+        self.readiness.end();
         self.handler.ended(&self);
         self.link.output_bell.ring();
         drop(payload);

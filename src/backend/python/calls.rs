@@ -6,8 +6,8 @@
 //!
 //! Every failure is a response with an error: the calling model decides how to handle it.
 
+mod call_request;
 mod preference;
-mod question;
 mod reply;
 
 use std::collections::{HashMap, VecDeque};
@@ -18,6 +18,7 @@ use super::link::Link;
 use super::marshal::{Malformed, Value};
 use super::message::SLOTS_MAX;
 use crate::backend::Host;
+use call_request::CallRequest;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_request::shared::Wish;
@@ -25,7 +26,6 @@ use nereid_request::{
     Asked, Callee, Credit, Delivery, Grant, Observer, Request, Response, Sink, Status, Text, never_waits,
 };
 use preference::Preference;
-use question::Question;
 
 /// Responses of a decoupled call that may wait in its slot; `kinds.py` has the same number.
 const WINDOW: usize = 16;
@@ -78,12 +78,12 @@ impl Calls {
 
     /// Makes a call. Its responses and errors are written to its slot.
     pub fn begin(self: &Arc<Self>, caller: &Arc<dyn Caller>, values: &[Value<'_>]) -> Result<(), Malformed> {
-        let question = Question::read(values)?;
+        let call_request = CallRequest::read(values)?;
         let call = Arc::new_cyclic(|this| Call {
-            number: question.number,
-            slot: question.slot,
-            is_decoupled: question.is_decoupled,
-            preference: Preference::new(question.preferred, &self.gpus),
+            number: call_request.number,
+            slot: call_request.slot,
+            is_decoupled: call_request.is_decoupled,
+            preference: Preference::new(call_request.preferred, &self.gpus),
             caller: Arc::clone(caller),
             calls: Arc::clone(self),
             state: Mutex::default(),
@@ -101,17 +101,17 @@ impl Calls {
             }
             table.calls.insert(call.number, Arc::clone(&call));
         }
-        if let Err(status) = self.hand_in(&call, question) {
+        if let Err(status) = self.submit_call(&call, call_request) {
             call.deliver(0, Delivery { response: Some(Response::failed(Text::default(), status)), last: true });
         }
         Ok(())
     }
 
-    fn hand_in(&self, call: &Arc<Call>, question: Question<'_>) -> Result<(), Status> {
-        let model = question.model.clone();
-        let failed = |status: Status| question::failed(&model, status);
+    fn submit_call(&self, call: &Arc<Call>, call_request: CallRequest<'_>) -> Result<(), Status> {
+        let model = call_request.model.clone();
+        let failed = |status: Status| call_request::failed(&model, status);
         // First, because dropping the inputs releases their memory.
-        let inputs = question.inputs(call.caller.link(), &self.pool);
+        let inputs = call_request.inputs(call.caller.link(), &self.pool);
         let unavailable = || {
             let text = format!("Failed for execute the inference request. Model '{model}' is not ready.");
             failed(Status::internal(text))
@@ -120,13 +120,14 @@ impl Calls {
             .host
             .submit()
             .ok_or_else(|| failed(Status::internal("An error occurred while performing BLS request.")))?;
-        let callee = submit.find(question.model.as_bytes(), question.version).map_err(|_| unavailable())?;
-        if callee.spec().decoupled && !question.is_decoupled {
-            return Err(failed(question::callee_is_decoupled(&model)));
+        let callee = submit.find(call_request.model.as_bytes(), call_request.version).map_err(|_| unavailable())?;
+        if callee.spec().decoupled && !call_request.is_decoupled {
+            return Err(failed(call_request::callee_is_decoupled(&model)));
         }
         let (mut request, under_way) = callee.request(Arc::clone(call) as Arc<dyn Sink>);
-        let filled =
-            question.fill(&mut request, inputs).and_then(|()| self.complete(call, &question, &*callee, &mut request));
+        let filled = call_request
+            .fill(&mut request, inputs)
+            .and_then(|()| self.complete(call, &call_request, &*callee, &mut request));
         if let Err(status) = filled {
             request.withdraw();
             return Err(failed(status));
@@ -151,16 +152,16 @@ impl Calls {
     fn complete(
         &self,
         call: &Call,
-        question: &Question<'_>,
+        call_request: &CallRequest<'_>,
         callee: &dyn Callee,
         request: &mut Request,
     ) -> Result<(), Status> {
-        if question.is_decoupled {
+        if call_request.is_decoupled {
             request.limit_responses(WINDOW as u32);
         }
         request.links.grant = self.grant();
         callee.check(request)?;
-        let parent = question.trace.and_then(|token| call.caller.observer(token));
+        let parent = call_request.trace.and_then(|token| call.caller.observer(token));
         request.observer = parent.and_then(|parent| parent.child()).map(nereid_request::Observation::new);
         Ok(())
     }
@@ -245,7 +246,7 @@ struct State {
 
 /// Values that a state no longer needs; dropped outside its lock, because the drops may call other code.
 #[derive(Default)]
-struct Spent {
+struct Discarded {
     under_way: Option<Arc<dyn nereid_request::Call>>,
     credits: Vec<Option<Credit>>,
     deliveries: VecDeque<Delivery>,
@@ -264,59 +265,59 @@ impl Call {
     }
 
     fn took(&self, count: usize) {
-        let mut spent = Spent::default();
+        let mut discarded = Discarded::default();
         let mut state = self.state();
         let count = count.min(state.ahead.len());
-        spent.credits.extend(state.ahead.drain(..count));
-        self.flush(&mut state, &mut spent);
+        discarded.credits.extend(state.ahead.drain(..count));
+        self.flush(&mut state, &mut discarded);
         drop(state);
-        drop(spent);
+        drop(discarded);
     }
 
     fn drop_answers(&self) {
-        let mut spent = Spent::default();
+        let mut discarded = Discarded::default();
         let mut state = self.state();
         state.is_dropped = true;
-        spent.credits.extend(state.ahead.drain(..));
-        spent.deliveries = std::mem::take(&mut state.waiting);
-        if spent.deliveries.iter().any(|delivery| delivery.last) {
-            self.write(&mut state, &mut spent, None, true);
+        discarded.credits.extend(state.ahead.drain(..));
+        discarded.deliveries = std::mem::take(&mut state.waiting);
+        if discarded.deliveries.iter().any(|delivery| delivery.last) {
+            self.write(&mut state, &mut discarded, None, true);
         }
         drop(state);
-        drop(spent);
+        drop(discarded);
     }
 
     fn abandon(&self) {
-        let mut spent = Spent::default();
+        let mut discarded = Discarded::default();
         let mut state = self.state();
         (state.is_dropped, state.is_over) = (true, true);
-        spent.credits.extend(state.ahead.drain(..));
-        spent.deliveries = std::mem::take(&mut state.waiting);
-        spent.under_way = state.under_way.take();
+        discarded.credits.extend(state.ahead.drain(..));
+        discarded.deliveries = std::mem::take(&mut state.waiting);
+        discarded.under_way = state.under_way.take();
         drop(state);
-        if let Some(under_way) = &spent.under_way {
+        if let Some(under_way) = &discarded.under_way {
             under_way.cancel();
         }
-        drop(spent);
+        drop(discarded);
     }
 
     /// Writes the responses that the window has room for.
-    fn flush(&self, state: &mut State, spent: &mut Spent) {
+    fn flush(&self, state: &mut State, discarded: &mut Discarded) {
         while !state.is_over
             && state.ahead.len() < WINDOW
             && let Some(Delivery { mut response, last }) = state.waiting.pop_front()
         {
             let credit = response.as_mut().and_then(|response| response.credit.take());
             state.ahead.push_back(credit);
-            self.write(state, spent, response, last);
+            self.write(state, discarded, response, last);
         }
     }
 
     /// Called under the lock, which keeps the order.
-    fn write(&self, state: &mut State, spent: &mut Spent, response: Option<Response>, last: bool) {
+    fn write(&self, state: &mut State, discarded: &mut Discarded, response: Option<Response>, last: bool) {
         if last {
             state.is_over = true;
-            spent.under_way = state.under_way.take();
+            discarded.under_way = state.under_way.take();
             self.calls.table().calls.remove(&self.number);
         }
         let to = reply::Slot { caller: &*self.caller, number: self.slot, is_windowed: self.is_decoupled };
@@ -327,13 +328,13 @@ impl Call {
     fn deliver_only(&self, response: Option<Response>) {
         let response = response
             .unwrap_or_else(|| Response::failed(Text::default(), Status::internal("Unexpected empty response.")));
-        let mut spent = Spent::default();
+        let mut discarded = Discarded::default();
         let mut state = self.state();
         if !state.is_over {
-            self.write(&mut state, &mut spent, Some(response), true);
+            self.write(&mut state, &mut discarded, Some(response), true);
         }
         drop(state);
-        drop(spent);
+        drop(discarded);
     }
 }
 
@@ -342,23 +343,23 @@ impl Call {
         if !self.is_decoupled {
             return self.deliver_only(delivery.response);
         }
-        let mut spent = Spent::default();
+        let mut discarded = Discarded::default();
         let mut state = self.state();
         match (state.is_over, state.is_dropped) {
-            (true, _) => spent.deliveries.push_back(delivery),
+            (true, _) => discarded.deliveries.push_back(delivery),
             (false, true) => {
                 if delivery.last {
-                    self.write(&mut state, &mut spent, None, true);
+                    self.write(&mut state, &mut discarded, None, true);
                 }
-                spent.deliveries.push_back(delivery);
+                discarded.deliveries.push_back(delivery);
             }
             (false, false) => {
                 state.waiting.push_back(delivery);
-                self.flush(&mut state, &mut spent);
+                self.flush(&mut state, &mut discarded);
             }
         }
         drop(state);
-        drop(spent);
+        drop(discarded);
     }
 }
 

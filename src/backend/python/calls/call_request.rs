@@ -12,7 +12,7 @@ use nereid_scheduler::validate::{add_input, add_output};
 
 /// (call, slot, model, version, id, correlation, flags, timeout, parameters, requested outputs, inputs, trace,
 /// decoupled, preferred memory).
-pub struct Question<'a> {
+pub struct CallRequest<'a> {
     pub number: u64,
     pub slot: u32,
     pub model: Text,
@@ -32,8 +32,8 @@ pub struct Question<'a> {
     inputs: &'a [Value<'a>],
 }
 
-impl<'a> Question<'a> {
-    pub fn read(values: &'a [Value<'a>]) -> Result<Question<'a>, Malformed> {
+impl<'a> CallRequest<'a> {
+    pub fn read(values: &'a [Value<'a>]) -> Result<CallRequest<'a>, Malformed> {
         let [
             number,
             slot,
@@ -53,7 +53,7 @@ impl<'a> Question<'a> {
         else {
             return Err(Malformed::Form);
         };
-        Ok(Question {
+        Ok(CallRequest {
             number: number.as_int()?,
             slot: slot.as_int()?,
             model: Text::from(&*model.as_text()?),

@@ -18,9 +18,9 @@ const OPEN_MAX: usize = 32;
 pub type Reply = Box<dyn FnOnce(Result<Writer, Status>) + Send>;
 
 /// An operation on the server, on behalf of a model that may be part of a load.
-trait Question: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + 'static {}
+trait Operation: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + 'static {}
 
-impl<F: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + 'static> Question for F {}
+impl<F: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + 'static> Operation for F {}
 
 /// See the [module](self).
 pub struct Models {
@@ -50,7 +50,7 @@ impl Models {
         let files = files.collect::<Result<Vec<_>, Malformed>>()?;
         let config = Some(config).filter(|config| !config.is_empty());
         let replacement = Replacement { config, files };
-        self.ask(reply, move |control, load| control.load(load, &name, replacement).map(|()| none()));
+        self.start(reply, move |control, load| control.load(load, &name, replacement).map(|()| none()));
         Ok(())
     }
 
@@ -58,7 +58,7 @@ impl Models {
     pub fn unload(&self, values: &[Value<'_>], reply: Reply) -> Result<(), Malformed> {
         let [name, with_dependents] = values else { return Err(Malformed::Form) };
         let (name, with_dependents) = (name.as_text()?.into_owned(), with_dependents.as_bool()?);
-        self.ask(reply, move |control, load| control.unload(load, &name, with_dependents).map(|()| none()));
+        self.start(reply, move |control, load| control.unload(load, &name, with_dependents).map(|()| none()));
         Ok(())
     }
 
@@ -67,7 +67,7 @@ impl Models {
         let [name, version] = values else { return Err(Malformed::Form) };
         let (name, version) = (name.as_text()?.into_owned(), version.as_int::<i64>()?);
         let version = Some(version).filter(|version| *version != -1);
-        self.ask(reply, move |control, _| {
+        self.start(reply, move |control, _| {
             control.is_ready(&name, version).map(|is_ready| {
                 let mut writer = Writer::default();
                 writer.bool(is_ready);
@@ -77,24 +77,24 @@ impl Models {
         Ok(())
     }
 
-    fn ask(&self, reply: Reply, question: impl Question) {
+    fn start(&self, reply: Reply, operation: impl Operation) {
         let Some(control) = self.host.control() else { return reply(Err(Status::unavailable("Server not ready"))) };
-        let open = Asked::begin(&self.open);
+        let open = OpenOperation::begin(&self.open);
         if self.open.load(Ordering::Acquire) > OPEN_MAX {
             let text = format!("a model's instance may wait for {OPEN_MAX} answers about models at a time");
             return reply(Err(Status::unavailable(text)));
         }
         // The worker gets an answer also if the thread cannot be started or the operation panics.
-        let pledge = Pledge { reply: Some(reply), _open: open };
+        let reply_once = ReplyOnce { reply: Some(reply), _open: open };
         let load = self.load.clone();
         let work = move || {
-            let mut pledge = pledge;
-            let answer = question(&*control, &load);
+            let mut reply_once = reply_once;
+            let answer = operation(&*control, &load);
             // Before the answer lets the worker continue.
             drop(control);
-            pledge.keep(answer);
+            reply_once.keep(answer);
         };
-        // If the thread does not start, the closure is dropped, and the pledge in it answers.
+        // If the thread does not start, the closure is dropped, and the `ReplyOnce` in it answers.
         let _ = std::thread::Builder::new().name("model-control".to_owned()).spawn(work);
     }
 }
@@ -106,28 +106,28 @@ fn none() -> Writer {
 }
 
 /// Counts one open operation until it is dropped.
-struct Asked(Arc<AtomicUsize>);
+struct OpenOperation(Arc<AtomicUsize>);
 
-impl Asked {
-    fn begin(open: &Arc<AtomicUsize>) -> Asked {
+impl OpenOperation {
+    fn begin(open: &Arc<AtomicUsize>) -> OpenOperation {
         open.fetch_add(1, Ordering::AcqRel);
-        Asked(Arc::clone(open))
+        OpenOperation(Arc::clone(open))
     }
 }
 
-impl Drop for Asked {
+impl Drop for OpenOperation {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Sends an answer exactly once: an error if it is dropped without one.
-struct Pledge {
+struct ReplyOnce {
     reply: Option<Reply>,
-    _open: Asked,
+    _open: OpenOperation,
 }
 
-impl Pledge {
+impl ReplyOnce {
     fn keep(&mut self, answer: Result<Writer, Status>) {
         if let Some(reply) = self.reply.take() {
             reply(answer);
@@ -135,7 +135,7 @@ impl Pledge {
     }
 }
 
-impl Drop for Pledge {
+impl Drop for ReplyOnce {
     fn drop(&mut self) {
         self.keep(Err(Status::internal("the operation on the model repository has come to nothing")));
     }
@@ -179,13 +179,13 @@ mod tests {
     }
 
     impl Control for Server {
-        fn load(&self, asker: &LoadUnderWay, model: &str, replacement: Replacement) -> Result<(), Status> {
-            self.note(format!("load {model} {replacement:?} for {:?}", asker.operation()));
+        fn load(&self, caller: &LoadUnderWay, model: &str, replacement: Replacement) -> Result<(), Status> {
+            self.note(format!("load {model} {replacement:?} for {:?}", caller.operation()));
             Err(Status::invalid("not today"))
         }
 
-        fn unload(&self, asker: &LoadUnderWay, model: &str, with_dependents: bool) -> Result<(), Status> {
-            self.note(format!("unload {model} {with_dependents} for {:?}", asker.operation()));
+        fn unload(&self, caller: &LoadUnderWay, model: &str, with_dependents: bool) -> Result<(), Status> {
+            self.note(format!("unload {model} {with_dependents} for {:?}", caller.operation()));
             Ok(())
         }
 
@@ -195,17 +195,17 @@ mod tests {
         }
     }
 
-    type Told = Result<Vec<u8>, Status>;
+    type Answer = Result<Vec<u8>, Status>;
 
-    fn reply(tell: &Sender<Told>) -> Reply {
-        let tell = tell.clone();
-        Box::new(move |answer| drop(tell.send(answer.map(Writer::finish))))
+    fn reply(answer_sender: &Sender<Answer>) -> Reply {
+        let answer_sender = answer_sender.clone();
+        Box::new(move |answer| drop(answer_sender.send(answer.map(Writer::finish))))
     }
 
-    fn rig(load: LoadUnderWay) -> (Arc<Server>, Models, Sender<Told>, Receiver<Told>) {
+    fn rig(load: LoadUnderWay) -> (Arc<Server>, Models, Sender<Answer>, Receiver<Answer>) {
         let server = Arc::new(Server::default());
-        let (tell, told) = channel();
-        (Arc::clone(&server), Models::new(Host::new(server), load), tell, told)
+        let (answer_sender, answers) = channel();
+        (Arc::clone(&server), Models::new(Host::new(server), load), answer_sender, answers)
     }
 
     fn text(value: &'static str) -> Value<'static> {
@@ -215,23 +215,23 @@ mod tests {
     #[test]
     fn questions_are_passed_on_and_answered() {
         let load = LoadUnderWay::default();
-        let (server, models, tell, told) = rig(load.clone());
+        let (server, models, answer_sender, answers) = rig(load.clone());
         let under_way = load.begin(7);
         server.open();
         let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
         let (link, _socket) = Link::new(bounds, 0, Default::default()).unwrap();
         let file = Value::Tuple(vec![text("file:1/model.py"), Value::Bytes(b"code")]);
         let load = [text("m"), text("{}"), Value::Tuple(vec![file])];
-        models.load(&link, &load, reply(&tell)).unwrap();
-        assert_eq!(told.recv().unwrap(), Err(Status::invalid("not today")));
-        models.load(&link, &[text("m"), text(""), Value::Tuple(vec![])], reply(&tell)).unwrap();
-        assert!(told.recv().unwrap().is_err());
+        models.load(&link, &load, reply(&answer_sender)).unwrap();
+        assert_eq!(answers.recv().unwrap(), Err(Status::invalid("not today")));
+        models.load(&link, &[text("m"), text(""), Value::Tuple(vec![])], reply(&answer_sender)).unwrap();
+        assert!(answers.recv().unwrap().is_err());
         drop(under_way);
-        models.unload(&[text("m"), Value::Bool(true)], reply(&tell)).unwrap();
-        assert_eq!(told.recv().unwrap(), Ok(b"N".to_vec()));
+        models.unload(&[text("m"), Value::Bool(true)], reply(&answer_sender)).unwrap();
+        assert_eq!(answers.recv().unwrap(), Ok(b"N".to_vec()));
         for version in [-1, 3] {
-            models.is_ready(&[text("m"), Value::Int(version)], reply(&tell)).unwrap();
-            assert_eq!(told.recv().unwrap(), Ok(b"T".to_vec()));
+            models.is_ready(&[text("m"), Value::Int(version)], reply(&answer_sender)).unwrap();
+            assert_eq!(answers.recv().unwrap(), Ok(b"T".to_vec()));
         }
         let files = "[(\"file:1/model.py\", [99, 111, 100, 101])]";
         assert_eq!(
@@ -247,30 +247,30 @@ mod tests {
         // A range outside the worker's memory, and a value of another type.
         let place = Value::Tuple(vec![Value::Int(1), Value::Int(0), Value::Int(9)]);
         let file = Value::Tuple(vec![text("file:x"), place]);
-        assert!(models.load(&link, &[text("m"), text(""), Value::Tuple(vec![file])], reply(&tell)).is_err());
-        assert!(models.unload(&[text("m")], reply(&tell)).is_err());
-        assert!(models.is_ready(&[text("m"), text("1")], reply(&tell)).is_err());
+        assert!(models.load(&link, &[text("m"), text(""), Value::Tuple(vec![file])], reply(&answer_sender)).is_err());
+        assert!(models.unload(&[text("m")], reply(&answer_sender)).is_err());
+        assert!(models.is_ready(&[text("m"), text("1")], reply(&answer_sender)).is_err());
     }
 
     #[test]
     fn who_asks_is_answered_whatever_happens_and_nobody_waits() {
-        let (server, models, tell, told) = rig(LoadUnderWay::default());
+        let (server, models, answer_sender, answers) = rig(LoadUnderWay::default());
         for _ in 0..OPEN_MAX {
-            models.unload(&[text("m"), Value::Bool(false)], reply(&tell)).unwrap();
+            models.unload(&[text("m"), Value::Bool(false)], reply(&answer_sender)).unwrap();
         }
         // All of them wait; this thread does not.
-        models.unload(&[text("m"), Value::Bool(false)], reply(&tell)).unwrap();
-        let refused = told.recv().unwrap().unwrap_err();
+        models.unload(&[text("m"), Value::Bool(false)], reply(&answer_sender)).unwrap();
+        let refused = answers.recv().unwrap().unwrap_err();
         assert_eq!(refused.code, nereid_request::Code::Unavailable);
         server.open();
-        (0..OPEN_MAX).for_each(|_| assert!(told.recv().unwrap().is_ok()));
-        models.unload(&[text("panic"), Value::Bool(false)], reply(&tell)).unwrap();
+        (0..OPEN_MAX).for_each(|_| assert!(answers.recv().unwrap().is_ok()));
+        models.unload(&[text("panic"), Value::Bool(false)], reply(&answer_sender)).unwrap();
         let text = "the operation on the model repository has come to nothing";
-        assert_eq!(told.recv().unwrap(), Err(Status::internal(text)));
+        assert_eq!(answers.recv().unwrap(), Err(Status::internal(text)));
         // Without a server.
         Models::new(Host::default(), LoadUnderWay::default())
-            .unload(&[self::text("m"), Value::Bool(false)], reply(&tell))
+            .unload(&[self::text("m"), Value::Bool(false)], reply(&answer_sender))
             .unwrap();
-        assert_eq!(told.recv().unwrap(), Err(Status::unavailable("Server not ready")));
+        assert_eq!(answers.recv().unwrap(), Err(Status::unavailable("Server not ready")));
     }
 }

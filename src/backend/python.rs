@@ -34,7 +34,7 @@ mod link;
 mod marshal;
 mod message;
 mod model;
-mod open;
+mod open_requests;
 mod outbound;
 mod probe;
 mod process;

@@ -2,7 +2,7 @@
 
 use super::link::Link;
 use super::marshal::{Malformed, Value};
-use super::open::Address;
+use super::open_requests::Address;
 use super::tensors::Received;
 use nereid_request::{Code, Parameters, Request, Response, Status, Text};
 

@@ -17,7 +17,7 @@ use super::health::Health;
 use super::inbound::Taken;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
-use super::open::Returned;
+use super::open_requests::ReturnedRequest;
 use super::settings::Settings;
 use super::worker::{Ended, Wait, Worker};
 use super::worker_supervisor::WorkerSupervisor;
@@ -364,7 +364,7 @@ impl PythonInstance {
         for (token, result) in std::mem::take(&mut batch.tokens).into_iter().zip(results) {
             let stays = matches!(result, Value::None);
             let Some(returned) = worker.open.returned(token, stays) else { continue };
-            let Returned { request, is_closed, is_lost } = returned;
+            let ReturnedRequest { request, is_closed, is_lost } = returned;
             match result {
                 Value::None if is_lost => self.context.fail(request, worker.epitaph()),
                 Value::None => answered.push((request, None)),

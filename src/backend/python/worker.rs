@@ -18,7 +18,7 @@ use super::health::ReadinessQuery;
 use super::link::{Bounds, Link, LinkError};
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{ANSWER, REFUSED, from_worker};
-use super::open::Open;
+use super::open_requests::OpenRequests;
 use super::process::{self, Process, ending, wait_readable};
 use super::worker_supervisor::not_healthy;
 use nereid_clock::now_ns;
@@ -91,7 +91,7 @@ pub struct Worker {
     pub name: String,
     model: String,
     pub link: Link,
-    pub open: Open,
+    pub open: OpenRequests,
     pub readiness: ReadinessQuery,
     handler: Arc<dyn MessageHandler>,
     /// The core on which its process may spin.
@@ -115,7 +115,7 @@ impl Worker {
         let core = spin.enter();
         let spin_ns = core.as_ref().map_or(0, |_| spin.budget_ns());
         let (link, socket) = Link::new(bounds, spin_ns, gpus).map_err(cannot)?;
-        let open = Open::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
+        let open = OpenRequests::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
         let worker = Arc::new(Worker {
             name: name.clone(),
             model,

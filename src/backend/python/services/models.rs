@@ -92,7 +92,7 @@ impl Models {
             let answer = operation(&*control, &load);
             // Before the answer lets the worker continue.
             drop(control);
-            reply_once.keep(answer);
+            reply_once.send(answer);
         };
         // If the thread does not start, the closure is dropped, and the `ReplyOnce` in it answers.
         let _ = std::thread::Builder::new().name("model-control".to_owned()).spawn(work);
@@ -128,7 +128,7 @@ struct ReplyOnce {
 }
 
 impl ReplyOnce {
-    fn keep(&mut self, answer: Result<Writer, Status>) {
+    fn send(&mut self, answer: Result<Writer, Status>) {
         if let Some(reply) = self.reply.take() {
             reply(answer);
         }
@@ -137,7 +137,7 @@ impl ReplyOnce {
 
 impl Drop for ReplyOnce {
     fn drop(&mut self) {
-        self.keep(Err(Status::internal("the operation on the model repository has come to nothing")));
+        self.send(Err(Status::internal("the operation on the model repository has come to nothing")));
     }
 }
 

@@ -25,12 +25,12 @@ pub struct Address {
     pub outputs: Arc<[RequestedOutput]>,
 }
 
-struct Entry {
+struct TokenSlot {
     generation: u32,
-    state: Option<Opened>,
+    state: Option<OpenRequest>,
 }
 
-struct Opened {
+struct OpenRequest {
     /// The request, until its execution has returned.
     request: Option<Box<Request>>,
     address: Option<Address>,
@@ -43,7 +43,7 @@ struct Opened {
 }
 
 /// The rest of a request after its execution has returned.
-pub struct Returned {
+pub struct ReturnedRequest {
     pub request: Box<Request>,
     /// Whether its sender has sent the last response.
     pub is_closed: bool,
@@ -52,10 +52,10 @@ pub struct Returned {
 }
 
 /// See the [module](self). The lower half of a token is the index, the upper its generation.
-pub struct Open {
-    table: Mutex<Table>,
+pub struct OpenRequests {
+    table: Mutex<TokenTable>,
     cancellations: Arc<Cancellations>,
-    roomy: Arc<Roomy>,
+    room_listener: Arc<RoomListener>,
     /// Outboxes with waiting responses, by their requests' tokens, which may have ended.
     waiting: Mutex<HashMap<u64, Arc<Outbox>>>,
     /// Whether flushes have ended.
@@ -63,13 +63,13 @@ pub struct Open {
 }
 
 /// Notified by outboxes when there is room for their responses.
-struct Roomy {
+struct RoomListener {
     tokens: Mutex<Vec<u64>>,
     /// The bell of the worker's monitor thread.
     bell: Bell,
 }
 
-impl RequestEvents for Roomy {
+impl RequestEvents for RoomListener {
     fn has_room(&self, key: u64) {
         lock(&self.tokens).push(key);
         self.bell.ring();
@@ -81,8 +81,8 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[derive(Default)]
-struct Table {
-    entries: Vec<Entry>,
+struct TokenTable {
+    entries: Vec<TokenSlot>,
     free: Vec<u32>,
     /// Whether the worker has ended.
     is_over: bool,
@@ -93,13 +93,13 @@ pub fn index(token: u64) -> usize {
     (token & 0xffff_ffff) as usize
 }
 
-impl Table {
-    fn get(&mut self, token: u64) -> Option<&mut Opened> {
+impl TokenTable {
+    fn get(&mut self, token: u64) -> Option<&mut OpenRequest> {
         let entry = self.entries.get_mut(index(token))?;
         if u64::from(entry.generation) == token >> 32 { entry.state.as_mut() } else { None }
     }
 
-    fn remove(&mut self, token: u64) -> Option<Opened> {
+    fn remove(&mut self, token: u64) -> Option<OpenRequest> {
         // Before the index is reused: the byte of another request must not be set.
         self.get(token)?.watch = None;
         let entry = self.entries.get_mut(index(token))?;
@@ -109,20 +109,20 @@ impl Table {
     }
 }
 
-impl Open {
-    /// `monitor` is rung when [`flush`](Open::flush) is worth a call.
-    pub fn new(cancellations: Arc<Cancellations>, monitor: Bell) -> Open {
-        let roomy = Arc::new(Roomy { tokens: Mutex::default(), bell: monitor });
-        Open {
+impl OpenRequests {
+    /// `monitor` is rung when [`flush`](OpenRequests::flush) is worth a call.
+    pub fn new(cancellations: Arc<Cancellations>, monitor: Bell) -> OpenRequests {
+        let room_listener = Arc::new(RoomListener { tokens: Mutex::default(), bell: monitor });
+        OpenRequests {
             table: Mutex::default(),
             cancellations,
-            roomy,
+            room_listener,
             waiting: Mutex::default(),
             is_abandoned: AtomicBool::new(false),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, TokenTable> {
         lock(&self.table)
     }
 
@@ -132,13 +132,13 @@ impl Open {
         let at = match table.free.pop() {
             Some(at) => at,
             None if table.entries.len() < OPEN_MAX => {
-                table.entries.push(Entry { generation: 0, state: None });
+                table.entries.push(TokenSlot { generation: 0, state: None });
                 table.entries.len() as u32 - 1
             }
             None => return None,
         };
         let entry = table.entries.get_mut(at as usize)?;
-        entry.state = Some(Opened { request: None, address: None, observer: None, watch: None, is_closed: false });
+        entry.state = Some(OpenRequest { request: None, address: None, observer: None, watch: None, is_closed: false });
         Some((u64::from(entry.generation) << 32) | u64::from(at))
     }
 
@@ -182,7 +182,7 @@ impl Open {
 
     /// Records that the execution of this request has returned. With `stays` its sender may still answer, unless it has
     /// sent the last response.
-    pub fn returned(&self, token: u64, stays: bool) -> Option<Returned> {
+    pub fn returned(&self, token: u64, stays: bool) -> Option<ReturnedRequest> {
         let mut table = self.lock();
         let is_over = table.is_over;
         let opened = table.get(token)?;
@@ -194,7 +194,7 @@ impl Open {
         } else if opened.address.is_none() {
             opened.address = Some(self.address_of(token, &request));
         }
-        Some(Returned { request, is_closed, is_lost })
+        Some(ReturnedRequest { request, is_closed, is_lost })
     }
 
     /// Sends a response, or the final flag alone, after those that wait already. False: it waits too, and a flush will
@@ -209,13 +209,13 @@ impl Open {
             return true;
         }
         // There may have been room before the outbox was in the map.
-        self.roomy.has_room(token);
+        self.room_listener.has_room(token);
         false
     }
 
     /// Sends the responses that there is room for by now, and calls `sent` with their tags.
     pub fn flush(&self, mut sent: impl FnMut(u64)) {
-        for token in std::mem::take(&mut *lock(&self.roomy.tokens)) {
+        for token in std::mem::take(&mut *lock(&self.room_listener.tokens)) {
             let Some(outbox) = lock(&self.waiting).get(&token).cloned() else { continue };
             outbox.flush(&mut sent);
             let mut waiting = lock(&self.waiting);
@@ -241,7 +241,7 @@ impl Open {
     fn abandoned(&self) -> Vec<Address> {
         let mut table = self.lock();
         table.is_over = true;
-        let returned = |entry: &Entry| entry.state.as_ref().is_some_and(|opened| opened.request.is_none());
+        let returned = |entry: &TokenSlot| entry.state.as_ref().is_some_and(|opened| opened.request.is_none());
         let tokens: Vec<u64> = (0u64..)
             .zip(&table.entries)
             .filter(|(_, entry)| returned(entry))
@@ -252,7 +252,7 @@ impl Open {
     }
 
     fn address_of(&self, token: u64, request: &Request) -> Address {
-        let outbox = Outbox::new(request.responses(), Arc::clone(&self.roomy) as Arc<_>, token);
+        let outbox = Outbox::new(request.responses(), Arc::clone(&self.room_listener) as Arc<_>, token);
         Address { id: request.id.clone(), outbox: Arc::new(outbox), outputs: request.outputs.as_slice().into() }
     }
 }

@@ -110,7 +110,7 @@ impl MessageHandler for Dispatch {
         self.calls.end();
         self.metrics.end();
         // The instance answers the requests whose execution has not returned.
-        worker.open.abandon(|address| Response::failed(address.id.clone(), worker.epitaph()));
+        worker.open.abandon(|address| Response::failed(address.id.clone(), worker.death_status()));
     }
 
     fn set_grant(&self, grant: Option<Grant>) {

@@ -60,10 +60,10 @@ const SHORT_NS: u64 = 500_000;
 /// The weight of the last execution in the average: one part in this many.
 const WEIGHT: u64 = 8;
 /// A worker does not ring for results while it has further batches: this is how long such results may lie unread.
-const LOOK_EVERY: Duration = Duration::from_micros(500);
+const POLL_EVERY: Duration = Duration::from_micros(500);
 
 /// Requests that are to be executed together.
-struct Entry {
+struct PendingBatch {
     requests: Requests,
     rows: u64,
 }
@@ -104,7 +104,7 @@ impl PythonInstance {
 
     /// Lets `worker` execute the batches in `left`, and further ones meanwhile. If it dies, the batches that it had not
     /// begun are put back.
-    fn run(&mut self, worker: &Arc<Worker>, left: &mut VecDeque<Entry>, payload: &Payload, exec_start_ns: u64) {
+    fn run(&mut self, worker: &Arc<Worker>, left: &mut VecDeque<PendingBatch>, payload: &Payload, exec_start_ns: u64) {
         let mut in_hand: VecDeque<Batch> = VecDeque::new();
         let mut began_ns = exec_start_ns;
         loop {
@@ -123,7 +123,7 @@ impl PythonInstance {
             batch.execution.exec_start_ns = if is_first { exec_start_ns } else { began_ns };
             batch.execution.compute_start_ns = began_ns;
             let is_answered = self.conclude(worker, &mut batch, !in_hand.is_empty());
-            self.learn(now_ns().saturating_sub(began_ns));
+            self.record_time(now_ns().saturating_sub(began_ns));
             // A worker that has answered begins its next batch at once. If it is dead by now, it died in that batch,
             // which is not executed again.
             if !is_answered && !worker.is_fit() {
@@ -139,7 +139,7 @@ impl PythonInstance {
     fn fill(
         &mut self,
         worker: &Arc<Worker>,
-        left: &mut VecDeque<Entry>,
+        left: &mut VecDeque<PendingBatch>,
         in_hand: &mut VecDeque<Batch>,
         payload: &Payload,
         exec_start_ns: u64,
@@ -155,7 +155,7 @@ impl PythonInstance {
                     in_hand.push_back(batch);
                 }
                 Err(Unsent::Later(requests)) => {
-                    left.push_front(Entry { requests, rows });
+                    left.push_front(PendingBatch { requests, rows });
                     break;
                 }
                 Err(Unsent::Failed(status, requests)) => self.fail_all(requests, &status),
@@ -167,10 +167,10 @@ impl PythonInstance {
     }
 
     /// The next batch that waits for this instance, if any.
-    fn more(&self, payload: &Payload) -> Option<Entry> {
+    fn more(&self, payload: &Payload) -> Option<PendingBatch> {
         loop {
             // If all requests of a payload are refused, the next one is tried.
-            if let Some(entry) = self.presentable(payload.more()?.take()) {
+            if let Some(entry) = self.accept_requests(payload.more()?.take()) {
                 return Some(entry);
             }
         }
@@ -200,7 +200,7 @@ impl PythonInstance {
         outcome.is_ok()
     }
 
-    fn learn(&mut self, execution_ns: u64) {
+    fn record_time(&mut self, execution_ns: u64) {
         let execution_ns = execution_ns.min(SHORT_NS.saturating_mul(WEIGHT));
         self.execution_ns = self.execution_ns - self.execution_ns / WEIGHT + execution_ns / WEIGHT;
     }
@@ -253,8 +253,8 @@ impl PythonInstance {
     }
 
     /// Passes a batch to the worker; the caller wakes it afterwards.
-    fn send(&mut self, worker: &Arc<Worker>, entry: Entry, is_idle: bool) -> Result<Batch, Unsent> {
-        let Entry { mut requests, rows } = entry;
+    fn send(&mut self, worker: &Arc<Worker>, entry: PendingBatch, is_idle: bool) -> Result<Batch, Unsent> {
+        let PendingBatch { mut requests, rows } = entry;
         let grant = requests.first().and_then(|request| request.links.grant.clone());
         if grant.is_some() && !is_idle {
             return Err(Unsent::Later(requests));
@@ -326,8 +326,8 @@ impl PythonInstance {
     /// Receives the result of a batch: the worker's message, or its end.
     fn receive(&mut self, worker: &Arc<Worker>, has_more: bool) -> Result<u32, Status> {
         let awaited = [from_worker::DONE, from_worker::BATCH_FAILED];
-        let look_every = has_more.then_some(LOOK_EVERY);
-        let wait = Wait { limit: self.execute_limit, look_every, spin: Some(&mut self.spin) };
+        let poll_every = has_more.then_some(POLL_EVERY);
+        let wait = Wait { limit: self.execute_limit, poll_every, spin: Some(&mut self.spin) };
         let served = worker.serve(&awaited, &mut self.payload, wait);
         served.map_err(|ended| ended_with(worker, &ended))
     }
@@ -366,7 +366,7 @@ impl PythonInstance {
             let Some(returned) = worker.open.returned(token, stays) else { continue };
             let ReturnedRequest { request, is_closed, is_lost } = returned;
             match result {
-                Value::None if is_lost => self.context.fail(request, worker.epitaph()),
+                Value::None if is_lost => self.context.fail(request, worker.death_status()),
                 Value::None => answered.push((request, None)),
                 Value::Bool(true) if is_closed => answered.push((request, None)),
                 Value::Bool(true) => {
@@ -413,7 +413,7 @@ impl PythonInstance {
             let fails = failed.contains(&at);
             let Some(returned) = worker.open.returned(token, !fails) else { continue };
             if returned.is_lost {
-                self.context.fail(returned.request, worker.epitaph());
+                self.context.fail(returned.request, worker.death_status());
                 continue;
             }
             match fails && !returned.is_closed {
@@ -425,7 +425,7 @@ impl PythonInstance {
 
     /// Fails batches with requests that continue sequences of an earlier worker: they left their queue before its death
     /// ended those. It fails such a batch as a whole, because models may identify a sequence by its index in the batch.
-    fn refuse_orphans(&mut self, worker: &Arc<Worker>, left: &mut VecDeque<Entry>) {
+    fn refuse_orphans(&mut self, worker: &Arc<Worker>, left: &mut VecDeque<PendingBatch>) {
         let current = Arc::downgrade(worker);
         let last = self.last.replace(current.clone());
         if last.is_none_or(|last| last.ptr_eq(&current)) {
@@ -441,7 +441,7 @@ impl PythonInstance {
     }
 
     /// Fails the requests that cannot be sent to a worker; returns the others, if any.
-    fn presentable(&self, requests: Requests) -> Option<Entry> {
+    fn accept_requests(&self, requests: Requests) -> Option<PendingBatch> {
         let present = |request: Box<Request>| match batch::refusal(&request) {
             None => Some(request),
             Some(status) => {
@@ -458,20 +458,20 @@ impl PythonInstance {
             self.fail_all(requests, &Status::internal(text));
             return None;
         }
-        (!requests.is_empty()).then_some(Entry { requests, rows })
+        (!requests.is_empty()).then_some(PendingBatch { requests, rows })
     }
 }
 
 /// Takes back the requests of a batch that was not executed.
-fn take_back(worker: &Worker, batch: Batch) -> Entry {
+fn take_back(worker: &Worker, batch: Batch) -> PendingBatch {
     let returned = batch.tokens.into_iter().filter_map(|token| worker.open.returned(token, false));
-    Entry { requests: returned.map(|returned| returned.request).collect(), rows: batch.rows }
+    PendingBatch { requests: returned.map(|returned| returned.request).collect(), rows: batch.rows }
 }
 
 impl Instance for PythonInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let mut exec_start_ns = now_ns();
-        let mut left: VecDeque<Entry> = self.presentable(payload.take()).into_iter().collect();
+        let mut left: VecDeque<PendingBatch> = self.accept_requests(payload.take()).into_iter().collect();
         while !left.is_empty() {
             let worker = match self.supervisor.worker() {
                 Ok(worker) => worker,
@@ -541,5 +541,5 @@ impl Drop for PythonInstance {
 /// The error of a batch whose worker sent no result.
 fn ended_with(worker: &Worker, ended: &Ended) -> Status {
     debug_assert!(!worker.is_fit(), "{ended:?}");
-    worker.epitaph()
+    worker.death_status()
 }

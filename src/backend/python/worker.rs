@@ -66,7 +66,7 @@ pub struct Wait<'a> {
     /// After this time the worker is killed.
     pub limit: Option<Duration>,
     /// The polling interval for messages that are sent without a ring.
-    pub look_every: Option<Duration>,
+    pub poll_every: Option<Duration>,
     /// The adaptive spin, where spinning is allowed.
     pub spin: Option<&'a mut AdaptiveSpin>,
 }
@@ -130,11 +130,13 @@ impl Worker {
             ending: Mutex::default(),
             monitor: Mutex::default(),
         });
-        let (tell, told) = sync_channel(1);
+        let (started_sender, started) = sync_channel(1);
         let kept = Arc::clone(&worker);
         let monitor = std::thread::Builder::new().name("python-monitor".to_owned());
-        let monitor = monitor.spawn(move || kept.keep(command, &archive, socket, &tell, ended)).map_err(cannot)?;
-        let outcome = told.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()));
+        let monitor = monitor
+            .spawn(move || kept.monitor_process(command, &archive, socket, &started_sender, ended))
+            .map_err(cannot)?;
+        let outcome = started.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()));
         *worker.monitor.lock().unwrap_or_else(PoisonError::into_inner) = Some(monitor);
         match outcome {
             Ok(()) => Ok(worker),
@@ -159,7 +161,7 @@ impl Worker {
     }
 
     /// The error for requests that it leaves unanswered.
-    pub fn epitaph(&self) -> Status {
+    pub fn death_status(&self) -> Status {
         let Worker { name, model, .. } = self;
         Status::internal(format!("{} The process of model '{model}' {}", not_healthy(name), self.ending()))
     }
@@ -228,7 +230,7 @@ impl Worker {
 
     /// Serves the worker's main thread until it sends one of the `awaited` kinds, and leaves its payload in `payload`.
     pub fn serve(self: &Arc<Self>, awaited: &[u32], payload: &mut Vec<u8>, wait: Wait<'_>) -> Result<u32, Ended> {
-        let Wait { limit, look_every, mut spin } = wait;
+        let Wait { limit, poll_every, mut spin } = wait;
         let deadline = limit.map(|limit| (limit, Instant::now() + limit));
         let left = || deadline.map(|(_, deadline)| deadline.saturating_duration_since(Instant::now()));
         loop {
@@ -263,7 +265,7 @@ impl Worker {
                 self.kill(&format!("was ended because it took more than {} s", limit.as_secs_f64()));
                 return Err(Ended::Late(limit));
             }
-            let longest = left.into_iter().chain(look_every).min();
+            let longest = left.into_iter().chain(poll_every).min();
             match &mut spin {
                 Some(spin) => self.spin_or_sleep(spin, longest),
                 None => self.await_bell(longest),
@@ -360,12 +362,12 @@ impl Worker {
     }
 
     /// The body of the monitor thread.
-    fn keep(
+    fn monitor_process(
         self: Arc<Self>,
         command: Command,
         archive: &OwnedFd,
         socket: OwnedFd,
-        tell: &SyncSender<std::io::Result<()>>,
+        started_sender: &SyncSender<std::io::Result<()>>,
         ended: OnEnd,
     ) {
         let started = Process::start(command, socket.as_fd(), archive.as_fd()).and_then(|process| {
@@ -379,11 +381,11 @@ impl Worker {
             Ok(process) => process,
             Err(error) => {
                 self.has_ended.store(true, Ordering::Release);
-                let _ = tell.send(Err(error));
+                let _ = started_sender.send(Err(error));
                 return;
             }
         };
-        let _ = tell.send(Ok(()));
+        let _ = started_sender.send(Ok(()));
         let mut payload = Vec::new();
         loop {
             let watched = [self.link.aside_bell.as_fd(), process.pidfd().as_fd()];

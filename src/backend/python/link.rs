@@ -125,7 +125,7 @@ impl RequestEvents for Cancellations {
 }
 
 /// A bank of slots, on which threads of the worker wait for answers.
-struct Bank {
+struct SlotBank {
     streams: Vec<Mutex<Producer<Place>>>,
     bells: Vec<Bell>,
 }
@@ -141,7 +141,7 @@ pub struct Link {
     pub aside_bell: Bell,
     /// New segments and slots are announced here, with their descriptors.
     socket: Mutex<OwnedFd>,
-    banks: Mutex<Vec<Arc<Bank>>>,
+    banks: Mutex<Vec<Arc<SlotBank>>>,
     segments: AtomicU32,
     pub inbound: Arc<Inbound>,
     pub outbound: Arc<Outbound>,
@@ -202,13 +202,13 @@ impl Link {
         hello.int(spin_ns);
         let bells = [&link.input_bell, &link.output_bell, &link.aside_bell].map(Bell::as_fd);
         let descriptors = [&[link.control.as_fd()][..], &bells].concat();
-        link.tell(hello.bytes(), &descriptors)?;
+        link.send_control(hello.bytes(), &descriptors)?;
         Ok((link, theirs))
     }
 
     /// Sends a message over the socket. It never waits: the buffer holds more messages than a correct worker leaves
     /// unread.
-    fn tell(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send_control(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(message::SLOTS_PER_BANK + 1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -222,8 +222,8 @@ impl Link {
     /// Writes a message for the worker's main thread, which may sleep: see [`ring`](Link::ring).
     pub fn push(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
         let is_far = payload.len() > frames::payload_max(message::STREAM_BYTES);
-        let far = if is_far { Some(self.far(payload)?) } else { None };
-        let (kind, payload) = far.as_ref().map_or((kind, payload), |far| (kind | FAR, &far[..]));
+        let location = if is_far { Some(self.write_apart(payload)?) } else { None };
+        let (kind, payload) = location.as_ref().map_or((kind, payload), |location| (kind | FAR, &location[..]));
         if !lock(&self.input).push(kind, payload)? {
             return Err(LinkError::Full);
         }
@@ -237,7 +237,7 @@ impl Link {
 
     /// Reports to the worker the lent device tensors that are no longer in use. Without room in the stream it reports
     /// them the next time.
-    pub fn tell_freed(&self) {
+    pub fn send_freed(&self) {
         let freed = self.imported.take_freed(LENT_AT_ONCE);
         if freed.is_empty() {
             return;
@@ -265,14 +265,14 @@ impl Link {
     }
 
     /// Writes a message to a range of its own, and returns the frame that locates it.
-    fn far(&self, payload: &[u8]) -> Result<Vec<u8>, LinkError> {
+    fn write_apart(&self, payload: &[u8]) -> Result<Vec<u8>, LinkError> {
         let (range, memory) = self.reserve(payload.len()).map_err(LinkError::Memory)?.ok_or(LinkError::NoMemory)?;
         if !memory.write(range.offset as usize, payload) {
             return Err(LinkError::Full);
         }
-        let mut far = Writer::default();
-        write_range(&mut far, &range);
-        Ok(far.finish())
+        let mut location = Writer::default();
+        write_range(&mut location, &range);
+        Ok(location.finish())
     }
 
     /// A range of memory that the worker reads. `None`: it holds as much as it may.
@@ -293,12 +293,12 @@ impl Link {
     }
 
     /// Counts a handled message of the worker's main thread: other threads of it may wait for their turn.
-    pub fn has_handled(&self) {
+    pub fn count_handled(&self) {
         self.control.word(message::OUTPUT_HANDLED).fetch_add(1, Ordering::Release);
     }
 
     /// The same for messages of the other threads.
-    pub fn has_handled_aside(&self) {
+    pub fn count_handled_aside(&self) {
         self.control.word(message::ASIDE_HANDLED).fetch_add(1, Ordering::Release);
     }
 
@@ -317,7 +317,7 @@ impl Link {
     }
 
     /// ("segment", number, length, whether the worker cuts it, segments of the server that it may unmap)
-    fn introduce(&self, number: u32, segment: &Segment, is_outbound: bool, gone: &[u32]) -> io::Result<()> {
+    fn announce_segment(&self, number: u32, segment: &Segment, is_outbound: bool, gone: &[u32]) -> io::Result<()> {
         let mut text = Writer::default();
         text.tuple(5);
         text.text(b"segment");
@@ -326,7 +326,7 @@ impl Link {
         text.bool(is_outbound);
         text.list(gone.len());
         gone.iter().for_each(|number| text.int(*number));
-        self.tell(text.bytes(), &[segment.as_fd()])
+        self.send_control(text.bytes(), &[segment.as_fd()])
     }
 
     /// Gives the worker memory for its outputs: freed ranges if there are any, else a new segment, which replaces those
@@ -339,13 +339,13 @@ impl Link {
             text.text(b"freed");
             text.list(freed.len());
             freed.into_iter().for_each(|place| text.int(place));
-            let told = self.tell(text.bytes(), &[]);
-            return told.map_err(|error| Status::internal(format!("cannot tell a worker of its memory: {error}")));
+            let sent = self.send_control(text.bytes(), &[]);
+            return sent.map_err(|error| Status::internal(format!("cannot announce its memory to a worker: {error}")));
         }
         let number = self.segments.fetch_add(1, Ordering::Relaxed);
         let segment = self.outbound.grow(number, len, gone)?;
-        let told = self.introduce(number, &segment, true, &[]);
-        told.map_err(|error| Status::internal(format!("cannot share memory with a worker: {error}")))
+        let sent = self.announce_segment(number, &segment, true, &[]);
+        sent.map_err(|error| Status::internal(format!("cannot share memory with a worker: {error}")))
     }
 
     /// Sends the reason why the worker gets no memory, or no slots.
@@ -354,7 +354,7 @@ impl Link {
         refusal.tuple(2);
         refusal.text(b"refused");
         refusal.text(status.message.as_bytes());
-        self.tell(refusal.bytes(), &[])
+        self.send_control(refusal.bytes(), &[])
     }
 
     /// Gives the worker another bank of slots.
@@ -382,8 +382,8 @@ impl Link {
         text.int(banks.len() as i32);
         let mut descriptors = vec![segment.as_fd()];
         descriptors.extend(bells.iter().map(Bell::as_fd));
-        self.tell(text.bytes(), &descriptors).map_err(cannot)?;
-        banks.push(Arc::new(Bank { streams, bells }));
+        self.send_control(text.bytes(), &descriptors).map_err(cannot)?;
+        banks.push(Arc::new(SlotBank { streams, bells }));
         Ok(())
     }
 
@@ -401,8 +401,8 @@ impl Link {
             return Err(LinkError::Full);
         };
         let is_far = payload.len() > most.min(frames::payload_max(message::SLOT_STREAM_BYTES));
-        let far = if is_far { Some(self.far(payload)?) } else { None };
-        let (kind, payload) = far.as_ref().map_or((kind, payload), |far| (kind | FAR, &far[..]));
+        let location = if is_far { Some(self.write_apart(payload)?) } else { None };
+        let (kind, payload) = location.as_ref().map_or((kind, payload), |location| (kind | FAR, &location[..]));
         if !lock(stream).push(kind, payload)? {
             return Err(LinkError::Full);
         }
@@ -453,7 +453,7 @@ impl Link {
 
 impl Announce for Link {
     fn announce(&self, number: u32, segment: &Segment, gone: &[u32]) -> io::Result<()> {
-        self.introduce(number, segment, false, gone)
+        self.announce_segment(number, segment, false, gone)
     }
 }
 

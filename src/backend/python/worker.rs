@@ -239,12 +239,12 @@ impl Worker {
             loop {
                 match self.link.receive(payload) {
                     Ok(Some(kind)) if awaited.contains(&kind) => {
-                        self.link.has_handled();
+                        self.link.count_handled();
                         return Ok(kind);
                     }
                     Ok(Some(kind)) => {
                         self.handle(kind, payload);
-                        self.link.has_handled();
+                        self.link.count_handled();
                     }
                     Ok(None) => break,
                     Err(error) => {
@@ -395,7 +395,7 @@ impl Worker {
             }
             self.attend_aside(&mut payload);
             self.handler.flush_responses(&self);
-            self.link.tell_freed();
+            self.link.send_freed();
             if readable.get(1) == Some(&true) {
                 break;
             }
@@ -418,7 +418,7 @@ impl Worker {
             match self.link.receive_aside(payload) {
                 Ok(Some(kind)) => {
                     self.handle(kind, payload);
-                    self.link.has_handled_aside();
+                    self.link.count_handled_aside();
                 }
                 Ok(None) => return,
                 Err(error) => return self.kill(&format!("was ended because {error}")),

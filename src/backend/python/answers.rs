@@ -3,7 +3,7 @@
 use super::link::Link;
 use super::marshal::{Malformed, Value};
 use super::open_requests::Address;
-use super::tensors::Received;
+use super::tensors::ReceivedTensor;
 use nereid_request::{Code, Parameters, Request, Response, Status, Text};
 
 /// A response as its worker sent it: (outputs, parameters, error).
@@ -41,7 +41,7 @@ impl<'a> Answer<'a> {
     /// Drops a response without a receiver: the memory of its tensors is released.
     pub fn discard(self, link: &Link) -> Result<(), Malformed> {
         self.outputs.iter().try_for_each(|output| {
-            Received::read(output)?.discard(link);
+            ReceivedTensor::read(output)?.discard(link);
             Ok(())
         })
     }
@@ -50,11 +50,11 @@ impl<'a> Answer<'a> {
     fn fill(
         self,
         response: &mut Response,
-        mut output: impl FnMut(Received<'a>) -> Result<Option<nereid_request::OutputTensor>, Status>,
+        mut output: impl FnMut(ReceivedTensor<'a>) -> Result<Option<nereid_request::OutputTensor>, Status>,
     ) -> Result<(), Malformed> {
         let mut error = self.error;
         for value in self.outputs {
-            match output(Received::read(value)?) {
+            match output(ReceivedTensor::read(value)?) {
                 Ok(Some(tensor)) if error.is_none() => response.outputs.push(tensor),
                 Ok(_) => {}
                 Err(status) => {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::exported_tensors::ExportedTensor;
 use super::link::Link;
 use super::marshal::Writer;
-use super::tensors::{self, Content, Room};
+use super::tensors::{self, TensorContent, TensorRange};
 use nereid_memory::Segment;
 use nereid_request::{CorrelationId, InputTensor, Request, Status, Value};
 
@@ -13,14 +13,14 @@ use nereid_request::{CorrelationId, InputTensor, Request, Status, Value};
 const FREED_MAX: usize = 16 * 1024;
 
 /// The inputs of a request, in the model's shapes.
-fn contents(request: &Request) -> impl Iterator<Item = Content<'_>> {
+fn contents(request: &Request) -> impl Iterator<Item = TensorContent<'_>> {
     request.inputs.iter().map(content)
 }
 
-fn content(input: &InputTensor) -> Content<'_> {
+fn content(input: &InputTensor) -> TensorContent<'_> {
     // Set in every accepted request; empty for a scalar.
     let shape = &input.model_shape;
-    Content { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data, exported: None }
+    TensorContent { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data, exported: None }
 }
 
 /// The tensors that one batch exports to a worker, in the order of the batch's inputs on devices.
@@ -82,7 +82,7 @@ pub fn write_request(
     writer: &mut Writer,
     request: &Request,
     token: u64,
-    room: &mut Option<Room<'_>>,
+    room: &mut Option<TensorRange<'_>>,
     exports: &mut BatchExports,
 ) -> Result<(), Status> {
     writer.tuple(9);
@@ -105,7 +105,7 @@ pub fn write_request(
     writer.tuple(request.inputs.len());
     request.inputs.iter().try_for_each(|input| {
         let exported = input.on_device().and_then(|_| exports.exported.pop_front());
-        tensors::write(writer, &Content { exported: exported.as_ref(), ..content(input) }, room)
+        tensors::write(writer, &TensorContent { exported: exported.as_ref(), ..content(input) }, room)
     })
 }
 
@@ -138,6 +138,6 @@ fn parameters(request: &Request) -> Result<String, Status> {
 }
 
 /// The shared memory for the larger inputs of a batch.
-pub fn room<'a>(taken: &'a Option<(super::inbound::Range, std::sync::Arc<Segment>)>) -> Option<Room<'a>> {
-    taken.as_ref().map(|(range, segment)| Room::new(*range, segment))
+pub fn room<'a>(taken: &'a Option<(super::inbound::Range, std::sync::Arc<Segment>)>) -> Option<TensorRange<'a>> {
+    taken.as_ref().map(|(range, segment)| TensorRange::new(*range, segment))
 }

@@ -21,7 +21,7 @@ pub const INLINE_MAX: usize = 4096;
 const ALIGNMENT: usize = 64;
 
 /// A tensor that is written to a message.
-pub struct Content<'a> {
+pub struct TensorContent<'a> {
     pub name: &'a [u8],
     pub datatype: DataType,
     pub shape: &'a [i64],
@@ -30,7 +30,7 @@ pub struct Content<'a> {
     pub exported: Option<&'a ExportedTensor>,
 }
 
-impl Content<'_> {
+impl TensorContent<'_> {
     fn byte_size(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len()).sum()
     }
@@ -128,7 +128,7 @@ const LIST_HEAD: usize = 5;
 const LENGTH: usize = 4;
 
 /// Bytes of shared memory that these tensors take together.
-pub fn shared_len<'a>(tensors: impl Iterator<Item = Content<'a>>) -> Result<usize, Status> {
+pub fn shared_len<'a>(tensors: impl Iterator<Item = TensorContent<'a>>) -> Result<usize, Status> {
     let mut total = 0usize;
     for tensor in tensors {
         let len = tensor.packed_len()?;
@@ -140,20 +140,24 @@ pub fn shared_len<'a>(tensors: impl Iterator<Item = Content<'a>>) -> Result<usiz
 }
 
 /// The range that a message's larger tensors are written to, one behind the other.
-pub struct Room<'a> {
+pub struct TensorRange<'a> {
     range: Range,
     segment: &'a Segment,
     used: usize,
 }
 
-impl<'a> Room<'a> {
-    pub fn new(range: Range, segment: &'a Segment) -> Room<'a> {
-        Room { range, segment, used: 0 }
+impl<'a> TensorRange<'a> {
+    pub fn new(range: Range, segment: &'a Segment) -> TensorRange<'a> {
+        TensorRange { range, segment, used: 0 }
     }
 }
 
 /// Writes a tensor: (name, datatype, shape, data).
-pub fn write(writer: &mut Writer, tensor: &Content<'_>, room: &mut Option<Room<'_>>) -> Result<(), Status> {
+pub fn write(
+    writer: &mut Writer,
+    tensor: &TensorContent<'_>,
+    room: &mut Option<TensorRange<'_>>,
+) -> Result<(), Status> {
     writer.tuple(4);
     writer.text(tensor.name);
     writer.int(tensor.datatype as u32);
@@ -180,20 +184,20 @@ pub fn write(writer: &mut Writer, tensor: &Content<'_>, room: &mut Option<Room<'
 }
 
 /// A tensor that a worker sent.
-pub struct Received<'a> {
+pub struct ReceivedTensor<'a> {
     pub name: Text,
     pub datatype: DataType,
     pub shape: Shape,
     data: &'a Value<'a>,
 }
 
-impl<'a> Received<'a> {
-    pub fn read(value: &'a Value<'a>) -> Result<Received<'a>, Malformed> {
+impl<'a> ReceivedTensor<'a> {
+    pub fn read(value: &'a Value<'a>) -> Result<ReceivedTensor<'a>, Malformed> {
         let [name, datatype, shape, data] = value.as_tuple()?;
         let number: u32 = datatype.as_int()?;
         let datatype = DataType::ALL.into_iter().find(|known| *known as u32 == number).ok_or(Malformed::Form)?;
         let shape = shape.as_sequence()?.iter().map(Value::as_int).collect::<Result<Shape, _>>()?;
-        Ok(Received { name: Text::from(&*name.as_text()?), datatype, shape, data })
+        Ok(ReceivedTensor { name: Text::from(&*name.as_text()?), datatype, shape, data })
     }
 
     fn misshapen(&self) -> Status {
@@ -239,12 +243,12 @@ impl<'a> Received<'a> {
 
     /// Its elements where they lie on a device; `None`: they are on the host. May block.
     pub fn on_device(&self, link: &Link) -> Result<Option<DeviceSlice>, Status> {
-        let Some(place) = DevicePlace::read(self.data) else { return Ok(None) };
+        let Some(place) = DeviceLocation::read(self.data) else { return Ok(None) };
         let slice = match place {
-            DevicePlace::Lent { key, offset, len } => link.exported.find(key, offset, len).ok_or_else(|| {
+            DeviceLocation::Lent { key, offset, len } => link.exported.find(key, offset, len).ok_or_else(|| {
                 Status::internal(format!("tensor '{}' lies where its model has no memory", self.name))
             })?,
-            DevicePlace::Own(place) => link.imported.open(&place)?,
+            DeviceLocation::Own(place) => link.imported.open(&place)?,
         };
         let count = element_count(&self.shape).and_then(|count| usize::try_from(count).ok());
         let expected = count.and_then(|count| count.checked_mul(self.datatype.byte_size()));
@@ -256,9 +260,9 @@ impl<'a> Received<'a> {
 
     /// Releases its shared memory.
     pub fn discard(self, link: &Link) {
-        match DevicePlace::read(self.data) {
-            Some(DevicePlace::Own(place)) => link.imported.give_back(place.number),
-            Some(DevicePlace::Lent { .. }) => {}
+        match DeviceLocation::read(self.data) {
+            Some(DeviceLocation::Own(place)) => link.imported.give_back(place.number),
+            Some(DeviceLocation::Lent { .. }) => {}
             None => drop(link.data(self.data)),
         }
     }
@@ -268,7 +272,7 @@ impl<'a> Received<'a> {
         self,
         link: &Link,
         wanted: &[RequestedOutput],
-        asker: &impl Asker,
+        receiver: &impl OutputReceiver,
     ) -> Result<Option<OutputTensor>, Status> {
         let Some(wanted) = wanted.iter().find(|wanted| wanted.name == self.name) else {
             self.discard(link);
@@ -283,8 +287,8 @@ impl<'a> Received<'a> {
             on_device: None,
         };
         match self.on_device(link)? {
-            Some(slice) => bring(&mut output, slice, asker)?,
-            None => output.data.push(self.elements(link, |len| asker.allocate(&self.name, len))?),
+            Some(slice) => bring(&mut output, slice, receiver)?,
+            None => output.data.push(self.elements(link, |len| receiver.allocate(&self.name, len))?),
         }
         output.shape = self.shape;
         Ok(Some(output))
@@ -292,7 +296,7 @@ impl<'a> Received<'a> {
 }
 
 /// The location of a tensor on a device: (handle, offset, length, key, device, lasts).
-enum DevicePlace<'a> {
+enum DeviceLocation<'a> {
     /// The server lent the worker this tensor, or one that contains it.
     Lent {
         key: u64,
@@ -302,16 +306,16 @@ enum DevicePlace<'a> {
     Own(imported_tensors::ImportedTensor<'a>),
 }
 
-impl<'a> DevicePlace<'a> {
-    fn read(value: &Value<'a>) -> Option<DevicePlace<'a>> {
+impl<'a> DeviceLocation<'a> {
+    fn read(value: &Value<'a>) -> Option<DeviceLocation<'a>> {
         let [handle, offset, len, key, device, _lasts] = value.as_sequence().ok()? else { return None };
         let (offset, len) = (offset.as_int().ok()?, len.as_int().ok()?);
         let key: i64 = key.as_int().ok()?;
         match u64::try_from(key) {
-            Ok(key) => (key & ON_DEVICE > 0).then_some(DevicePlace::Lent { key, offset, len }),
+            Ok(key) => (key & ON_DEVICE > 0).then_some(DeviceLocation::Lent { key, offset, len }),
             Err(_) => {
                 let (handle, device) = (handle.as_bytes().ok()?, device.as_int().ok()?);
-                Some(DevicePlace::Own(imported_tensors::ImportedTensor {
+                Some(DeviceLocation::Own(imported_tensors::ImportedTensor {
                     handle,
                     offset,
                     len,
@@ -324,13 +328,13 @@ impl<'a> DevicePlace<'a> {
 }
 
 /// The receiver of outputs, which determines where they go.
-pub trait Asker {
+pub trait OutputReceiver {
     fn allocate(&self, name: &Text, len: usize) -> Result<Target, Status>;
 
     fn wish(&self, name: &Text, len: usize) -> Result<Wish, Status>;
 }
 
-impl Asker for Request {
+impl OutputReceiver for Request {
     fn allocate(&self, name: &Text, len: usize) -> Result<Target, Status> {
         self.allocate_output(name, len)
     }
@@ -340,7 +344,7 @@ impl Asker for Request {
     }
 }
 
-impl Asker for ResponseFactory {
+impl OutputReceiver for ResponseFactory {
     fn allocate(&self, name: &Text, len: usize) -> Result<Target, Status> {
         self.allocate_output(name.as_bytes(), len)
     }
@@ -351,10 +355,10 @@ impl Asker for ResponseFactory {
 }
 
 /// Copies an output from a device to where the receiver wants it. May block.
-fn bring(output: &mut OutputTensor, slice: DeviceSlice, asker: &impl Asker) -> Result<(), Status> {
-    match asker.wish(&output.name, slice.len())? {
+fn bring(output: &mut OutputTensor, slice: DeviceSlice, receiver: &impl OutputReceiver) -> Result<(), Status> {
+    match receiver.wish(&output.name, slice.len())? {
         Wish::OnHost => {
-            let mut target = asker.allocate(&output.name, slice.len())?;
+            let mut target = receiver.allocate(&output.name, slice.len())?;
             slice.gpu().fetch(&slice, &mut target)?;
             output.data.push(target.freeze());
         }
@@ -411,7 +415,7 @@ mod tests {
     /// The packed form of BYTES of that shape in these pieces, and the room that was requested for it.
     fn packed(shape: &[i64], pieces: &[&[u8]]) -> (Result<Vec<u8>, String>, usize) {
         let pieces: Vec<Slice> = pieces.iter().map(|piece| Slice::copy_of(piece)).collect();
-        let content = Content { name: b"T", datatype: DataType::Bytes, shape, pieces: &pieces, exported: None };
+        let content = TensorContent { name: b"T", datatype: DataType::Bytes, shape, pieces: &pieces, exported: None };
         let mut list = Vec::new();
         let packed = content.pack(&mut list).map(|()| list).map_err(|status| status.message.to_string());
         (packed, content.packed_len().unwrap())

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::super::answers::read_parameters;
 use super::super::link::Link;
 use super::super::marshal::{Malformed, Value};
-use super::super::tensors::Received;
+use super::super::tensors::ReceivedTensor;
 use nereid_memory::Pool;
 use nereid_request::{CorrelationId, InputTensor, Request, Status, Text};
 use nereid_scheduler::validate::{add_input, add_output};
@@ -77,7 +77,7 @@ impl<'a> CallRequest<'a> {
     /// The inputs. Each is read, also after an error, so that the memory of all is released.
     pub fn inputs(&self, link: &Link, pool: &Pool) -> Result<Vec<InputTensor>, Status> {
         let input = |value: &'a Value<'a>| {
-            let received = Received::read(value).map_err(|malformed| Status::internal(malformed.to_string()))?;
+            let received = ReceivedTensor::read(value).map_err(|malformed| Status::internal(malformed.to_string()))?;
             let (name, datatype, shape) = (received.name.clone(), received.datatype, received.shape.clone());
             let mut tensor = InputTensor::new(name, datatype, shape);
             match received.on_device(link)? {

@@ -6,7 +6,7 @@ use super::super::exported_tensors::ExportedTensor;
 use super::super::link::{Link, LinkError};
 use super::super::marshal::Writer;
 use super::super::message::{ANSWER, SLOT_STREAM_BYTES};
-use super::super::tensors::{self, Content, Room};
+use super::super::tensors::{self, TensorContent, TensorRange};
 use super::preference::{Preference, fetch};
 use super::{Caller, WINDOW};
 use nereid_queue::frames;
@@ -106,7 +106,7 @@ fn export(response: &mut Response, link: &Link, exports: &mut OutputExports) -> 
 fn write_outputs(slot: &Slot<'_>, response: &Response, exports: &OutputExports, last: bool) -> Result<(), Failure> {
     let link = slot.link();
     let contents = || {
-        response.outputs.iter().zip(exports).map(|(output, exported)| Content {
+        response.outputs.iter().zip(exports).map(|(output, exported)| TensorContent {
             name: output.name.as_bytes(),
             datatype: output.datatype,
             shape: &output.shape,
@@ -120,7 +120,7 @@ fn write_outputs(slot: &Slot<'_>, response: &Response, exports: &OutputExports, 
         len => Some(link.reserve(len)?.ok_or_else(full)?),
     };
     let written = (|| {
-        let mut room = taken.as_ref().map(|(range, segment)| Room::new(*range, segment));
+        let mut room = taken.as_ref().map(|(range, segment)| TensorRange::new(*range, segment));
         let mut writer = Writer::default();
         writer.tuple(2);
         writer.tuple(3);

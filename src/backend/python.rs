@@ -52,7 +52,7 @@ use std::sync::Arc;
 pub use environment::complete_based;
 pub use interpreter::{COMPLETE, INSTALL_COMMAND, Origin, Surroundings};
 pub use layout::SCRIPT;
-pub use probe::{About, ask};
+pub use probe::{InterpreterInfo, examine_interpreter};
 pub use settings::{EXECUTE_TIMEOUT, EXECUTE_TIMEOUT_SECS_MAX, RESTART};
 
 use self::environment::Environments;

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::environment::{self, Change, Environment, Environments};
 use super::host;
-use super::probe::{self, About};
+use super::probe::{self, InterpreterInfo};
 use super::settings::Settings;
 use crate::backend::ModelContext;
 use crate::backend::needed_libraries::needed_libraries;
@@ -64,7 +64,7 @@ pub struct Interpreter {
     /// The changes to the server's variables for its processes.
     pub changes: Vec<Change>,
     pub origin: Origin,
-    pub about: About,
+    pub info: InterpreterInfo,
     /// Keeps the unpacked environment.
     _environment: Option<Environment>,
 }
@@ -188,26 +188,27 @@ impl Interpreter {
             };
             let program = if program.is_file() { program } else { environment.interpreter()? };
             let changes = environment.activation()?;
-            let about =
-                probe::ask(&program, &changes).map_err(|problem| problem.status(&program, Origin::Environment))?;
-            if let Some(version) = stub.filter(|version| !about.is_of(version)) {
+            let info = probe::examine_interpreter(&program, &changes)
+                .map_err(|problem| problem.status(&program, Origin::Environment))?;
+            if let Some(version) = stub.filter(|version| !info.is_of(version)) {
                 return Err(Status::invalid(format!(
                     "the model's {STUB} was built for Python {version}, but the environment of EXECUTION_ENV_PATH has \
-                     Python {about}; remove the stub to use that one"
+                     Python {info}; remove the stub to use that one"
                 )));
             }
             let origin = Origin::Environment;
-            return Ok(Interpreter { program, changes, origin, about, _environment: Some(environment) });
+            return Ok(Interpreter { program, changes, origin, info, _environment: Some(environment) });
         }
-        let (origin, program, about) = match &stub {
+        let (origin, program, info) = match &stub {
             Some(version) => surroundings.of_version(context, settings, version)?,
             None => {
                 let (origin, program) = surroundings.general(settings.interpreter.as_deref())?;
-                let about = probe::ask(&program, &[]).map_err(|problem| problem.status(&program, origin))?;
-                (origin, program, about)
+                let info =
+                    probe::examine_interpreter(&program, &[]).map_err(|problem| problem.status(&program, origin))?;
+                (origin, program, info)
             }
         };
-        Ok(Interpreter { program, changes: Vec::new(), origin, about, _environment: None })
+        Ok(Interpreter { program, changes: Vec::new(), origin, info, _environment: None })
     }
 
     /// Checks a model's settings without running or unpacking anything.
@@ -236,8 +237,8 @@ impl Interpreter {
 /// For the log.
 impl fmt::Display for Interpreter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Interpreter { program, origin, about, .. } = self;
-        write!(f, "Python {about} with numpy {}: {} ({origin})", about.numpy, program.display())
+        let Interpreter { program, origin, info, .. } = self;
+        write!(f, "Python {info} with numpy {}: {} ({origin})", info.numpy, program.display())
     }
 }
 
@@ -273,17 +274,17 @@ impl Surroundings {
         context: &ModelContext,
         settings: &Settings,
         version: &str,
-    ) -> Result<(Origin, PathBuf, About), Status> {
+    ) -> Result<(Origin, PathBuf, InterpreterInfo), Status> {
         let mut programs = self.on_path(&format!("python{version}"));
         let named = programs.len();
         programs.extend(self.general(settings.interpreter.as_deref()).ok().map(|(_, program)| program));
         let mut first = None;
         for (at, program) in programs.into_iter().enumerate() {
-            match probe::ask(&program, &[]) {
-                Ok(about) if about.is_of(version) => {
+            match probe::examine_interpreter(&program, &[]) {
+                Ok(info) if info.is_of(version) => {
                     let shown = program.display();
                     info!("model '{}': {STUB} is for Python {version}; {shown} runs in its place", context.name);
-                    return Ok((Origin::Stub, program, about));
+                    return Ok((Origin::Stub, program, info));
                 }
                 Err(problem) if at < named => {
                     first.get_or_insert_with(|| problem.status(&program, Origin::Stub));

@@ -19,7 +19,7 @@ const NUMPY_MIN: (u32, u32) = (1, 20);
 /// An import of numpy from a slow disk may take long; a program that is no interpreter may never end.
 const TIME: Duration = Duration::from_secs(60);
 /// The most interpreters with cached results.
-const KNOWN_MAX: usize = 256;
+const CACHE_MAX: usize = 256;
 
 /// Runs with any Python, version 2 included. Other output of an interpreter at its start is on other lines.
 const SCRIPT: &str = r#"
@@ -40,12 +40,12 @@ const SEPARATOR: char = '\x1f';
 
 /// The properties that an interpreter reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
+pub struct InterpreterInfo {
     pub version: (u32, u32, u32),
     pub numpy: String,
 }
 
-impl About {
+impl InterpreterInfo {
     /// `version` as `3.11`.
     pub fn is_of(&self, version: &str) -> bool {
         version == format!("{}.{}", self.version.0, self.version.1)
@@ -53,7 +53,7 @@ impl About {
 }
 
 /// Its version.
-impl fmt::Display for About {
+impl fmt::Display for InterpreterInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor, patch) = self.version;
         write!(f, "{major}.{minor}.{patch}")
@@ -112,32 +112,32 @@ pub fn command(program: &Path, changes: &[Change]) -> Command {
 /// The program, the modification time of its file, and its variables.
 type Key = (PathBuf, Option<SystemTime>, Vec<Change>);
 /// The cached results; None for interpreters that cannot run models.
-type Known = HashMap<Key, Arc<Mutex<Option<About>>>>;
+type InfoCache = HashMap<Key, Arc<Mutex<Option<InterpreterInfo>>>>;
 
 /// Examines `program`, unless it was found able before. An unable one is examined again, because it may be repaired
 /// meanwhile.
-pub fn ask(program: &Path, changes: &[Change]) -> Result<About, Problem> {
-    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+pub fn examine_interpreter(program: &Path, changes: &[Change]) -> Result<InterpreterInfo, Problem> {
+    static CACHE: Mutex<Option<InfoCache>> = Mutex::new(None);
     let modified = fs::metadata(program).and_then(|metadata| metadata.modified()).ok();
     let place = {
-        let mut known = lock(&KNOWN);
+        let mut known = lock(&CACHE);
         let known = known.get_or_insert_default();
-        if known.len() >= KNOWN_MAX {
+        if known.len() >= CACHE_MAX {
             known.clear();
         }
         Arc::clone(known.entry((program.to_owned(), modified, changes.to_vec())).or_default())
     };
     // Loads at the same time examine a program only once.
-    let mut about = lock(&place);
-    if let Some(about) = &*about {
-        return Ok(about.clone());
+    let mut info = lock(&place);
+    if let Some(info) = &*info {
+        return Ok(info.clone());
     }
-    let said = question(program, changes)?;
-    *about = Some(said.clone());
+    let said = run_probe(program, changes)?;
+    *info = Some(said.clone());
     Ok(said)
 }
 
-fn question(program: &Path, changes: &[Change]) -> Result<About, Problem> {
+fn run_probe(program: &Path, changes: &[Change]) -> Result<InterpreterInfo, Problem> {
     let mut command = command(program, changes);
     let done = helper_program::run(command.args(["-c", SCRIPT]), TIME)
         .map_err(|error| Problem::Unusable(error.to_string()))?;
@@ -165,7 +165,7 @@ fn question(program: &Path, changes: &[Change]) -> Result<About, Problem> {
     if numbers(numpy).is_some_and(|[major, minor, _]| (major, minor) < NUMPY_MIN) {
         return Err(Problem::OldNumpy(numpy.to_owned()));
     }
-    Ok(About { version: (major, minor, patch), numpy: numpy.to_owned() })
+    Ok(InterpreterInfo { version: (major, minor, patch), numpy: numpy.to_owned() })
 }
 
 /// `1.26.4`, `2.0.0rc1`, `2.1`: the leading numbers.
@@ -211,9 +211,9 @@ mod tests {
         let ask_of = |script: &str| {
             // Two files of one name in one instant may have the same time.
             let name = format!("python-{}", script.len());
-            super::question(&place.program(&name, script), &[])
+            super::run_probe(&place.program(&name, script), &[])
         };
-        let good = About { version: (3, 8, 0), numpy: "1.20.0".to_owned() };
+        let good = InterpreterInfo { version: (3, 8, 0), numpy: "1.20.0".to_owned() };
         assert_eq!(ask_of(&line("cpython", "3.8.0", "1.20.0", "")), Ok(good));
         assert!(ask_of(&line("cpython", "3.99.0", "2.0.0rc1", "")).is_ok());
         for (script, text) in [
@@ -234,7 +234,7 @@ mod tests {
         ] {
             assert_eq!(ask_of(&script).unwrap_err().to_string(), text);
         }
-        let missing = ask(&place.path().join("nothing"), &[]).unwrap_err();
+        let missing = examine_interpreter(&place.path().join("nothing"), &[]).unwrap_err();
         assert!(missing.to_string().starts_with("it does not start: "), "{missing}");
     }
 
@@ -248,11 +248,11 @@ mod tests {
                 count.display()
             )
         };
-        let asked = || fs::read_to_string(&count).unwrap().lines().count();
+        let examined = || fs::read_to_string(&count).unwrap().lines().count();
         let program = place.program("python", &script(""));
         for expected in [1, 2] {
-            assert!(matches!(ask(&program, &[]), Err(Problem::NoNumpy(_))));
-            assert_eq!(asked(), expected);
+            assert!(matches!(examine_interpreter(&program, &[]), Err(Problem::NoNumpy(_))));
+            assert_eq!(examined(), expected);
         }
         // As if numpy had been installed: the program itself does not change then.
         let modified = fs::metadata(&program).unwrap().modified().unwrap();
@@ -260,13 +260,16 @@ mod tests {
         place.program("python", &script("1.26.4"));
         change(modified);
         for _ in 0..3 {
-            assert_eq!(ask(&program, &[]).unwrap().numpy, "1.26.4");
-            assert_eq!(asked(), 3);
+            assert_eq!(examine_interpreter(&program, &[]).unwrap().numpy, "1.26.4");
+            assert_eq!(examined(), 3);
         }
         let changes = [("X".into(), Some("1".into()))];
-        assert!(ask(&program, &changes).is_ok() && asked() == 4, "other variables, other interpreter");
+        assert!(
+            examine_interpreter(&program, &changes).is_ok() && examined() == 4,
+            "other variables, other interpreter"
+        );
         change(modified + Duration::from_secs(1));
-        assert!(ask(&program, &[]).is_ok() && asked() == 5, "another file");
+        assert!(examine_interpreter(&program, &[]).is_ok() && examined() == 5, "another file");
     }
 
     #[test]

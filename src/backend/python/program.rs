@@ -69,29 +69,29 @@ for path, text in zip(words[::2], words[1::2]):
 /// The time limit of a compilation.
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 /// The most interpreters with cached archives.
-const KNOWN_MAX: usize = 64;
+const CACHE_MAX: usize = 64;
 
 /// An interpreter: its file, and the file's modification time.
 type Key = (std::ffi::OsString, Option<SystemTime>);
 
 /// The cached archives, by interpreter.
 #[derive(Default)]
-struct Known {
+struct ArchiveCache {
     plain: Option<Arc<OwnedFd>>,
     /// `None`: the compilation failed, or has not ended.
     compiled: HashMap<Key, Option<Arc<OwnedFd>>>,
 }
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static CACHE: Mutex<Option<ArchiveCache>> = Mutex::new(None);
 
-fn known() -> MutexGuard<'static, Option<Known>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn cache() -> MutexGuard<'static, Option<ArchiveCache>> {
+    CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The archive without compiled code, one for the process.
 pub fn archive() -> io::Result<Arc<OwnedFd>> {
-    let mut known = known();
-    let plain = &mut known.get_or_insert_default().plain;
+    let mut cache = cache();
+    let plain = &mut cache.get_or_insert_default().plain;
     if let Some(archive) = plain {
         return Ok(Arc::clone(archive));
     }
@@ -104,13 +104,13 @@ pub fn archive() -> io::Result<Arc<OwnedFd>> {
 pub fn archive_for(command: Command) -> io::Result<Arc<OwnedFd>> {
     let modified = std::fs::metadata(command.get_program()).and_then(|metadata| metadata.modified()).ok();
     let key = (command.get_program().to_owned(), modified);
-    let mut guard = known();
+    let mut guard = cache();
     let compiled = &mut guard.get_or_insert_default().compiled;
     match compiled.get(&key) {
         Some(Some(archive)) => return Ok(Arc::clone(archive)),
         Some(None) => {}
         None => {
-            if compiled.len() >= KNOWN_MAX {
+            if compiled.len() >= CACHE_MAX {
                 compiled.clear();
             }
             compiled.insert(key.clone(), None);
@@ -136,7 +136,7 @@ fn compile(mut command: Command, key: Key) {
         packed(&files).and_then(|archive| seal(&archive)).map_err(|error| error.to_string())
     });
     match outcome {
-        Ok(archive) => drop(known().get_or_insert_default().compiled.insert(key, Some(Arc::new(archive)))),
+        Ok(archive) => drop(cache().get_or_insert_default().compiled.insert(key, Some(Arc::new(archive)))),
         Err(error) => debug!("modules are compiled by each Python process: {error}"),
     }
 }
@@ -146,7 +146,7 @@ fn read(stdout: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     let text = std::str::from_utf8(stdout).ok()?;
     let file = |line: &str| {
         let (path, digits) = line.strip_prefix("nereid\x1f")?.split_once('\x1f')?;
-        MODULES.iter().any(|(known, _)| path.strip_suffix('c') == Some(known)).then_some(())?;
+        MODULES.iter().any(|(module, _)| path.strip_suffix('c') == Some(module)).then_some(())?;
         Some((path.to_owned(), bytes_of(digits.as_bytes())?))
     };
     let files: Vec<_> = text.lines().filter_map(file).collect();

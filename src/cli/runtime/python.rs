@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use super::Progress;
 use super::download::detail;
 use crate::backend::onnxruntime::runtimes_below;
-use crate::backend::python::{About, COMPLETE, Surroundings, ask};
+use crate::backend::python::{COMPLETE, InterpreterInfo, Surroundings, examine_interpreter};
 
 /// The least requirement of models.
 const NUMPY: &str = "numpy>=1.20";
@@ -71,14 +71,14 @@ pub(super) fn install_into(
         None => surroundings.user_folder().ok_or(PythonError::NoHome)?,
     };
     if let Some(program) = Surroundings::installed_in(&folder).filter(|_| !options.force)
-        && let Ok(about) = ask(&program, &[])
-        && options.version.as_deref().is_none_or(|version| about.is_of(version))
+        && let Ok(info) = examine_interpreter(&program, &[])
+        && options.version.as_deref().is_none_or(|version| info.is_of(version))
     {
         if !options.packages.is_empty() {
             progress.step(&format!("Installing {} with pip", options.packages.join(", ")));
             pip_install(&program, &options.packages)?;
         }
-        progress.done(&format!("Python {about} with numpy {} is installed already", about.numpy));
+        progress.done(&format!("Python {info} with numpy {} is installed already", info.numpy));
         return Ok(program);
     }
     let base = match &options.version {
@@ -104,14 +104,14 @@ pub(super) fn install_into(
     progress.step(&format!("Installing {} with pip", packages.join(", ")));
     pip_install(&program, &packages)?;
     progress.step("Asking the interpreter");
-    let about = ask(&program, &[]).map_err(|problem| PythonError::Unusable(problem.to_string()))?;
+    let info = examine_interpreter(&program, &[]).map_err(|problem| PythonError::Unusable(problem.to_string()))?;
     made.finish()?;
     if options.force {
         // Running workers go on with the modules that they have loaded.
         older.iter().for_each(|older| drop(fs::remove_dir_all(older)));
     }
-    let About { numpy, .. } = &about;
-    progress.done(&format!("Python {about} with numpy {numpy} is installed in {}", made.path.display()));
+    let InterpreterInfo { numpy, .. } = &info;
+    progress.done(&format!("Python {info} with numpy {numpy} is installed in {}", made.path.display()));
     Ok(program)
 }
 

@@ -11,16 +11,16 @@ use nereid_memory::Pool;
 use nereid_wire::inference::{ModelConfig, ModelParameter};
 
 /// A temporary directory, removed on drop.
-pub struct Place(PathBuf);
+pub struct TestDirectory(PathBuf);
 
-impl Place {
-    pub fn new() -> Place {
+impl TestDirectory {
+    pub fn new() -> TestDirectory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("nereid-python-{}-{count}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
-        Place(path.canonicalize().unwrap())
+        TestDirectory(path.canonicalize().unwrap())
     }
 
     pub fn path(&self) -> &Path {
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::answers::Answer;
 use super::dispatch::Dispatch;
-use super::fixtures::Place;
+use super::fixtures::TestDirectory;
 use super::link::{Bounds, Link};
 use super::marshal::{Value, Writer};
 use super::message::from_worker;
@@ -129,7 +129,7 @@ fn bytes_of_any_kind_are_values_or_errors() {
 
 #[test]
 fn messages_of_every_kind_may_hold_anything() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let context = place.context("m");
     let mut random = Random(2);
     let dispatch = Arc::new(Dispatch::new(&context));
@@ -214,7 +214,7 @@ fn whatever_stands_in_shared_memory_a_stream_ends_or_goes_on() {
 
 #[test]
 fn a_worker_that_sends_nonsense_is_ended_by_whoever_waits_for_it() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let sleeper = worker(Arc::new(Dispatch::new(&place.context("m"))));
     sleeper.link.overwrite(128, &u64::MAX.to_le_bytes());
     sleeper.link.output_bell.ring();

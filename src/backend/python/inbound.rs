@@ -26,7 +26,7 @@ pub struct Range {
 }
 
 /// A range and where to write it.
-pub type Taken = (Range, Arc<Segment>);
+pub type WritableRange = (Range, Arc<Segment>);
 
 /// The bytes of a class that holds `len`.
 fn class_bytes(len: usize) -> usize {
@@ -78,7 +78,7 @@ struct Held {
 }
 
 /// The segment and offset of a range, and its class.
-struct Place {
+struct RangeLocation {
     segment: u32,
     offset: usize,
     class: usize,
@@ -86,15 +86,15 @@ struct Place {
 
 impl State {
     /// A range of that class from the present segments.
-    fn find(&mut self, class: usize) -> Option<Place> {
+    fn find(&mut self, class: usize) -> Option<RangeLocation> {
         if let Some((segment, offset)) = self.free.get_mut(&class).and_then(Vec::pop) {
-            return Some(Place { segment, offset, class });
+            return Some(RangeLocation { segment, offset, class });
         }
         let fits = |piece: &Piece| piece.memory.len().saturating_sub(piece.cut) >= class;
         let (segment, piece) = self.segments.iter_mut().find(|(_, piece)| fits(piece))?;
         let offset = piece.cut;
         piece.cut += class;
-        Some(Place { segment: *segment, offset, class })
+        Some(RangeLocation { segment: *segment, offset, class })
     }
 
     /// Makes segments without held ranges whole again.
@@ -106,10 +106,10 @@ impl State {
     }
 
     /// A free range of a larger class.
-    fn find_larger(&mut self, class: usize) -> Option<Place> {
+    fn find_larger(&mut self, class: usize) -> Option<RangeLocation> {
         let (class, places) = self.free.range_mut(class + 1..).find(|(_, places)| !places.is_empty())?;
         let (segment, offset) = places.pop()?;
-        Some(Place { segment, offset, class: *class })
+        Some(RangeLocation { segment, offset, class: *class })
     }
 
     /// Removes segments without held ranges until `len` more bytes are within `limit`. `None`: they would not be.
@@ -151,7 +151,7 @@ impl Inbound {
         len: usize,
         number: impl FnOnce() -> u32,
         announce: &impl Announce,
-    ) -> Result<Option<Taken>, Status> {
+    ) -> Result<Option<WritableRange>, Status> {
         // Rounding the length up to pages must not overflow.
         if len > self.limit {
             return Ok(None);
@@ -170,7 +170,7 @@ impl Inbound {
                 place
             }
         };
-        let Place { segment, offset, class } = place;
+        let RangeLocation { segment, offset, class } = place;
         let Some(piece) = state.segments.get_mut(&segment) else { return Ok(None) };
         piece.held += 1;
         let memory = Arc::clone(&piece.memory);
@@ -285,9 +285,9 @@ mod tests {
 
     /// Numbers of new segments, each with those that are removed.
     #[derive(Default)]
-    struct Told(RefCell<Vec<(u32, Vec<u32>)>>);
+    struct Announcements(RefCell<Vec<(u32, Vec<u32>)>>);
 
-    impl Announce for Told {
+    impl Announce for Announcements {
         fn announce(&self, number: u32, _segment: &Segment, gone: &[u32]) -> std::io::Result<()> {
             self.0.borrow_mut().push((number, gone.to_vec()));
             Ok(())
@@ -295,13 +295,13 @@ mod tests {
     }
 
     fn take(inbound: &Inbound, len: usize) -> Option<Range> {
-        take_told(inbound, len, &Told::default())
+        take_announced(inbound, len, &Announcements::default())
     }
 
-    fn take_told(inbound: &Inbound, len: usize, told: &Told) -> Option<Range> {
+    fn take_announced(inbound: &Inbound, len: usize, announced: &Announcements) -> Option<Range> {
         static NUMBER: AtomicU32 = AtomicU32::new(7);
         let number = || NUMBER.fetch_add(1, Ordering::Relaxed);
-        inbound.take(len, number, told).unwrap().map(|(range, _)| range)
+        inbound.take(len, number, announced).unwrap().map(|(range, _)| range)
     }
 
     #[test]
@@ -363,17 +363,17 @@ mod tests {
     #[test]
     fn what_is_held_stays_where_it_is() {
         const MIB: usize = 1 << 20;
-        let (inbound, told) = (Arc::new(Inbound::new(MIB, MIB, 4 * MIB)), Told::default());
-        let kept = take_told(&inbound, 100, &told).unwrap();
-        let other = take_told(&inbound, 2 * MIB, &told).unwrap();
+        let (inbound, announced) = (Arc::new(Inbound::new(MIB, MIB, 4 * MIB)), Announcements::default());
+        let kept = take_announced(&inbound, 100, &announced).unwrap();
+        let other = take_announced(&inbound, 2 * MIB, &announced).unwrap();
         assert_ne!(kept.segment, other.segment);
-        assert!(take_told(&inbound, 3 * MIB, &told).is_none(), "the other one is held too");
+        assert!(take_announced(&inbound, 3 * MIB, &announced).is_none(), "the other one is held too");
         inbound.release([other.key].into_iter());
-        let third = take_told(&inbound, 3 * MIB, &told).unwrap();
-        assert_eq!(told.0.borrow().last(), Some(&(third.segment, vec![other.segment])));
+        let third = take_announced(&inbound, 3 * MIB, &announced).unwrap();
+        assert_eq!(announced.0.borrow().last(), Some(&(third.segment, vec![other.segment])));
         assert!(inbound.slice(kept).is_some() && inbound.bytes() == 4 * MIB);
         inbound.release([kept.key, third.key].into_iter());
-        assert!(take_told(&inbound, 4 * MIB, &told).is_some());
+        assert!(take_announced(&inbound, 4 * MIB, &announced).is_some());
     }
 
     #[test]

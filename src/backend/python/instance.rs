@@ -14,7 +14,7 @@ use tracing::{error, warn};
 use super::answers::Answer;
 use super::batch::{self, BatchExports};
 use super::health::Health;
-use super::inbound::Taken;
+use super::inbound::WritableRange;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::open_requests::ReturnedRequest;
@@ -217,7 +217,12 @@ impl PythonInstance {
 
     /// Reserves the memory for the larger inputs; the outer `None`: there is none now. A worker that holds all of it
     /// may release some, once it `is_idle`.
-    fn reserve(&mut self, worker: &Arc<Worker>, len: usize, is_idle: bool) -> Result<Option<Option<Taken>>, Status> {
+    fn reserve(
+        &mut self,
+        worker: &Arc<Worker>,
+        len: usize,
+        is_idle: bool,
+    ) -> Result<Option<Option<WritableRange>>, Status> {
         if len == 0 {
             return Ok(Some(None));
         }

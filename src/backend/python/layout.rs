@@ -65,9 +65,9 @@ fn backend_directory(context: &ModelContext, base: Option<&Path>) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::python::fixtures::Place;
+    use crate::backend::python::fixtures::TestDirectory;
 
-    fn relative(place: &Place, layout: &Layout) -> (String, String, Vec<String>) {
+    fn relative(place: &TestDirectory, layout: &Layout) -> (String, String, Vec<String>) {
         let shown = |path: &Path| path.strip_prefix(place.path()).unwrap().display().to_string();
         (shown(&layout.file), layout.module.clone(), layout.search.iter().map(|path| shown(path)).collect())
     }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_model_has_its_file_in_its_version() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let context = place.context("m");
         let missing = Layout::find(&context, None).unwrap_err();
         assert_eq!(
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn another_name_must_be_that_of_a_script() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let mut context = place.context("m");
         for (name, expected) in [
             ("net.onnx", "Model name must end with '.py'. Model name is \"net.onnx\"."),
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_python_based_backend_serves_with_its_own_script() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         place.file("backends/snake/model.py", "");
         place.file("m/1/model.py", "not this one");
         let base = place.path().join("backends/snake");

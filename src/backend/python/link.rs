@@ -43,14 +43,14 @@ pub struct Bounds {
 
 /// The location of a stream in a segment.
 #[derive(Debug)]
-pub struct Place {
+pub struct StreamLocation {
     segment: Arc<Segment>,
     words: usize,
     at: usize,
     capacity: usize,
 }
 
-impl Memory for Place {
+impl Memory for StreamLocation {
     fn head(&self) -> &std::sync::atomic::AtomicU64 {
         self.segment.word(self.words)
     }
@@ -126,18 +126,18 @@ impl RequestEvents for Cancellations {
 
 /// A bank of slots, on which threads of the worker wait for answers.
 struct SlotBank {
-    streams: Vec<Mutex<Producer<Place>>>,
+    streams: Vec<Mutex<Producer<StreamLocation>>>,
     bells: Vec<Bell>,
 }
 
 /// See the [module](self).
 pub struct Link {
     control: Arc<Segment>,
-    input: Mutex<Producer<Place>>,
+    input: Mutex<Producer<StreamLocation>>,
     input_bell: Bell,
-    output: Mutex<Consumer<Place>>,
+    output: Mutex<Consumer<StreamLocation>>,
     pub output_bell: Bell,
-    aside: Mutex<Consumer<Place>>,
+    aside: Mutex<Consumer<StreamLocation>>,
     pub aside_bell: Bell,
     /// New segments and slots are announced here, with their descriptors.
     socket: Mutex<OwnedFd>,
@@ -171,7 +171,7 @@ impl Link {
     /// `spin_ns` before it sleeps.
     pub fn new(bounds: Bounds, spin_ns: u64, gpus: Arc<Gpus>) -> io::Result<(Link, OwnedFd)> {
         let control = Arc::new(Segment::create(message::CONTROL_BYTES)?);
-        let place = |words, number| Place {
+        let place = |words, number| StreamLocation {
             segment: Arc::clone(&control),
             words,
             at: message::STREAMS + number * message::STREAM_BYTES,
@@ -367,7 +367,7 @@ impl Link {
         }
         let len = message::SLOTS_PER_BANK * message::SLOT_BYTES;
         let segment = Arc::new(Segment::create(len).map_err(cannot)?);
-        let stream = |number| Place {
+        let stream = |number| StreamLocation {
             segment: Arc::clone(&segment),
             words: number * message::SLOT_BYTES,
             at: number * message::SLOT_BYTES + message::SLOT_BYTES - message::SLOT_STREAM_BYTES,
@@ -412,12 +412,12 @@ impl Link {
 
     /// The worker's end of a slot.
     #[cfg(test)]
-    pub fn slot(&self, slot: u32) -> Consumer<Place> {
+    pub fn slot(&self, slot: u32) -> Consumer<StreamLocation> {
         let banks = lock(&self.banks);
         let stream =
             lock(&banks[slot as usize / message::SLOTS_PER_BANK].streams[slot as usize % message::SLOTS_PER_BANK]);
-        let Place { segment, words, at, capacity } = stream.memory();
-        Consumer::new(Place { segment: Arc::clone(segment), words: *words, at: *at, capacity: *capacity })
+        let StreamLocation { segment, words, at, capacity } = stream.memory();
+        Consumer::new(StreamLocation { segment: Arc::clone(segment), words: *words, at: *at, capacity: *capacity })
     }
 
     /// The flags with which the worker checks whether a request is cancelled.

@@ -184,7 +184,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::python::fixtures::Place;
+    use crate::backend::python::fixtures::TestDirectory;
 
     #[test]
     fn versions_are_numbers_with_whatever_behind_them() {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_an_interpreter_says_decides() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let line = |kind: &str, version: &str, numpy: &str, missing: &str| {
             format!("#!/bin/sh\necho hello\nprintf 'nereid\\037{kind}\\037{version}\\037{numpy}\\037{missing}\\n'\n")
         };
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn an_interpreter_that_can_is_asked_once_and_one_that_cannot_again() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let count = place.path().join("count");
         let script = |numpy: &str| {
             format!(
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn variables_are_set_and_removed() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let program = place.program("python", "#!/bin/sh\necho \"${ONE-none} ${HOME-none}\"\n");
         let changes: [Change; 2] = [("ONE".into(), Some("1".into())), ("HOME".into(), None)];
         let output = command(&program, &changes).output().unwrap();

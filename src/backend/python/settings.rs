@@ -272,11 +272,11 @@ fn warn_unknown(key: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::python::fixtures::Place;
+    use crate::backend::python::fixtures::TestDirectory;
     use nereid_request::Code;
 
     fn read(settings: &[(&str, &str)]) -> Result<Settings, Status> {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let mut context = place.context("m");
         context.settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         Settings::read(&context)
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn names_must_be_free_of_what_a_shell_would_read() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         for forbidden in FORBIDDEN.chars() {
             let error = Settings::read(&place.context(&format!("a{forbidden}b"))).unwrap_err();
             let expected = Status::invalid("Invalid stub name: contains invalid characters");
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn where_inputs_may_lie_is_a_parameter_of_the_model() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let with = |value: &str| {
             Settings::read(&place.context_with("m", &[("FORCE_CPU_ONLY_INPUT_TENSORS", value)]))
                 .map(|settings| settings.force_cpu_only_inputs)

@@ -9,7 +9,7 @@ use ::zip::write::SimpleFileOptions;
 use ::zip::{CompressionMethod, ZipWriter};
 
 use super::*;
-use crate::backend::python::fixtures::Place;
+use crate::backend::python::fixtures::TestDirectory;
 use nereid_test_support::skip::skip;
 
 /// One member: kind, name, target, contents.
@@ -45,7 +45,7 @@ fn tar_of(members: &[Member<'_>]) -> Vec<u8> {
     bytes
 }
 
-fn unpacked(place: &Place, bytes: &[u8]) -> Result<PathBuf, String> {
+fn unpacked(place: &TestDirectory, bytes: &[u8]) -> Result<PathBuf, String> {
     let archive = place.file("archive", bytes);
     let into = place.path().join("into");
     let _ = fs::remove_dir_all(&into);
@@ -53,14 +53,14 @@ fn unpacked(place: &Place, bytes: &[u8]) -> Result<PathBuf, String> {
     unpack(&archive, &into).map(|()| into).map_err(|error| error.to_string())
 }
 
-fn command(place: &Place, words: &[&str]) -> bool {
+fn command(place: &TestDirectory, words: &[&str]) -> bool {
     let mut command = Command::new(words[0]);
     let done = command.args(&words[1..]).current_dir(place.path()).output();
     done.is_ok_and(|output| output.status.success())
 }
 
 /// A directory with all kinds of members of environments; some names are too long for a header's fields.
-fn environment(place: &Place) -> String {
+fn environment(place: &TestDirectory) -> String {
     let long = format!("{}/{}", "long".repeat(30), "name".repeat(20));
     place.program("env/bin/python3", "#!/bin/sh\n");
     place.file("env/lib/module.py", "x = 1\n");
@@ -94,7 +94,7 @@ fn expect_environment(into: &Path, long: &str, times: bool) {
 
 #[test]
 fn what_tar_packs_comes_out_the_same() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let long = environment(&place);
     let forms = [
         ("--format=gnu -cf", ""),
@@ -127,7 +127,7 @@ fn what_tar_packs_comes_out_the_same() {
 
 #[test]
 fn what_zip_packs_comes_out_the_same() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let long = environment(&place);
     const PACK: &str = r#"
 import os, sys, zipfile
@@ -167,7 +167,7 @@ with zipfile.ZipFile("packed", "w", int(sys.argv[1])) as archive:
 
 #[test]
 fn nothing_leaves_the_directory() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     place.file("outside/file", "kept");
     let outside = |name: &str| {
         let reason = match name {
@@ -220,7 +220,7 @@ fn zip_of(name: &str, mode: u32, contents: &[u8]) -> Vec<u8> {
 
 #[test]
 fn members_of_zip_archives_are_held_to_the_same() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let (file, link) = (0o100_644, 0o120_777);
     let text = "archive_write_header() failed with error code = -25 error message is";
     for name in ["../x", "a/../../x", "..", "../d/"] {
@@ -264,7 +264,7 @@ fn members_of_zip_archives_are_held_to_the_same() {
 
 #[test]
 fn members_are_what_they_say() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let into = unpacked(
         &place,
         &tar_of(&[
@@ -303,7 +303,7 @@ fn members_are_what_they_say() {
 
 #[test]
 fn what_is_damaged_is_refused() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let unknown = Err("it is neither a tar archive (plain, gzip, bzip2, xz, zstd) nor a zip archive".to_owned());
     for bytes in [&b""[..], &[0; 1024], &[b'x'; 2048]] {
         assert_eq!(unpacked(&place, bytes), unknown);

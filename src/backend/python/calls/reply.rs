@@ -167,7 +167,7 @@ fn write_parameters(writer: &mut Writer, response: &Response) -> Result<(), Stat
 }
 
 fn with_error(slot: &Slot<'_>, status: &Status, last: bool) -> Result<(), LinkError> {
-    let told = |text: &str| {
+    let write_error = |text: &str| {
         let mut writer = Writer::default();
         writer.tuple(2);
         writer.tuple(3);
@@ -179,8 +179,8 @@ fn with_error(slot: &Slot<'_>, status: &Status, last: bool) -> Result<(), LinkEr
         writer.bool(last);
         slot.link().answer_within(slot.number, ANSWER, writer.bytes(), slot.most())
     };
-    match told(&status.message) {
-        Err(LinkError::NoMemory | LinkError::Memory(_)) => told(prefix(&status.message, SHORT_TEXT_MAX)),
+    match write_error(&status.message) {
+        Err(LinkError::NoMemory | LinkError::Memory(_)) => write_error(prefix(&status.message, SHORT_TEXT_MAX)),
         outcome => outcome,
     }
 }

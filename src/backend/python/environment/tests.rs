@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::*;
-use crate::backend::python::fixtures::Place;
+use crate::backend::python::fixtures::TestDirectory;
 
 const ACTIVATE: &str = "export NEREID_TEST_ENVIRONMENT=\"$(basename \"$0\")\"\nunset NEREID_TEST_GONE\n";
 
@@ -12,7 +12,7 @@ fn text(status: Status) -> String {
 }
 
 /// `<place>/<name>.tar` of an environment, written by the test: a tar program is not needed.
-fn packed(place: &Place, name: &str, script: &str) -> PathBuf {
+fn packed(place: &TestDirectory, name: &str, script: &str) -> PathBuf {
     let mut bytes = Vec::new();
     for (file, contents) in [("bin/activate", script), ("bin/python3", "#!/bin/sh\n")] {
         let mut header = [0; 512];
@@ -33,7 +33,7 @@ fn packed(place: &Place, name: &str, script: &str) -> PathBuf {
 
 #[test]
 fn the_parameter_names_it_and_may_stand_on_the_models_directory() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let of = |value: &str| path_of(&place.context_with("m", &[("EXECUTION_ENV_PATH", value)]), None);
     assert_eq!(of("/envs/one"), Some("/envs/one".into()));
     assert_eq!(of("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), Some(place.path().join("m/env.tar.gz")));
@@ -51,7 +51,7 @@ fn the_parameter_names_it_and_may_stand_on_the_models_directory() {
 
 #[test]
 fn a_model_of_a_python_based_backend_says_what_serves_it() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let base = place.path().join("backends/snake");
     let completed = |mut config: ModelConfig| {
         complete_based(&mut config, &base);
@@ -67,7 +67,7 @@ fn a_model_of_a_python_based_backend_says_what_serves_it() {
 
 #[test]
 fn what_is_missing_is_told_in_tritons_words() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let environments = Environments::default();
     let missing = place.path().join("missing");
     let expected = format!("Failed to get the canonical path for {}.", missing.display());
@@ -94,7 +94,7 @@ fn what_is_missing_is_told_in_tritons_words() {
 
 #[test]
 fn a_directory_is_used_where_it_lies() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     place.file("env/bin/activate", "");
     std::os::unix::fs::symlink("env", place.path().join("link")).unwrap();
     let environment = Environments::default().open(&place.path().join("link")).unwrap();
@@ -105,7 +105,7 @@ fn a_directory_is_used_where_it_lies() {
 
 #[test]
 fn an_archive_is_unpacked_once_and_again_when_it_has_changed() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let environments = Environments::default();
     let archive = packed(&place, "env.tar", "first");
     let read = |environment: &Environment| fs::read_to_string(environment.directory.join("bin/activate")).unwrap();
@@ -141,7 +141,7 @@ fn an_archive_is_unpacked_once_and_again_when_it_has_changed() {
 
 #[test]
 fn an_archive_that_fails_leaves_nothing() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let environments = Environments::default();
     let keep = environments.open(&packed(&place, "good.tar", "")).unwrap();
     let root = keep.directory.parent().unwrap().to_owned();
@@ -157,7 +157,7 @@ fn an_archive_that_fails_leaves_nothing() {
 
 #[test]
 fn conda_unpack_is_run_where_it_was_packed() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let environments = Environments::default();
     let unpacked = environments.open(&packed(&place, "env.tar", "")).unwrap()._unpacked.unwrap();
     let bin = unpacked.directory.join("bin");
@@ -170,7 +170,7 @@ fn conda_unpack_is_run_where_it_was_packed() {
 
 #[test]
 fn activation_changes_variables_and_puts_the_libraries_ahead() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     place.file(
         "env/bin/activate",
         format!("echo noise\necho more noise >&2\n{ACTIVATE}cd /\nalias x=y\nfunction_of_ours() {{ :; }}\n"),
@@ -243,7 +243,7 @@ fn an_environment_names_its_own_place_whatever_its_script_says() {
 
 #[test]
 fn what_an_ended_server_left_is_removed_and_nothing_else() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let living = Root::make(place.path()).unwrap();
     place.file("python_env_aaaaaa/nereid.lock", "");
     place.file("python_env_aaaaaa/0/bin/activate", "");

@@ -4,18 +4,18 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::backend::python::fixtures::Place;
+use crate::backend::python::fixtures::TestDirectory;
 use nereid_wire::inference::ModelParameter;
 
 /// A program that reports this version, with this numpy (empty: none).
-fn python(place: &Place, path: &str, version: &str, numpy: &str) -> PathBuf {
+fn python(place: &TestDirectory, path: &str, version: &str, numpy: &str) -> PathBuf {
     let missing = if numpy.is_empty() { "ModuleNotFoundError: x" } else { "" };
     let script = format!("#!/bin/sh\nprintf 'nereid\\037cpython\\037{version}\\037{numpy}\\037{missing}\\n'\n");
     place.program(path, &script)
 }
 
 /// A 64-bit ELF file that needs one library, and nothing else.
-fn stub(place: &Place, path: &str, needed: &str) {
+fn stub(place: &TestDirectory, path: &str, needed: &str) {
     let strings = 64 + 2 * 56 + 4 * 16;
     let size = needed.len() as u64 + 2;
     let total = strings as u64 + size;
@@ -42,7 +42,7 @@ fn stub(place: &Place, path: &str, needed: &str) {
 }
 
 struct Case {
-    place: Place,
+    place: TestDirectory,
     surroundings: Surroundings,
     settings: Settings,
     context: ModelContext,
@@ -51,7 +51,7 @@ struct Case {
 impl Case {
     /// Two directories on the PATH, and a home.
     fn new() -> Case {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let path = std::env::join_paths(["one", "two"].map(|name| place.path().join(name))).unwrap();
         let surroundings = Surroundings {
             data_home: Some(place.path().join("data")),

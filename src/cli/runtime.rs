@@ -196,7 +196,8 @@ fn list_python(surroundings: &python_backend::Surroundings) -> String {
         text.push_str(&format!("{mark} python       {}  ({})\n", place.1.display(), place.0));
     }
     let described = used.and_then(|(origin, program)| {
-        let about = python_backend::ask(&program, &[]).map_err(|problem| problem.status(&program, origin))?;
+        let about =
+            python_backend::examine_interpreter(&program, &[]).map_err(|problem| problem.status(&program, origin))?;
         Ok(format!("Python {about} with numpy {} is used: {}\n", about.numpy, program.display()))
     });
     text + &described.unwrap_or_else(|status| format!("{}\n", status.message))

@@ -14,9 +14,9 @@ mod casts;
 pub mod crash;
 mod foreign;
 mod guard;
+mod handle_registry;
 pub mod handles;
 pub mod interface;
-mod ledger;
 mod places;
 pub mod plugin;
 pub mod server;
@@ -29,5 +29,5 @@ pub const LIBRARIES: Libraries = Libraries {
     plugins: plugin::loader,
     agents: agents::libraries,
     cache: cache::open,
-    report_handles: || ledger::report(None),
+    report_handles: || handle_registry::report(None),
 };

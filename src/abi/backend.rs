@@ -20,7 +20,7 @@ use super::server::{Error, Message};
 use crate::abi::backend::memory_manager::MemoryManager;
 use crate::abi::border::{deref, deref_mut, entry, lend, null, put};
 use crate::abi::casts::readable_request;
-use crate::abi::ledger;
+use crate::abi::handle_registry;
 use crate::backend::{report_failure, tell_executed};
 use crate::server::access::Access;
 use nereid_model_config::json;
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelServer(
             return Err(Status::unavailable("the model runs in no server"));
         }
         // It is exposed, not lent by the model: all models get the same handle.
-        ledger::expose(host.cast::<Access>());
+        handle_registry::expose(host.cast::<Access>());
         put(server, host.cast())
     })
 }

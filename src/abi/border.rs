@@ -7,24 +7,24 @@ use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::ledger;
+use super::handle_registry;
 use super::server::Error;
 use nereid_request::Status;
 
 /// Runs the body of an exported function: errors and panics become `TRITONSERVER_Error`, success is NULL.
 pub(super) fn entry(body: impl FnOnce() -> Result<(), Status>) -> *mut Error {
-    match ledger::is_on() {
+    match handle_registry::is_on() {
         false => ended(body),
-        true => ledger::within(body, ended),
+        true => handle_registry::within(body, ended),
     }
 }
 
 /// The same for functions that return no error: on an error or panic they return `otherwise`.
 pub(super) fn entry_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Status>) -> T {
     let run = |body| catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Err(Status::internal("")));
-    let outcome = match ledger::is_on() {
+    let outcome = match handle_registry::is_on() {
         false => run(body),
-        true => ledger::within(body, run),
+        true => handle_registry::within(body, run),
     };
     outcome.unwrap_or(otherwise)
 }
@@ -91,8 +91,8 @@ pub(super) unsafe fn deref<'a, T>(handle: *const T, what: &str) -> Result<&'a T,
     if handle.is_null() {
         return Err(null(what));
     }
-    if ledger::is_on() {
-        ledger::check(handle, what)?;
+    if handle_registry::is_on() {
+        handle_registry::check(handle, what)?;
     }
     // SAFETY: not null, and by contract valid.
     Ok(unsafe { &*handle })
@@ -104,8 +104,8 @@ pub(super) unsafe fn deref_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a 
     if handle.is_null() {
         return Err(null(what));
     }
-    if ledger::is_on() {
-        ledger::check(handle, what)?;
+    if handle_registry::is_on() {
+        handle_registry::check(handle, what)?;
     }
     // SAFETY: not null, and by contract valid and exclusive.
     Ok(unsafe { &mut *handle })
@@ -114,15 +114,15 @@ pub(super) unsafe fn deref_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a 
 /// Gives an object to C, until [`take`] gets it back.
 pub(super) fn give<T>(value: T) -> *mut T {
     let at = Box::into_raw(Box::new(value));
-    if ledger::is_on() {
-        ledger::given(at);
+    if handle_registry::is_on() {
+        handle_registry::given(at);
     }
     at
 }
 
 /// Gives C an object that is part of `owner`, or lives as long as it.
 pub(super) fn lend<T, O>(at: *const T, owner: *const O) -> *const T {
-    ledger::lend(at, owner)
+    handle_registry::lend(at, owner)
 }
 
 /// Takes back what [`give`] gave to C.
@@ -133,9 +133,9 @@ pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Statu
     if handle.is_null() {
         return Err(null(what));
     }
-    if ledger::is_on() {
+    if handle_registry::is_on() {
         // SAFETY: the caller's promise is passed on.
-        return unsafe { ledger::take(handle, what) };
+        return unsafe { handle_registry::take(handle, what) };
     }
     // SAFETY: by contract a box from `give` that its holder gives up.
     Ok(unsafe { Box::from_raw(handle) })
@@ -144,8 +144,8 @@ pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Statu
 /// Gives C a reference of an `Arc` that others hold too, until [`take_shared`] gets it back.
 pub(super) fn give_shared<T>(object: Arc<T>) -> *const T {
     let at = Arc::into_raw(object);
-    if ledger::is_on() {
-        ledger::given(at);
+    if handle_registry::is_on() {
+        handle_registry::given(at);
     }
     at
 }
@@ -158,8 +158,8 @@ pub(super) unsafe fn take_shared<T>(handle: *const T, what: &str) -> Result<Arc<
     if handle.is_null() {
         return Err(null(what));
     }
-    if ledger::is_on() {
-        ledger::give_back(handle, what)?;
+    if handle_registry::is_on() {
+        handle_registry::give_back(handle, what)?;
     }
     // SAFETY: by contract a reference from `give_shared` that its holder gives up.
     Ok(unsafe { Arc::from_raw(handle) })

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use super::server::{BufferAttributes, Message};
 use crate::abi::backend::memory_manager::MemoryManager;
-use crate::abi::ledger;
+use crate::abi::handle_registry;
 use crate::backend::{Attributes, InstanceContext, ModelContext};
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceBuffer, DeviceTarget, Gpu, Gpus};
@@ -137,7 +137,7 @@ macro_rules! reclaimed {
     ($($handle:ty),*) => {$(
         impl Drop for $handle {
             fn drop(&mut self) {
-                ledger::reclaim(self);
+                handle_registry::reclaim(self);
             }
         }
     )*};

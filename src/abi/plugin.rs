@@ -14,8 +14,8 @@ use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use crate::abi::handle_registry;
 use crate::abi::handles::{InstanceHandle, ModelHandle};
-use crate::abi::ledger;
 use crate::backend::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, fail};
 use library::{Library, Outcome};
 use nereid_model_config::ModelSpec;
@@ -44,7 +44,7 @@ impl Backend for PluginBackend {
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
         let handle = Arc::new(ModelHandle::new(context, Arc::clone(&self.library.handle)));
-        ledger::expose(Arc::as_ptr(&handle));
+        handle_registry::expose(Arc::as_ptr(&handle));
         let library = Arc::clone(&self.library);
         let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
         library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
@@ -71,7 +71,7 @@ impl Model for PluginModel {
         *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
         let shapes = output_shapes(&context.spec).map(Arc::new);
         let handle = Arc::new(InstanceHandle::new(context, Arc::clone(&self.handle)));
-        ledger::expose(Arc::as_ptr(&handle));
+        handle_registry::expose(Arc::as_ptr(&handle));
         let call = "TRITONBACKEND_ModelInstanceInitialize";
         let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
         self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
@@ -134,7 +134,7 @@ impl Instance for PluginInstance {
             requests.iter_mut().for_each(|request| request.gpus = Some(Arc::clone(&self.handle.context.model.gpus)));
         }
         self.requests.extend(requests.into_iter().map(Box::into_raw));
-        ledger::expose_requests(&self.requests);
+        handle_registry::expose_requests(&self.requests);
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
         let context = &self.handle.context;
         let call = "TRITONBACKEND_ModelInstanceExecute";
@@ -155,7 +155,7 @@ impl Instance for PluginInstance {
                     );
                 }
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
-                    ledger::reclaim(request);
+                    handle_registry::reclaim(request);
                     // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
                     // requests that it released against that rule are left out.
                     payload.push(unsafe { Box::from_raw(request) });
@@ -164,7 +164,7 @@ impl Instance for PluginInstance {
             }
             Outcome::Threw { status, released } => {
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
-                    ledger::reclaim(request);
+                    handle_registry::reclaim(request);
                     // SAFETY: the backend unwound before it released this request, so the server still owns it.
                     fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
                 }

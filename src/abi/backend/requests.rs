@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use super::responses::place_at;
 use crate::abi::border::{deref, entry, lend, put, take, text};
 use crate::abi::casts::{self, Either, handle_of_application, readable_request};
-use crate::abi::ledger;
+use crate::abi::handle_registry;
 use crate::abi::plugin::note_release;
 use crate::abi::server::inference::preferred_place;
 use crate::abi::server::{Error, parameter_pointer};
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
                 let owned = unsafe { Box::from_raw(request) };
                 return match owned.reschedule() {
                     Ok(()) => {
-                        ledger::reclaim(request);
+                        handle_registry::reclaim(request);
                         note_release(request);
                         Ok(())
                     }

@@ -14,7 +14,7 @@ use libloading::os::unix::Library as Handle;
 use super::library::{open_file, returned};
 use crate::abi::guard::{Thrown, Work, guarded};
 use crate::abi::handles::{BackendHandle, ModelHandle};
-use crate::abi::{ledger, places};
+use crate::abi::{handle_registry, places};
 use crate::backend::{Model, ModelContext};
 use nereid_model_config::ModelSpec;
 use nereid_request::{Request, Status};
@@ -106,10 +106,10 @@ fn handle_of(context: &Arc<ModelContext>, backend: &str, backend_directory: &Pat
     let directory = backend_directory.to_string_lossy();
     let memory = (context.pool.clone(), Arc::clone(&context.gpus));
     let backend = Arc::new(BackendHandle::new(backend, "{}", &directory, memory));
-    ledger::expose(Arc::as_ptr(&backend));
+    handle_registry::expose(Arc::as_ptr(&backend));
     let handle = Arc::new(ModelHandle::new(Arc::clone(context), backend));
     handle.is_sealed.store(true, Ordering::Release);
-    ledger::expose(Arc::as_ptr(&handle));
+    handle_registry::expose(Arc::as_ptr(&handle));
     handle
 }
 
@@ -232,12 +232,12 @@ impl BatchStrategy for BatchLibrary {
             return true;
         }
         let (batch, mut should_include) = (self.batch.load(Ordering::Acquire), true);
-        ledger::expose(request);
+        handle_registry::expose(request);
         let handle = std::ptr::from_ref(request).cast_mut().cast();
         // SAFETY: the request waits in the batcher until the call is over, and the library only reads it.
         let result =
             guarded(&self.work(INCLUDE_REQUEST), || unsafe { (self.include)(handle, batch, &raw mut should_include) });
-        ledger::reclaim(request);
+        handle_registry::reclaim(request);
         !self.note(1, INCLUDE_REQUEST, outcome(result)) || should_include
     }
 

@@ -15,7 +15,7 @@ use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::guard::{Thrown, Work, guarded};
 use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::server::Error;
-use crate::abi::{ledger, places};
+use crate::abi::{handle_registry, places};
 use crate::backend::{Attributes, ExecutionPolicy};
 use nereid_request::{Request, Status};
 
@@ -156,7 +156,7 @@ impl Library {
             _library: std::mem::ManuallyDrop::new(library),
             _presence: presence,
         };
-        ledger::expose(Arc::as_ptr(&library.handle));
+        handle_registry::expose(Arc::as_ptr(&library.handle));
         library.begin(initialize, describe)
     }
 
@@ -177,11 +177,11 @@ impl Library {
     fn describe(&mut self, describe: Describe, backend: *mut c_void) -> Result<(), Status> {
         let mut attributes = AttributeHandle::default();
         let into = (&raw mut attributes).cast();
-        ledger::expose(&raw const attributes);
+        handle_registry::expose(&raw const attributes);
         let work = self.work("TRITONBACKEND_GetBackendAttribute");
         // SAFETY: both handles live through the call, and the guard keeps exceptions out of Rust.
         let error = guarded(&work, || unsafe { describe(backend, into) });
-        ledger::reclaim(&raw const attributes);
+        handle_registry::reclaim(&raw const attributes);
         returned(error.map_err(|thrown| threw(&thrown))?)?;
         self.attributes = attributes.attributes;
         Ok(())
@@ -241,7 +241,7 @@ impl Drop for Library {
             let name = self.handle.name.to_string_lossy();
             tracing::warn!("backend '{name}' ended without freeing {count} allocations of {bytes} bytes");
         }
-        ledger::report(self.handle.name.to_str().ok());
+        handle_registry::report(self.handle.name.to_str().ok());
     }
 }
 

@@ -8,7 +8,7 @@ use super::inputs::gpu_of;
 use super::{BufferAttributes, Error};
 use crate::abi::border::{deref_mut, entry, give, null, put, take};
 use crate::abi::guard::{Work, guarded};
-use crate::abi::ledger;
+use crate::abi::handle_registry;
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceTarget, Gpus};
 use nereid_request::{MemoryType, Place, Status};
@@ -249,12 +249,12 @@ impl Allocating {
             byte_size: buffer.byte_size,
             ..BufferAttributes::default()
         };
-        ledger::expose(&raw const attributes);
+        handle_registry::expose(&raw const attributes);
         // SAFETY: the name is a C string, the attributes live through the call.
         let outcome = called("TRITONSERVER_ResponseAllocatorBufferAttributesFn_t", || unsafe {
             describe(self.allocator, name.as_ptr(), &raw mut attributes, self.userp, buffer.userp)
         });
-        ledger::reclaim(&raw const attributes);
+        handle_registry::reclaim(&raw const attributes);
         outcome?;
         buffer.place = Place {
             memory_type: MemoryType::from_number(attributes.memory_type).unwrap_or_default(),

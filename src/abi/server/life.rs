@@ -8,7 +8,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use super::super::border::{deref, entry, give_shared, null, put, take_shared, utf8};
-use super::super::ledger;
+use super::super::handle_registry;
 use super::Error;
 use super::options::ServerOptions;
 use crate::server::access::Access;
@@ -48,13 +48,13 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
 pub unsafe extern "C" fn TRITONSERVER_ServerDelete(server: *const Access) -> *mut Error {
     entry(|| {
         // The log ends with the server, unless it is held for the report below.
-        let _log = ledger::is_on().then(LogGuard::new);
+        let _log = handle_registry::is_on().then(LogGuard::new);
         // SAFETY: the caller's promise is passed on.
         unsafe { deref(server, "server")? }.end()?;
         // SAFETY: only its owner could end it, and has it from ServerNew.
         drop::<Arc<Access>>(unsafe { take_shared(server, "server")? });
         // Reports what the application and the libraries still hold; objects of other servers are included.
-        ledger::report(None);
+        handle_registry::report(None);
         Ok(())
     })
 }

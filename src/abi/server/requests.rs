@@ -14,7 +14,7 @@ use super::inputs::Input;
 use super::responses::InferenceResponse;
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take, text};
 use crate::abi::casts::{self, Either, handle_of_application};
-use crate::abi::ledger;
+use crate::abi::handle_registry;
 use crate::server::access::Access;
 use nereid_request::{
     Admission, Call, Callee, CorrelationId, Parameters, Queueing, Request, Status, Submit, Text, Value, log_id,
@@ -53,14 +53,14 @@ pub(super) struct View(Box<Request>);
 impl View {
     pub fn new(request: Request) -> View {
         let view = View(Box::new(request));
-        ledger::expose(&raw const *view.0);
+        handle_registry::expose(&raw const *view.0);
         view
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        ledger::reclaim(&raw const *self.0);
+        handle_registry::reclaim(&raw const *self.0);
     }
 }
 

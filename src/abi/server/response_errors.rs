@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Error;
-use crate::abi::ledger;
+use crate::abi::handle_registry;
 
 /// How many errors without a deletion may outlive their responses, and how many bytes of text these may have.
 const ORPHANS_MAX: usize = 16_384;
@@ -52,7 +52,7 @@ impl Leases {
         self.last += 1;
         number.store(self.last, Ordering::Relaxed);
         let copy = Box::into_raw(Box::new(Error { lease: self.last, ..error.clone() }));
-        ledger::expose(copy.cast_const());
+        handle_registry::expose(copy.cast_const());
         self.live.insert(self.last, Lease { error: copy, shares: 1 });
         copy
     }
@@ -80,7 +80,7 @@ impl Leases {
 
     fn end(&mut self, number: u64) {
         let Some(Lease { error, .. }) = self.live.remove(&number) else { return };
-        ledger::reclaim(error.cast_const());
+        handle_registry::reclaim(error.cast_const());
         // SAFETY: it came from a box, and only its lease, which is removed, could free it.
         let error = unsafe { Box::from_raw(error) };
         if self.orphans.remove(&number) {

@@ -134,7 +134,7 @@ fn nothing_is_checked_unless_it_is_asked_for() {
     assert!(!server.stop().contains("NEREID_CHECK_HANDLES"));
 }
 
-/// Numbers that no enum knows, indices behind the end, sizes beyond any memory: defined with and without the ledger.
+/// Numbers that no enum has, indices behind the end, sizes beyond any memory: defined with and without the registry.
 #[test]
 fn numbers_out_of_range_are_refused() {
     let Some(directory) = compiler::backend("culprit.cc", &[]) else { return };

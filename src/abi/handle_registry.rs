@@ -6,8 +6,8 @@
 //! still holds when a backend or the server ends are logged. The memory of objects that were given back is kept for a
 //! while, so that the allocator does not reuse their addresses at once.
 
-mod book;
 mod kinds;
+mod records;
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::abi::guard::Work;
-use book::{Book, Entry, Fault, Memory};
-use kinds::{Kind, kind_of};
+use kinds::{HandleKind, kind_of};
 use nereid_request::Status;
+use records::{DeadMemory, HandleFault, HandleRecord, HandleRecords};
 
 /// The environment variable that turns the registry on.
 pub const VARIABLE: &str = "NEREID_CHECK_HANDLES";
@@ -44,9 +44,9 @@ fn is_asked_for() -> bool {
     STATE.load(Ordering::Relaxed) == ON
 }
 
-fn book() -> MutexGuard<'static, Book> {
-    static BOOK: OnceLock<Mutex<Book>> = OnceLock::new();
-    BOOK.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+fn records() -> MutexGuard<'static, HandleRecords> {
+    static RECORDS: OnceLock<Mutex<HandleRecords>> = OnceLock::new();
+    RECORDS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 thread_local! {
@@ -77,13 +77,13 @@ fn call() -> &'static str {
 #[cold]
 pub fn given<T>(at: *const T) {
     let by = Work::with_current(|work| work.map(|work| work.name.to_owned())).unwrap_or_default();
-    book().write(at.addr(), Entry::given(kind_of::<T>(), call(), by));
+    records().write(at.addr(), HandleRecord::given(kind_of::<T>(), call(), by));
 }
 
 /// Records an object of the server that C may use until it is [reclaimed].
 pub fn expose<T>(at: *const T) {
     if is_on() {
-        book().write(at.addr(), Entry::lent(kind_of::<T>(), call()));
+        records().write(at.addr(), HandleRecord::lent(kind_of::<T>(), call()));
     }
 }
 
@@ -97,7 +97,7 @@ pub fn expose_requests<T>(list: &[*mut T]) {
 /// Records an object that C may use as long as `owner`, which is recorded already, lives. Returns `at`.
 pub fn lend<T, O>(at: *const T, owner: *const O) -> *const T {
     if is_on() && !at.is_null() {
-        book().write_part(at.addr(), Entry::lent(kind_of::<T>(), call()), (owner.addr(), kind_of::<O>()));
+        records().write_part(at.addr(), HandleRecord::lent(kind_of::<T>(), call()), (owner.addr(), kind_of::<O>()));
     }
     at
 }
@@ -105,7 +105,7 @@ pub fn lend<T, O>(at: *const T, owner: *const O) -> *const T {
 /// Records that the server ends an object that C could use.
 pub fn reclaim<T>(at: *const T) {
     if is_on() {
-        book().end(at.addr(), kind_of::<T>(), "the server", None);
+        records().end(at.addr(), kind_of::<T>(), "the server", None);
     }
 }
 
@@ -113,7 +113,7 @@ pub fn reclaim<T>(at: *const T) {
 #[cold]
 pub fn check<T>(at: *const T, what: &str) -> Result<(), Status> {
     let kind = kind_of::<T>();
-    let found = book().check(at.addr(), kind);
+    let found = records().check(at.addr(), kind);
     found.map_err(|fault| described(&fault, kind, what))
 }
 
@@ -124,17 +124,17 @@ pub fn check<T>(at: *const T, what: &str) -> Result<(), Status> {
 #[cold]
 pub unsafe fn take<T>(at: *mut T, what: &str) -> Result<Box<T>, Status> {
     let kind = kind_of::<T>();
-    let mut book = book();
-    let found = book.check(at.addr(), kind).and_then(|()| book.may_be_given_up(at.addr(), kind));
+    let mut records = records();
+    let found = records.check(at.addr(), kind).and_then(|()| records.may_be_given_up(at.addr(), kind));
     if let Err(fault) = found {
-        drop(book);
+        drop(records);
         return Err(described(&fault, kind, what));
     }
     // SAFETY: it is live and came from a box, so it can be read once; the box's memory stays ours.
     let value = Box::new(unsafe { at.read() });
     let layout = Layout::new::<T>();
-    let memory = (layout.size() > 0).then(|| Memory::new(at.cast(), layout));
-    book.end(at.addr(), kind, call(), memory);
+    let memory = (layout.size() > 0).then(|| DeadMemory::new(at.cast(), layout));
+    records.end(at.addr(), kind, call(), memory);
     Ok(value)
 }
 
@@ -142,21 +142,21 @@ pub unsafe fn take<T>(at: *mut T, what: &str) -> Result<Box<T>, Status> {
 #[cold]
 pub fn give_back<T>(at: *const T, what: &str) -> Result<(), Status> {
     let kind = kind_of::<T>();
-    let mut book = book();
-    let found = book.check(at.addr(), kind).and_then(|()| book.may_be_given_up(at.addr(), kind));
+    let mut records = records();
+    let found = records.check(at.addr(), kind).and_then(|()| records.may_be_given_up(at.addr(), kind));
     if let Err(fault) = found {
-        drop(book);
+        drop(records);
         return Err(described(&fault, kind, what));
     }
-    book.end(at.addr(), kind, call(), None);
+    records.end(at.addr(), kind, call(), None);
     Ok(())
 }
 
 /// The fault as an error of the call. Each is logged once.
-fn described(fault: &Fault, kind: Kind, what: &str) -> Status {
+fn described(fault: &HandleFault, kind: HandleKind, what: &str) -> Status {
     let call = call();
     let text = format!("{call}: {what} is {}", fault.describe(kind));
-    if book().is_news(call, kind, fault) {
+    if records().is_new(call, kind, fault) {
         let by = Work::with_current(|work| work.map(ToString::to_string));
         let by = by.unwrap_or_else(|| "a thread that the server did not call".to_owned());
         tracing::error!("{VARIABLE}: {text} (by {by})");
@@ -169,7 +169,7 @@ pub fn report(backend: Option<&str>) {
     if !is_on() {
         return;
     }
-    let held = book().held(backend);
+    let held = records().held(backend);
     let whose = backend.map_or_else(|| "the server's end".to_owned(), |name| format!("the end of backend '{name}'"));
     match held.is_empty() {
         true => tracing::info!("{VARIABLE}: at {whose} all handles were given back"),

@@ -2,7 +2,7 @@
 
 /// A kind of handle, identified by the Rust type behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind(&'static str);
+pub struct HandleKind(&'static str);
 
 /// Types of which every handle is in the registry, so that an unregistered one is invalid.
 const KNOWN: &[(&str, &str)] = &[
@@ -38,11 +38,11 @@ const KNOWN: &[(&str, &str)] = &[
     ("StateHandle", "TRITONBACKEND_State"),
 ];
 
-pub fn kind_of<T>() -> Kind {
-    Kind(std::any::type_name::<T>())
+pub fn kind_of<T>() -> HandleKind {
+    HandleKind(std::any::type_name::<T>())
 }
 
-impl Kind {
+impl HandleKind {
     /// The type without its path.
     fn bare(self) -> &'static str {
         let plain = self.0.split('<').next().unwrap_or(self.0);

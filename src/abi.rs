@@ -17,7 +17,7 @@ mod guard;
 mod handle_registry;
 pub mod handles;
 pub mod interface;
-mod places;
+mod library_ranges;
 pub mod plugin;
 pub mod server;
 pub mod symbols;

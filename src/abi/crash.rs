@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::guard::Work;
-use super::places;
+use super::library_ranges;
 
 /// Each with its line of the report.
 const SIGNALS: [(c_int, &str); 5] = [
@@ -96,7 +96,8 @@ fn write_report(ReportBuffers { text, frames }: &mut ReportBuffers, line: &str) 
     unsafe {
         let count = libc::backtrace(frames.as_mut_ptr(), FRAMES_MAX as c_int);
         if !is_known
-            && let Some(owner) = frames.iter().take(count as usize).find_map(|frame| places::owner(frame.addr()))
+            && let Some(owner) =
+                frames.iter().take(count as usize).find_map(|frame| library_ranges::library_at(frame.addr()))
         {
             text.add_owner(owner);
             text.write();

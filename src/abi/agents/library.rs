@@ -10,7 +10,7 @@ use super::{AgentHandle, AgentModelHandle};
 use crate::abi::border::{give, take};
 use crate::abi::foreign::{Library, call, locate};
 use crate::abi::guard::Work;
-use crate::abi::places;
+use crate::abi::library_ranges;
 use crate::abi::server::Error;
 use crate::repository::agents::{Action, Agent, AgentModel, Location, OpenLibrary, Task};
 use nereid_request::Status;
@@ -77,7 +77,7 @@ impl LibraryAgent {
             };
             (library.find::<OnAgent>("TRITONREPOAGENT_Initialize"), exports)
         };
-        places::remember(format!("repository agent '{name}'"), exports.model_action as *const c_void);
+        library_ranges::register(format!("repository agent '{name}'"), exports.model_action as *const c_void);
         let handle = give(AgentHandle::default());
         let mut agent = LibraryAgent { name: name.to_owned(), handle, is_initialized: false, exports, library };
         if let Some(initialize) = initialize {

@@ -17,7 +17,7 @@ use super::{AllocatorHandle, EntryHandle};
 use crate::abi::border::{give, take};
 use crate::abi::foreign::{Library, call, locate};
 use crate::abi::guard::Work;
-use crate::abi::places;
+use crate::abi::library_ranges;
 use crate::abi::server::Error;
 use nereid_model_config::ModelSpec;
 use nereid_request::{Code, Status};
@@ -77,7 +77,7 @@ pub fn open(
             library.require::<Access>("TRITONCACHE_CacheInsert")?,
         )
     };
-    places::remember(format!("cache '{name}'"), lookup as *const c_void);
+    library_ranges::register(format!("cache '{name}'"), lookup as *const c_void);
     let config = serde_json::to_string(settings).map_err(|error| Status::internal(error.to_string()))?;
     let config = CString::new(config).map_err(|error| Status::invalid(error.to_string()))?;
     let mut cache = null_mut();

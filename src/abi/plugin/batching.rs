@@ -14,7 +14,7 @@ use libloading::os::unix::Library as Handle;
 use super::library::{open_file, returned};
 use crate::abi::guard::{Thrown, Work, guarded};
 use crate::abi::handles::{BackendHandle, ModelHandle};
-use crate::abi::{handle_registry, places};
+use crate::abi::{handle_registry, library_ranges};
 use crate::backend::{Model, ModelContext};
 use nereid_model_config::ModelSpec;
 use nereid_request::{Request, Status};
@@ -169,7 +169,7 @@ impl BatchLibrary {
             let text = "does not define all required custom batching functions for model";
             return Err(Status::invalid(format!("{shown} {text} {name}")));
         };
-        places::remember(format!("batching library '{shown}'"), begin as *const c_void);
+        library_ranges::register(format!("batching library '{shown}'"), begin as *const c_void);
         let mut batcher = std::ptr::null_mut();
         let work = work_for(&shown, &model, BATCHER_INITIALIZE);
         let handle = Arc::as_ptr(&model).cast_mut().cast();

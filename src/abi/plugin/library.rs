@@ -15,7 +15,7 @@ use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::guard::{Thrown, Work, guarded};
 use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::server::Error;
-use crate::abi::{handle_registry, places};
+use crate::abi::{handle_registry, library_ranges};
 use crate::backend::{Attributes, ExecutionPolicy};
 use nereid_request::{Request, Status};
 
@@ -136,7 +136,7 @@ impl Library {
             let reason = reason_of(&error);
             Status::not_found(format!("unable to find required entrypoint '{EXECUTE}' in shared library: {reason}"))
         })?;
-        places::remember(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
+        library_ranges::register(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
         // SAFETY: as above.
         let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
         let exports = Exports {

@@ -9,42 +9,42 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Libraries with an entry; further ones appear in the stack only.
-const PLACES_MAX: usize = 256;
+const RANGES_MAX: usize = 256;
 
-struct Place {
+struct LibraryRange {
     start: AtomicUsize,
     end: AtomicUsize,
     /// Null until the entry is complete.
     name: AtomicPtr<String>,
 }
 
-static PLACES: [Place; PLACES_MAX] = [const {
-    Place { start: AtomicUsize::new(0), end: AtomicUsize::new(0), name: AtomicPtr::new(std::ptr::null_mut()) }
-}; PLACES_MAX];
+static RANGES: [LibraryRange; RANGES_MAX] = [const {
+    LibraryRange { start: AtomicUsize::new(0), end: AtomicUsize::new(0), name: AtomicPtr::new(std::ptr::null_mut()) }
+}; RANGES_MAX];
 
 /// Registers the library that `address` lies in as `name`, for example `backend 'b'`.
-pub fn remember(name: String, address: *const c_void) {
+pub fn register(name: String, address: *const c_void) {
     static WRITER: Mutex<usize> = Mutex::new(0);
     let Some((start, end)) = extent(address.addr()) else { return };
     let mut count = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
-    if PLACES.iter().take(*count).any(|place| place.start.load(Ordering::Relaxed) == start) {
+    if RANGES.iter().take(*count).any(|range| range.start.load(Ordering::Relaxed) == start) {
         return;
     }
-    let Some(place) = PLACES.get(*count) else { return };
-    place.start.store(start, Ordering::Relaxed);
-    place.end.store(end, Ordering::Relaxed);
-    place.name.store(Box::into_raw(Box::new(name)), Ordering::Release);
+    let Some(range) = RANGES.get(*count) else { return };
+    range.start.store(start, Ordering::Relaxed);
+    range.end.store(end, Ordering::Relaxed);
+    range.name.store(Box::into_raw(Box::new(name)), Ordering::Release);
     *count += 1;
 }
 
 /// The name of the library that `address` lies in. Neither locks nor allocates.
-pub fn owner(address: usize) -> Option<&'static str> {
-    for place in &PLACES {
-        let name = place.name.load(Ordering::Acquire);
+pub fn library_at(address: usize) -> Option<&'static str> {
+    for range in &RANGES {
+        let name = range.name.load(Ordering::Acquire);
         if name.is_null() {
             return None;
         }
-        if (place.start.load(Ordering::Relaxed)..place.end.load(Ordering::Relaxed)).contains(&address) {
+        if (range.start.load(Ordering::Relaxed)..range.end.load(Ordering::Relaxed)).contains(&address) {
             // SAFETY: names are written before they are published, and never freed.
             return Some(unsafe { (*name).as_str() });
         }
@@ -90,13 +90,13 @@ mod tests {
     #[test]
     fn an_address_belongs_to_the_library_around_it() {
         let inside = libc::getpid as *const c_void;
-        assert_eq!(owner(inside.addr()), None);
-        remember("backend 'libc'".to_owned(), inside);
-        remember("backend 'again'".to_owned(), libc::getppid as *const c_void);
-        assert_eq!(owner(inside.addr()), Some("backend 'libc'"));
-        assert_eq!(owner((&raw const search_nowhere).addr()), None);
-        remember("nobody".to_owned(), std::ptr::without_provenance(1));
-        assert_eq!(owner(1), None);
+        assert_eq!(library_at(inside.addr()), None);
+        register("backend 'libc'".to_owned(), inside);
+        register("backend 'again'".to_owned(), libc::getppid as *const c_void);
+        assert_eq!(library_at(inside.addr()), Some("backend 'libc'"));
+        assert_eq!(library_at((&raw const search_nowhere).addr()), None);
+        register("unmapped".to_owned(), std::ptr::without_provenance(1));
+        assert_eq!(library_at(1), None);
     }
 
     #[allow(non_upper_case_globals)]

@@ -24,7 +24,7 @@ const FORMATS: [LogFormat; 2] = [LogFormat::Default, LogFormat::Iso8601];
 
 /// One setting of the log in a server's options.
 #[derive(Debug)]
-pub enum Wish<'a> {
+pub enum LogSetting<'a> {
     Info(bool),
     Warning(bool),
     Error(bool),
@@ -36,9 +36,9 @@ pub enum Wish<'a> {
 }
 
 /// Applies a setting to the log.
-pub fn grant(wish: &Wish<'_>) -> Result<(), Status> {
-    let format = match wish {
-        Wish::Format(number) => {
+pub fn apply(setting: &LogSetting<'_>) -> Result<(), Status> {
+    let format = match setting {
+        LogSetting::Format(number) => {
             let known = usize::try_from(*number).ok().and_then(|number| FORMATS.get(number).copied());
             Some(known.ok_or_else(|| Status::invalid(format!("unknown log format {number}")))?)
         }
@@ -50,13 +50,13 @@ pub fn grant(wish: &Wish<'_>) -> Result<(), Status> {
         Err(LogError::Installed) => return Ok(()),
         Err(error) => return Err(Status::internal(error.to_string())),
     };
-    match wish {
-        Wish::Info(shows) => logger.set_info(*shows),
-        Wish::Warning(shows) => logger.set_warning(*shows),
-        Wish::Error(shows) => logger.set_error(*shows),
-        Wish::Verbose(level) => logger.set_verbose_level((*level).max(0).unsigned_abs()),
-        Wish::Format(_) => format.into_iter().for_each(|format| logger.set_format(format)),
-        Wish::File(path) => {
+    match setting {
+        LogSetting::Info(shows) => logger.set_info(*shows),
+        LogSetting::Warning(shows) => logger.set_warning(*shows),
+        LogSetting::Error(shows) => logger.set_error(*shows),
+        LogSetting::Verbose(level) => logger.set_verbose_level((*level).max(0).unsigned_abs()),
+        LogSetting::Format(_) => format.into_iter().for_each(|format| logger.set_format(format)),
+        LogSetting::File(path) => {
             let path = Some(Path::new(*path)).filter(|path| !path.as_os_str().is_empty());
             logger.set_file(path).map_err(|error| Status::internal(error.to_string()))?;
         }

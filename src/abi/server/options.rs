@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
-use super::log::{LogCallback, LogFn, Wish, grant, install};
+use super::log::{LogCallback, LogFn, LogSetting, apply, install};
 use crate::abi::LIBRARIES;
 use crate::backend::{HostPolicies, check_key};
 use crate::server::access::Access;
@@ -276,12 +276,12 @@ setters! {
         it.options.note_for_gpus("access of GPUs to each other's memory");
         Ok(it.options.enable_peer_access = enable_peer_access)
     };
-    TRITONSERVER_ServerOptionsSetLogFile(file: *const c_char) = |_it| grant(&Wish::File(&file));
-    TRITONSERVER_ServerOptionsSetLogInfo(log: bool) = |_it| grant(&Wish::Info(log));
-    TRITONSERVER_ServerOptionsSetLogWarn(log: bool) = |_it| grant(&Wish::Warning(log));
-    TRITONSERVER_ServerOptionsSetLogError(log: bool) = |_it| grant(&Wish::Error(log));
-    TRITONSERVER_ServerOptionsSetLogFormat(format: u32) = |_it| grant(&Wish::Format(format));
-    TRITONSERVER_ServerOptionsSetLogVerbose(level: i32) = |_it| grant(&Wish::Verbose(level));
+    TRITONSERVER_ServerOptionsSetLogFile(file: *const c_char) = |_it| apply(&LogSetting::File(&file));
+    TRITONSERVER_ServerOptionsSetLogInfo(log: bool) = |_it| apply(&LogSetting::Info(log));
+    TRITONSERVER_ServerOptionsSetLogWarn(log: bool) = |_it| apply(&LogSetting::Warning(log));
+    TRITONSERVER_ServerOptionsSetLogError(log: bool) = |_it| apply(&LogSetting::Error(log));
+    TRITONSERVER_ServerOptionsSetLogFormat(format: u32) = |_it| apply(&LogSetting::Format(format));
+    TRITONSERVER_ServerOptionsSetLogVerbose(level: i32) = |_it| apply(&LogSetting::Verbose(level));
     TRITONSERVER_ServerOptionsSetMetrics(metrics: bool) = |it| Ok(it.options.metrics.allowed = metrics);
     TRITONSERVER_ServerOptionsSetGpuMetrics(gpu_metrics: bool) = |it| Ok(it.options.allow_gpu_metrics = gpu_metrics);
     TRITONSERVER_ServerOptionsSetCpuMetrics(cpu_metrics: bool) = |it| Ok(it.options.allow_cpu_metrics = cpu_metrics);

@@ -105,19 +105,19 @@ fn members(json: &str) -> Result<Vec<(String, String)>, Status> {
 
 /// An argument of a setter as C passes it.
 trait Argument {
-    type Given;
+    type Parsed;
 
     /// # Safety
     /// A pointer is NULL or a C string.
-    unsafe fn given(self, what: &'static str) -> Result<Self::Given, Status>;
+    unsafe fn parse(self, what: &'static str) -> Result<Self::Parsed, Status>;
 }
 
 macro_rules! plain_arguments {
     ($($kind:ty)*) => {$(
         impl Argument for $kind {
-            type Given = $kind;
+            type Parsed = $kind;
 
-            unsafe fn given(self, _what: &'static str) -> Result<$kind, Status> {
+            unsafe fn parse(self, _what: &'static str) -> Result<$kind, Status> {
                 Ok(self)
             }
         }
@@ -127,9 +127,9 @@ macro_rules! plain_arguments {
 plain_arguments! { bool i32 u32 u64 usize f64 }
 
 impl Argument for *const c_char {
-    type Given = String;
+    type Parsed = String;
 
-    unsafe fn given(self, what: &'static str) -> Result<String, Status> {
+    unsafe fn parse(self, what: &'static str) -> Result<String, Status> {
         // SAFETY: the caller's promise is passed on.
         unsafe { utf8(self, what) }.map(str::to_owned)
     }
@@ -146,7 +146,7 @@ macro_rules! setters {
                 // SAFETY: the caller's promise is passed on.
                 let $it = unsafe { deref_mut(options, "options")? };
                 // SAFETY: as above.
-                $(let $argument = unsafe { $argument.given(stringify!($argument))? };)*
+                $(let $argument = unsafe { $argument.parse(stringify!($argument))? };)*
                 #[allow(clippy::unit_arg)]
                 let outcome: Result<(), Status> = $body;
                 outcome

@@ -29,9 +29,9 @@ type Access =
     unsafe extern "C-unwind" fn(*mut c_void, *const c_char, *mut EntryHandle, *mut AllocatorHandle) -> *mut Error;
 
 /// How long a request may wait for a thread to call the library, as for Redis.
-const PATIENCE_NS: u64 = 100_000_000;
+const LOOKUP_WAIT_MAX_NS: u64 = 100_000_000;
 /// Threads that may be inside the library at the same time.
-const CLERKS: usize = 4;
+const THREADS_MAX: usize = 4;
 
 /// A response cache that a library implements.
 struct LibraryCache {
@@ -109,7 +109,7 @@ fn name_of(key: Key) -> CString {
 
 impl LibraryCache {
     /// Calls the library with an entry, and returns the entry after the call.
-    fn ask(
+    fn call_library(
         &self,
         export: &'static str,
         function: Access,
@@ -131,7 +131,7 @@ impl LibraryCache {
     }
 
     /// Logs an error of the library when a series of errors begins, and clears the flag when it ends.
-    fn note(&self, doing: &str, fails: &AtomicBool, failure: Option<&Status>) {
+    fn note_outcome(&self, doing: &str, fails: &AtomicBool, failure: Option<&Status>) {
         let was_failing = match failure {
             // The usual case writes nothing.
             None if !fails.load(Ordering::Relaxed) => return,
@@ -145,14 +145,15 @@ impl LibraryCache {
 
 impl Store for LibraryCache {
     fn lookup(&self, key: Key, spec: &ModelSpec) -> Option<Arc<Entry>> {
-        let (entry, outcome) = self.ask("TRITONCACHE_CacheLookup", self.lookup, key, EntryHandle::looking_up());
+        let (entry, outcome) =
+            self.call_library("TRITONCACHE_CacheLookup", self.lookup, key, EntryHandle::looking_up());
         match outcome {
             Err(status) if status.code == Code::NotFound => {
-                self.note("look up", &self.lookups_fail, None);
+                self.note_outcome("look up", &self.lookups_fail, None);
                 return None;
             }
             Err(status) => {
-                self.note("look up", &self.lookups_fail, Some(&status));
+                self.note_outcome("look up", &self.lookups_fail, Some(&status));
                 return None;
             }
             Ok(()) => {}
@@ -163,7 +164,7 @@ impl Store for LibraryCache {
             _ => None,
         };
         let failure = found.is_none().then(|| Status::internal("what it found is no entry that was inserted"));
-        self.note("look up", &self.lookups_fail, failure.as_ref());
+        self.note_outcome("look up", &self.lookups_fail, failure.as_ref());
         found
     }
 
@@ -173,7 +174,7 @@ impl Store for LibraryCache {
             return Inserted::Refused;
         };
         let entry = EntryHandle::inserting(vec![bytes]);
-        let (entry, outcome) = self.ask("TRITONCACHE_CacheInsert", self.insert, key, entry);
+        let (entry, outcome) = self.call_library("TRITONCACHE_CacheInsert", self.insert, key, entry);
         let (inserted, failure) = match outcome {
             Ok(()) if entry.is_copied() => (Inserted::Kept, None),
             Ok(()) => (Inserted::Refused, Some(Status::internal("it took an entry without copying it"))),
@@ -181,7 +182,7 @@ impl Store for LibraryCache {
             Err(status) if status.code == Code::AlreadyExists => (Inserted::Present, None),
             Err(status) => (Inserted::Refused, Some(status)),
         };
-        self.note("insert", &self.insertions_fail, failure.as_ref());
+        self.note_outcome("insert", &self.insertions_fail, failure.as_ref());
         inserted
     }
 
@@ -190,11 +191,11 @@ impl Store for LibraryCache {
     }
 
     fn wait_max_ns(&self) -> u64 {
-        PATIENCE_NS
+        LOOKUP_WAIT_MAX_NS
     }
 
     fn thread_count(&self) -> usize {
-        CLERKS
+        THREADS_MAX
     }
 
     fn close(&self) {

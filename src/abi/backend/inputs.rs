@@ -27,33 +27,37 @@ fn pieces<'a>(input: &'a InputTensor, policy: Option<&[u8]>) -> &'a [Slice] {
 }
 
 /// A buffer of an input as the C functions return it.
-struct Run {
+struct InputBuffer {
     at: *const c_void,
     len: usize,
     place: Place,
 }
 
 /// The number of buffers of an input: one if it lies on a device and has no data for the policy.
-fn run_count(input: &InputTensor, policy: Option<&[u8]>) -> usize {
+fn buffer_count(input: &InputTensor, policy: Option<&[u8]>) -> usize {
     match (pieces(input, policy), input.on_device()) {
         ([], Some(_)) => 1,
         (pieces, _) => pieces.len(),
     }
 }
 
-fn run(input: &InputTensor, policy: Option<&[u8]>, index: u32) -> Result<Run, Status> {
+fn find_buffer(input: &InputTensor, policy: Option<&[u8]>, index: u32) -> Result<InputBuffer, Status> {
     let pieces = pieces(input, policy);
     if let ([], Some(slice)) = (pieces, input.on_device()) {
         at(&[slice], index, "buffers of the input")?;
         // The CUDA IPC handle, if the client passed one.
-        let said = input.place(None, 0).cuda_ipc_handle;
+        let passed = input.place(None, 0).cuda_ipc_handle;
         let handle = slice.owner::<DeviceRegion>().map(|region| region.handle().as_ptr().expose_provenance());
-        let handle = handle.unwrap_or(said);
+        let handle = handle.unwrap_or(passed);
         let place = Place { cuda_ipc_handle: handle, ..Place::of(slice) };
-        return Ok(Run { at: std::ptr::with_exposed_provenance(slice.address().0 as usize), len: slice.len(), place });
+        return Ok(InputBuffer {
+            at: std::ptr::with_exposed_provenance(slice.address().0 as usize),
+            len: slice.len(),
+            place,
+        });
     }
     let piece: &Slice = at(pieces, index, "buffers of the input")?;
-    Ok(Run { at: piece.as_ptr().cast(), len: piece.len(), place: input.place(policy, index as usize) })
+    Ok(InputBuffer { at: piece.as_ptr().cast(), len: piece.len(), place: input.place(policy, index as usize) })
 }
 
 /// # Safety
@@ -119,7 +123,7 @@ impl Properties {
             put_if_asked(self.shape, dims.as_ptr());
             put_if_asked(self.dims_count, dims.len() as u32);
             put_if_asked(self.byte_size, byte_size);
-            put_if_asked(self.buffer_count, run_count(input, policy) as u32);
+            put_if_asked(self.buffer_count, buffer_count(input, policy) as u32);
         }
         Ok(())
     }
@@ -171,7 +175,7 @@ unsafe fn put_buffer(
     index: u32,
     (buffer, byte_size, memory_type, memory_type_id): (*mut *const c_void, *mut u64, *mut u32, *mut i64),
 ) -> Result<(), Status> {
-    let Run { at, len, place } = run(input, policy, index)?;
+    let InputBuffer { at, len, place } = find_buffer(input, policy, index)?;
     // SAFETY: by contract.
     unsafe {
         put(buffer, at)?;
@@ -193,7 +197,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let input = unsafe { deref(input, "input")? };
-        let Run { at, .. } = run(input, None, index)?;
+        let InputBuffer { at, .. } = find_buffer(input, None, index)?;
         let found = input.kept.with(|kept| {
             let kept = kept.get_or_insert_with(|| Box::new(all_attributes(input)) as Box<dyn Any + Send>);
             let all = kept.downcast_ref::<Box<[BufferAttributes]>>()?;
@@ -210,11 +214,14 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
 
 /// The attributes of every piece, at an address that does not change while the input lives.
 fn all_attributes(input: &InputTensor) -> Box<[BufferAttributes]> {
-    let of = |Run { len, place, .. }: Run| BufferAttributes {
+    let of = |InputBuffer { len, place, .. }: InputBuffer| BufferAttributes {
         memory_type: place.memory_type as u32,
         memory_type_id: place.memory_type_id,
         byte_size: len,
         cuda_ipc_handle: std::ptr::with_exposed_provenance_mut(place.cuda_ipc_handle),
     };
-    (0..run_count(input, None)).filter_map(|at| run(input, None, u32::try_from(at).ok()?).ok()).map(of).collect()
+    (0..buffer_count(input, None))
+        .filter_map(|at| find_buffer(input, None, u32::try_from(at).ok()?).ok())
+        .map(of)
+        .collect()
 }

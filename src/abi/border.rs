@@ -58,7 +58,7 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Status> {
 ///
 /// # Safety
 /// `to` is NULL or valid for writing a `T`.
-pub(super) unsafe fn put_if_asked<T>(to: *mut T, value: T) {
+pub(super) unsafe fn put_if_requested<T>(to: *mut T, value: T) {
     if !to.is_null() {
         // SAFETY: not null and by contract writable.
         unsafe { to.write(value) }

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
 
 use super::requests::at;
-use crate::abi::border::{deref, entry, lend, put, put_if_asked};
+use crate::abi::border::{deref, entry, lend, put, put_if_requested};
 use crate::abi::server::{BufferAttributes, Error};
 use nereid_gpu::DeviceRegion;
 use nereid_memory::Slice;
@@ -118,12 +118,12 @@ impl Properties {
         let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
         // SAFETY: by contract.
         unsafe {
-            put_if_asked(self.name, input.name.as_c_str().as_ptr());
-            put_if_asked(self.datatype, input.datatype as u32);
-            put_if_asked(self.shape, dims.as_ptr());
-            put_if_asked(self.dims_count, dims.len() as u32);
-            put_if_asked(self.byte_size, byte_size);
-            put_if_asked(self.buffer_count, buffer_count(input, policy) as u32);
+            put_if_requested(self.name, input.name.as_c_str().as_ptr());
+            put_if_requested(self.datatype, input.datatype as u32);
+            put_if_requested(self.shape, dims.as_ptr());
+            put_if_requested(self.dims_count, dims.len() as u32);
+            put_if_requested(self.byte_size, byte_size);
+            put_if_requested(self.buffer_count, buffer_count(input, policy) as u32);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::factories::factory_of;
-use crate::abi::border::{deref, deref_mut, entry, give, lend, null, put, put_if_asked, take, text};
+use crate::abi::border::{deref, deref_mut, entry, give, lend, null, put, put_if_requested, take, text};
 use crate::abi::casts::{self, Either};
 use crate::abi::handles::{FactoryHandle, OutputHandle, OutputMemory, ResponseHandle};
 use crate::abi::server::responses::Head;
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutput(
         })?;
         // SAFETY: as above.
         unsafe {
-            put_if_asked(name, found.name.as_c_str().as_ptr());
+            put_if_requested(name, found.name.as_c_str().as_ptr());
             describe(found, datatype, shape, dim_count);
         }
         Ok(())
@@ -342,9 +342,9 @@ unsafe fn heads<'a>(response: *const ResponseHandle) -> Result<SmallVec<[Head<'a
 unsafe fn describe(head: &Head<'_>, datatype: *mut u32, shape: *mut *const i64, dim_count: *mut u64) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
-        put_if_asked(datatype, head.datatype as u32);
-        put_if_asked(shape, head.shape.as_ptr());
-        put_if_asked(dim_count, head.shape.len() as u64);
+        put_if_requested(datatype, head.datatype as u32);
+        put_if_requested(shape, head.shape.as_ptr());
+        put_if_requested(dim_count, head.shape.len() as u64);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use super::super::border::{deref, entry, put, put_if_asked, utf8};
+use super::super::border::{deref, entry, put, put_if_requested, utf8};
 use super::life::version_of;
 use super::parameters::{Parameter, listed};
 use super::{Error, Message};
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelBatchProperties(
 ) -> *mut Error {
     // SAFETY: the caller's promises are passed on.
     entry(|| unsafe {
-        put_if_asked(voidp, std::ptr::null_mut());
+        put_if_requested(voidp, std::ptr::null_mut());
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
         let model = server.model(name, version_of(model_version))?;
         put(flags, if model.spec.max_batch_size > 0 { BATCH_FIRST_DIM } else { BATCH_UNKNOWN })
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelTransactionProperties(
 ) -> *mut Error {
     // SAFETY: the caller's promises are passed on.
     entry(|| unsafe {
-        put_if_asked(voidp, std::ptr::null_mut());
+        put_if_requested(voidp, std::ptr::null_mut());
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
         let model = server.model(name, version_of(model_version))?;
         put(txn_flags, if model.spec.decoupled { TXN_DECOUPLED } else { TXN_ONE_TO_ONE })

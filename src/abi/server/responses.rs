@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::allocators::Buffer;
 use super::response_errors::ResponseError;
 use super::{Error, parameter_pointer};
-use crate::abi::border::{deref, deref_mut, entry, put, put_if_asked, take};
+use crate::abi::border::{deref, deref_mut, entry, put, put_if_requested, take};
 use crate::abi::casts::{self, Either};
 use crate::abi::handles::ResponseHandle;
 use nereid_gpu::DeviceSlice;
@@ -303,15 +303,15 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
         let found = describe(&mut unsafe { shown(response)? }, index)?;
         // SAFETY: as above; NULL means that the caller does not request the value.
         unsafe {
-            put_if_asked(name, found.name);
-            put_if_asked(datatype, found.datatype as u32);
-            put_if_asked(shape, found.shape.0);
-            put_if_asked(dim_count, found.shape.1 as u64);
-            put_if_asked(base, found.at.0);
-            put_if_asked(byte_size, found.at.1);
-            put_if_asked(memory_type, found.place.memory_type as u32);
-            put_if_asked(memory_type_id, found.place.memory_type_id);
-            put_if_asked(userp, found.userp);
+            put_if_requested(name, found.name);
+            put_if_requested(datatype, found.datatype as u32);
+            put_if_requested(shape, found.shape.0);
+            put_if_requested(dim_count, found.shape.1 as u64);
+            put_if_requested(base, found.at.0);
+            put_if_requested(byte_size, found.at.1);
+            put_if_requested(memory_type, found.place.memory_type as u32);
+            put_if_requested(memory_type_id, found.place.memory_type_id);
+            put_if_requested(userp, found.userp);
         }
         Ok(())
     })

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::guard::Work;
+use super::guard::ForeignCode;
 use super::library_ranges;
 
 /// Each with its line of the report.
@@ -90,7 +90,7 @@ extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 fn write_report(ReportBuffers { text, frames }: &mut ReportBuffers, line: &str) {
     // The code that ran is reported before the stack is walked, which may fail on a stack that is destroyed.
     text.add(line);
-    let is_known = Work::with_current(|work| work.is_some_and(|work| text.add_work(work)));
+    let is_known = ForeignCode::with_current(|work| work.is_some_and(|work| text.add_work(work)));
     text.write();
     // SAFETY: `backtrace` gets an array and its length, and the other call only the frames that were filled in.
     unsafe {
@@ -142,7 +142,7 @@ impl ReportText {
     }
 
     /// `The thread ran backend 'b', model 'm', instance 'm_0_0', in TRITONBACKEND_ModelInstanceExecute.`
-    fn add_work(&mut self, work: &Work<'_>) -> bool {
+    fn add_work(&mut self, work: &ForeignCode<'_>) -> bool {
         self.add("The thread ran ");
         let mut has_part = false;
         for (word, name) in work.parts() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::Library as Handle;
 
 use super::server::Error;
-use crate::abi::guard::{Work, guarded};
+use crate::abi::guard::{ForeignCode, guarded};
 use crate::abi::plugin::{open_file, reason_of};
 use nereid_request::Status;
 
@@ -53,7 +53,7 @@ pub(super) fn locate(directory: &Path, name: &str, file: &str) -> Option<PathBuf
 }
 
 /// Runs `function`, which calls one export that returns an error or NULL, and takes ownership of the error.
-pub(super) fn call(work: &Work<'_>, function: impl FnOnce() -> *mut Error) -> Result<(), Status> {
+pub(super) fn call(work: &ForeignCode<'_>, function: impl FnOnce() -> *mut Error) -> Result<(), Status> {
     let threw = |thrown| Status::internal(format!("the {} threw an exception: {thrown}", work.kind));
     let error = guarded(work, function).map_err(threw)?;
     if error.is_null() {

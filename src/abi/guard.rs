@@ -1,7 +1,7 @@
 //! Calls into foreign code: plug-ins of every kind, and callbacks of an application.
 //!
 //! A C++ exception that comes out of it becomes text ([`Thrown`]), because Rust aborts the process when a foreign
-//! exception reaches it. During the call a thread-local names the foreign code ([`Work`]): the reports of a crash and
+//! exception reaches it. During the call a thread-local names the foreign code ([`ForeignCode`]): the reports of a crash and
 //! of a mistake with a handle contain that name.
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ type Thunk = unsafe extern "C-unwind" fn(*mut c_void);
 
 /// The foreign code that a thread runs. Texts that do not apply are empty.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Work<'a> {
+pub struct ForeignCode<'a> {
     /// `backend`, `batching library`, `cache`, `repository agent`, `application`.
     pub kind: &'static str,
     /// The name of the backend, cache or agent.
@@ -28,9 +28,9 @@ pub struct Work<'a> {
     pub call: &'static str,
 }
 
-impl Work<'_> {
+impl ForeignCode<'_> {
     /// Calls `function` with the foreign code that this thread runs now, if any.
-    pub fn with_current<T>(function: impl FnOnce(Option<&Work<'_>>) -> T) -> T {
+    pub fn with_current<T>(function: impl FnOnce(Option<&ForeignCode<'_>>) -> T) -> T {
         let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
         // SAFETY: the pointer is null or to the work of a `guarded` that has not returned on this very thread.
         function(unsafe { current.as_ref() })
@@ -44,7 +44,7 @@ impl Work<'_> {
     }
 }
 
-impl fmt::Display for Work<'_> {
+impl fmt::Display for ForeignCode<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.name.is_empty() {
             f.write_str(self.kind)?;
@@ -59,7 +59,7 @@ impl fmt::Display for Work<'_> {
 
 thread_local! {
     /// Has no destructor and no lazy start: a signal handler may read it.
-    static CURRENT: Cell<*const Work<'static>> = const { Cell::new(std::ptr::null()) };
+    static CURRENT: Cell<*const ForeignCode<'static>> = const { Cell::new(std::ptr::null()) };
 }
 
 /// The text of a C++ exception.
@@ -82,7 +82,7 @@ struct Call<F, T> {
 
 /// Runs `call`, which calls a single foreign function. The type of that function must be `extern "C-unwind"`: an
 /// exception passes through the caller's frame. `call` must not panic.
-pub fn guarded<T>(work: &Work<'_>, call: impl FnOnce() -> T) -> Result<T, Thrown> {
+pub fn guarded<T>(work: &ForeignCode<'_>, call: impl FnOnce() -> T) -> Result<T, Thrown> {
     unsafe extern "C-unwind" fn thunk<F: FnOnce() -> T, T>(context: *mut c_void) {
         // SAFETY: the context is the `Call` below, which only this uses until it returns; the closure is taken once.
         unsafe {
@@ -116,19 +116,23 @@ mod tests {
 
     #[test]
     fn a_call_gives_its_result_and_is_known_while_it_lasts() {
-        let work = Work { kind: "backend", name: "b", model: "m", instance: "m_0", call: "F" };
-        assert!(Work::with_current(|current| current.is_none()));
-        let inner = Work { call: "G", ..work };
+        let work = ForeignCode { kind: "backend", name: "b", model: "m", instance: "m_0", call: "F" };
+        assert!(ForeignCode::with_current(|current| current.is_none()));
+        let inner = ForeignCode { call: "G", ..work };
         let told = guarded(&work, || {
-            let first = Work::with_current(|current| current.map(ToString::to_string));
-            let second = guarded(&inner, || Work::with_current(|current| current.map(|work| work.call)));
-            let third = Work::with_current(|current| current.map(|work| work.call));
+            let first = ForeignCode::with_current(|current| current.map(ToString::to_string));
+            let second = guarded(&inner, || ForeignCode::with_current(|current| current.map(|work| work.call)));
+            let third = ForeignCode::with_current(|current| current.map(|work| work.call));
             (first, second.unwrap(), third)
         });
         let expected = "backend 'b', model 'm', instance 'm_0', in F";
         assert_eq!(told, Ok((Some(expected.to_owned()), Some("G"), Some("F"))));
-        assert!(Work::with_current(|current| current.is_none()));
-        let callback = Work { kind: "application", call: "TRITONSERVER_ResponseAllocatorAllocFn_t", ..Work::default() };
+        assert!(ForeignCode::with_current(|current| current.is_none()));
+        let callback = ForeignCode {
+            kind: "application",
+            call: "TRITONSERVER_ResponseAllocatorAllocFn_t",
+            ..ForeignCode::default()
+        };
         assert_eq!(callback.to_string(), "application, in TRITONSERVER_ResponseAllocatorAllocFn_t");
     }
 }

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::abi::guard::Work;
+use crate::abi::guard::ForeignCode;
 use kinds::{HandleKind, kind_of};
 use nereid_request::Status;
 use records::{DeadMemory, HandleFault, HandleRecord, HandleRecords};
@@ -76,7 +76,7 @@ fn call() -> &'static str {
 /// Records an object that C gets and has to give back.
 #[cold]
 pub fn given<T>(at: *const T) {
-    let by = Work::with_current(|work| work.map(|work| work.name.to_owned())).unwrap_or_default();
+    let by = ForeignCode::with_current(|work| work.map(|work| work.name.to_owned())).unwrap_or_default();
     records().write(at.addr(), HandleRecord::given(kind_of::<T>(), call(), by));
 }
 
@@ -157,7 +157,7 @@ fn described(fault: &HandleFault, kind: HandleKind, what: &str) -> Status {
     let call = call();
     let text = format!("{call}: {what} is {}", fault.describe(kind));
     if records().is_new(call, kind, fault) {
-        let by = Work::with_current(|work| work.map(ToString::to_string));
+        let by = ForeignCode::with_current(|work| work.map(ToString::to_string));
         let by = by.unwrap_or_else(|| "a thread that the server did not call".to_owned());
         tracing::error!("{VARIABLE}: {text} (by {by})");
     }

@@ -9,7 +9,7 @@ use tracing::error;
 use super::{AgentHandle, AgentModelHandle};
 use crate::abi::border::{give, take};
 use crate::abi::foreign::{Library, call, locate};
-use crate::abi::guard::Work;
+use crate::abi::guard::ForeignCode;
 use crate::abi::library_ranges;
 use crate::abi::server::Error;
 use crate::repository::agents::{Action, Agent, AgentModel, Location, OpenLibrary, Task};
@@ -88,8 +88,8 @@ impl LibraryAgent {
         Ok(agent)
     }
 
-    fn work<'a>(&'a self, call: &'static str, model: &'a str) -> Work<'a> {
-        Work { kind: "repository agent", name: &self.name, model, call, ..Work::default() }
+    fn work<'a>(&'a self, call: &'static str, model: &'a str) -> ForeignCode<'a> {
+        ForeignCode { kind: "repository agent", name: &self.name, model, call, ..ForeignCode::default() }
     }
 }
 

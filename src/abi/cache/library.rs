@@ -16,7 +16,7 @@ use super::entry::ENTRY_BYTES_MAX;
 use super::{AllocatorHandle, EntryHandle};
 use crate::abi::border::{give, take};
 use crate::abi::foreign::{Library, call, locate};
-use crate::abi::guard::Work;
+use crate::abi::guard::ForeignCode;
 use crate::abi::library_ranges;
 use crate::abi::server::Error;
 use nereid_model_config::ModelSpec;
@@ -98,8 +98,8 @@ pub fn open(
     }))
 }
 
-fn work<'a>(name: &'a str, call: &'static str) -> Work<'a> {
-    Work { kind: "cache", name, call, ..Work::default() }
+fn work<'a>(name: &'a str, call: &'static str) -> ForeignCode<'a> {
+    ForeignCode { kind: "cache", name, call, ..ForeignCode::default() }
 }
 
 /// The library's key of a response: all 128 bits of the hash, with a prefix against the keys of other programs.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libloading::os::unix::Library as Handle;
 
 use super::library::{open_file, returned};
-use crate::abi::guard::{Thrown, Work, guarded};
+use crate::abi::guard::{ForeignCode, Thrown, guarded};
 use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::{handle_registry, library_ranges};
 use crate::backend::{Model, ModelContext};
@@ -191,7 +191,7 @@ impl BatchLibrary {
         }))
     }
 
-    fn work(&self, call: &'static str) -> Work<'_> {
+    fn work(&self, call: &'static str) -> ForeignCode<'_> {
         work_for(&self.path, &self.model, call)
     }
 
@@ -206,8 +206,8 @@ impl BatchLibrary {
     }
 }
 
-fn work_for<'a>(path: &'a str, model: &'a ModelHandle, call: &'static str) -> Work<'a> {
-    Work { kind: "batching library", name: path, model: &model.context.name, instance: "", call }
+fn work_for<'a>(path: &'a str, model: &'a ModelHandle, call: &'static str) -> ForeignCode<'a> {
+    ForeignCode { kind: "batching library", name: path, model: &model.context.name, instance: "", call }
 }
 
 fn outcome(result: Result<*mut c_void, Thrown>) -> Result<(), Status> {

@@ -12,7 +12,7 @@ use super::elf;
 use super::loader::Presence;
 use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
-use crate::abi::guard::{Thrown, Work, guarded};
+use crate::abi::guard::{ForeignCode, Thrown, guarded};
 use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::server::Error;
 use crate::abi::{handle_registry, library_ranges};
@@ -197,17 +197,22 @@ impl Library {
     }
 
     /// The foreign code of a `call` that concerns no model.
-    fn work(&self, call: &'static str) -> Work<'_> {
-        Work { kind: "backend", name: self.handle.name.to_str().unwrap_or_default(), call, ..Work::default() }
+    fn work(&self, call: &'static str) -> ForeignCode<'_> {
+        ForeignCode {
+            kind: "backend",
+            name: self.handle.name.to_str().unwrap_or_default(),
+            call,
+            ..ForeignCode::default()
+        }
     }
 
     /// The same for a call on a model, and on an instance unless that is empty.
-    pub fn work_on<'a>(&'a self, call: &'static str, model: &'a str, instance: &'a str) -> Work<'a> {
-        Work { model, instance, ..self.work(call) }
+    pub fn work_on<'a>(&'a self, call: &'static str, model: &'a str, instance: &'a str) -> ForeignCode<'a> {
+        ForeignCode { model, instance, ..self.work(call) }
     }
 
     /// Calls an export that takes one handle; an export that the library lacks counts as a success.
-    pub fn call(&self, work: &Work<'_>, function: Option<Call>, handle: *mut c_void) -> Result<(), Status> {
+    pub fn call(&self, work: &ForeignCode<'_>, function: Option<Call>, handle: *mut c_void) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
         // SAFETY: the handle is of the kind that this export takes and lives through the call.
         let error = guarded(work, || unsafe { function(handle) });
@@ -215,7 +220,7 @@ impl Library {
     }
 
     /// Runs one batch.
-    pub fn execute(&self, work: &Work<'_>, instance: *mut c_void, requests: &mut [*mut Request]) -> Outcome {
+    pub fn execute(&self, work: &ForeignCode<'_>, instance: *mut c_void, requests: &mut [*mut Request]) -> Outcome {
         start_noting(work.model);
         let count = requests.len() as u32;
         let list = requests.as_mut_ptr().cast::<*mut c_void>();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::inputs::gpu_of;
 use super::{BufferAttributes, Error};
 use crate::abi::border::{deref_mut, entry, give, null, put, take};
-use crate::abi::guard::{Work, guarded};
+use crate::abi::guard::{ForeignCode, guarded};
 use crate::abi::handle_registry;
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceTarget, Gpus};
@@ -148,7 +148,7 @@ unsafe impl Sync for Buffer {}
 
 /// Calls a function of the application that returns an error or NULL.
 fn called(call: &'static str, function: impl FnOnce() -> *mut Error) -> Result<(), Status> {
-    let work = Work { kind: "application", call, ..Work::default() };
+    let work = ForeignCode { kind: "application", call, ..ForeignCode::default() };
     let error = guarded(&work, function)
         .map_err(|thrown| Status::internal(format!("the application threw an exception in {call}: {thrown}")))?;
     if error.is_null() {

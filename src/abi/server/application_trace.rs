@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::abi::border::{deref, entry, give, null, put, take};
-use crate::abi::guard::{Work, guarded};
+use crate::abi::guard::{ForeignCode, guarded};
 use crate::abi::server::Error;
 use nereid_clock::now_ns;
 use nereid_observe::trace::next_id;
@@ -184,7 +184,7 @@ impl ApplicationTrace {
 }
 
 fn called(call: &'static str, function: impl FnOnce()) {
-    let work = Work { kind: "application", call, ..Work::default() };
+    let work = ForeignCode { kind: "application", call, ..ForeignCode::default() };
     if let Err(thrown) = guarded(&work, function) {
         tracing::error!("the application threw an exception in {call}: {thrown}");
     }

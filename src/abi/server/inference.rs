@@ -17,7 +17,7 @@ use super::response_errors::ResponseError;
 use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
 use crate::abi::casts::{self, Either, handle_of_application};
-use crate::abi::guard::{Work, guarded};
+use crate::abi::guard::{ForeignCode, guarded};
 use crate::server::access::Access;
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
@@ -155,7 +155,7 @@ fn release_guard(
 
 /// Calls a function of the application that returns no value.
 pub(super) fn call_application(call: &'static str, function: impl FnOnce()) {
-    let work = Work { kind: "application", call, ..Work::default() };
+    let work = ForeignCode { kind: "application", call, ..ForeignCode::default() };
     if let Err(thrown) = guarded(&work, function) {
         tracing::error!("the application threw an exception in {call}: {thrown}");
     }

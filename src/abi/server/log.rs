@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::super::border::{entry, text};
 use super::Error;
-use crate::abi::guard::{Work, guarded};
+use crate::abi::guard::{ForeignCode, guarded};
 use nereid_observe::log::{self, LogError, LogFormat, Logger, Message, MessageKind};
 use nereid_request::Status;
 
@@ -91,7 +91,7 @@ impl LogCallback {
         };
         let line = c_int::try_from(message.line).unwrap_or(0);
         let at_us = u64::try_from(message.at.as_micros()).unwrap_or(u64::MAX);
-        let work = Work { kind: "application", call: "TRITONSERVER_LogCallbackFn_t", ..Work::default() };
+        let work = ForeignCode { kind: "application", call: "TRITONSERVER_LogCallbackFn_t", ..ForeignCode::default() };
         // SAFETY: the texts are C strings that live through the call; the rest is as it was registered.
         let outcome =
             guarded(&work, || unsafe { (self.function)(level, file.as_ptr(), line, at_us, text.as_ptr(), self.userp) });

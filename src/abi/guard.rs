@@ -1,6 +1,6 @@
 //! Calls into foreign code: plug-ins of every kind, and callbacks of an application.
 //!
-//! A C++ exception that comes out of it becomes text ([`Thrown`]), because Rust aborts the process when a foreign
+//! A C++ exception that comes out of it becomes text ([`ForeignException`]), because Rust aborts the process when a foreign
 //! exception reaches it. During the call a thread-local names the foreign code ([`ForeignCode`]): the reports of a crash and
 //! of a mistake with a handle contain that name.
 
@@ -64,9 +64,9 @@ thread_local! {
 
 /// The text of a C++ exception.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thrown(pub String);
+pub struct ForeignException(pub String);
 
-impl fmt::Display for Thrown {
+impl fmt::Display for ForeignException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -82,7 +82,7 @@ struct Call<F, T> {
 
 /// Runs `call`, which calls a single foreign function. The type of that function must be `extern "C-unwind"`: an
 /// exception passes through the caller's frame. `call` must not panic.
-pub fn guarded<T>(work: &ForeignCode<'_>, call: impl FnOnce() -> T) -> Result<T, Thrown> {
+pub fn guarded<T>(work: &ForeignCode<'_>, call: impl FnOnce() -> T) -> Result<T, ForeignException> {
     unsafe extern "C-unwind" fn thunk<F: FnOnce() -> T, T>(context: *mut c_void) {
         // SAFETY: the context is the `Call` below, which only this uses until it returns; the closure is taken once.
         unsafe {
@@ -107,7 +107,7 @@ pub fn guarded<T>(work: &ForeignCode<'_>, call: impl FnOnce() -> T) -> Result<T,
     }
     // SAFETY: the guard wrote a text that ends with a zero.
     let text = unsafe { CStr::from_ptr(text.as_ptr().cast()) };
-    Err(Thrown(text.to_string_lossy().into_owned()))
+    Err(ForeignException(text.to_string_lossy().into_owned()))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libloading::os::unix::Library as Handle;
 
 use super::library::{open_file, returned};
-use crate::abi::guard::{ForeignCode, Thrown, guarded};
+use crate::abi::guard::{ForeignCode, ForeignException, guarded};
 use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::{handle_registry, library_ranges};
 use crate::backend::{Model, ModelContext};
@@ -210,7 +210,7 @@ fn work_for<'a>(path: &'a str, model: &'a ModelHandle, call: &'static str) -> Fo
     ForeignCode { kind: "batching library", name: path, model: &model.context.name, instance: "", call }
 }
 
-fn outcome(result: Result<*mut c_void, Thrown>) -> Result<(), Status> {
+fn outcome(result: Result<*mut c_void, ForeignException>) -> Result<(), Status> {
     let error =
         result.map_err(|thrown| Status::internal(format!("the batching library threw an exception: {thrown}")))?;
     returned(error)

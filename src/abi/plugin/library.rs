@@ -12,7 +12,7 @@ use super::elf;
 use super::loader::Presence;
 use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
-use crate::abi::guard::{ForeignCode, Thrown, guarded};
+use crate::abi::guard::{ForeignCode, ForeignException, guarded};
 use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::server::Error;
 use crate::abi::{handle_registry, library_ranges};
@@ -106,7 +106,7 @@ fn stop_noting(wanted: bool) -> Vec<*mut Request> {
     })
 }
 
-fn threw(thrown: &Thrown) -> Status {
+fn threw(thrown: &ForeignException) -> Status {
     Status::internal(format!("the backend threw an exception: {thrown}"))
 }
 

@@ -9,7 +9,7 @@ use super::factories::factory_of;
 use crate::abi::border::{deref, deref_mut, entry, give, lend, null, put, put_if_requested, take, text};
 use crate::abi::casts::{self, Either};
 use crate::abi::handles::{FactoryHandle, OutputHandle, OutputMemory, ResponseHandle};
-use crate::abi::server::responses::Head;
+use crate::abi::server::responses::OutputHead;
 use crate::abi::server::{BufferAttributes, Error};
 use nereid_memory::{ForeignMemory, Target};
 use nereid_request::shared::Wish;
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHan
 ///
 /// # Safety
 /// The handle is NULL or that of a live response that only this call uses.
-unsafe fn in_the_making<'a>(response: *mut ResponseHandle) -> Result<&'a mut ResponseHandle, Status> {
+unsafe fn under_construction<'a>(response: *mut ResponseHandle) -> Result<&'a mut ResponseHandle, Status> {
     match casts::response(response) {
         // SAFETY: the caller's promise is passed on.
         Either::Backend(at) => unsafe { deref_mut(at, "response") },
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let (handle, name) = unsafe { (in_the_making(response)?, text(name, "name")?) };
+        let (handle, name) = unsafe { (under_construction(response)?, text(name, "name")?) };
         let datatype = DataType::from_number(datatype).ok_or_else(|| {
             Status::invalid(format!("unknown data type {datatype} for output '{}'", name.to_string_lossy()))
         })?;
@@ -323,13 +323,16 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
 ///
 /// # Safety
 /// The handle is NULL or of a live response.
-unsafe fn heads<'a>(response: *const ResponseHandle) -> Result<SmallVec<[Head<'a>; 8]>, Status> {
+unsafe fn heads<'a>(response: *const ResponseHandle) -> Result<SmallVec<[OutputHead<'a>; 8]>, Status> {
     match casts::response(response) {
         Either::Backend(at) => {
             // SAFETY: the caller's promise is passed on.
             let tensors = unsafe { deref(at.cast_const(), "response")? }.outputs.iter().map(|output| &output.tensor);
-            let head =
-                |tensor: &'a OutputTensor| Head { name: &tensor.name, datatype: tensor.datatype, shape: &tensor.shape };
+            let head = |tensor: &'a OutputTensor| OutputHead {
+                name: &tensor.name,
+                datatype: tensor.datatype,
+                shape: &tensor.shape,
+            };
             Ok(tensors.map(head).collect())
         }
         // SAFETY: as above.
@@ -339,7 +342,7 @@ unsafe fn heads<'a>(response: *const ResponseHandle) -> Result<SmallVec<[Head<'a
 
 /// # Safety
 /// The pointers are writable or NULL.
-unsafe fn describe(head: &Head<'_>, datatype: *mut u32, shape: *mut *const i64, dim_count: *mut u64) {
+unsafe fn describe(head: &OutputHead<'_>, datatype: *mut u32, shape: *mut *const i64, dim_count: *mut u64) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         put_if_requested(datatype, head.datatype as u32);
@@ -378,7 +381,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
             false => Some(unsafe { deref(error, "error")? }.status()),
         };
         // SAFETY: the caller's promise is passed on.
-        unsafe { in_the_making(response)? };
+        unsafe { under_construction(response)? };
         // SAFETY: the caller gives the response up.
         let ResponseHandle { factory, mut response, outputs, shapes, .. } = *unsafe { take(response, "response")? };
         match failure {

@@ -67,8 +67,12 @@ impl Data {
 
 impl InferenceResponse {
     /// Name, type and shape of the outputs, in their order.
-    pub(in crate::abi) fn heads(&self) -> impl ExactSizeIterator<Item = Head<'_>> {
-        self.outputs.iter().map(|output| Head { name: &output.name, datatype: output.datatype, shape: &output.shape })
+    pub(in crate::abi) fn heads(&self) -> impl ExactSizeIterator<Item = OutputHead<'_>> {
+        self.outputs.iter().map(|output| OutputHead {
+            name: &output.name,
+            datatype: output.datatype,
+            shape: &output.shape,
+        })
     }
 
     pub(in crate::abi) fn parameters_mut(&mut self) -> &mut Parameters {
@@ -78,61 +82,61 @@ impl InferenceResponse {
 
 /// An output without its elements.
 #[derive(Clone, Copy)]
-pub(in crate::abi) struct Head<'a> {
+pub(in crate::abi) struct OutputHead<'a> {
     pub name: &'a Text,
     pub datatype: DataType,
     pub shape: &'a Shape,
 }
 
 /// A response that an application got, or a cast one that a backend is making.
-enum Shown<'a> {
+enum AnyResponse<'a> {
     Delivered(&'a InferenceResponse),
-    InTheMaking(&'a mut ResponseHandle),
+    UnderConstruction(&'a mut ResponseHandle),
 }
 
 /// # Safety
 /// The handle is NULL or of a live response, and a backend's is used by this call only.
-unsafe fn shown<'a>(response: *const InferenceResponse) -> Result<Shown<'a>, Status> {
+unsafe fn any_response<'a>(response: *const InferenceResponse) -> Result<AnyResponse<'a>, Status> {
     match casts::response(response) {
         // SAFETY: the caller's promise is passed on.
-        Either::Application(at) => unsafe { deref(at.cast_const(), "inference_response") }.map(Shown::Delivered),
+        Either::Application(at) => unsafe { deref(at.cast_const(), "inference_response") }.map(AnyResponse::Delivered),
         // SAFETY: as above.
-        Either::Backend(at) => unsafe { deref_mut(at, "inference_response") }.map(Shown::InTheMaking),
+        Either::Backend(at) => unsafe { deref_mut(at, "inference_response") }.map(AnyResponse::UnderConstruction),
     }
 }
 
-impl<'a> Shown<'a> {
+impl<'a> AnyResponse<'a> {
     fn id(&self) -> &Text {
         match self {
-            Shown::Delivered(response) => &response.id,
-            Shown::InTheMaking(handle) => &handle.response.id,
+            AnyResponse::Delivered(response) => &response.id,
+            AnyResponse::UnderConstruction(handle) => &handle.response.id,
         }
     }
 
     fn parameters(&self) -> &Parameters {
         match self {
-            Shown::Delivered(response) => &response.parameters,
-            Shown::InTheMaking(handle) => &handle.response.parameters,
+            AnyResponse::Delivered(response) => &response.parameters,
+            AnyResponse::UnderConstruction(handle) => &handle.response.parameters,
         }
     }
 
     fn output_count(&self) -> usize {
         match self {
-            Shown::Delivered(response) => response.outputs.len(),
-            Shown::InTheMaking(handle) => handle.outputs.len(),
+            AnyResponse::Delivered(response) => response.outputs.len(),
+            AnyResponse::UnderConstruction(handle) => handle.outputs.len(),
         }
     }
 
     fn delivered(self) -> Result<&'a InferenceResponse, Status> {
         match self {
-            Shown::Delivered(response) => Ok(response),
-            Shown::InTheMaking(_) => Err(Status::invalid("the response was not sent: it has no model yet")),
+            AnyResponse::Delivered(response) => Ok(response),
+            AnyResponse::UnderConstruction(_) => Err(Status::invalid("the response was not sent: it has no model yet")),
         }
     }
 }
 
 /// An output as the application reads it.
-struct Described {
+struct OutputView {
     name: *const c_char,
     datatype: DataType,
     shape: (*const i64, usize),
@@ -141,16 +145,16 @@ struct Described {
     userp: *mut c_void,
 }
 
-fn describe(shown: &mut Shown<'_>, index: u32) -> Result<Described, Status> {
-    let count = shown.output_count();
+fn describe(any_response: &mut AnyResponse<'_>, index: u32) -> Result<OutputView, Status> {
+    let count = any_response.output_count();
     let position = usize::try_from(index).unwrap_or(usize::MAX);
-    let found = match shown {
-        Shown::Delivered(response) => response.outputs.get(position).map(|output| {
+    let found = match any_response {
+        AnyResponse::Delivered(response) => response.outputs.get(position).map(|output| {
             let (begin, size, place, userp) = output.data.parts();
             let (name, shape) = (output.name.as_c_str().as_ptr(), (output.shape.as_ptr(), output.shape.len()));
-            Described { name, datatype: output.datatype, shape, at: (begin, size), place, userp }
+            OutputView { name, datatype: output.datatype, shape, at: (begin, size), place, userp }
         }),
-        Shown::InTheMaking(handle) => handle.outputs.get_mut(position).map(|output| {
+        AnyResponse::UnderConstruction(handle) => handle.outputs.get_mut(position).map(|output| {
             let memory = output.buffer.as_mut();
             let (kind, id) = memory.as_ref().map_or((0, 0), |memory| memory.place());
             let begin = memory.map_or(std::ptr::null_mut(), |memory| memory.as_mut_ptr());
@@ -158,7 +162,7 @@ fn describe(shown: &mut Shown<'_>, index: u32) -> Result<Described, Status> {
             let place = Place { memory_type, memory_type_id: id, cuda_ipc_handle: 0 };
             let (tensor, at) = (&output.tensor, (begin.cast_const(), output.attributes.byte_size));
             let (name, shape) = (tensor.name.as_c_str().as_ptr(), (tensor.shape.as_ptr(), tensor.shape.len()));
-            Described { name, datatype: tensor.datatype, shape, at, place, userp: std::ptr::null_mut() }
+            OutputView { name, datatype: tensor.datatype, shape, at, place, userp: std::ptr::null_mut() }
         }),
     };
     found.ok_or_else(|| out_of_range(index, count, "outputs"))
@@ -196,9 +200,9 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(response: *const In
     let mut found = std::ptr::null_mut();
     let failed = entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let error = match unsafe { shown(response)? } {
-            Shown::Delivered(response) => response.error.as_ref(),
-            Shown::InTheMaking(_) => None,
+        let error = match unsafe { any_response(response)? } {
+            AnyResponse::Delivered(response) => response.error.as_ref(),
+            AnyResponse::UnderConstruction(_) => None,
         };
         found = error.map_or(std::ptr::null_mut(), ResponseError::lend);
         Ok(())
@@ -216,7 +220,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseModel(
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe {
-        let callee = &shown(response)?.delivered()?.callee;
+        let callee = &any_response(response)?.delivered()?.callee;
         put(model_name, callee.name().as_ptr())?;
         put(model_version, callee.version())
     })
@@ -230,7 +234,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseId(
     request_id: *mut *const c_char,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(request_id, shown(response)?.id().as_c_str().as_ptr()) })
+    entry(|| unsafe { put(request_id, any_response(response)?.id().as_c_str().as_ptr()) })
 }
 
 /// # Safety
@@ -241,7 +245,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameterCount(
     count: *mut u32,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(count, shown(response)?.parameters().len() as u32) })
+    entry(|| unsafe { put(count, any_response(response)?.parameters().len() as u32) })
 }
 
 /// # Safety
@@ -256,8 +260,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameter(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let shown = unsafe { shown(response)? };
-        let parameters = shown.parameters();
+        let any_response = unsafe { any_response(response)? };
+        let parameters = any_response.parameters();
         let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
         let parameter = at(found, index, parameters.len(), "parameters")?;
         let (kind, pointer) = parameter_pointer(&parameter.value);
@@ -278,7 +282,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputCount(
     count: *mut u32,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(count, shown(response)?.output_count() as u32) })
+    entry(|| unsafe { put(count, any_response(response)?.output_count() as u32) })
 }
 
 /// # Safety
@@ -300,7 +304,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let found = describe(&mut unsafe { shown(response)? }, index)?;
+        let found = describe(&mut unsafe { any_response(response)? }, index)?;
         // SAFETY: as above; NULL means that the caller does not request the value.
         unsafe {
             put_if_requested(name, found.name);
@@ -330,9 +334,9 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputClassificationLabel
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let mut shown = unsafe { shown(response)? };
-        describe(&mut shown, index)?;
-        let response = shown.delivered()?;
+        let mut any_response = unsafe { any_response(response)? };
+        describe(&mut any_response, index)?;
+        let response = any_response.delivered()?;
         let found = usize::try_from(index).ok().and_then(|index| response.outputs.get(index));
         let output = at(found, index, response.outputs.len(), "outputs")?;
         let found = response.callee.label(output.name.as_bytes(), class_index).filter(|label| !label.is_empty());

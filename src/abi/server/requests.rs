@@ -294,13 +294,13 @@ getters! {
 }
 
 /// The fields that requests of both kinds have, for the functions above and below.
-trait Both {
+trait RequestFields {
     fn is_cancelled(&self) -> Result<bool, Status>;
 
     fn set_priority(&mut self, priority: u64);
 }
 
-impl Both for Request {
+impl RequestFields for Request {
     fn is_cancelled(&self) -> Result<bool, Status> {
         Ok(self.admission().is_cancelled())
     }
@@ -310,7 +310,7 @@ impl Both for Request {
     }
 }
 
-impl Both for InferenceRequest {
+impl RequestFields for InferenceRequest {
     fn is_cancelled(&self) -> Result<bool, Status> {
         InferenceRequest::is_cancelled(self)
     }

@@ -332,9 +332,9 @@ impl TraceFacts for ApplicationTrace {
 }
 
 /// Reports the outputs of responses to the trace of their request. While this value lives, the trace is not released.
-pub(super) struct Watching(Arc<dyn Observer>);
+pub(super) struct OutputTrace(Arc<dyn Observer>);
 
-impl Watching {
+impl OutputTrace {
     pub fn show(&self, outputs: &[OutputTensor]) {
         for OutputTensor { name, datatype, shape, data, on_device, .. } in outputs {
             let (datatype, on_device) = (*datatype, on_device.as_deref());
@@ -343,7 +343,7 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for OutputTrace {
     fn drop(&mut self) {
         if let Some(own) = self.0.as_any().and_then(|own| own.downcast_ref::<ApplicationTrace>()) {
             own.let_go();
@@ -370,11 +370,11 @@ pub(super) unsafe fn adopt(trace: *mut Observation, call: &Arc<dyn Call>) -> Res
         return Err(Status::invalid("the trace belongs to a request, or did"));
     }
     let _ = own.call.set(Arc::clone(call));
-    let watching = own.records_tensors().then(|| {
+    let output_trace = own.records_tensors().then(|| {
         own.holds.fetch_add(1, Ordering::AcqRel);
-        Watching(observation.observer())
+        OutputTrace(observation.observer())
     });
-    Ok((Some(Observation::new(observation.observer())), watching))
+    Ok((Some(Observation::new(observation.observer())), output_trace))
 }
 
 /// Gives a trace back to the application at once, after the server refused the request that had taken it.
@@ -388,7 +388,7 @@ pub(super) fn give_back(observation: Observation) {
 }
 
 /// The observation for the request, and the observer of its responses.
-type Adopted = (Option<Observation>, Option<Watching>);
+type Adopted = (Option<Observation>, Option<OutputTrace>);
 
 /// Maps a level to the present ones: the two old levels stand for timestamps.
 fn level_of(level: u32) -> Result<u32, Status> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Error;
 use super::allocators::Buffer;
-use super::application_trace::{Watching, adopt, give_back};
+use super::application_trace::{OutputTrace, adopt, give_back};
 use super::inputs::{Chunk, Input, gpu_of};
 use super::requests::{Answering, InferenceRequest, ReleaseFn, edited};
 use super::response_errors::ResponseError;
@@ -63,8 +63,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             // As in Triton, errors of the tensors are reported first.
             check_tensors(given)?;
         }
-        let (answers, release) = callbacks?;
-        let (mut request, call) = given.callee.request(Arc::clone(&answers) as Arc<dyn Sink>);
+        let (receiver, release) = callbacks?;
+        let (mut request, call) = given.callee.request(Arc::clone(&receiver) as Arc<dyn Sink>);
         // A cancellation may come from now on.
         *given.call() = Some(Arc::clone(&call));
         *given.admission.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(request.admission()));
@@ -77,9 +77,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         }
         // SAFETY: as the caller guarantees for its trace.
         match unsafe { adopt(trace, &call) } {
-            Ok((observer, watching)) => {
+            Ok((observer, output_trace)) => {
                 request.observer = observer;
-                *answers.watching() = watching;
+                *receiver.output_trace() = output_trace;
             }
             Err(status) => {
                 guard.disarm();
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
                 give_back(observer);
             }
             request.withdraw();
-            answers.stop_watching();
+            receiver.stop_tracing();
             status
         })
     })
@@ -108,22 +108,22 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
 
 /// # Safety
 /// The allocator that the request names is live.
-unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<Answers>, (ReleaseFn, *mut c_void)), Status> {
+unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<ResponseReceiver>, (ReleaseFn, *mut c_void)), Status> {
     let missing = |what: &str| Status::invalid(format!("{}the request has no {what} callback", given.log_id()));
     let answering = given.answer.ok_or_else(|| missing("response"))?;
     let release = given.release.ok_or_else(|| missing("release"))?;
     static SENDS: AtomicU64 = AtomicU64::new(0);
-    let answers = Answers {
+    let receiver = ResponseReceiver {
         number: SENDS.fetch_add(1, Ordering::Relaxed),
         // SAFETY: the caller's promise is passed on.
         answering: Answering { allocating: unsafe { answering.allocating.renewed()? }, ..answering },
         callee: Arc::clone(&given.callee),
         id: given.id.clone(),
         is_begun: AtomicBool::new(false),
-        spare: Mutex::default(),
-        watching: Mutex::default(),
+        unused: Mutex::default(),
+        output_trace: Mutex::default(),
     };
-    Ok((Arc::new(answers), release))
+    Ok((Arc::new(receiver), release))
 }
 
 /// Calls the application's release function when its memory is no longer read. That may happen in the middle of a
@@ -133,15 +133,15 @@ fn release_guard(
     (release, userp): (ReleaseFn, *mut c_void),
     (call, admission): (&Arc<dyn Call>, &Arc<Admission>),
 ) -> ReleaseGuard {
-    struct Released(*mut InferenceRequest, *mut c_void);
+    struct ReleaseCall(*mut InferenceRequest, *mut c_void);
     // SAFETY: the pointers go back to the application, whose function takes them on any thread.
-    unsafe impl Send for Released {}
+    unsafe impl Send for ReleaseCall {}
 
-    let (released, call, admission) = (Released(request, userp), Arc::clone(call), Arc::clone(admission));
+    let (release_call, call, admission) = (ReleaseCall(request, userp), Arc::clone(call), Arc::clone(admission));
     ReleaseGuard::new(move || {
         let call_back = move || {
             // Captures the whole value, not its fields one by one.
-            let Released(request, userp) = { released };
+            let ReleaseCall(request, userp) = { release_call };
             // SAFETY: the server has the request until the function is called, and does not read it afterwards.
             unsafe { &*request }.is_out.store(false, Ordering::Release);
             // SAFETY: the function gets the pointer that it was registered with.
@@ -178,15 +178,15 @@ fn check_tensors(given: &InferenceRequest) -> Result<(), Status> {
 }
 
 fn unanswered(given: &InferenceRequest) -> Result<Request, Status> {
-    let mut request = Request::new(Completion::new(Arc::new(Unanswered), 0));
+    let mut request = Request::new(Completion::new(Arc::new(NullReceiver), 0));
     fill(&mut request, given, &Arc::new(ReleaseGuard::new(|| {})))?;
     Ok(request)
 }
 
 /// The receiver of responses of a request that is only read.
-struct Unanswered;
+struct NullReceiver;
 
-impl Sink for Unanswered {
+impl Sink for NullReceiver {
     fn deliver(&self, _key: u64, _delivery: Delivery) {}
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
@@ -201,8 +201,8 @@ pub(in crate::abi) fn preferred_place(
     place: Place,
 ) -> Result<Place, Status> {
     // SAFETY: the allocator lives as long as a request names it.
-    let (answers, _) = unsafe { callbacks_of(given)? };
-    answers.preferred_place(0, asked, place)
+    let (receiver, _) = unsafe { callbacks_of(given)? };
+    receiver.preferred_place(0, asked, place)
 }
 
 /// Fills `request` with the application's description.
@@ -326,7 +326,7 @@ fn raw(given: &InferenceRequest, input: &Input) -> Result<InputTensor, Status> {
 }
 
 /// The receiver of the responses of one send.
-struct Answers {
+struct ResponseReceiver {
     /// Distinguishes its buffers from those of other sends.
     number: u64,
     answering: Answering,
@@ -335,9 +335,9 @@ struct Answers {
     /// Whether a request for memory has begun a response that is not delivered yet.
     is_begun: AtomicBool,
     /// Memory that the application provided and the model could not write to.
-    spare: Mutex<Vec<(Text, Buffer)>>,
+    unused: Mutex<Vec<(Text, Buffer)>>,
     /// The trace that observes the model's responses.
-    watching: Mutex<Option<Watching>>,
+    output_trace: Mutex<Option<OutputTrace>>,
 }
 
 /// Memory of a device that is not chosen yet.
@@ -348,20 +348,20 @@ fn misplaced(name: &Text, error: &DriverError) -> Status {
 }
 
 /// Memory of an application, as the owner of what a model writes there.
-pub(super) struct Provided {
+pub(super) struct ApplicationMemory {
     pub buffer: Buffer,
     number: u64,
 }
 
-impl Answers {
-    fn watching(&self) -> MutexGuard<'_, Option<Watching>> {
-        self.watching.lock().unwrap_or_else(PoisonError::into_inner)
+impl ResponseReceiver {
+    fn output_trace(&self) -> MutexGuard<'_, Option<OutputTrace>> {
+        self.output_trace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stop_watching(&self) {
-        let watching = self.watching().take();
+    fn stop_tracing(&self) {
+        let output_trace = self.output_trace().take();
         // The drop may call the application: not under the lock.
-        drop(watching);
+        drop(output_trace);
     }
 
     fn respond(&self, response: Response) -> InferenceResponse {
@@ -369,8 +369,8 @@ impl Answers {
         if !is_begun && !self.is_begun.swap(false, Ordering::AcqRel) {
             self.answering.allocating.start();
         }
-        if let Some(watching) = self.watching().as_ref() {
-            watching.show(&outputs);
+        if let Some(output_trace) = self.output_trace().as_ref() {
+            output_trace.show(&outputs);
         }
         let mut placed = Vec::with_capacity(outputs.len());
         if error.is_none() {
@@ -432,8 +432,8 @@ impl Answers {
 
     /// The same for elements that lie on a device.
     fn place_from_device(&self, name: &Text, slice: &DeviceSlice) -> Result<Data, Status> {
-        let provided = slice.owner::<Provided>();
-        if provided.is_some_and(|one| one.number == self.number && one.buffer.byte_size == slice.len()) {
+        let memory = slice.owner::<ApplicationMemory>();
+        if memory.is_some_and(|one| one.number == self.number && one.buffer.byte_size == slice.len()) {
             return Ok(Data::OnDevice(slice.clone()));
         }
         let buffer = self.buffer_for(name, slice.len(), Place::of(slice))?;
@@ -453,14 +453,14 @@ impl Answers {
 
     /// Memory of the application for an output: a buffer that it gave before and that is still unused, or a new one.
     fn buffer_for(&self, name: &Text, byte_size: usize, wanted: Place) -> Result<Buffer, Status> {
-        match self.take_spare(name, byte_size) {
+        match self.take_unused(name, byte_size) {
             Some(buffer) => Ok(buffer),
             None => self.answering.allocating.allocate(name.as_c_str(), byte_size, wanted, self.callee.gpus()),
         }
     }
 
-    fn keep_spare(&self, name: Text, buffer: Buffer) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push((name, buffer));
+    fn keep_unused(&self, name: Text, buffer: Buffer) {
+        self.unused.lock().unwrap_or_else(PoisonError::into_inner).push((name, buffer));
     }
 
     /// Reports the start of a response to the application, once for each response.
@@ -471,18 +471,18 @@ impl Answers {
     }
 
     fn is_in_place(&self, data: &Slice) -> bool {
-        let provided = data.foreign_owner::<Provided>();
-        provided.is_some_and(|provided| provided.number == self.number && provided.buffer.byte_size == data.len())
+        let memory = data.foreign_owner::<ApplicationMemory>();
+        memory.is_some_and(|memory| memory.number == self.number && memory.buffer.byte_size == data.len())
     }
 
-    fn take_spare(&self, name: &Text, byte_size: usize) -> Option<Buffer> {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = spare.iter().position(|(known, buffer)| known == name && buffer.byte_size == byte_size)?;
-        Some(spare.swap_remove(at).1)
+    fn take_unused(&self, name: &Text, byte_size: usize) -> Option<Buffer> {
+        let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = unused.iter().position(|(known, buffer)| known == name && buffer.byte_size == byte_size)?;
+        Some(unused.swap_remove(at).1)
     }
 }
 
-impl Sink for Answers {
+impl Sink for ResponseReceiver {
     fn deliver(&self, _key: u64, delivery: Delivery) {
         let flags = if delivery.last { FINAL } else { 0 };
         let response = match delivery.response.map(|response| self.respond(response)) {
@@ -494,7 +494,7 @@ impl Sink for Answers {
         // SAFETY: the function gets what it was registered with, and the response, which it owns from now on.
         call_application("TRITONSERVER_InferenceResponseCompleteFn_t", || unsafe { complete(response, flags, userp) });
         if delivery.last {
-            self.stop_watching();
+            self.stop_tracing();
         }
     }
 
@@ -509,12 +509,12 @@ impl Sink for Answers {
         let is_on_host = buffer.place.memory_type != MemoryType::Gpu;
         let is_nowhere = buffer.at.is_null() && buffer.byte_size > 0;
         if !is_on_host || is_nowhere || asked.is_aligned && !buffer.at.addr().is_multiple_of(WIDEST) {
-            self.keep_spare(name, buffer);
+            self.keep_unused(name, buffer);
             return Ok(None);
         }
         let (at, byte_size, place) = (buffer.at.cast(), buffer.byte_size, buffer.place);
         let place = (place.memory_type as u32, place.memory_type_id);
-        let owner = Arc::new(Provided { buffer, number: self.number });
+        let owner = Arc::new(ApplicationMemory { buffer, number: self.number });
         // SAFETY: an allocator gives memory of that size for this response alone until its release, which is the
         // owner's drop; memory that the CPU cannot write does not get here.
         Ok(Some(Target::Foreign(unsafe { ForeignMemory::new(at, byte_size, place, owner) })))
@@ -530,15 +530,15 @@ impl Sink for Answers {
         let name = Text::new(asked.name);
         let buffer = self.buffer_for(&name, asked.byte_size, wanted)?;
         if buffer.place.memory_type != MemoryType::Gpu || buffer.at.is_null() {
-            self.keep_spare(name, buffer);
+            self.keep_unused(name, buffer);
             return Ok(Wish::OnHost);
         }
         // The same rule as for shared memory regions that clients name.
         if !buffer.at.addr().is_multiple_of(WIDEST) {
-            self.keep_spare(name, buffer);
+            self.keep_unused(name, buffer);
             return Ok(Wish::OnDevice);
         }
-        let owner = Arc::new(Provided { buffer, number: self.number });
+        let owner = Arc::new(ApplicationMemory { buffer, number: self.number });
         let target = owner.buffer.target(Some(gpus), Arc::clone(&owner) as Arc<_>);
         Ok(target.map_or(Wish::OnHost, Wish::At))
     }

@@ -50,14 +50,14 @@ impl Data {
         match self {
             Data::None => (std::ptr::null(), 0, Place::default(), std::ptr::null_mut()),
             Data::Copied(buffer) => of(buffer),
-            Data::OnDevice(slice) => match slice.owner::<super::inference::Provided>() {
+            Data::OnDevice(slice) => match slice.owner::<super::inference::ApplicationMemory>() {
                 Some(provided) => of(&provided.buffer),
                 None => {
                     let at = std::ptr::with_exposed_provenance(slice.address().0 as usize);
                     (at, slice.len(), Place::of(slice), std::ptr::null_mut())
                 }
             },
-            Data::Written(slice) => match slice.foreign_owner::<super::inference::Provided>() {
+            Data::Written(slice) => match slice.foreign_owner::<super::inference::ApplicationMemory>() {
                 Some(provided) => of(&provided.buffer),
                 None => (slice.as_ptr().cast(), slice.len(), Place::default(), std::ptr::null_mut()),
             },

@@ -1,4 +1,4 @@
-//! Memory of devices that an application brings, and gives for answers.
+//! Memory of devices that an application brings, and gives for receiver.
 
 use std::ffi::{CStr, c_char};
 
@@ -77,15 +77,15 @@ fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Ch
         is_out: AtomicBool::new(false),
         view: Mutex::default(),
     };
-    let sink: Arc<dyn Sink> = Arc::new(Nobody);
+    let sink: Arc<dyn Sink> = Arc::new(NullSink);
     let mut request = Request::new(nereid_request::Completion::new(sink, 0));
     fill(&mut request, &given, &Arc::new(ReleaseGuard::new(|| {}))).unwrap();
     request
 }
 
-struct Nobody;
+struct NullSink;
 
-impl Sink for Nobody {
+impl Sink for NullSink {
     fn deliver(&self, _key: u64, _delivery: Delivery) {}
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
@@ -133,7 +133,7 @@ struct Application {
     given: Mutex<Vec<DeviceBuffer>>,
     host: Mutex<Vec<Vec<u64>>>,
     wanted: Mutex<Vec<(u32, i64)>>,
-    released: AtomicU64,
+    release_call: AtomicU64,
 }
 
 unsafe extern "C-unwind" fn allocate(
@@ -180,14 +180,14 @@ unsafe extern "C-unwind" fn release(
     _memory_type_id: i64,
 ) -> *mut Error {
     // SAFETY: what the test registered.
-    unsafe { &*buffer_userp.cast::<Application>() }.released.fetch_add(1, Ordering::Relaxed);
+    unsafe { &*buffer_userp.cast::<Application>() }.release_call.fetch_add(1, Ordering::Relaxed);
     std::ptr::null_mut()
 }
 
 unsafe extern "C-unwind" fn complete(_response: *mut InferenceResponse, _flags: u32, _userp: *mut c_void) {}
 
 /// Lets an application of that taste have the answer to one request.
-fn with_answers(device: Option<i32>, crooked: usize, test: impl FnOnce(&Answers, &Application)) {
+fn with_receiver(device: Option<i32>, crooked: usize, test: impl FnOnce(&ResponseReceiver, &Application)) {
     let (driver, callee) = devices();
     let application = Box::new(Application {
         gpus: Arc::clone(&callee.gpus),
@@ -196,28 +196,28 @@ fn with_answers(device: Option<i32>, crooked: usize, test: impl FnOnce(&Answers,
         given: Mutex::default(),
         host: Mutex::default(),
         wanted: Mutex::default(),
-        released: AtomicU64::new(0),
+        release_call: AtomicU64::new(0),
     });
     let userp = std::ptr::from_ref(&*application).cast_mut().cast::<c_void>();
     let mut allocator = std::ptr::null_mut();
     // SAFETY: the result is writable, the functions are there for ever.
     unsafe {
         assert!(TRITONSERVER_ResponseAllocatorNew(&mut allocator, Some(allocate), Some(release), None).is_null());
-        let answers = Answers {
+        let receiver = ResponseReceiver {
             number: 7,
             answering: Answering { allocating: Allocating::new(allocator, userp).unwrap(), complete, userp },
             callee,
             id: Text::from("id"),
             is_begun: AtomicBool::new(false),
-            spare: Mutex::default(),
-            watching: Mutex::default(),
+            unused: Mutex::default(),
+            output_trace: Mutex::default(),
         };
-        test(&answers, &application);
-        drop(answers);
+        test(&receiver, &application);
+        drop(receiver);
         assert!(TRITONSERVER_ResponseAllocatorDelete(allocator).is_null());
     }
     let given = application.given.lock().unwrap().len() + application.host.lock().unwrap().len();
-    assert_eq!(application.released.load(Ordering::Relaxed), given as u64, "everything goes back");
+    assert_eq!(application.release_call.load(Ordering::Relaxed), given as u64, "everything goes back");
     assert_eq!(driver.violations(), [] as [&str; 0]);
 }
 
@@ -255,11 +255,11 @@ fn found(output: &Output, gpus: &Gpus) -> (Vec<u8>, u32) {
 
 #[test]
 fn a_model_writes_where_the_application_gave_memory_of_a_device() {
-    with_answers(Some(1), 0, |answers, application| {
-        let Ok(Wish::At(target)) = answers.wish(0, &asked(4)) else { panic!("no place") };
+    with_receiver(Some(1), 0, |receiver, application| {
+        let Ok(Wish::At(target)) = receiver.wish(0, &asked(4)) else { panic!("no place") };
         assert_eq!(*application.wanted.lock().unwrap(), [(2, 0)], "it was asked for the first device's");
         target.gpu().put_at(&target, b"made").unwrap();
-        let placed = answers.place(output(b"", Some(target.freeze()))).unwrap();
+        let placed = receiver.place(output(b"", Some(target.freeze()))).unwrap();
         assert!(matches!(placed.data, Data::OnDevice(_)));
         assert_eq!(found(&placed, &application.gpus), (b"made".to_vec(), 2));
         assert_eq!(application.wanted.lock().unwrap().len(), 1);
@@ -271,9 +271,9 @@ fn what_was_made_elsewhere_is_brought_to_the_memory_that_was_given() {
     for (device, crooked, is_on_device, kind) in
         [(Some(1), 0, false, 2), (Some(1), 0, true, 2), (Some(0), 3, true, 2), (None, 0, true, 0)]
     {
-        with_answers(device, crooked, |answers, application| {
+        with_receiver(device, crooked, |receiver, application| {
             let made = application.gpus.get(0).unwrap().put(b"made").unwrap();
-            let placed = answers.place(output(b"made", is_on_device.then_some(made))).unwrap();
+            let placed = receiver.place(output(b"made", is_on_device.then_some(made))).unwrap();
             assert_eq!(found(&placed, &application.gpus), (b"made".to_vec(), kind), "{device:?} {is_on_device}");
         });
     }
@@ -282,24 +282,24 @@ fn what_was_made_elsewhere_is_brought_to_the_memory_that_was_given() {
 #[test]
 fn memory_that_a_model_cannot_use_is_used_when_the_answer_is_there() {
     // Of the host, though a device's was asked for: the model writes there.
-    with_answers(None, 0, |answers, application| {
-        assert!(matches!(answers.wish(0, &asked(4)), Ok(Wish::OnHost)));
-        let Ok(Some(mut target)) = answers.allocate_output(0, &asked(4)) else { panic!("no memory") };
+    with_receiver(None, 0, |receiver, application| {
+        assert!(matches!(receiver.wish(0, &asked(4)), Ok(Wish::OnHost)));
+        let Ok(Some(mut target)) = receiver.allocate_output(0, &asked(4)) else { panic!("no memory") };
         target.copy_from_slice(b"host");
         let mut made = output(b"", None);
         made.data = smallvec::smallvec![target.freeze()];
-        let placed = answers.place(made).unwrap();
+        let placed = receiver.place(made).unwrap();
         assert_eq!(found(&placed, &application.gpus), (b"host".to_vec(), 0));
         assert_eq!(application.wanted.lock().unwrap().len(), 1, "asked once");
     });
     // Where no number may begin, or of a device for who computes on the host.
-    with_answers(Some(0), 3, |answers, application| {
-        assert!(matches!(answers.wish(0, &asked(4)), Ok(Wish::OnDevice)));
+    with_receiver(Some(0), 3, |receiver, application| {
+        assert!(matches!(receiver.wish(0, &asked(4)), Ok(Wish::OnDevice)));
         let made = application.gpus.get(1).unwrap().put(b"made").unwrap();
-        let placed = answers.place(output(b"", Some(made))).unwrap();
+        let placed = receiver.place(output(b"", Some(made))).unwrap();
         assert_eq!(found(&placed, &application.gpus), (b"made".to_vec(), 2));
-        assert!(matches!(answers.allocate_output(0, &asked(4)), Ok(None)));
-        let placed = answers.place(output(b"host", None)).unwrap();
+        assert!(matches!(receiver.allocate_output(0, &asked(4)), Ok(None)));
+        let placed = receiver.place(output(b"host", None)).unwrap();
         assert_eq!(found(&placed, &application.gpus), (b"host".to_vec(), 2));
         assert_eq!(application.wanted.lock().unwrap().len(), 2, "asked once for each");
     });

@@ -119,14 +119,14 @@ mod tests {
         let work = ForeignCode { kind: "backend", name: "b", model: "m", instance: "m_0", call: "F" };
         assert!(ForeignCode::with_current(|current| current.is_none()));
         let inner = ForeignCode { call: "G", ..work };
-        let told = guarded(&work, || {
+        let reported = guarded(&work, || {
             let first = ForeignCode::with_current(|current| current.map(ToString::to_string));
             let second = guarded(&inner, || ForeignCode::with_current(|current| current.map(|work| work.call)));
             let third = ForeignCode::with_current(|current| current.map(|work| work.call));
             (first, second.unwrap(), third)
         });
         let expected = "backend 'b', model 'm', instance 'm_0', in F";
-        assert_eq!(told, Ok((Some(expected.to_owned()), Some("G"), Some("F"))));
+        assert_eq!(reported, Ok((Some(expected.to_owned()), Some("G"), Some("F"))));
         assert!(ForeignCode::with_current(|current| current.is_none()));
         let callback = ForeignCode {
             kind: "application",

@@ -120,28 +120,28 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(allocator: *mut Re
 
 /// An allocator as one request uses it, with the functions that it had when the request chose it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Allocating {
+pub(super) struct RequestAllocator {
     allocator: *mut ResponseAllocator,
     userp: *mut c_void,
     functions: Functions,
 }
 
 // SAFETY: both pointers are only handed back to the application, whose functions take them on any thread.
-unsafe impl Send for Allocating {}
+unsafe impl Send for RequestAllocator {}
 // SAFETY: as above; contract/c_api.md, "Allocator": concurrent requests share it.
-unsafe impl Sync for Allocating {}
+unsafe impl Sync for RequestAllocator {}
 
 /// Memory that an application provided. Dropping it releases it.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    allocating: Allocating,
+    request_allocator: RequestAllocator,
     pub at: *mut c_void,
     pub byte_size: usize,
     pub place: Place,
     pub userp: *mut c_void,
 }
 
-// SAFETY: as for `Allocating`; the memory is used by one owner at a time, whatever its thread.
+// SAFETY: as for `RequestAllocator`; the memory is used by one owner at a time, whatever its thread.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -158,22 +158,22 @@ fn called(call: &'static str, function: impl FnOnce() -> *mut Error) -> Result<(
     Err(unsafe { Error::returned(error) })
 }
 
-impl Allocating {
+impl RequestAllocator {
     /// # Safety
     /// The allocator is NULL or live, and stays so until every response made with it is deleted.
-    pub unsafe fn new(allocator: *mut ResponseAllocator, userp: *mut c_void) -> Result<Allocating, Status> {
+    pub unsafe fn new(allocator: *mut ResponseAllocator, userp: *mut c_void) -> Result<RequestAllocator, Status> {
         // SAFETY: the caller's promise is passed on.
         let functions = unsafe { deref_mut(allocator, "response_allocator")? }.functions;
-        Ok(Allocating { allocator, userp, functions })
+        Ok(RequestAllocator { allocator, userp, functions })
     }
 
     /// The allocator with its present functions: an application may set some after it chose the allocator.
     ///
     /// # Safety
-    /// As for [`new`](Allocating::new).
-    pub unsafe fn renewed(&self) -> Result<Allocating, Status> {
+    /// As for [`new`](RequestAllocator::new).
+    pub unsafe fn renewed(&self) -> Result<RequestAllocator, Status> {
         // SAFETY: the caller's promise is passed on.
-        unsafe { Allocating::new(self.allocator, self.userp) }
+        unsafe { RequestAllocator::new(self.allocator, self.userp) }
     }
 
     /// Calls the start function of the allocator: a response begins. An error that it returns is only logged.
@@ -215,7 +215,7 @@ impl Allocating {
         let memory_type = MemoryType::from_number(kind);
         let place = Place { memory_type: memory_type.unwrap_or_default(), memory_type_id: id, cuda_ipc_handle: 0 };
         // From here on it is released on every path.
-        let mut buffer = Buffer { allocating: *self, at, byte_size, place, userp: buffer_userp };
+        let mut buffer = Buffer { request_allocator: *self, at, byte_size, place, userp: buffer_userp };
         let shown = name.to_string_lossy();
         if memory_type.is_none() {
             return Err(Status::invalid(format!("the buffer for output '{shown}' is of unknown memory type {kind}")));
@@ -297,7 +297,7 @@ impl Drop for Buffer {
         if self.at.is_null() {
             return;
         }
-        let Allocating { allocator, functions, .. } = self.allocating;
+        let RequestAllocator { allocator, functions, .. } = self.request_allocator;
         let Place { memory_type, memory_type_id, .. } = self.place;
         // SAFETY: the buffer came from this allocator, and is not used any more.
         let outcome = called("TRITONSERVER_ResponseAllocatorReleaseFn_t", || unsafe {

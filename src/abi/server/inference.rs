@@ -12,7 +12,7 @@ use super::Error;
 use super::allocators::Buffer;
 use super::application_trace::{OutputTrace, adopt, give_back};
 use super::inputs::{Chunk, Input, gpu_of};
-use super::requests::{Answering, InferenceRequest, ReleaseFn, edited};
+use super::requests::{InferenceRequest, ReleaseFn, ResponseCallback, edited};
 use super::response_errors::ResponseError;
 use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
@@ -110,13 +110,16 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
 /// The allocator that the request names is live.
 unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<ResponseReceiver>, (ReleaseFn, *mut c_void)), Status> {
     let missing = |what: &str| Status::invalid(format!("{}the request has no {what} callback", given.log_id()));
-    let answering = given.answer.ok_or_else(|| missing("response"))?;
+    let response_callback = given.answer.ok_or_else(|| missing("response"))?;
     let release = given.release.ok_or_else(|| missing("release"))?;
     static SENDS: AtomicU64 = AtomicU64::new(0);
     let receiver = ResponseReceiver {
         number: SENDS.fetch_add(1, Ordering::Relaxed),
         // SAFETY: the caller's promise is passed on.
-        answering: Answering { allocating: unsafe { answering.allocating.renewed()? }, ..answering },
+        response_callback: ResponseCallback {
+            request_allocator: unsafe { response_callback.request_allocator.renewed()? },
+            ..response_callback
+        },
         callee: Arc::clone(&given.callee),
         id: given.id.clone(),
         is_begun: AtomicBool::new(false),
@@ -329,7 +332,7 @@ fn raw(given: &InferenceRequest, input: &Input) -> Result<InputTensor, Status> {
 struct ResponseReceiver {
     /// Distinguishes its buffers from those of other sends.
     number: u64,
-    answering: Answering,
+    response_callback: ResponseCallback,
     callee: Arc<dyn Callee>,
     id: Text,
     /// Whether a request for memory has begun a response that is not delivered yet.
@@ -367,7 +370,7 @@ impl ResponseReceiver {
     fn respond(&self, response: Response) -> InferenceResponse {
         let ResponseParts { outputs, parameters, mut error, is_begun, credit: _credit, .. } = response.into_parts();
         if !is_begun && !self.is_begun.swap(false, Ordering::AcqRel) {
-            self.answering.allocating.start();
+            self.response_callback.request_allocator.start();
         }
         if let Some(output_trace) = self.output_trace().as_ref() {
             output_trace.show(&outputs);
@@ -455,7 +458,12 @@ impl ResponseReceiver {
     fn buffer_for(&self, name: &Text, byte_size: usize, wanted: Place) -> Result<Buffer, Status> {
         match self.take_unused(name, byte_size) {
             Some(buffer) => Ok(buffer),
-            None => self.answering.allocating.allocate(name.as_c_str(), byte_size, wanted, self.callee.gpus()),
+            None => self.response_callback.request_allocator.allocate(
+                name.as_c_str(),
+                byte_size,
+                wanted,
+                self.callee.gpus(),
+            ),
         }
     }
 
@@ -466,7 +474,7 @@ impl ResponseReceiver {
     /// Reports the start of a response to the application, once for each response.
     fn note_begun(&self, asked: &Asked<'_>) {
         if !asked.is_begun && !self.is_begun.swap(true, Ordering::AcqRel) {
-            self.answering.allocating.start();
+            self.response_callback.request_allocator.start();
         }
     }
 
@@ -490,7 +498,7 @@ impl Sink for ResponseReceiver {
             None if delivery.last => std::ptr::null_mut(),
             None => return,
         };
-        let Answering { complete, userp, .. } = self.answering;
+        let ResponseCallback { complete, userp, .. } = self.response_callback;
         // SAFETY: the function gets what it was registered with, and the response, which it owns from now on.
         call_application("TRITONSERVER_InferenceResponseCompleteFn_t", || unsafe { complete(response, flags, userp) });
         if delivery.last {
@@ -544,7 +552,7 @@ impl Sink for ResponseReceiver {
     }
 
     fn begin(&self, _key: u64) -> bool {
-        self.answering.allocating.start();
+        self.response_callback.request_allocator.start();
         true
     }
 
@@ -555,7 +563,7 @@ impl Sink for ResponseReceiver {
         place: Place,
     ) -> Result<Place, Status> {
         let unknown = || Status::unavailable(format!("{}Output properties are not available", log_id(&self.id)));
-        self.answering.allocating.query(name, byte_size, place)?.ok_or_else(unknown)
+        self.response_callback.request_allocator.query(name, byte_size, place)?.ok_or_else(unknown)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Error;
-use super::allocators::{Allocating, ResponseAllocator};
+use super::allocators::{RequestAllocator, ResponseAllocator};
 use super::inference::{call_application, view_of};
 use super::inputs::Input;
 use super::responses::InferenceResponse;
@@ -36,7 +36,7 @@ pub struct InferenceRequest {
     pub(super) outputs: Vec<Text>,
     pub(super) parameters: Parameters,
     pub(super) release: Option<(ReleaseFn, *mut c_void)>,
-    pub(super) answer: Option<Answering>,
+    pub(super) answer: Option<ResponseCallback>,
     /// The call of its last send.
     pub(super) call: Mutex<Option<Arc<dyn Call>>>,
     /// The admission of its last send, which records whether a worker has taken it.
@@ -66,16 +66,16 @@ impl Drop for View {
 
 /// The receiver of responses: the application's function and allocator.
 #[derive(Clone, Copy)]
-pub(super) struct Answering {
-    pub allocating: Allocating,
+pub(super) struct ResponseCallback {
+    pub request_allocator: RequestAllocator,
     pub complete: CompleteFn,
     pub userp: *mut c_void,
 }
 
 // SAFETY: the pointer is only handed back to the application, whose function takes it on any thread.
-unsafe impl Send for Answering {}
+unsafe impl Send for ResponseCallback {}
 // SAFETY: as above.
-unsafe impl Sync for Answering {}
+unsafe impl Sync for ResponseCallback {}
 
 impl InferenceRequest {
     pub(super) fn log_id(&self) -> String {
@@ -469,10 +469,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetResponseCallback(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let (request, allocating) =
-            unsafe { (edited(inference_request)?, Allocating::new(response_allocator, response_allocator_userp)?) };
+        let (request, request_allocator) = unsafe {
+            (edited(inference_request)?, RequestAllocator::new(response_allocator, response_allocator_userp)?)
+        };
         let complete = response_fn.ok_or_else(|| null("response_fn"))?;
-        request.answer = Some(Answering { allocating, complete, userp: response_userp });
+        request.answer = Some(ResponseCallback { request_allocator, complete, userp: response_userp });
         Ok(())
     })
 }

@@ -154,9 +154,9 @@ mod tests {
     use crate::abi::server::TRITONSERVER_ErrorDelete;
     use nereid_request::{Completion, Mark, Observer, Sink, Text};
 
-    struct Nowhere;
+    struct NullSink;
 
-    impl Sink for Nowhere {
+    impl Sink for NullSink {
         fn deliver(&self, _key: u64, _delivery: nereid_request::Delivery) {}
 
         fn allocate(&self, _key: u64, byte_size: usize) -> Result<nereid_memory::BlockMut, nereid_memory::Exhausted> {
@@ -165,27 +165,27 @@ mod tests {
     }
 
     /// Records the reports that it gets.
-    struct Notes {
-        told: Arc<Mutex<Vec<String>>>,
+    struct Recorder {
+        recorded: Arc<Mutex<Vec<String>>>,
         is_trace: bool,
         id: u64,
     }
 
-    impl Observer for Notes {
+    impl Observer for Recorder {
         fn begins(&self, _model: &str, _version: i64, _id: &Text, _at_ns: u64) {}
 
         fn mark(&self, mark: Mark, _at_ns: u64) {
-            self.told.lock().unwrap().push(format!("{} {mark:?}", self.id));
+            self.recorded.lock().unwrap().push(format!("{} {mark:?}", self.id));
         }
 
         fn executed(&self, _times_ns: [u64; 4]) {}
 
         fn activity(&self, name: &str, at_ns: u64) {
-            self.told.lock().unwrap().push(format!("{} {name} {at_ns}", self.id));
+            self.recorded.lock().unwrap().push(format!("{} {name} {at_ns}", self.id));
         }
 
         fn child(&self) -> Option<Arc<dyn Observer>> {
-            Some(Arc::new(Notes { told: Arc::clone(&self.told), is_trace: true, id: self.id + 1 }))
+            Some(Arc::new(Recorder { recorded: Arc::clone(&self.recorded), is_trace: true, id: self.id + 1 }))
         }
 
         fn trace(&self) -> Option<&dyn TraceFacts> {
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    impl TraceFacts for Notes {
+    impl TraceFacts for Recorder {
         fn id(&self) -> u64 {
             self.id
         }
@@ -220,16 +220,16 @@ mod tests {
     }
 
     fn watched(is_trace: bool) -> (Request, Arc<Mutex<Vec<String>>>) {
-        let told: Arc<Mutex<Vec<String>>> = Arc::default();
-        let mut request = Request::new(Completion::new(Arc::new(Nowhere), 0));
-        let notes = Notes { told: Arc::clone(&told), is_trace, id: 1 };
+        let recorded: Arc<Mutex<Vec<String>>> = Arc::default();
+        let mut request = Request::new(Completion::new(Arc::new(NullSink), 0));
+        let notes = Recorder { recorded: Arc::clone(&recorded), is_trace, id: 1 };
         request.observer = Some(Observation::new(Arc::new(notes)));
-        (request, told)
+        (request, recorded)
     }
 
     #[test]
     fn a_backend_reads_a_trace_and_adds_to_it() {
-        let (request, told) = watched(true);
+        let (request, recorded) = watched(true);
         // SAFETY: all pointers are those of live values of this function, each of its type.
         unsafe {
             let mut trace = ptr::null();
@@ -253,13 +253,13 @@ mod tests {
             assert!(TRITONSERVER_InferenceTraceDelete(ptr::null_mut()).is_null());
         }
         drop(request);
-        assert_eq!(*told.lock().unwrap(), ["1 MINE 5", "2 CHILDS 6", "2 RequestEnd", "1 RequestEnd"]);
+        assert_eq!(*recorded.lock().unwrap(), ["1 MINE 5", "2 CHILDS 6", "2 RequestEnd", "1 RequestEnd"]);
     }
 
     #[test]
     fn a_request_without_a_trace_has_no_handle() {
         let (timed, _) = watched(false);
-        let plain = Request::new(Completion::new(Arc::new(Nowhere), 0));
+        let plain = Request::new(Completion::new(Arc::new(NullSink), 0));
         for request in [&timed, &plain] {
             let mut trace = ptr::dangling();
             // SAFETY: the pointers are those of live values.

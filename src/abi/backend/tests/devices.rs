@@ -97,8 +97,8 @@ fn an_input_on_a_device_is_one_buffer_there() {
         assert_eq!(text(TRITONBACKEND_InputBufferAttributes(&input, 0, &mut at, &mut found)), None);
         let found = &*found;
         assert_eq!((found.memory_type, found.memory_type_id, found.byte_size), (GPU, 1, 8));
-        let told = std::slice::from_raw_parts(found.cuda_ipc_handle.cast::<u8>(), 64);
-        assert_eq!(told, handle, "what its client calls the allocation");
+        let reported = std::slice::from_raw_parts(found.cuda_ipc_handle.cast::<u8>(), 64);
+        assert_eq!(reported, handle, "what its client calls the allocation");
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use super::*;
 use crate::abi::server::allocators::TRITONSERVER_ResponseAllocatorNew;
-use crate::abi::server::allocators::{Allocating, ResponseAllocator, TRITONSERVER_ResponseAllocatorDelete};
+use crate::abi::server::allocators::{RequestAllocator, ResponseAllocator, TRITONSERVER_ResponseAllocatorDelete};
 use nereid_gpu::DeviceBuffer;
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{Gpus, Settings};
@@ -205,7 +205,11 @@ fn with_receiver(device: Option<i32>, crooked: usize, test: impl FnOnce(&Respons
         assert!(TRITONSERVER_ResponseAllocatorNew(&mut allocator, Some(allocate), Some(release), None).is_null());
         let receiver = ResponseReceiver {
             number: 7,
-            answering: Answering { allocating: Allocating::new(allocator, userp).unwrap(), complete, userp },
+            response_callback: ResponseCallback {
+                request_allocator: RequestAllocator::new(allocator, userp).unwrap(),
+                complete,
+                userp,
+            },
             callee,
             id: Text::from("id"),
             is_begun: AtomicBool::new(false),

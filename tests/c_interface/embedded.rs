@@ -11,7 +11,7 @@ use nereid_observe::log;
 use nereid_test_support::own_process::is_own_process;
 use nereid_test_support::repository::{Pair, Repository};
 use tritonserver::abi::LIBRARIES;
-use tritonserver::abi::server::log::{Wish, grant};
+use tritonserver::abi::server::log::{LogSetting, apply};
 use tritonserver::server::access::Access;
 use tritonserver::server::options::Options;
 
@@ -39,10 +39,16 @@ fn the_log_of_an_application_is_left_alone() {
     // What options say of the log is not for the application's.
     let file = repository.path().with_extension("log");
     let path = file.to_str().expect("a path that is UTF-8");
-    for wish in [Wish::Info(false), Wish::Error(false), Wish::Verbose(3), Wish::Format(1), Wish::File(path)] {
-        assert_eq!(grant(&wish), Ok(()), "{wish:?}");
+    for wish in [
+        LogSetting::Info(false),
+        LogSetting::Error(false),
+        LogSetting::Verbose(3),
+        LogSetting::Format(1),
+        LogSetting::File(path),
+    ] {
+        assert_eq!(apply(&wish), Ok(()), "{wish:?}");
     }
-    assert!(grant(&Wish::Format(7)).is_err());
+    assert!(apply(&LogSetting::Format(7)).is_err());
     assert!(log::installed().is_none() && !Path::new(path).exists());
 
     let options = Options { model_repositories: vec![repository.path().into()], ..Options::without_ports() };

@@ -1,4 +1,4 @@
-//! Memory of devices that an application brings, and gives for receiver.
+//! Memory of devices that an application brings, and provides for responses.
 
 use std::ffi::{CStr, c_char};
 

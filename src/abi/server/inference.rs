@@ -115,8 +115,8 @@ unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<ResponseReceiver
     static SENDS: AtomicU64 = AtomicU64::new(0);
     let receiver = ResponseReceiver {
         number: SENDS.fetch_add(1, Ordering::Relaxed),
-        // SAFETY: the caller's promise is passed on.
         response_callback: ResponseCallback {
+            // SAFETY: the caller's promise is passed on.
             request_allocator: unsafe { response_callback.request_allocator.renewed()? },
             ..response_callback
         },

@@ -1,8 +1,8 @@
 //! Calls into foreign code: plug-ins of every kind, and callbacks of an application.
 //!
-//! A C++ exception that comes out of it becomes text ([`ForeignException`]), because Rust aborts the process when a foreign
-//! exception reaches it. During the call a thread-local names the foreign code ([`ForeignCode`]): the reports of a crash and
-//! of a mistake with a handle contain that name.
+//! A C++ exception that comes out of it becomes text ([`ForeignException`]), because Rust aborts the process when a
+//! foreign exception reaches it. During the call a thread-local names the foreign code ([`ForeignCode`]): the reports
+//! of a crash and of a mistake with a handle contain that name.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};

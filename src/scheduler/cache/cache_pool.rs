@@ -16,12 +16,12 @@ pub const JOBS_MAX: usize = 1024;
 pub struct CachePool(Arc<JobQueue>);
 
 struct JobQueue {
-    state: Mutex<State>,
+    state: Mutex<CachePoolState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct CachePoolState {
     jobs: VecDeque<Job>,
     /// Reservations for jobs that are being made.
     reserved: usize,
@@ -76,7 +76,7 @@ impl Drop for JobReservation {
 }
 
 impl JobQueue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CachePoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,7 @@ use nereid_model_config::ModelSpec;
 
 pub struct LocalCache {
     size: usize,
-    state: Mutex<State>,
+    state: Mutex<LocalCacheState>,
 }
 
 /// One chain for so many bytes of the cache.
@@ -29,7 +29,7 @@ const NODES_A_CHUNK: usize = 1024;
 /// No node: the end of a chain, of the usage list, or of the list of free nodes.
 const NONE: u32 = u32::MAX;
 
-struct State {
+struct LocalCacheState {
     /// First node of each chain.
     chains: Box<[u32]>,
     /// In chunks, so that growing moves nothing.
@@ -55,7 +55,7 @@ impl LocalCache {
     /// A cache for `size` bytes of answers.
     pub fn new(size: usize) -> LocalCache {
         let chains = (size / BYTES_A_CHAIN).clamp(CHAINS_MIN, CHAINS_MAX).next_power_of_two();
-        let state = State {
+        let state = LocalCacheState {
             chains: vec![NONE; chains].into(),
             chunks: Vec::new(),
             free: NONE,
@@ -67,7 +67,7 @@ impl LocalCache {
         LocalCache { size, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LocalCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +138,7 @@ impl Store for LocalCache {
     }
 }
 
-impl State {
+impl LocalCacheState {
     fn node(&self, at: u32) -> Option<&Node> {
         let at = at as usize;
         self.chunks.get(at / NODES_A_CHUNK)?.get(at % NODES_A_CHUNK)

@@ -20,7 +20,7 @@ use nereid_request::{Job, WakeUp, never_wait_here};
 /// See the [module](self). When dropped, it finishes the posted jobs, drops its timers, and ends.
 #[derive(Default)]
 pub struct InprocExecutor {
-    shared: Arc<Shared>,
+    shared: Arc<ExecutorInner>,
 }
 
 /// The time when a job is due, and its number among the jobs.
@@ -31,13 +31,13 @@ pub struct TimerKey {
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct ExecutorInner {
+    state: Mutex<ExecutorState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ExecutorState {
     jobs: VecDeque<Box<dyn Job>>,
     timers: BTreeMap<TimerKey, Box<dyn Job>>,
     timers_so_far: u64,
@@ -47,7 +47,7 @@ struct State {
 
 thread_local! {
     /// The executor that runs on this thread.
-    static CURRENT: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+    static CURRENT: Cell<*const ExecutorInner> = const { Cell::new(std::ptr::null()) };
 }
 
 impl InprocExecutor {
@@ -98,13 +98,13 @@ impl Drop for InprocExecutor {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ExecutorInner {
+    fn lock(&self) -> MutexGuard<'_, ExecutorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if there is a thread, perhaps a new one.
-    fn start(self: &Arc<Self>, state: &mut State) -> bool {
+    fn start(self: &Arc<Self>, state: &mut ExecutorState) -> bool {
         if state.thread.is_none() {
             let shared = Arc::clone(self);
             match std::thread::Builder::new().name("home".to_owned()).spawn(move || shared.run_jobs()) {
@@ -179,7 +179,7 @@ impl Shared {
 }
 
 /// The context that a job runs in.
-struct JobContext<'a>(&'a Arc<Shared>);
+struct JobContext<'a>(&'a Arc<ExecutorInner>);
 
 impl nereid_request::Home for JobContext<'_> {
     fn wake(&mut self, wake_up: WakeUp) {

@@ -15,10 +15,10 @@ const GPU: u32 = 2;
 
 /// `TRITONCACHE_CacheEntry`: lives as long as the call that gets it.
 #[derive(Debug)]
-pub struct EntryHandle(Mutex<State>);
+pub struct EntryHandle(Mutex<EntryState>);
 
 #[derive(Debug)]
-struct State {
+struct EntryState {
     purpose: Purpose,
     buffers: Vec<Buffer>,
     is_copied: bool,
@@ -68,12 +68,16 @@ impl EntryHandle {
             memory_type_id: 0,
         };
         let buffers = pieces.iter().map(buffer).collect();
-        EntryHandle(Mutex::new(State { purpose: Purpose::Insert(pieces), buffers, is_copied: false }))
+        EntryHandle(Mutex::new(EntryState { purpose: Purpose::Insert(pieces), buffers, is_copied: false }))
     }
 
     /// An empty entry for a lookup.
     pub fn looking_up() -> EntryHandle {
-        EntryHandle(Mutex::new(State { purpose: Purpose::Lookup(Vec::new()), buffers: Vec::new(), is_copied: false }))
+        EntryHandle(Mutex::new(EntryState {
+            purpose: Purpose::Lookup(Vec::new()),
+            buffers: Vec::new(),
+            is_copied: false,
+        }))
     }
 
     /// The pieces that were found; None unless the cache called `TRITONCACHE_Copy`.
@@ -157,7 +161,7 @@ impl EntryHandle {
     pub unsafe fn copy(&self) -> Result<(), Status> {
         let mut state = self.lock();
         state.refuse_if_copied()?;
-        let State { purpose, buffers, is_copied } = &mut *state;
+        let EntryState { purpose, buffers, is_copied } = &mut *state;
         if let Some(index) = buffers.iter().position(|buffer| buffer.base.is_null()) {
             return Err(Status::invalid(format!("buffer {index} was not set")));
         }
@@ -184,12 +188,12 @@ impl EntryHandle {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EntryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl EntryState {
     fn refuse_if_copied(&self) -> Result<(), Status> {
         if self.is_copied { Err(Status::invalid("the entry was copied already")) } else { Ok(()) }
     }

@@ -50,7 +50,7 @@ pub trait Store: Send + Sync {
     fn is_quick(&self) -> bool;
 
     /// True if the store would not answer at the moment.
-    fn is_out(&self) -> bool {
+    fn is_unavailable(&self) -> bool {
         false
     }
 
@@ -178,7 +178,7 @@ impl Scheduler for Cached {
                 None => model.enqueue_recorded(request, &lookup),
             };
         }
-        let reservation = if store.is_out() { None } else { model.cache.pool.reserve() };
+        let reservation = if store.is_unavailable() { None } else { model.cache.pool.reserve() };
         match reservation {
             Some(reservation) => Ok(async_lookup::send(model, request, reservation, guard)),
             None => model.enqueue_recorded(request, &Lookup::none()),

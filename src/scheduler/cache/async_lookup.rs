@@ -55,7 +55,8 @@ impl AsyncLookup {
         let model = &self.model;
         let waited_ns = now_ns().saturating_sub(sent_ns);
         let is_wanted = !request.admission().is_cancelled();
-        let is_searched = is_wanted && waited_ns <= model.cache.store.wait_max_ns() && !model.cache.store.is_out();
+        let is_searched =
+            is_wanted && waited_ns <= model.cache.store.wait_max_ns() && !model.cache.store.is_unavailable();
         let lookup = if is_searched { model.look_up(&mut request) } else { Lookup::none() };
         match lookup.found.as_ref().filter(|entry| entry.answers(&request)) {
             Some(entry) => {

@@ -58,7 +58,7 @@ impl Recorder {
         }
         let byte_size: usize = response.outputs.iter().map(|output| output.byte_size()).sum();
         let store = &self.model.cache.store;
-        if self.key.is_none() || store.is_out() {
+        if self.key.is_none() || store.is_unavailable() {
             self.count(0, Inserted::Refused);
             return self.send(response, is_apart);
         }

@@ -47,7 +47,7 @@ pub struct Redis {
     /// No command is tried before this time of `now_ns`.
     paused_until_ns: AtomicU64,
     /// The log contains that it does not answer.
-    is_out: AtomicBool,
+    is_unavailable: AtomicBool,
 }
 
 /// Options for making connections.
@@ -102,7 +102,7 @@ impl Redis {
             options,
             idle: Mutex::default(),
             paused_until_ns: AtomicU64::new(0),
-            is_out: AtomicBool::new(false),
+            is_unavailable: AtomicBool::new(false),
         };
         match redis.attempt(&[b"PING"]) {
             Ok((connection, Reply::Status(_))) => redis.put_back(connection),
@@ -114,12 +114,12 @@ impl Redis {
 
     /// Sends one command. None if there is no reply, or an error.
     fn command(&self, words: &[&[u8]]) -> Option<Reply> {
-        if self.is_out() {
+        if self.is_unavailable() {
             return None;
         }
         match self.attempt(words) {
             Ok((connection, reply)) => {
-                if self.is_out.swap(false, Ordering::SeqCst) {
+                if self.is_unavailable.swap(false, Ordering::SeqCst) {
                     info!("the response cache in Redis at {} answers again", self.options.address);
                 }
                 self.put_back(connection);
@@ -143,7 +143,7 @@ impl Redis {
 
     /// Logs the failure once until Redis answers again.
     fn report(&self, what: &str) {
-        if !self.is_out.swap(true, Ordering::SeqCst) {
+        if !self.is_unavailable.swap(true, Ordering::SeqCst) {
             warn!("the response cache in Redis at {} {what}", self.options.address);
         }
     }
@@ -198,7 +198,7 @@ impl Store for Redis {
         false
     }
 
-    fn is_out(&self) -> bool {
+    fn is_unavailable(&self) -> bool {
         now_ns() < self.paused_until_ns.load(Ordering::SeqCst)
     }
 

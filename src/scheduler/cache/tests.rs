@@ -106,7 +106,7 @@ impl Scheduler for Kept {
 struct Far {
     entries: Mutex<BTreeMap<u64, Arc<Entry>>>,
     gate: Mutex<()>,
-    is_out: std::sync::atomic::AtomicBool,
+    is_unavailable: std::sync::atomic::AtomicBool,
 }
 
 impl Store for Arc<Far> {
@@ -126,8 +126,8 @@ impl Store for Arc<Far> {
         false
     }
 
-    fn is_out(&self) -> bool {
-        self.is_out.load(Ordering::SeqCst)
+    fn is_unavailable(&self) -> bool {
+        self.is_unavailable.load(Ordering::SeqCst)
     }
 }
 
@@ -398,7 +398,7 @@ fn a_refusal_after_the_lookup_is_an_answer() {
 #[test]
 fn a_store_that_does_not_answer_is_a_miss() {
     let far = Arc::new(Far::default());
-    far.is_out.store(true, Ordering::SeqCst);
+    far.is_unavailable.store(true, Ordering::SeqCst);
     let scene = Scene::new(Box::new(Arc::clone(&far)));
     scene.send(1, b"a");
     scene.inner.take().finish(output(b"A"));

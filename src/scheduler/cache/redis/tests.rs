@@ -153,7 +153,7 @@ fn what_cannot_be_used_is_a_miss() {
     let redis = open(port, &[]).unwrap();
     for round in 0..4 {
         assert!(redis.lookup(KEY, &spec()).is_none(), "{round}");
-        assert!(!redis.is_out(), "{round}: it answers, after all");
+        assert!(!redis.is_unavailable(), "{round}: it answers, after all");
     }
 }
 
@@ -162,7 +162,7 @@ fn a_connection_that_was_closed_meanwhile_is_opened_again() {
     let (port, commands) = server(&[b"+PONG\r\n", b"", b"$-1\r\n"]);
     let redis = open(port, &[]).unwrap();
     assert!(redis.lookup(KEY, &spec()).is_none());
-    assert!(!redis.is_out());
+    assert!(!redis.is_unavailable());
     assert_eq!(commands.try_iter().count(), 3, "tried twice");
 }
 
@@ -171,7 +171,7 @@ fn silence_is_an_outage_of_bounded_length() {
     let (port, commands) = server(&[b"+PONG\r\n"]);
     let redis = open(port, &[("socket_timeout", "50")]).unwrap();
     assert!(redis.lookup(KEY, &spec()).is_none());
-    assert!(redis.is_out());
+    assert!(redis.is_unavailable());
     let sent = commands.try_iter().count();
     assert!(redis.lookup(KEY, &spec()).is_none(), "it is left alone now");
     assert_eq!(redis.insert(KEY, entry(), false), Inserted::Refused);
@@ -183,5 +183,5 @@ fn no_protocol_is_an_outage() {
     let (port, _heard) = server(&[b"+PONG\r\n", b"HTTP/1.1 400 Bad Request\r\n"]);
     let redis = open(port, &[]).unwrap();
     assert!(redis.lookup(KEY, &spec()).is_none());
-    assert!(redis.is_out());
+    assert!(redis.is_unavailable());
 }

@@ -12,12 +12,12 @@
 //! All of it is one state behind one lock, held briefly; wakers are called outside.
 
 mod leases;
-mod line;
+mod limiter_state;
 mod pools;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::line::LimiterState;
+use self::limiter_state::LimiterState;
 use super::WorkerInfo;
 use super::gate::{Gate, Limiter, Registration};
 use nereid_model_config::validate::ResourceLimit;

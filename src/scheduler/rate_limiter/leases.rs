@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::line::{LimiterState, Member};
+use super::limiter_state::{LimiterState, Member};
 use nereid_request::{Status, Waker};
 
 /// A member that executes waits for a request that it has handed to a model.

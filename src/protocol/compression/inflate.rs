@@ -39,13 +39,13 @@ pub struct Progress {
 
 pub struct Inflater {
     framing: Framing,
-    state: State,
+    state: InflateState,
     /// Bytes that may still come out.
     left: usize,
     bytes_max: usize,
 }
 
-enum State {
+enum InflateState {
     /// Nothing was read yet.
     Start,
     Inside(Format, Box<Decompress>),
@@ -62,7 +62,7 @@ pub(super) const WINDOW_BITS: u8 = 15;
 impl Inflater {
     /// `bytes_max`: of what comes out, in all.
     pub fn new(framing: Framing, bytes_max: usize) -> Inflater {
-        Inflater { framing, state: State::Start, left: bytes_max, bytes_max }
+        Inflater { framing, state: InflateState::Start, left: bytes_max, bytes_max }
     }
 
     /// Reads from `input` and writes to `output`. Makes progress unless `input` is empty and nothing is left inside, or
@@ -70,7 +70,7 @@ impl Inflater {
     pub fn read(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, InflateError> {
         let outcome = self.advance(input, output);
         if let Err(error) = outcome {
-            self.state = State::Failed(error);
+            self.state = InflateState::Failed(error);
         }
         outcome
     }
@@ -78,19 +78,19 @@ impl Inflater {
     /// There is no more input: an error unless a whole was read.
     pub fn finish(&self) -> Result<(), InflateError> {
         match &self.state {
-            State::Ended(..) => Ok(()),
-            State::Failed(error) => Err(*error),
-            State::Start | State::Inside(..) => Err(InflateError::Truncated),
+            InflateState::Ended(..) => Ok(()),
+            InflateState::Failed(error) => Err(*error),
+            InflateState::Start | InflateState::Inside(..) => Err(InflateError::Truncated),
         }
     }
 
     fn advance(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, InflateError> {
         let nothing = Progress { taken: 0, written: 0, ended: false };
         let first = input.first().copied();
-        match (std::mem::replace(&mut self.state, State::Start), first) {
-            (State::Failed(error), _) => return Err(error),
-            (State::Start, None) => return Ok(nothing),
-            (State::Start, Some(first)) => {
+        match (std::mem::replace(&mut self.state, InflateState::Start), first) {
+            (InflateState::Failed(error), _) => return Err(error),
+            (InflateState::Start, None) => return Ok(nothing),
+            (InflateState::Start, Some(first)) => {
                 let format = match self.framing {
                     Framing::Only(format) => format,
                     Framing::Any if first == GZIP_FIRST => Format::Gzip,
@@ -100,24 +100,24 @@ impl Inflater {
                     Format::Gzip => Decompress::new_gzip(WINDOW_BITS),
                     Format::Deflate => Decompress::new(true),
                 };
-                self.state = State::Inside(format, Box::new(engine));
+                self.state = InflateState::Inside(format, Box::new(engine));
             }
-            (ended @ State::Ended(..), None) => {
+            (ended @ InflateState::Ended(..), None) => {
                 self.state = ended;
                 return Ok(nothing);
             }
-            (State::Ended(Format::Gzip, mut engine), Some(GZIP_FIRST)) => {
+            (InflateState::Ended(Format::Gzip, mut engine), Some(GZIP_FIRST)) => {
                 engine.reset(true);
-                self.state = State::Inside(Format::Gzip, engine);
+                self.state = InflateState::Inside(Format::Gzip, engine);
             }
-            (State::Ended(..), Some(_)) => return Err(InflateError::Trailing),
-            (inside @ State::Inside(..), _) => self.state = inside,
+            (InflateState::Ended(..), Some(_)) => return Err(InflateError::Trailing),
+            (inside @ InflateState::Inside(..), _) => self.state = inside,
         }
         self.inflate(input, output)
     }
 
     fn inflate(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, InflateError> {
-        let State::Inside(format, engine) = &mut self.state else { return Err(InflateError::Truncated) };
+        let InflateState::Inside(format, engine) = &mut self.state else { return Err(InflateError::Truncated) };
         // Where nothing more may come out, one byte of room still shows whether something would.
         let mut beyond = [0; 1];
         let is_full = self.left == 0;
@@ -134,8 +134,8 @@ impl Inflater {
         self.left -= written;
         let ended = status == Status::StreamEnd;
         if ended {
-            self.state = match std::mem::replace(&mut self.state, State::Start) {
-                State::Inside(format, engine) => State::Ended(format, engine),
+            self.state = match std::mem::replace(&mut self.state, InflateState::Start) {
+                InflateState::Inside(format, engine) => InflateState::Ended(format, engine),
                 other => other,
             };
         } else if taken == 0 && written == 0 && !input.is_empty() && (is_full || !output.is_empty()) {

@@ -27,7 +27,7 @@ pub enum Message {
     Compressed(Encoding, Vec<Slice>, Limits),
 }
 
-enum State {
+enum MessageReaderState {
     Prefix {
         bytes: [u8; PREFIX_BYTES],
         len: usize,
@@ -55,7 +55,7 @@ enum Ready {
     Packed(Vec<Slice>),
 }
 
-const BEGINNING: State = State::Prefix { bytes: [0; PREFIX_BYTES], len: 0 };
+const BEGINNING: MessageReaderState = MessageReaderState::Prefix { bytes: [0; PREFIX_BYTES], len: 0 };
 
 /// The reader of one call, and after [`MessageReader::reset`] of the next.
 pub struct MessageReader {
@@ -63,7 +63,7 @@ pub struct MessageReader {
     limits: Limits,
     mode: Mode,
     encoding: Encoding,
-    state: State,
+    state: MessageReaderState,
     /// Made with the first message that needs it.
     scanner: Option<Box<InferScanner>>,
     spare: Option<Box<InferRequest>>,
@@ -89,7 +89,7 @@ impl MessageReader {
         (self.mode, self.encoding) = (mode, encoding);
         match &mut self.state {
             // Most calls leave it so. The scanner holds nothing as long as no message has begun.
-            State::Prefix { len, .. } => *len = 0,
+            MessageReaderState::Prefix { len, .. } => *len = 0,
             _ => {
                 self.state = BEGINNING;
                 self.drop_message();
@@ -112,20 +112,20 @@ impl MessageReader {
                 Ok(n) => taken += n,
                 Err(error) => {
                     self.drop_message();
-                    self.state = State::Failed(error.clone());
+                    self.state = MessageReaderState::Failed(error.clone());
                     return Err(error);
                 }
             }
         }
         match &self.state {
-            State::Failed(error) => Err(error.clone()),
+            MessageReaderState::Failed(error) => Err(error.clone()),
             _ => Ok(taken),
         }
     }
 
     /// The next message, if it is here from its first byte to its last, and would be scanned.
     pub fn whole_message<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        if self.mode != Mode::Infer || !matches!(self.state, State::Prefix { len: 0, .. }) {
+        if self.mode != Mode::Infer || !matches!(self.state, MessageReaderState::Prefix { len: 0, .. }) {
             return None;
         }
         match bytes.split_first_chunk::<PREFIX_BYTES>() {
@@ -137,14 +137,16 @@ impl MessageReader {
     /// The window that the next bytes belong to, if the transport can receive straight into it.
     pub fn take_direct(&mut self) -> Option<Direct> {
         match self.state {
-            State::Scanning { .. } => self.scanner.as_mut()?.take_direct(),
+            MessageReaderState::Scanning { .. } => self.scanner.as_mut()?.take_direct(),
             _ => None,
         }
     }
 
     /// Takes a window back whose first `n` bytes were received.
     pub fn direct_received(&mut self, direct: Direct, n: usize) {
-        let (State::Scanning { left }, Some(scanner)) = (&mut self.state, &mut self.scanner) else { return };
+        let (MessageReaderState::Scanning { left }, Some(scanner)) = (&mut self.state, &mut self.scanner) else {
+            return;
+        };
         let n = n.min(direct.len());
         if scanner.direct_received(direct, n) {
             *left = left.saturating_sub(n);
@@ -154,7 +156,7 @@ impl MessageReader {
 
     /// True if a message can be taken.
     pub fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready(_))
+        matches!(self.state, MessageReaderState::Ready(_))
     }
 
     /// The message, once it arrived whole.
@@ -163,12 +165,14 @@ impl MessageReader {
             return None;
         }
         match std::mem::replace(&mut self.state, BEGINNING) {
-            State::Ready(Ready::Scanned) => {
+            MessageReaderState::Ready(Ready::Scanned) => {
                 let spare = self.spare.take();
                 Some(Message::Infer(self.scanner.as_mut()?.take(spare)?))
             }
-            State::Ready(Ready::Collected(message)) => Some(Message::Collected(message)),
-            State::Ready(Ready::Packed(pieces)) => Some(Message::Compressed(self.encoding, pieces, self.limits)),
+            MessageReaderState::Ready(Ready::Collected(message)) => Some(Message::Collected(message)),
+            MessageReaderState::Ready(Ready::Packed(pieces)) => {
+                Some(Message::Compressed(self.encoding, pieces, self.limits))
+            }
             other => {
                 self.state = other;
                 None
@@ -185,11 +189,12 @@ impl MessageReader {
     /// The peer ended its stream: an error if it did so within a message.
     pub fn end_of_stream(&self) -> Result<(), ReadError> {
         match &self.state {
-            State::Failed(error) => Err(error.clone()),
-            State::Prefix { len: 0, .. } | State::Ready(_) => Ok(()),
-            State::Prefix { .. } | State::Scanning { .. } | State::Collecting { .. } | State::Packed { .. } => {
-                Err(ReadError::Truncated)
-            }
+            MessageReaderState::Failed(error) => Err(error.clone()),
+            MessageReaderState::Prefix { len: 0, .. } | MessageReaderState::Ready(_) => Ok(()),
+            MessageReaderState::Prefix { .. }
+            | MessageReaderState::Scanning { .. }
+            | MessageReaderState::Collecting { .. }
+            | MessageReaderState::Packed { .. } => Err(ReadError::Truncated),
         }
     }
 
@@ -203,7 +208,7 @@ impl MessageReader {
 
     fn advance(&mut self, rest: &[u8]) -> Result<usize, ReadError> {
         match &mut self.state {
-            State::Prefix { bytes, len } => {
+            MessageReaderState::Prefix { bytes, len } => {
                 let n = rest.len().min(PREFIX_BYTES - *len);
                 bytes[*len..*len + n].copy_from_slice(&rest[..n]);
                 *len += n;
@@ -213,14 +218,14 @@ impl MessageReader {
                 }
                 Ok(n)
             }
-            State::Scanning { left } => {
+            MessageReaderState::Scanning { left } => {
                 let Some(scanner) = &mut self.scanner else { return Ok(0) };
                 let n = scanner.feed(&rest[..rest.len().min(*left)])?;
                 *left -= n;
                 self.end_scan();
                 Ok(n)
             }
-            State::Collecting { block, left } => {
+            MessageReaderState::Collecting { block, left } => {
                 let chunk = &rest[..rest.len().min(*left)];
                 if block.spare() < chunk.len() {
                     let (filled, whole) = (block.len(), block.len() + *left);
@@ -232,7 +237,7 @@ impl MessageReader {
                 self.end_collection();
                 Ok(chunk.len())
             }
-            State::Packed { pieces, open, left } => {
+            MessageReaderState::Packed { pieces, open, left } => {
                 if open.spare() == 0 {
                     let mut next = self.pool.get((*left).min(PACKED_BLOCK_BYTES))?;
                     next.set_len(0);
@@ -243,7 +248,7 @@ impl MessageReader {
                 self.end_collection();
                 Ok(n)
             }
-            State::Ready(_) | State::Failed(_) => Ok(0),
+            MessageReaderState::Ready(_) | MessageReaderState::Failed(_) => Ok(0),
         }
     }
 
@@ -262,15 +267,15 @@ impl MessageReader {
         if self.mode == Mode::Infer && !compressed {
             let (pool, limits) = (&self.pool, self.limits);
             self.scanner.get_or_insert_with(|| Box::new(InferScanner::new(pool.clone(), limits))).begin(len)?;
-            self.state = State::Scanning { left: len };
+            self.state = MessageReaderState::Scanning { left: len };
             self.end_scan();
         } else {
             let block = if compressed { self.pool.get(len.min(TRUSTED_BYTES)) } else { self.pool.begin(len) };
             let mut block = block?;
             block.set_len(0);
             self.state = match compressed {
-                true => State::Packed { pieces: Vec::new(), open: block, left: len },
-                false => State::Collecting { block, left: len },
+                true => MessageReaderState::Packed { pieces: Vec::new(), open: block, left: len },
+                false => MessageReaderState::Collecting { block, left: len },
             };
             self.end_collection();
         }
@@ -278,20 +283,23 @@ impl MessageReader {
     }
 
     fn end_scan(&mut self) {
-        if matches!(self.state, State::Scanning { left: 0 }) {
-            self.state = State::Ready(Ready::Scanned);
+        if matches!(self.state, MessageReaderState::Scanning { left: 0 }) {
+            self.state = MessageReaderState::Ready(Ready::Scanned);
         }
     }
 
     fn end_collection(&mut self) {
-        if !matches!(self.state, State::Collecting { left: 0, .. } | State::Packed { left: 0, .. }) {
+        if !matches!(
+            self.state,
+            MessageReaderState::Collecting { left: 0, .. } | MessageReaderState::Packed { left: 0, .. }
+        ) {
             return;
         }
         self.state = match std::mem::replace(&mut self.state, BEGINNING) {
-            State::Collecting { block, .. } => State::Ready(Ready::Collected(block.freeze())),
-            State::Packed { mut pieces, open, .. } => {
+            MessageReaderState::Collecting { block, .. } => MessageReaderState::Ready(Ready::Collected(block.freeze())),
+            MessageReaderState::Packed { mut pieces, open, .. } => {
                 pieces.push(open.freeze());
-                State::Ready(Ready::Packed(pieces))
+                MessageReaderState::Ready(Ready::Packed(pieces))
             }
             other => other,
         };

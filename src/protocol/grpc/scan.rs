@@ -101,7 +101,7 @@ impl Direct {
 
 /// What the next byte belongs to. Small and free to copy: it changes twice for every field.
 #[derive(Clone, Copy)]
-enum State {
+enum ScanState {
     /// A field's key, or the end of the message around it.
     Key,
     /// A varint that is the field's value.
@@ -132,7 +132,7 @@ pub struct InferScanner {
     builder: Builder,
     tokens: Tokens,
     bytes_max: usize,
-    state: State,
+    state: ScanState,
     /// The block of the tensor that has its own, away while the transport has it.
     direct: Option<BlockMut>,
     /// Bytes of that tensor in all.
@@ -153,7 +153,7 @@ impl InferScanner {
             builder: Builder::new(pool, limits),
             tokens: Tokens::new(0),
             bytes_max: limits.message_bytes_max.min(MESSAGE_BYTES_MAX),
-            state: State::Key,
+            state: ScanState::Key,
             direct: None,
             direct_len: 0,
             inside: Kind::Request,
@@ -172,7 +172,7 @@ impl InferScanner {
     pub fn begin(&mut self, len: usize) -> Result<(), ReadError> {
         self.builder.reset();
         self.tokens = Tokens::new(len);
-        (self.state, self.direct, self.inside) = (State::Key, None, Kind::Request);
+        (self.state, self.direct, self.inside) = (ScanState::Key, None, Kind::Request);
         self.outer.clear();
         self.groups.clear();
         self.ticket = self.ticket.wrapping_add(1);
@@ -190,7 +190,7 @@ impl InferScanner {
 
     /// True when every byte of the message was read.
     pub fn is_complete(&self) -> bool {
-        matches!(self.state, State::Key) && self.tokens.is_over() && self.outer.is_empty() && self.groups.is_empty()
+        matches!(self.state, ScanState::Key) && self.tokens.is_over() && self.outer.is_empty() && self.groups.is_empty()
     }
 
     /// Hands out the request, if it is complete. `spare` is storage for the next one.
@@ -201,7 +201,7 @@ impl InferScanner {
     /// The window that the next bytes belong to, if it has a block of its own. Nothing can be fed while it is out. None
     /// where there is no memory for them either: the call that feeds them returns why.
     pub fn take_direct(&mut self) -> Option<Direct> {
-        let State::Direct(left) = self.state else { return None };
+        let ScanState::Direct(left) = self.state else { return None };
         let at = self.direct_len - left;
         self.builder.grow_direct(self.direct.as_mut()?, at + 1, self.direct_len).ok()?;
         let block = self.direct.take()?;
@@ -211,7 +211,7 @@ impl InferScanner {
     /// Takes a window back whose first `n` bytes were received. A window of a message that was given up is dropped, and
     /// the answer is false.
     pub fn direct_received(&mut self, direct: Direct, n: usize) -> bool {
-        let State::Direct(left) = self.state else { return false };
+        let ScanState::Direct(left) = self.state else { return false };
         if direct.ticket != self.ticket || self.direct.is_some() || direct.at != self.direct_len - left {
             return false;
         }
@@ -224,25 +224,25 @@ impl InferScanner {
     /// One state's worth of input; false when more is needed, or nothing more is wanted.
     fn step(&mut self, rest: &mut &[u8]) -> Result<bool, ReadError> {
         match self.state {
-            State::Key => return self.next_field(rest),
-            State::Varint(field) => {
+            ScanState::Key => return self.next_field(rest),
+            ScanState::Varint(field) => {
                 let Some(value) = self.tokens.varint(rest)? else { return Ok(false) };
-                self.state = State::Key;
+                self.state = ScanState::Key;
                 self.builder.varint(field, value, self.tokens.ahead)?;
             }
-            State::Fixed(field, width) => {
+            ScanState::Fixed(field, width) => {
                 let Some(bits) = self.tokens.fixed(rest, width)? else { return Ok(false) };
-                self.state = State::Key;
+                self.state = ScanState::Key;
                 self.builder.fixed(field, width, bits, self.tokens.ahead)?;
             }
-            State::Length(field) => return self.open(field, rest),
-            State::Bytes(bytes, left) => {
+            ScanState::Length(field) => return self.open(field, rest),
+            ScanState::Bytes(bytes, left) => {
                 if rest.is_empty() && left > 0 {
                     return Ok(false);
                 }
                 let chunk = self.chunk(rest, left);
                 let left = left - chunk.len();
-                self.state = if left == 0 { State::Key } else { State::Bytes(bytes, left) };
+                self.state = if left == 0 { ScanState::Key } else { ScanState::Bytes(bytes, left) };
                 match bytes {
                     Bytes::Text(text) => self.builder.text(text, chunk, left == 0)?,
                     Bytes::Raw => self.builder.raw(chunk, left == 0, self.tokens.ahead)?,
@@ -250,7 +250,7 @@ impl InferScanner {
                     Bytes::Unknown => {}
                 }
             }
-            State::Direct(left) => return self.receive(rest, left),
+            ScanState::Direct(left) => return self.receive(rest, left),
         }
         Ok(true)
     }
@@ -278,12 +278,12 @@ impl InferScanner {
     /// Notes that `n` of the `left` bytes of a tensor with a block of its own are here; files it after the last.
     fn passed_direct(&mut self, left: usize, n: usize) {
         self.tokens.passed(n);
-        self.state = State::Direct(left - n);
+        self.state = ScanState::Direct(left - n);
         if n == left
             && let Some(block) = self.direct.take()
         {
             self.builder.push_raw(block.freeze());
-            self.state = State::Key;
+            self.state = ScanState::Key;
         }
     }
 
@@ -313,20 +313,20 @@ impl InferScanner {
                 if self.groups.pop() != Some(number) {
                     return Err(Malformed::GroupEnd.into());
                 }
-                State::Key
+                ScanState::Key
             }
             _ if field == Field::Unknown && self.outer.len() + self.groups.len() >= DEPTH_MAX => {
                 return Err(Malformed::Depth(DEPTH_MAX).into());
             }
             WireType::GroupStart => {
                 self.groups.push(number);
-                State::Key
+                ScanState::Key
             }
-            WireType::Varint => State::Varint(field),
-            WireType::Fixed32 => State::Fixed(field, 4),
-            WireType::Fixed64 => State::Fixed(field, 8),
+            WireType::Varint => ScanState::Varint(field),
+            WireType::Fixed32 => ScanState::Fixed(field, 4),
+            WireType::Fixed64 => ScanState::Fixed(field, 8),
             WireType::Length => {
-                self.state = State::Length(field);
+                self.state = ScanState::Length(field);
                 return self.open(field, rest);
             }
         };
@@ -353,33 +353,33 @@ impl InferScanner {
         self.tokens.reserve(len)?;
         let ahead = self.tokens.ahead;
         self.state = match field {
-            Field::Unknown => State::Bytes(Bytes::Unknown, len),
+            Field::Unknown => ScanState::Bytes(Bytes::Unknown, len),
             Field::Text(text) => {
                 self.builder.check_text(len)?;
-                State::Bytes(Bytes::Text(text), len)
+                ScanState::Bytes(Bytes::Text(text), len)
             }
-            Field::Message(kind) if self.builder.passes_over(kind)? => State::Bytes(Bytes::Unknown, len),
+            Field::Message(kind) if self.builder.passes_over(kind)? => ScanState::Bytes(Bytes::Unknown, len),
             Field::Message(kind) => {
                 self.builder.open(kind)?;
                 self.enter(kind, len)
             }
-            Field::Raw if self.builder.passes_over_raw()? => State::Bytes(Bytes::Unknown, len),
+            Field::Raw if self.builder.passes_over_raw()? => ScanState::Bytes(Bytes::Unknown, len),
             Field::Raw if len >= DIRECT_BYTES => {
                 (self.direct, self.direct_len) = (Some(self.builder.open_direct(len)?), len);
-                State::Direct(len)
+                ScanState::Direct(len)
             }
             Field::Raw => {
                 self.builder.open_raw(len, ahead)?;
-                State::Bytes(Bytes::Raw, len)
+                ScanState::Bytes(Bytes::Raw, len)
             }
             Field::BytesContents => {
                 let kept = self.builder.open_element(len, ahead)?;
-                State::Bytes(if kept { Bytes::Contents } else { Bytes::Unknown }, len)
+                ScanState::Bytes(if kept { Bytes::Contents } else { Bytes::Unknown }, len)
             }
             Field::Numbers(numbers) => match numbers.list_of_fixed() {
                 Some((list, width)) => {
                     let kept = self.builder.open_run(list, width, len, ahead)?;
-                    State::Bytes(if kept { Bytes::Contents } else { Bytes::Unknown }, len)
+                    ScanState::Bytes(if kept { Bytes::Contents } else { Bytes::Unknown }, len)
                 }
                 None => self.enter(Kind::Packed(numbers), len),
             },
@@ -391,9 +391,9 @@ impl InferScanner {
         Ok(true)
     }
 
-    fn enter(&mut self, kind: Kind, len: usize) -> State {
+    fn enter(&mut self, kind: Kind, len: usize) -> ScanState {
         self.outer.push((self.inside, self.tokens.left));
         (self.inside, self.tokens.left) = (kind, len);
-        State::Key
+        ScanState::Key
     }
 }

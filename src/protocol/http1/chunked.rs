@@ -29,7 +29,7 @@ pub(super) enum Piece {
 
 #[derive(Debug)]
 pub(super) struct Chunked {
-    state: State,
+    state: ChunkedState,
     /// Size of the chunk that is being announced, then bytes of it that are missing.
     left: u64,
     skipped: usize,
@@ -38,7 +38,7 @@ pub(super) struct Chunked {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChunkedState {
     FirstDigit,
     Size,
     Extension,
@@ -55,28 +55,28 @@ enum State {
 
 impl Chunked {
     pub fn new(chunks_max: usize) -> Chunked {
-        Chunked { state: State::FirstDigit, left: 0, skipped: 0, chunks: 0, chunks_max }
+        Chunked { state: ChunkedState::FirstDigit, left: 0, skipped: 0, chunks: 0, chunks_max }
     }
 
     /// Consumes up to the next piece of data, and returns how many bytes that were.
     pub fn decode(&mut self, input: &[u8]) -> Result<(usize, Piece), ChunkError> {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {
-            if self.state == State::End {
+            if self.state == ChunkedState::End {
                 break;
             }
-            if self.state == State::Data {
+            if self.state == ChunkedState::Data {
                 let n = usize::try_from(self.left).unwrap_or(usize::MAX).min(input.len() - at);
                 self.left -= n as u64;
                 if self.left == 0 {
-                    self.state = State::DataCr;
+                    self.state = ChunkedState::DataCr;
                 }
                 return Ok((at + n, Piece::Data(n)));
             }
             self.state = self.after(byte)?;
             at += 1;
         }
-        Ok((at, if self.state == State::End { Piece::End } else { Piece::More }))
+        Ok((at, if self.state == ChunkedState::End { Piece::End } else { Piece::More }))
     }
 
     /// Bytes of the present chunk that are missing, as far as its size has been read.
@@ -84,37 +84,39 @@ impl Chunked {
         self.left
     }
 
-    fn after(&mut self, byte: u8) -> Result<State, ChunkError> {
+    fn after(&mut self, byte: u8) -> Result<ChunkedState, ChunkError> {
         Ok(match (self.state, byte) {
-            (State::FirstDigit | State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (ChunkedState::FirstDigit | ChunkedState::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = char::from(byte).to_digit(16).ok_or(ChunkError::Malformed)?;
                 let size = self.left.checked_mul(16).ok_or(ChunkError::Malformed)?;
                 self.left = size | u64::from(digit);
-                State::Size
+                ChunkedState::Size
             }
-            (State::Size | State::Extension, b'\r') => State::SizeLf,
-            (State::Size, b';' | b' ' | b'\t') => self.skip(State::Extension)?,
-            (State::Extension, b'\t' | b' '..=b'~' | 0x80..) => self.skip(State::Extension)?,
-            (State::SizeLf, b'\n') if self.left == 0 => State::TrailerStart,
-            (State::SizeLf, b'\n') => {
+            (ChunkedState::Size | ChunkedState::Extension, b'\r') => ChunkedState::SizeLf,
+            (ChunkedState::Size, b';' | b' ' | b'\t') => self.skip(ChunkedState::Extension)?,
+            (ChunkedState::Extension, b'\t' | b' '..=b'~' | 0x80..) => self.skip(ChunkedState::Extension)?,
+            (ChunkedState::SizeLf, b'\n') if self.left == 0 => ChunkedState::TrailerStart,
+            (ChunkedState::SizeLf, b'\n') => {
                 if self.chunks >= self.chunks_max {
                     return Err(ChunkError::TooManyChunks { limit: self.chunks_max });
                 }
                 self.chunks += 1;
-                State::Data
+                ChunkedState::Data
             }
-            (State::DataCr, b'\r') => State::DataLf,
-            (State::DataLf, b'\n') => State::FirstDigit,
-            (State::TrailerStart, b'\r') => State::EndLf,
-            (State::Trailer, b'\r') => State::TrailerLf,
-            (State::TrailerStart | State::Trailer, b'\t' | b' '..=b'~' | 0x80..) => self.skip(State::Trailer)?,
-            (State::TrailerLf, b'\n') => State::TrailerStart,
-            (State::EndLf, b'\n') => State::End,
+            (ChunkedState::DataCr, b'\r') => ChunkedState::DataLf,
+            (ChunkedState::DataLf, b'\n') => ChunkedState::FirstDigit,
+            (ChunkedState::TrailerStart, b'\r') => ChunkedState::EndLf,
+            (ChunkedState::Trailer, b'\r') => ChunkedState::TrailerLf,
+            (ChunkedState::TrailerStart | ChunkedState::Trailer, b'\t' | b' '..=b'~' | 0x80..) => {
+                self.skip(ChunkedState::Trailer)?
+            }
+            (ChunkedState::TrailerLf, b'\n') => ChunkedState::TrailerStart,
+            (ChunkedState::EndLf, b'\n') => ChunkedState::End,
             _ => return Err(ChunkError::Malformed),
         })
     }
 
-    fn skip(&mut self, state: State) -> Result<State, ChunkError> {
+    fn skip(&mut self, state: ChunkedState) -> Result<ChunkedState, ChunkError> {
         self.skipped += 1;
         if self.skipped > SKIPPED_MAX { Err(ChunkError::SkippedTooLong) } else { Ok(state) }
     }

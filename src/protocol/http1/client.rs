@@ -104,12 +104,12 @@ pub struct ResponseParser {
     asked: VecDeque<bool>,
     stash: Vec<u8>,
     head_end: HeadEnd,
-    state: State,
+    state: ResponseState,
     keep_alive: bool,
 }
 
 #[derive(Debug)]
-enum State {
+enum ResponseState {
     Head,
     Length { missing: u64 },
     Chunked(Chunked),
@@ -129,7 +129,7 @@ impl ResponseParser {
             asked: VecDeque::new(),
             stash: Vec::new(),
             head_end: HeadEnd::default(),
-            state: State::Head,
+            state: ResponseState::Head,
             keep_alive: true,
         }
     }
@@ -160,7 +160,7 @@ impl ResponseParser {
 
     /// The connection has ended: completes a response that lasts up to there.
     pub fn end(&mut self, sink: &mut impl ResponseSink) -> Result<(), ClientError> {
-        if matches!(self.state, State::UntilEnd) {
+        if matches!(self.state, ResponseState::UntilEnd) {
             self.finish(sink);
         }
         if self.asked.is_empty() && self.stash.is_empty() { Ok(()) } else { Err(ClientError::CutOff) }
@@ -170,14 +170,14 @@ impl ResponseParser {
         let mut used = 0;
         while let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty()) {
             match &mut self.state {
-                State::Head => {
+                ResponseState::Head => {
                     let limit = self.limits.head;
                     let end = self.head_end.find(rest, limit, limit);
                     let Some(end) = end.map_err(|_| ClientError::HeadTooLong { limit })? else { return Ok(used) };
                     self.read_head(rest.get(..end).unwrap_or_default(), sink)?;
                     used += end;
                 }
-                State::Length { missing } => {
+                ResponseState::Length { missing } => {
                     let n = usize::try_from(*missing).unwrap_or(usize::MAX).min(rest.len());
                     *missing -= n as u64;
                     let complete = *missing == 0;
@@ -187,7 +187,7 @@ impl ResponseParser {
                         self.finish(sink);
                     }
                 }
-                State::Chunked(chunked) => {
+                ResponseState::Chunked(chunked) => {
                     let (n, piece) = chunked.decode(rest)?;
                     used += n;
                     match piece {
@@ -196,7 +196,7 @@ impl ResponseParser {
                         Piece::End => self.finish(sink),
                     }
                 }
-                State::UntilEnd => {
+                ResponseState::UntilEnd => {
                     sink.body(rest);
                     used = bytes.len();
                 }
@@ -233,24 +233,24 @@ impl ResponseParser {
         };
         sink.head(status, &headers);
         self.state = if is_head || status == 204 || status == 304 {
-            State::Length { missing: 0 }
+            ResponseState::Length { missing: 0 }
         } else if says("transfer-encoding", b"chunked") {
-            State::Chunked(Chunked::new(usize::MAX))
+            ResponseState::Chunked(Chunked::new(usize::MAX))
         } else if until_end {
             self.keep_alive = false;
-            State::UntilEnd
+            ResponseState::UntilEnd
         } else {
             let length = find("content-length").and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-            State::Length { missing: length.ok_or(ClientError::Malformed)? }
+            ResponseState::Length { missing: length.ok_or(ClientError::Malformed)? }
         };
-        if matches!(self.state, State::Length { missing: 0 }) {
+        if matches!(self.state, ResponseState::Length { missing: 0 }) {
             self.finish(sink);
         }
         Ok(())
     }
 
     fn finish(&mut self, sink: &mut impl ResponseSink) {
-        self.state = State::Head;
+        self.state = ResponseState::Head;
         self.asked.pop_front();
         sink.done(self.keep_alive);
     }

@@ -13,7 +13,7 @@ const SETTINGS_PAYLOAD_MAX: u32 = 4096;
 const GOAWAY_KEPT: u32 = 1024;
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ReceiveState {
     /// Server: inside the client's preface.
     Preface,
     Head,
@@ -26,7 +26,7 @@ enum State {
 
 /// Where in the input a connection stands.
 pub(super) struct Parser {
-    state: State,
+    state: ReceiveState,
     /// What came of a preface, frame head or payload that is not yet complete.
     partial: Vec<u8>,
     settings_seen: bool,
@@ -35,26 +35,26 @@ pub(super) struct Parser {
 
 impl Parser {
     pub(super) fn new(role: Role) -> Parser {
-        let state = if role == Role::Server { State::Preface } else { State::Head };
+        let state = if role == Role::Server { ReceiveState::Preface } else { ReceiveState::Head };
         Parser { state, partial: Vec::new(), settings_seen: false, frames: 0 }
     }
 
     /// See [`Connection::frames`].
     pub(super) fn frames(&self) -> (u64, bool) {
-        (self.frames, !matches!(self.state, State::Head) || !self.partial.is_empty())
+        (self.frames, !matches!(self.state, ReceiveState::Head) || !self.partial.is_empty())
     }
 
     /// The DATA frame that the input stands in.
     pub(super) fn data(&self) -> Option<DataFrame> {
         match self.state {
-            State::Data(frame) => Some(frame),
+            ReceiveState::Data(frame) => Some(frame),
             _ => None,
         }
     }
 
     /// Goes on inside a DATA frame, or behind it.
     pub(super) fn set_data(&mut self, frame: Option<DataFrame>) {
-        self.state = frame.map_or(State::Head, State::Data);
+        self.state = frame.map_or(ReceiveState::Head, ReceiveState::Data);
     }
 }
 
@@ -81,16 +81,16 @@ impl Connection {
     /// Takes at least one of `bytes` and returns how many.
     fn step(&mut self, bytes: &[u8], handler: &mut impl Handler) -> Result<usize, ConnectionError> {
         match self.parser.state {
-            State::Head => self.take_head(bytes, handler),
-            State::Payload(head) => self.take_payload(head, bytes, handler),
-            State::Data(frame) => self.take_data(frame, bytes, handler),
-            State::Skip(left) => {
+            ReceiveState::Head => self.take_head(bytes, handler),
+            ReceiveState::Payload(head) => self.take_payload(head, bytes, handler),
+            ReceiveState::Data(frame) => self.take_data(frame, bytes, handler),
+            ReceiveState::Skip(left) => {
                 let taken = bytes.len().min(left as usize);
                 let left = left - taken as u32;
-                self.parser.state = if left == 0 { State::Head } else { State::Skip(left) };
+                self.parser.state = if left == 0 { ReceiveState::Head } else { ReceiveState::Skip(left) };
                 Ok(taken)
             }
-            State::Preface => self.take_preface(bytes),
+            ReceiveState::Preface => self.take_preface(bytes),
         }
     }
 
@@ -106,7 +106,7 @@ impl Connection {
         }
         if self.parser.partial.len() == PREFACE.len() {
             self.parser.partial.clear();
-            self.parser.state = State::Head;
+            self.parser.state = ReceiveState::Head;
             self.send_settings();
         }
         Ok(taken)
@@ -133,15 +133,15 @@ impl Connection {
         }
         if head.kind > kind::CONTINUATION {
             self.spend_idle_frame()?;
-            self.parser.state = if head.length == 0 { State::Head } else { State::Skip(head.length) };
+            self.parser.state = if head.length == 0 { ReceiveState::Head } else { ReceiveState::Skip(head.length) };
             return Ok(taken);
         }
         if head.length == 0 {
-            self.parser.state = State::Head;
+            self.parser.state = ReceiveState::Head;
             self.handle(head, &[], handler)?;
             return Ok(taken);
         }
-        self.parser.state = State::Payload(head);
+        self.parser.state = ReceiveState::Payload(head);
         Ok(taken)
     }
 
@@ -192,7 +192,7 @@ impl Connection {
             return Ok(bytes.len());
         };
         let rest = head.length - kept;
-        self.parser.state = if rest == 0 { State::Head } else { State::Skip(rest) };
+        self.parser.state = if rest == 0 { ReceiveState::Head } else { ReceiveState::Skip(rest) };
         if self.parser.partial.is_empty() {
             self.handle(head, now, handler)?;
         } else {

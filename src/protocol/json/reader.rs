@@ -51,7 +51,7 @@ pub(super) enum Container {
 
 /// What stands before the position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum JsonReaderState {
     Start,
     ObjectOpened,
     Key,
@@ -69,7 +69,7 @@ pub struct Reader {
     at: usize,
     /// First byte of the last token.
     token_start: usize,
-    state: State,
+    state: JsonReaderState,
     nesting: Nesting,
     /// What was scanned of the string at the position, where a step ended within it.
     partial: Option<TextSpan>,
@@ -90,7 +90,7 @@ impl Reader {
         Reader {
             at: 0,
             token_start: 0,
-            state: State::Start,
+            state: JsonReaderState::Start,
             nesting: Nesting::default(),
             partial: None,
             pause_at: usize::MAX,
@@ -152,16 +152,16 @@ impl Reader {
             let byte = input.get(self.at).copied().unwrap_or(0);
             match (self.state, byte) {
                 (_, b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
-                (State::Element, b',') => {
+                (JsonReaderState::Element, b',') => {
                     self.at += 1;
-                    self.state = State::CommaInArray;
+                    self.state = JsonReaderState::CommaInArray;
                 }
-                (State::ArrayOpened | State::CommaInArray, b'0'..=b'9' | b'-') => {
+                (JsonReaderState::ArrayOpened | JsonReaderState::CommaInArray, b'0'..=b'9' | b'-') => {
                     self.at = match number::scan_short(input, self.at) {
                         Some(scanned) => scanned.end,
                         None => number::scan(input, self.at).inspect_err(|error| self.failed = Some(*error))?.end,
                     };
-                    self.state = State::Element;
+                    self.state = JsonReaderState::Element;
                     count += 1;
                 }
                 _ => break,
@@ -198,17 +198,17 @@ impl Reader {
         while count < max && is_fine && at < pause_at {
             match (state, input.get(at).copied().unwrap_or(0)) {
                 (_, b' ' | b'\n' | b'\r' | b'\t') => at += 1,
-                (State::Element, b',') => {
+                (JsonReaderState::Element, b',') => {
                     at += 1;
-                    state = State::CommaInArray;
+                    state = JsonReaderState::CommaInArray;
                 }
-                (State::ArrayOpened | State::CommaInArray, b'0'..=b'9' | b'-') => {
+                (JsonReaderState::ArrayOpened | JsonReaderState::CommaInArray, b'0'..=b'9' | b'-') => {
                     let mut end = at;
                     match (read(input, &mut end), room.next()) {
                         (Ok(bytes), Some(place)) => {
                             place.copy_from_slice(&bytes);
                             at = end;
-                            state = State::Element;
+                            state = JsonReaderState::Element;
                             count += 1;
                         }
                         _ => is_fine = false,
@@ -236,7 +236,7 @@ impl Reader {
     /// Begins anew, for another text, with the memory of this one.
     pub fn restart(&mut self) {
         self.nesting.depth = 0;
-        (self.at, self.token_start, self.state, self.failed) = (0, 0, State::Start, None);
+        (self.at, self.token_start, self.state, self.failed) = (0, 0, JsonReaderState::Start, None);
         (self.partial, self.pause_at) = (None, usize::MAX);
     }
 
@@ -296,22 +296,32 @@ impl Reader {
             self.token_start = self.at;
             // Triton's parser takes a NUL byte for the end of the text.
             let byte = input.get(self.at).copied().unwrap_or(0);
-            if byte == 0 && self.state == State::Finished {
+            if byte == 0 && self.state == JsonReaderState::Finished {
                 return Ok(None);
             }
             self.state = match (self.state, byte) {
                 (_, 0) => return Err(self.unexpected()),
-                (State::Key, b':') => State::Colon,
-                (State::Member, b',') => State::CommaInObject,
-                (State::Element, b',') => State::CommaInArray,
-                (State::Member | State::ObjectOpened, b'}') => return Ok(Some(self.close(Container::Object))),
-                (State::Element | State::ArrayOpened, b']') => return Ok(Some(self.close(Container::Array))),
-                (State::ObjectOpened | State::CommaInObject, b'"') => {
+                (JsonReaderState::Key, b':') => JsonReaderState::Colon,
+                (JsonReaderState::Member, b',') => JsonReaderState::CommaInObject,
+                (JsonReaderState::Element, b',') => JsonReaderState::CommaInArray,
+                (JsonReaderState::Member | JsonReaderState::ObjectOpened, b'}') => {
+                    return Ok(Some(self.close(Container::Object)));
+                }
+                (JsonReaderState::Element | JsonReaderState::ArrayOpened, b']') => {
+                    return Ok(Some(self.close(Container::Array)));
+                }
+                (JsonReaderState::ObjectOpened | JsonReaderState::CommaInObject, b'"') => {
                     let Some(span) = self.string(input)? else { return Ok(Some(Event::Pause)) };
-                    self.state = State::Key;
+                    self.state = JsonReaderState::Key;
                     return Ok(Some(Event::Key(span)));
                 }
-                (State::Start | State::Colon | State::ArrayOpened | State::CommaInArray, _) => {
+                (
+                    JsonReaderState::Start
+                    | JsonReaderState::Colon
+                    | JsonReaderState::ArrayOpened
+                    | JsonReaderState::CommaInArray,
+                    _,
+                ) => {
                     return self.value(input, byte).map(Some);
                 }
                 _ => return Err(self.unexpected()),
@@ -323,8 +333,8 @@ impl Reader {
     /// The value that begins with `byte` at the position.
     fn value(&mut self, input: &[u8], byte: u8) -> Result<Event, SyntaxError> {
         let event = match byte {
-            b'{' => return Ok(self.open(Container::Object, State::ObjectOpened)),
-            b'[' => return Ok(self.open(Container::Array, State::ArrayOpened)),
+            b'{' => return Ok(self.open(Container::Object, JsonReaderState::ObjectOpened)),
+            b'[' => return Ok(self.open(Container::Array, JsonReaderState::ArrayOpened)),
             b']' | b'}' | b',' | b':' => return Err(self.unexpected()),
             b'"' => {
                 let Some(span) = self.string(input)? else { return Ok(Event::Pause) };
@@ -371,7 +381,7 @@ impl Reader {
         Ok(event)
     }
 
-    fn open(&mut self, container: Container, state: State) -> Event {
+    fn open(&mut self, container: Container, state: JsonReaderState) -> Event {
         self.nesting.push(container);
         self.state = state;
         self.at += 1;
@@ -385,24 +395,26 @@ impl Reader {
         Event::Close(container)
     }
 
-    fn after_value(&self) -> State {
+    fn after_value(&self) -> JsonReaderState {
         match self.nesting.innermost() {
-            None => State::Finished,
-            Some(Container::Object) => State::Member,
-            Some(Container::Array) => State::Element,
+            None => JsonReaderState::Finished,
+            Some(Container::Object) => JsonReaderState::Member,
+            Some(Container::Array) => JsonReaderState::Element,
         }
     }
 
     /// What is missing at the position.
     fn unexpected(&self) -> SyntaxError {
         let reason = match self.state {
-            State::Start => Reason::DocumentEmpty,
-            State::Finished => Reason::RootNotSingular,
-            State::ObjectOpened | State::CommaInObject => Reason::MissingName,
-            State::Key => Reason::MissingColon,
-            State::Member => Reason::MissingCommaOrBrace,
-            State::Element => Reason::MissingCommaOrBracket,
-            State::Colon | State::ArrayOpened | State::CommaInArray => Reason::ValueInvalid,
+            JsonReaderState::Start => Reason::DocumentEmpty,
+            JsonReaderState::Finished => Reason::RootNotSingular,
+            JsonReaderState::ObjectOpened | JsonReaderState::CommaInObject => Reason::MissingName,
+            JsonReaderState::Key => Reason::MissingColon,
+            JsonReaderState::Member => Reason::MissingCommaOrBrace,
+            JsonReaderState::Element => Reason::MissingCommaOrBracket,
+            JsonReaderState::Colon | JsonReaderState::ArrayOpened | JsonReaderState::CommaInArray => {
+                Reason::ValueInvalid
+            }
         };
         SyntaxError::new(reason, self.at)
     }

@@ -51,11 +51,11 @@ pub(super) struct Scanned {
     pub end: usize,
     /// All digits as one integer; exact if there are at most 19 of them.
     mantissa: u64,
-    form: Form,
+    form: NumberForm,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum NumberForm {
     /// At most 18 digits: the mantissa is the value.
     Short {
         negative: bool,
@@ -80,20 +80,20 @@ impl Scanned {
     /// `input` is the text that was scanned.
     pub fn value(&self, input: &[u8]) -> Number {
         match self.form {
-            Form::Short { negative: false } => Number::Uint(self.mantissa),
-            Form::Short { negative: true } if self.mantissa <= 1 << 63 => {
+            NumberForm::Short { negative: false } => Number::Uint(self.mantissa),
+            NumberForm::Short { negative: true } if self.mantissa <= 1 << 63 => {
                 Number::Int((self.mantissa as i64).wrapping_neg())
             }
-            Form::Short { negative: true } => Number::Double(-(self.mantissa as f64)),
-            Form::Long => self.long_integer(input),
-            Form::Decimal { .. } => Number::Double(self.to_f64(input)),
-            Form::Literal(value) => Number::Double(value),
+            NumberForm::Short { negative: true } => Number::Double(-(self.mantissa as f64)),
+            NumberForm::Long => self.long_integer(input),
+            NumberForm::Decimal { .. } => Number::Double(self.to_f64(input)),
+            NumberForm::Literal(value) => Number::Double(value),
         }
     }
 
     /// The same as `value(input).as_f64()`, on the shortest way.
     pub fn to_f64(self, input: &[u8]) -> f64 {
-        let Form::Decimal { negative, digits, exponent } = self.form else { return self.value(input).as_f64() };
+        let NumberForm::Decimal { negative, digits, exponent } = self.form else { return self.value(input).as_f64() };
         // W. D. Clinger, "How to read floating point numbers accurately", 1990: if mantissa and power of ten are both
         // exact doubles, one correctly rounded operation gives the correctly rounded result.
         if digits <= 19
@@ -344,7 +344,7 @@ fn scan_within(input: &[u8], start: usize) -> Result<Scanned, SyntaxError> {
     };
     let int_digits = int_end - first;
     if !matches!(input.get(int_end), Some(b'.' | b'e' | b'E')) {
-        let form = if int_digits <= 19 { Form::Short { negative } } else { Form::Long };
+        let form = if int_digits <= 19 { NumberForm::Short { negative } } else { NumberForm::Long };
         let scanned = Scanned { start, end: int_end, mantissa, form };
         return match int_digits > 308 && scanned.to_f64(input).is_infinite() {
             true => Err(SyntaxError::new(Reason::NumberTooBig, start)),
@@ -371,7 +371,7 @@ fn scan_within(input: &[u8], start: usize) -> Result<Scanned, SyntaxError> {
         }
     }
     let exponent_of_mantissa = exponent.saturating_sub(fraction_digits as i64);
-    let form = Form::Decimal { negative, digits: int_digits + fraction_digits, exponent: exponent_of_mantissa };
+    let form = NumberForm::Decimal { negative, digits: int_digits + fraction_digits, exponent: exponent_of_mantissa };
     let scanned = Scanned { start, end: at, mantissa, form };
     // Only a number whose first digit is that far left of the point can be beyond the largest double.
     if exponent.saturating_add(int_digits as i64) > 308 && scanned.to_f64(input).is_infinite() {
@@ -462,7 +462,7 @@ fn literal(input: &[u8], start: usize, first: usize, negative: bool) -> Result<S
         let end = if input.get(inf) == Some(&b'i') { word(b"inity", inf)? } else { inf };
         (if negative { f64::NEG_INFINITY } else { f64::INFINITY }, end)
     };
-    Ok(Scanned { start, end, mantissa: 0, form: Form::Literal(value) })
+    Ok(Scanned { start, end, mantissa: 0, form: NumberForm::Literal(value) })
 }
 
 #[cfg(test)]

@@ -15,25 +15,25 @@ use nereid_request::{Asked, Completion, Delivery, Job, Request, Sink, Status};
 
 /// The unanswered requests of one instance, in their order.
 #[derive(Default)]
-pub(super) struct Order(Mutex<Line>);
+pub(super) struct Order(Mutex<OrderedRequests>);
 
 #[derive(Default)]
-struct Line {
+struct OrderedRequests {
     /// Number of the first entry.
     first: u64,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<OrderedRequest>,
     /// A thread is passing responses on.
     is_passing: bool,
 }
 
-struct Entry {
+struct OrderedRequest {
     next: Completion,
     held: VecDeque<Delivery>,
     is_complete: bool,
 }
 
 /// A request's place in the queue, between the request and its home.
-struct Place {
+struct OrderedSink {
     order: Arc<Order>,
     number: u64,
     next: Completion,
@@ -43,45 +43,45 @@ impl Order {
     /// Puts a request at the end of the queue.
     pub fn enter(self: &Arc<Self>, request: &mut Request) {
         request.reroute(|next| {
-            let mut line = self.line();
-            let number = line.first.wrapping_add(line.entries.len() as u64);
-            line.entries.push_back(Entry { next: next.clone(), held: VecDeque::new(), is_complete: false });
-            (Arc::new(Place { order: Arc::clone(self), number, next }), 0)
+            let mut queue = self.queue();
+            let number = queue.first.wrapping_add(queue.entries.len() as u64);
+            queue.entries.push_back(OrderedRequest { next: next.clone(), held: VecDeque::new(), is_complete: false });
+            (Arc::new(OrderedSink { order: Arc::clone(self), number, next }), 0)
         });
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn queue(&self) -> MutexGuard<'_, OrderedRequests> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn deliver(&self, number: u64, delivery: Option<Delivery>) {
-        let mut line = self.line();
-        let at = usize::try_from(number.wrapping_sub(line.first)).ok();
+        let mut queue = self.queue();
+        let at = usize::try_from(number.wrapping_sub(queue.first)).ok();
         // An entry that was passed on as a whole is gone.
-        let Some(entry) = at.and_then(|at| line.entries.get_mut(at)) else { return };
+        let Some(entry) = at.and_then(|at| queue.entries.get_mut(at)) else { return };
         entry.is_complete |= delivery.as_ref().is_none_or(|delivery| delivery.last);
         entry.held.extend(delivery);
-        if std::mem::replace(&mut line.is_passing, true) {
+        if std::mem::replace(&mut queue.is_passing, true) {
             return;
         }
-        while let Some(front) = line.entries.front_mut() {
+        while let Some(front) = queue.entries.front_mut() {
             if let Some(delivery) = front.held.pop_front() {
                 let next = front.next.clone();
-                drop(line);
+                drop(queue);
                 next.forward(delivery);
-                line = self.line();
+                queue = self.queue();
             } else if front.is_complete {
-                line.entries.pop_front();
-                line.first = line.first.wrapping_add(1);
+                queue.entries.pop_front();
+                queue.first = queue.first.wrapping_add(1);
             } else {
                 break;
             }
         }
-        line.is_passing = false;
+        queue.is_passing = false;
     }
 }
 
-impl Sink for Place {
+impl Sink for OrderedSink {
     fn deliver(&self, _key: u64, delivery: Delivery) {
         self.order.deliver(self.number, Some(delivery));
     }
@@ -116,7 +116,7 @@ impl Sink for Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for OrderedSink {
     /// No answer can come any more; without one so far there is none.
     fn drop(&mut self) {
         self.order.deliver(self.number, None);
@@ -148,7 +148,7 @@ mod tests {
         requests.remove(1).fail(Status::internal("no"));
         assert_eq!(answers.keys(), [0, 0, 1, 2, 3]);
         drop(requests);
-        assert!(order.line().entries.is_empty());
+        assert!(order.queue().entries.is_empty());
     }
 
     #[test]

@@ -33,13 +33,13 @@ struct Places {
 struct Row {
     /// Number of the first place.
     first: u64,
-    places: VecDeque<Place>,
+    places: VecDeque<HeldAnswers>,
     /// A thread is passing answers on, and will check again.
     is_moving: bool,
 }
 
 #[derive(Default)]
-struct Place {
+struct HeldAnswers {
     /// Kept answers with their destination, while there are any.
     kept: Option<(Completion, SmallVec<[Delivery; 1]>)>,
     is_done: bool,
@@ -104,7 +104,7 @@ impl Places {
     /// Takes a new last place and returns its number.
     fn take(&self) -> u64 {
         let mut row = self.row();
-        row.places.push_back(Place::default());
+        row.places.push_back(HeldAnswers::default());
         row.first + (row.places.len() as u64 - 1)
     }
 
@@ -146,7 +146,7 @@ impl Places {
 
 impl Row {
     /// The place with that number, unless it is done.
-    fn place(&mut self, number: u64) -> Option<&mut Place> {
+    fn place(&mut self, number: u64) -> Option<&mut HeldAnswers> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.places.get_mut(at).filter(|place| !place.is_done)
     }

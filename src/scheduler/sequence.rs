@@ -31,7 +31,7 @@ use self::direct::{DirectRules, Zeros};
 use self::initial::InitialStates;
 use self::oldest::OldestRules;
 pub use self::tables::StartDelay;
-use self::tables::{BatchRow, Effects, EndCause, Place, Queued, SlotTake, Tables};
+use self::tables::{BatchRow, Effects, EndCause, Queued, SequenceLocation, SlotTake, Tables};
 use super::mutants::{self, Mutant};
 use super::{Accepted, Limiter, Purpose, Refused, STOPPING, Scheduler, Services, answer_cancelled};
 use nereid_clock::now_ns;
@@ -329,7 +329,7 @@ impl Scheduler for SequenceBatcher {
             ticket.tag = key.to_u64();
             self.statistics.pending_added();
             tables.push(key, Queued { request, is_again: false }, now_ns, effects);
-            let waits = tables.sequences.get(key).is_some_and(|it| matches!(it.place, Place::Backlog(_)));
+            let waits = tables.sequences.get(key).is_some_and(|it| matches!(it.place, SequenceLocation::Backlog(_)));
             Ok((ticket, waits))
         });
         if let Some(id) = restarted {
@@ -363,7 +363,7 @@ impl Scheduler for SequenceBatcher {
             let Some(key) = Key::from_u64(ticket.tag).and_then(|key| tables.resolve(key)) else { return true };
             let Some(sequence) = tables.sequences.get(key) else { return true };
             let is_first = |queued: &Queued| std::ptr::eq(&**queued.request.admission(), ticket.admission());
-            if matches!(sequence.place, Place::Backlog(_)) || sequence.queue.front().is_some_and(is_first) {
+            if matches!(sequence.place, SequenceLocation::Backlog(_)) || sequence.queue.front().is_some_and(is_first) {
                 tables.end(key, EndCause::Cancelled, now_ns, effects);
             }
             true
@@ -381,7 +381,7 @@ impl Scheduler for SequenceBatcher {
         let (_, wake_up) = self.with_tables_for_wake_up(|tables, effects| {
             let waits = |tables: &Tables| {
                 let key = Key::from_u64(ticket.tag).and_then(|key| tables.resolve(key))?;
-                matches!(tables.sequences.get(key)?.place, Place::Backlog(_)).then_some(key)
+                matches!(tables.sequences.get(key)?.place, SequenceLocation::Backlog(_)).then_some(key)
             };
             if waits(tables).is_some() {
                 // There may have been a slot for it for a while.

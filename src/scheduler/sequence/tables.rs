@@ -57,7 +57,7 @@ pub(super) struct Sequence {
     pub id: CorrelationId,
     /// Its id is mapped to it.
     pub is_mapped: bool,
-    pub place: Place,
+    pub place: SequenceLocation,
     pub queue: VecDeque<Queued>,
     pub states: Option<Arc<States>>,
     /// When its last request came.
@@ -71,7 +71,7 @@ pub(super) struct Sequence {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SequenceLocation {
     Slot { line: usize, slot: usize },
     Backlog(u64),
 }
@@ -201,7 +201,7 @@ impl Tables {
         let sequence = Sequence {
             id: id.clone(),
             is_mapped: true,
-            place: Place::Backlog(order),
+            place: SequenceLocation::Backlog(order),
             queue: VecDeque::new(),
             states: None,
             touched_ns: now_ns,
@@ -226,11 +226,11 @@ impl Tables {
         sequence.queue.push_back(queued);
         sequence.touched_ns = sequence.touched_ns.max(now_ns);
         match sequence.place {
-            Place::Slot { line, slot } => {
+            SequenceLocation::Slot { line, slot } => {
                 self.in_slots += 1;
                 self.ready(line, slot, now_ns, effects);
             }
-            Place::Backlog(_) => self.in_backlog += 1,
+            SequenceLocation::Backlog(_) => self.in_backlog += 1,
         }
         if is_last && !mutants::is(Mutant::ForgottenEnd) {
             self.unmap(key);
@@ -244,7 +244,7 @@ impl Tables {
         if std::mem::take(&mut sequence.is_mapped) && self.ids.get(&sequence.id) == Some(&key) {
             self.ids.remove(&sequence.id);
         }
-        if let Place::Slot { line, .. } = sequence.place
+        if let SequenceLocation::Slot { line, .. } = sequence.place
             && let Some(deadline_ns) = sequence.deadline_ns.take()
             && let Some(line) = self.lines.get_mut(line).and_then(Option::as_mut)
         {
@@ -329,11 +329,11 @@ impl Tables {
         let place = sequence.place;
         effects.ended.push((sequence, why));
         match place {
-            Place::Backlog(order) => {
+            SequenceLocation::Backlog(order) => {
                 self.in_backlog = self.in_backlog.saturating_sub(waiting);
                 self.backlog.remove(&order);
             }
-            Place::Slot { line, slot } => {
+            SequenceLocation::Slot { line, slot } => {
                 self.in_slots = self.in_slots.saturating_sub(waiting);
                 self.vacate(line, slot, now_ns, effects);
             }
@@ -369,7 +369,7 @@ impl Tables {
         let Some(sequence) = self.sequences.get_mut(key) else { return };
         let waiting = sequence.queue.len();
         (self.in_backlog, self.in_slots) = (self.in_backlog.saturating_sub(waiting), self.in_slots + waiting);
-        sequence.place = Place::Slot { line: number, slot };
+        sequence.place = SequenceLocation::Slot { line: number, slot };
         sequence.placed_ns = now_ns;
         if sequence.is_mapped {
             let deadline_ns = self.sequences.get(key).map(|sequence| self.deadline(sequence));

@@ -47,12 +47,12 @@ const IDLE_US: u64 = 1_000_000;
 
 /// The sequence batcher of one model version.
 pub struct SequenceBatcher {
-    shared: Arc<Shared>,
+    shared: Arc<SequenceBatcherInner>,
 }
 
 /// Shared with the releases of requests.
-pub struct Shared {
-    this: Weak<Shared>,
+pub struct SequenceBatcherInner {
+    this: Weak<SequenceBatcherInner>,
     tables: Mutex<Tables>,
     rules: SequenceRules,
     batching: Batching,
@@ -106,9 +106,9 @@ impl SequenceRules {
 }
 
 impl Deref for SequenceBatcher {
-    type Target = Shared;
+    type Target = SequenceBatcherInner;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &SequenceBatcherInner {
         &self.shared
     }
 }
@@ -157,7 +157,7 @@ impl SequenceBatcher {
         let rules = SequenceRules { strategy, slots, idle_ns, is_iterative: config.iterative_sequence };
         let hold = Some(hold).filter(|hold| hold.requests > 0 || hold.backlog > 0);
         let initial = InitialStates::new(spec, config, &purpose.directory, purpose.pool.clone())?;
-        let shared = Arc::new_cyclic(|this| Shared {
+        let shared = Arc::new_cyclic(|this| SequenceBatcherInner {
             this: this.clone(),
             tables: Mutex::new(Tables::new(rules, hold)),
             rules,
@@ -200,7 +200,7 @@ impl SequenceBatcher {
     }
 }
 
-impl Shared {
+impl SequenceBatcherInner {
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::tables::{Effects, Queued, Tables};
-use super::{SequenceBatcher, Shared};
+use super::{SequenceBatcher, SequenceBatcherInner};
 use crate::mutants::{self, Mutant};
 use nereid_memory::Key;
 use nereid_request::{CorrelationId, ReleaseReport, Request, RequestEvents, Status};
 
-impl RequestEvents for Shared {
+impl RequestEvents for SequenceBatcherInner {
     /// The next request of the slot may go. An iterative sequence ends with the last release of its request, even with
     /// an id from the client, and the model gets no sign of that; its queued requests are executed before.
     fn released(&self, key: u64) {
@@ -57,7 +57,7 @@ impl RequestEvents for Shared {
 const NOT_ITERATIVE: &str = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
                              configured to handle such a flag.";
 
-impl Shared {
+impl SequenceBatcherInner {
     /// The request as its backend had it: its release is still reported.
     fn kept(&self, key: u64, mut request: Box<Request>) -> Box<Request> {
         if let Some(owner) = self.this.upgrade() {

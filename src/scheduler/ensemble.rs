@@ -73,10 +73,10 @@ pub fn labels_of_steps(spec: &ModelSpec, models: &dyn Models) -> BTreeMap<String
 }
 
 /// The scheduler of an ensemble.
-pub struct Ensemble(Arc<Shared>);
+pub struct Ensemble(Arc<EnsembleInner>);
 
 /// What all runs of an ensemble share.
-struct Shared {
+struct EnsembleInner {
     plan: Plan,
     /// One for each step; none where the number of requests in flight is not limited.
     limiters: Vec<Option<Arc<Limiter>>>,
@@ -104,7 +104,7 @@ impl Ensemble {
             info!("Ensemble model '{name}' configured with max_inflight_requests: {max}");
         }
         let limiters = plan.steps.iter().map(|_| Limiter::new(plan.in_flight_max)).collect();
-        Ok(Ensemble(Arc::new(Shared { plan, limiters, models, statistics, is_stopped: AtomicBool::new(false) })))
+        Ok(Ensemble(Arc::new(EnsembleInner { plan, limiters, models, statistics, is_stopped: AtomicBool::new(false) })))
     }
 }
 

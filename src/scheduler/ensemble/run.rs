@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::driver::Advance;
 use super::flow::{Credits, Due, Flow, Sequence, Value};
 use super::plan::Route;
-use super::{Composing, Shared};
+use super::{Composing, EnsembleInner};
 use crate::mutants::{self, Mutant};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::shared::Wish;
@@ -36,7 +36,7 @@ const EVENTS_AT_ONCE: usize = 64;
 /// See the [module](self).
 pub struct Run {
     me: Weak<Run>,
-    shared: Arc<Shared>,
+    shared: Arc<EnsembleInner>,
     request: Box<Request>,
     /// Ends the request; the run itself may have to wait for steps that are not released yet.
     responses: ResponseFactory,
@@ -129,7 +129,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Run {
     /// The models are chosen now; if one of them is not ready, the run fails when it is first advanced.
-    pub(super) fn new(shared: &Arc<Shared>, request: Box<Request>) -> Arc<Run> {
+    pub(super) fn new(shared: &Arc<EnsembleInner>, request: Box<Request>) -> Arc<Run> {
         let plan = &shared.plan;
         let mut route = plan.route(&request);
         let mut models: Vec<Option<Arc<dyn Composing>>> = Vec::with_capacity(plan.steps.len());

@@ -12,7 +12,7 @@ use nereid_memory::{BlockMut, Gather, Key, Pool, Slab};
 use nereid_protocol::grpc::{
     ACCEPTED_ENCODINGS, Code, Encoding, Exchanges, Intake, IntakeState, Refusal, UnknownEncoding, encode_message,
 };
-use nereid_protocol::http2::{self, ErrorCode, Known, SendError, StreamId};
+use nereid_protocol::http2::{self, CachedFields, ErrorCode, SendError, StreamId};
 use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service, Token};
 use nereid_protocol::slow_peers::SlowPeers;
 use nereid_shard::TimerKey;
@@ -38,8 +38,8 @@ pub(super) struct GrpcWire {
     unsent_max: usize,
     intake: IntakeState,
     /// Head and end of the answers that go well.
-    head: Known,
-    tail: Known,
+    head: CachedFields,
+    tail: CachedFields,
     /// Deadlines of new calls, for the shard's timers.
     pub deadlines: Vec<(CallKey, Duration)>,
     pub failed: bool,
@@ -96,8 +96,8 @@ impl GrpcWire {
             connection,
             unsent_max: unsent_max(&pool),
             intake: IntakeState::new(pool),
-            head: Known::new(&HEAD),
-            tail: Known::new(&TAIL),
+            head: CachedFields::new(&HEAD),
+            tail: CachedFields::new(&TAIL),
             deadlines: Vec::new(),
             failed: false,
             unsent: Vec::new(),

@@ -11,7 +11,7 @@ mod static_table;
 mod table;
 
 pub use decoder::{Decoder, Field, Sink};
-pub use encoder::{Encoder, Known};
+pub use encoder::{CachedFields, Encoder};
 
 /// The table size in bytes that both ends assume until SETTINGS change it (RFC 9113 section 6.5.2).
 pub const DEFAULT_TABLE_SIZE: usize = 4096;

@@ -28,7 +28,7 @@ pub use frame::ErrorCode;
 pub use headers::Headers;
 pub use stream::IdHash;
 
-pub use crate::hpack::Known;
+pub use crate::hpack::CachedFields;
 
 use std::collections::VecDeque;
 

@@ -25,7 +25,7 @@ pub struct Encoder {
 
 /// Fields that are sent again and again, with the block that stands for them while the table stays as it is.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct CachedFields {
     fields: &'static [(&'static [u8], &'static [u8])],
     block: Vec<u8>,
     /// Of the table under which the block was made; 0: there is none.
@@ -33,10 +33,10 @@ pub struct Known {
     size: usize,
 }
 
-impl Known {
-    pub fn new(fields: &'static [(&'static [u8], &'static [u8])]) -> Known {
+impl CachedFields {
+    pub fn new(fields: &'static [(&'static [u8], &'static [u8])]) -> CachedFields {
         let size = fields.iter().map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD).sum();
-        Known { fields, block: Vec::new(), generation: 0, size }
+        CachedFields { fields, block: Vec::new(), generation: 0, size }
     }
 
     /// Bytes of the list by RFC 9113 section 10.5.1.
@@ -86,25 +86,25 @@ impl Encoder {
         }
     }
 
-    /// The block that [`Encoder::encode_known`] would append, if it is known.
-    pub fn known<'k>(&self, known: &'k Known) -> Option<&'k [u8]> {
-        let is_current = known.generation == self.generation && self.smallest_since_block.is_none();
-        is_current.then_some(&known.block)
+    /// The block that [`Encoder::encode_cached`] would append, if it is cached.
+    pub fn cached_block<'k>(&self, cached: &'k CachedFields) -> Option<&'k [u8]> {
+        let is_current = cached.generation == self.generation && self.smallest_since_block.is_none();
+        is_current.then_some(&cached.block)
     }
 
     /// Appends a whole block, as [`Encoder::encode`] does, from memory where it would come out the same.
-    pub fn encode_known(&mut self, known: &mut Known, out: &mut Vec<u8>) {
-        if let Some(block) = self.known(known) {
+    pub fn encode_cached(&mut self, cached: &mut CachedFields, out: &mut Vec<u8>) {
+        if let Some(block) = self.cached_block(cached) {
             return out.extend_from_slice(block);
         }
         let (generation, at) = (self.generation, out.len());
         let is_plain = self.smallest_since_block.is_none();
-        self.encode(known.fields.iter().copied(), out);
-        known.generation = 0;
+        self.encode(cached.fields.iter().copied(), out);
+        cached.generation = 0;
         if is_plain && generation == self.generation {
-            known.generation = generation;
-            known.block.clear();
-            known.block.extend_from_slice(out.get(at..).unwrap_or_default());
+            cached.generation = generation;
+            cached.block.clear();
+            cached.block.extend_from_slice(out.get(at..).unwrap_or_default());
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_known_block_is_what_encoding_would_give_whatever_the_table_does() {
         let (mut encoder, mut plain, mut decoder) = (Encoder::new(), Encoder::new(), Decoder::new());
-        let mut known = Known::new(&HEAD);
+        let mut cached = CachedFields::new(&HEAD);
         for round in 0..300u32 {
             if round % 31 == 30 {
                 let limit = [64, 0, 4096][(round / 31 % 3) as usize];
@@ -248,7 +248,7 @@ mod tests {
                 decode(&mut decoder, &blocks[0]);
             }
             let (mut block, mut expected) = (b"before".to_vec(), b"before".to_vec());
-            encoder.encode_known(&mut known, &mut block);
+            encoder.encode_cached(&mut cached, &mut block);
             plain.encode(HEAD, &mut expected);
             assert_eq!(block, expected, "{round}");
             assert_eq!(decode(&mut decoder, &block[6..]).len(), 2);

@@ -8,7 +8,7 @@ use super::frame::{FrameHead, HEAD_LEN, flag, kind};
 use super::headers::FIELD_OVERHEAD;
 use super::stream::{Finish, Receiving, Sending};
 use super::{Connection, ConnectionState, Role, SendError, StreamId};
-use crate::hpack::{Encoder, Known};
+use crate::hpack::{CachedFields, Encoder};
 use nereid_memory::{Gather, Slice};
 
 /// DATA frames are no larger, whatever the peer accepts, so that streams can take turns.
@@ -108,7 +108,13 @@ impl Connection {
     /// Answers a request as a whole where nothing stands in the way: a response's head, all of `data`, and trailers.
     /// False, with nothing sent, where something does: then the long way sends the same. Both lists hold what their
     /// places require, and the head is not interim.
-    pub fn answer(&mut self, stream: StreamId, head: &mut Known, data: &mut Gather, trailers: &mut Known) -> bool {
+    pub fn answer(
+        &mut self,
+        stream: StreamId,
+        head: &mut CachedFields,
+        data: &mut Gather,
+        trailers: &mut CachedFields,
+    ) -> bool {
         let (id, n) = (stream.0, data.len());
         let Some(stream) = self.streams.get(id) else { return false };
         let room = stream.send_window.min(self.windows.send).min(i64::from(self.peer.max_frame_size));
@@ -128,7 +134,7 @@ impl Connection {
         }
         self.count_data(n);
         let max = self.peer.max_frame_size as usize;
-        match (self.encoder.known(head), self.encoder.known(trailers)) {
+        match (self.encoder.cached_block(head), self.encoder.cached_block(trailers)) {
             (Some(head), Some(trailers)) if head.len().max(trailers.len()) <= max => {
                 let block_of = |block: &[u8], flags| {
                     let flags = flags | flag::END_HEADERS;
@@ -140,10 +146,10 @@ impl Connection {
                 self.output.put_all(&self.pool, &[&last, trailers]);
             }
             _ => {
-                self.put_known(id, head, false);
+                self.put_cached(id, head, false);
                 self.output.put(&self.pool, &frame.bytes());
                 self.output.push_all(&self.pool, data);
-                self.put_known(id, trailers, true);
+                self.put_cached(id, trailers, true);
             }
         }
         self.set_sending(id, Sending::Ended);
@@ -182,11 +188,11 @@ impl Connection {
     }
 
     /// Puts a short block, perhaps from memory, into a frame of its own.
-    fn put_known(&mut self, id: u32, known: &mut Known, end_stream: bool) {
+    fn put_cached(&mut self, id: u32, cached: &mut CachedFields, end_stream: bool) {
         let mut frame = std::mem::take(&mut self.scratch);
         frame.clear();
         frame.extend_from_slice(&[0; HEAD_LEN]);
-        self.encoder.encode_known(known, &mut frame);
+        self.encoder.encode_cached(cached, &mut frame);
         self.counters.pings_since_data = 0;
         self.counters.pings_sent_since_data = 0;
         self.put_block(id, &mut frame, end_stream);

@@ -296,7 +296,7 @@ fn a_whole_answer_is_what_its_parts_would_be() {
     ];
     for (announced, expected) in cases {
         let (mut whole, mut parts) = (Script::server(Config::default()), Script::server(Config::default()));
-        let (mut head, mut tail) = (Known::new(&HEAD), Known::new(&TAIL));
+        let (mut head, mut tail) = (CachedFields::new(&HEAD), CachedFields::new(&TAIL));
         let message: Vec<u8> = (0..60).collect();
         for round in 0..6u32 {
             let id = StreamId(2 * round + 1);
@@ -333,7 +333,7 @@ fn a_whole_answer_is_what_its_parts_would_be() {
     let mut script = Script::server(Config::default());
     script.feed(&request(1, true)).unwrap();
     script.connection.send_headers(StreamId(1), HEAD, false).unwrap();
-    let (mut head, mut tail) = (Known::new(&HEAD), Known::new(&TAIL));
+    let (mut head, mut tail) = (CachedFields::new(&HEAD), CachedFields::new(&TAIL));
     for id in [1, 3] {
         let mut data = Gather::new();
         data.push_whole(Slice::from_static(b"x"));

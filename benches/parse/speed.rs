@@ -85,8 +85,8 @@ fn read_back(body: Slice, room: BlockMut) -> BlockMut {
     }
     let mut document = builder.finish();
     let input = document.root().member("inputs").and_then(|inputs| inputs.index(0)).expect("an input");
-    let place = input.member("data").map(Value::place).expect("data");
-    document.take_read(place).expect("numbers that were read as they passed")
+    let index = input.member("data").map(Value::value_index).expect("data");
+    document.take_read(index).expect("numbers that were read as they passed")
 }
 
 fn distribution(mut rounds: Vec<f64>) -> String {

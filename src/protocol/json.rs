@@ -26,7 +26,7 @@ mod tests;
 
 pub use array_writer::{ArrayWriter, MalformedTensor};
 pub use cursor::Cursor;
-pub use document::{Builder, Document, DocumentError, Place, RawMembers};
+pub use document::{Builder, Document, DocumentError, RawMembers, ValueIndex};
 pub use double::DoubleText;
 pub use number::Number;
 pub use numbers::NumbersReader;

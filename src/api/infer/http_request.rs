@@ -415,9 +415,9 @@ impl Decoder {
             Source::Json(_) if bytes == Some(0) => Ok(Stage::Inputs { document, done: done + 1 }),
             Source::Json(data) => {
                 let span = json_array(data)?;
-                let place = data.place();
+                let index = data.value_index();
                 let mut document = document;
-                if let Some(block) = document.take_read(place).filter(|block| Some(block.len()) == bytes) {
+                if let Some(block) = document.take_read(index).filter(|block| Some(block.len()) == bytes) {
                     return Ok(self.finish_data(document, done, block));
                 }
                 self.begin_json(document, done, datatype, bytes, span, pool)

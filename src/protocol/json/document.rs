@@ -65,7 +65,7 @@ const TAP_DEPTH_MAX: usize = 64;
 
 /// Where a value is, to be kept apart from its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(pub(super) u32);
+pub struct ValueIndex(pub(super) u32);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
@@ -121,9 +121,9 @@ impl Document {
         self.nodes.try_reserve_exact(more).map_err(|_| Exhausted::of_system(asked))
     }
 
-    /// The value at a place that one of this document's values named.
-    pub fn at(&self, place: Place) -> Value<'_> {
-        Value::new(self, place.0)
+    /// The value at an index that one of this document's values named.
+    pub fn at(&self, index: ValueIndex) -> Value<'_> {
+        Value::new(self, index.0)
     }
 
     /// Goes on with a walk over elements of this document.
@@ -141,9 +141,9 @@ impl Document {
         self.key_bytes
     }
 
-    /// The elements of the array at that place, if they were [read as they passed](Builder::read_into).
-    pub fn take_read(&mut self, place: Place) -> Option<BlockMut> {
-        let at = self.read.iter().position(|(index, _)| *index == place.0)?;
+    /// The elements of the array at that index, if they were [read as they passed](Builder::read_into).
+    pub fn take_read(&mut self, index: ValueIndex) -> Option<BlockMut> {
+        let at = self.read.iter().position(|(at, _)| *at == index.0)?;
         Some(self.read.swap_remove(at).1)
     }
 

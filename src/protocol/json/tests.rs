@@ -658,7 +658,7 @@ fn read_passing(text: &str, element: Element, len: usize, steps: usize) -> (Opti
     }
     let mut document = builder.finish();
     let data = document.root().find("inputs").and_then(|inputs| inputs.index(0).ok()?.find("data"));
-    let place = data.map(Value::place);
+    let place = data.map(Value::value_index);
     let read = place.and_then(|place| document.take_read(place)).map(|block| block.to_vec());
     (read, document)
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::document::{Document, Node, Place, Tag};
+use super::document::{Document, Node, Tag, ValueIndex};
 use super::text;
 
 /// A value was not what its reader needs. The texts reach the client.
@@ -63,8 +63,8 @@ impl<'d> Value<'d> {
     }
 
     /// Finds the value again: see [`Document::at`].
-    pub fn place(self) -> Place {
-        Place(self.index)
+    pub fn value_index(self) -> ValueIndex {
+        ValueIndex(self.index)
     }
 
     pub fn kind(self) -> Kind {

@@ -12,7 +12,7 @@ use crate::api::infer::{AnswerForm, Decode, Progress};
 use crate::api::steps::TOKENS_PER_STEP;
 use nereid_memory::{BlockMut, Pool, Slice};
 use nereid_protocol::json::{
-    Builder, Document, DocumentError, Element, Kind, NumbersReader, Place, StringsReader, TensorError, Value,
+    Builder, Document, DocumentError, Element, Kind, NumbersReader, StringsReader, TensorError, Value, ValueIndex,
 };
 use nereid_request::{DataType, InputTensor, Request, Shape, SharedMemory, Status, Text};
 use nereid_scheduler::ServedModel;
@@ -51,7 +51,7 @@ struct Member {
 }
 
 enum What {
-    Value(Place),
+    Value(ValueIndex),
     Refused(Status),
 }
 
@@ -333,7 +333,7 @@ fn members_of(root: Value<'_>, nested_is_input: bool) -> Result<Vec<Member>, Sta
     let mut members = Vec::new();
     for (name, value) in first_values(root)? {
         if *name != *NESTED.as_bytes() {
-            members.push(Member { name: Text::new(&name), what: What::Value(value.place()), is_nested: false });
+            members.push(Member { name: Text::new(&name), what: What::Value(value.value_index()), is_nested: false });
             continue;
         }
         let refused = match (nested_is_input, value.as_object()) {
@@ -351,7 +351,7 @@ fn members_of(root: Value<'_>, nested_is_input: bool) -> Result<Vec<Member>, Sta
             continue;
         }
         for (name, value) in first_values(value)? {
-            members.push(Member { name: Text::new(&name), what: What::Value(value.place()), is_nested: true });
+            members.push(Member { name: Text::new(&name), what: What::Value(value.value_index()), is_nested: true });
         }
         check_count(members.len())?;
     }

@@ -8,15 +8,15 @@
 //!
 //! Idle sequences are ended by the threads that need to: a worker sleeps until the first of its own sequences has been
 //! idle for too long, a request finds its own sequence idle by the clock, and a thread that finds no free slot checks
-//! all lines before its request waits. So a sequence ends on time whether or not another request comes.
+//! all instances before its request waits. So a sequence ends on time whether or not another request comes.
 
 mod batch_compatibility;
 mod controls;
 mod direct;
 mod initial;
+mod instance_slots;
 mod instances;
 mod iterative;
-mod line;
 mod oldest;
 mod order;
 mod payloads;
@@ -87,9 +87,9 @@ enum Batching {
     Oldest(OldestRules),
 }
 
-/// What a line does with its requests.
+/// What an instance does with its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LineDecision {
+enum InstanceDecision {
     /// Up to so many requests go.
     Cut(usize),
     /// They wait for more, until this time or until there are so many.

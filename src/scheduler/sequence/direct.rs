@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::line::Line;
-use super::{LineDecision, SequenceBatcher, SlotTake};
+use super::instance_slots::InstanceSlots;
+use super::{InstanceDecision, SequenceBatcher, SlotTake};
 use crate::{
     Payload,
     mutants::{self, Mutant},
@@ -35,17 +35,17 @@ impl DirectRules {
         }
     }
 
-    /// Whether the requests of a line go now.
-    pub fn decide(&self, line: &Line, now_ns: u64) -> LineDecision {
-        let Some(oldest) = line.heads.first() else { return LineDecision::Nothing };
+    /// Whether the requests of an instance go now.
+    pub fn decide(&self, instance: &InstanceSlots, now_ns: u64) -> InstanceDecision {
+        let Some(oldest) = instance.heads.first() else { return InstanceDecision::Nothing };
         // Later than the delay, not at its end.
         let until_ns = oldest.entered_ns.saturating_add(self.delay_ns).saturating_add(1);
         let enough = (f64::from(self.utilization) * self.slots as f64).ceil();
-        let is_filled = line.heads.len() as f64 / self.slots as f64 >= f64::from(self.utilization);
+        let is_filled = instance.heads.len() as f64 / self.slots as f64 >= f64::from(self.utilization);
         if self.delay_ns == 0 || self.utilization == 0.0 || is_filled || now_ns >= until_ns {
-            return LineDecision::Cut(self.slots);
+            return InstanceDecision::Cut(self.slots);
         }
-        LineDecision::Wait { until_ns, count: (enough as usize).max(line.heads.len() + 1) }
+        InstanceDecision::Wait { until_ns, count: (enough as usize).max(instance.heads.len() + 1) }
     }
 }
 
@@ -77,9 +77,9 @@ impl Zeros {
 }
 
 impl SequenceBatcher {
-    /// The payload of a line: the rows of all slots up to the highest one with a request.
+    /// The payload of an instance: the rows of all slots up to the highest one with a request.
     pub(super) fn cut_direct(&self, worker: usize, now_ns: u64) -> Payload {
-        let highest = self.tables().line(worker).and_then(|line| line.ready.last().copied());
+        let highest = self.tables().instance(worker).and_then(|instance| instance.ready.last().copied());
         let Some(highest) = highest else { return Payload::default() };
         let mut rows: Vec<Option<Box<Request>>> = Vec::with_capacity(highest + 1);
         let mut fits = self.comparison();

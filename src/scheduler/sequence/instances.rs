@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::line::{Line, SequenceSlot};
+use super::instance_slots::{InstanceSlots, SequenceSlot};
 use super::tables::{Effects, EndCause, Queued, Tables};
 use crate::{Gate, WorkerInfo};
 use nereid_memory::Key;
@@ -14,7 +14,7 @@ use nereid_request::{SEQUENCE_START, Status};
 const LINES_MAX: usize = 4096;
 
 impl Tables {
-    /// Adds a line, which takes the sequences that wait in the backlog.
+    /// Adds an instance, which takes the sequences that wait in the backlog.
     pub fn join(
         &mut self,
         info: &WorkerInfo,
@@ -22,12 +22,12 @@ impl Tables {
         now_ns: u64,
         effects: &mut Effects,
     ) -> Result<usize, Status> {
-        let number = self.lines.iter().position(Option::is_none).unwrap_or(self.lines.len());
+        let number = self.instances.iter().position(Option::is_none).unwrap_or(self.instances.len());
         if number >= LINES_MAX {
             let text = format!("one model version cannot have more than {LINES_MAX} workers at a time");
             return Err(Status::invalid(text));
         }
-        let line = Line {
+        let instance = InstanceSlots {
             birth: self.next_serial(),
             waker: info.waker.clone(),
             gate,
@@ -41,29 +41,29 @@ impl Tables {
             is_at_gate: false,
             order: Arc::default(),
         };
-        match self.lines.get_mut(number) {
-            Some(place) => *place = Some(line),
-            None => self.lines.push(Some(line)),
+        match self.instances.get_mut(number) {
+            Some(place) => *place = Some(instance),
+            None => self.instances.push(Some(instance)),
         }
         self.open_lines += 1;
         self.free.insert((0, number));
         while !self.backlog.is_empty()
-            && let Some((line, slot)) = self.take_free()
+            && let Some((instance, slot)) = self.take_free()
             && let Some((_, key)) = self.backlog.pop_first()
         {
-            self.place(key, line, slot, now_ns, effects);
+            self.place(key, instance, slot, now_ns, effects);
         }
         Ok(number)
     }
 
-    /// A line gets no more sequences; those that it has stay to their end.
+    /// An instance gets no more sequences; those that it has stay to their end.
     pub fn dismiss(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
-        let Some(line) = self.line(number) else { return };
-        effects.wakers.extend(line.waker_if_asleep());
-        if std::mem::replace(&mut line.is_dismissed, true) {
+        let Some(instance) = self.instance(number) else { return };
+        effects.wakers.extend(instance.waker_if_asleep());
+        if std::mem::replace(&mut instance.is_dismissed, true) {
             return;
         }
-        let slots = line.slots.len();
+        let slots = instance.slots.len();
         for slot in 0..=slots {
             self.free.remove(&(slot, number));
         }
@@ -75,21 +75,21 @@ impl Tables {
         }
     }
 
-    /// Removes a line, and with it the sequences that it still had.
+    /// Removes an instance, and with it the sequences that it still had.
     pub fn leave(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
         self.dismiss(number, now_ns, effects);
-        let Some(line) = self.line(number) else { return };
-        let sequences: Vec<Key> = line.slots.iter().filter_map(|slot| slot.sequence).collect();
+        let Some(instance) = self.instance(number) else { return };
+        let sequences: Vec<Key> = instance.slots.iter().filter_map(|slot| slot.sequence).collect();
         sequences.into_iter().for_each(|key| self.end(key, EndCause::Deserted, now_ns, effects));
-        effects.lines.extend(self.lines.get_mut(number).and_then(Option::take));
+        effects.instances.extend(self.instances.get_mut(number).and_then(Option::take));
     }
 
-    /// The instance of a line has lost the state of its sequences: they are over, except those with another start
-    /// queued. Returns how many had begun.
+    /// An instance has lost the state of its sequences: they are over, except those with another start queued. Returns
+    /// how many had begun.
     pub fn lost(&mut self, number: usize, now_ns: u64, effects: &mut Effects) -> usize {
-        let Some(line) = self.line(number) else { return 0 };
+        let Some(instance) = self.instance(number) else { return 0 };
         let slots: Vec<(usize, Key)> =
-            line.slots.iter().enumerate().filter_map(|(slot, place)| Some((slot, place.sequence?))).collect();
+            instance.slots.iter().enumerate().filter_map(|(slot, place)| Some((slot, place.sequence?))).collect();
         slots.into_iter().filter(|(slot, key)| self.interrupt(*key, number, *slot, now_ns, effects)).count()
     }
 
@@ -107,30 +107,31 @@ impl Tables {
         };
         effects.refused.extend(sequence.queue.drain(..start).map(|queued| (queued, EndCause::Lost)));
         self.in_slots = self.in_slots.saturating_sub(start);
-        if let Some(line) = self.line(number) {
-            line.unset_ready(slot);
+        if let Some(instance) = self.instance(number) {
+            instance.unset_ready(slot);
         }
         self.ready(number, slot, now_ns, effects);
         true
     }
 
-    /// True if no request will come to a line any more.
+    /// True if no request will come to an instance any more.
     pub fn may_leave(&self, number: usize) -> bool {
-        let Some(Some(line)) = self.lines.get(number) else { return true };
-        line.occupied == 0 && (line.is_dismissed || self.is_stopped && self.backlog.is_empty())
+        let Some(Some(instance)) = self.instances.get(number) else { return true };
+        instance.occupied == 0 && (instance.is_dismissed || self.is_stopped && self.backlog.is_empty())
     }
 
     pub fn rouse_all(&mut self, effects: &mut Effects) {
-        effects.wakers.extend(self.lines.iter_mut().flatten().filter_map(Line::waker_if_asleep));
+        effects.wakers.extend(self.instances.iter_mut().flatten().filter_map(InstanceSlots::waker_if_asleep));
     }
 
-    /// The free slot of the lowest number over all lines, made if it did not exist yet: its line and its number.
+    /// The free slot of the lowest number over all instances, made if it did not exist yet: its instance and its
+    /// number.
     pub fn take_free(&mut self) -> Option<(usize, usize)> {
         let (slot, number) = self.free.pop_first()?;
         let limit = self.rules.slots;
-        let line = self.line(number)?;
-        if slot == line.slots.len() {
-            line.slots.push(SequenceSlot::default());
+        let instance = self.instance(number)?;
+        if slot == instance.slots.len() {
+            instance.slots.push(SequenceSlot::default());
             if slot + 1 < limit {
                 self.free.insert((slot + 1, number));
             }

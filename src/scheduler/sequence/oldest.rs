@@ -1,13 +1,13 @@
 //! The oldest strategy: batches of the requests that wait longest, one of each sequence (contract/schedulers.md section
 //! 3).
 //!
-//! The heads of a line's slots are the queue of a batcher of its own, with the rules of the dynamic batcher (section 2)
-//! for requests of one row: preferred sizes, a delay, an order of responses. A sequence's next request enters when the
-//! previous one was released, so that its state is there before it is needed.
+//! The heads of an instance's slots are the queue of a batcher of its own, with the rules of the dynamic batcher
+//! (section 2) for requests of one row: preferred sizes, a delay, an order of responses. A sequence's next request
+//! enters when the previous one was released, so that its state is there before it is needed.
 
-use super::line::Line;
+use super::instance_slots::InstanceSlots;
 use super::tables::Tables;
-use super::{LineDecision, SequenceBatcher, SlotTake};
+use super::{InstanceDecision, SequenceBatcher, SlotTake};
 use crate::Payload;
 use nereid_wire::inference::model_sequence_batching::StrategyOldest;
 
@@ -34,79 +34,81 @@ impl OldestRules {
 
     /// Decides on a queue of which `count` requests, `is_closed` to more, could be one batch, the oldest of which
     /// entered at `oldest_ns` (section 2, "Decision after the scan").
-    fn decide(&self, count: usize, is_closed: bool, oldest_ns: u64, now_ns: u64) -> LineDecision {
+    fn decide(&self, count: usize, is_closed: bool, oldest_ns: u64, now_ns: u64) -> InstanceDecision {
         if count == 0 {
-            return LineDecision::Nothing;
+            return InstanceDecision::Nothing;
         }
         let until_ns = oldest_ns.saturating_add(self.delay_ns);
         let is_late = self.delay_ns > 0 && now_ns >= until_ns;
         let best = self.preferred.iter().rev().find(|&&size| size <= count);
         if let Some(&best) = best.filter(|_| !is_late) {
-            return LineDecision::Cut(best);
+            return InstanceDecision::Cut(best);
         }
         let largest = self.preferred.last().copied().unwrap_or(0);
         if is_closed || self.delay_ns == 0 || is_late || largest > 0 && count >= largest {
-            return LineDecision::Cut(count);
+            return InstanceDecision::Cut(count);
         }
         let next = self.preferred.iter().find(|&&size| size > count).copied();
-        LineDecision::Wait { until_ns, count: next.unwrap_or(self.max_batch_size).max(count + 1) }
+        InstanceDecision::Wait { until_ns, count: next.unwrap_or(self.max_batch_size).max(count + 1) }
     }
 
-    /// Whether requests of a line go now. `is_closed`: no more will come. `is_compatible` compares a slot's request
-    /// with the first one.
+    /// Whether requests of an instance go now. `is_closed`: no more will come. `is_compatible` compares a slot's
+    /// request with the first one.
     pub fn look(
         &self,
-        line: &Line,
+        instance: &InstanceSlots,
         now_ns: u64,
         is_closed: bool,
         is_compatible: Option<&mut dyn FnMut(usize) -> bool>,
-    ) -> LineDecision {
-        let Some(oldest) = line.heads.first() else { return LineDecision::Nothing };
-        let most = line.heads.len().min(self.max_batch_size);
+    ) -> InstanceDecision {
+        let Some(oldest) = instance.heads.first() else { return InstanceDecision::Nothing };
+        let most = instance.heads.len().min(self.max_batch_size);
         let is_compared = is_compatible.is_some();
         let count = match is_compatible {
             None => most,
-            Some(fits) => line.heads.iter().take(most).take_while(|head| fits(head.slot)).count(),
+            Some(fits) => instance.heads.iter().take(most).take_while(|head| fits(head.slot)).count(),
         };
         let is_closed = count == self.max_batch_size || count < most || is_closed;
         match self.decide(count, is_closed, oldest.entered_ns, now_ns) {
             // A request that differs closes the batch, so each has to be checked.
-            LineDecision::Wait { until_ns, .. } if is_compared => LineDecision::Wait { until_ns, count: count + 1 },
+            InstanceDecision::Wait { until_ns, .. } if is_compared => {
+                InstanceDecision::Wait { until_ns, count: count + 1 }
+            }
             decision => decision,
         }
     }
 }
 
 impl SequenceBatcher {
-    /// What a line of the oldest strategy does now.
+    /// What an instance of the oldest strategy does now.
     pub(super) fn decide_oldest(
         &self,
         rules: &OldestRules,
         tables: &Tables,
-        line: &Line,
+        instance: &InstanceSlots,
         worker: usize,
         now_ns: u64,
-    ) -> LineDecision {
+    ) -> InstanceDecision {
         if !self.compatibility.is_needed() {
-            return rules.look(line, now_ns, tables.is_closed, None);
+            return rules.look(instance, now_ns, tables.is_closed, None);
         }
         let mut fits = self.comparison();
         let mut is_compatible = |slot| tables.front(worker, slot).is_none_or(|(request, states)| fits(request, states));
-        rules.look(line, now_ns, tables.is_closed, Some(&mut is_compatible))
+        rules.look(instance, now_ns, tables.is_closed, Some(&mut is_compatible))
     }
 
-    /// Up to `count` requests of a line, the oldest first.
+    /// Up to `count` requests of an instance, the oldest first.
     pub(super) fn cut_oldest(&self, worker: usize, count: usize, preserves_order: bool, now_ns: u64) -> Payload {
         let mut payload = Payload::default();
         let mut fits = self.comparison();
         while payload.len() < count {
             let taken = self.with_tables(|tables, effects| {
-                let slot = tables.line(worker)?.heads.first()?.slot;
+                let slot = tables.instance(worker)?.heads.first()?.slot;
                 Some(tables.take(worker, slot, now_ns, &mut fits, effects))
             });
             match taken {
                 Some(SlotTake::BatchRow(mut row)) => {
-                    let order = self.tables().line(worker).map(|line| line.order.clone());
+                    let order = self.tables().instance(worker).map(|instance| instance.order.clone());
                     // A request that was executed before has its place already.
                     if let Some(order) = order.filter(|_| preserves_order && !row.queued.is_again) {
                         order.enter(&mut row.queued.request);
@@ -136,11 +138,11 @@ mod tests {
             };
             OldestRules::new(&config, 8)
         };
-        let cut = LineDecision::Cut;
-        let wait = |until_ns, count| LineDecision::Wait { until_ns, count };
+        let cut = InstanceDecision::Cut;
+        let wait = |until_ns, count| InstanceDecision::Wait { until_ns, count };
         // Preferred sizes, delay in µs, requests, whether no more fit, their age in µs, the decision.
         for (preferred, delay, count, is_closed, age, expected) in [
-            (&[8][..], 0, 0, false, 0, LineDecision::Nothing),
+            (&[8][..], 0, 0, false, 0, InstanceDecision::Nothing),
             (&[8], 0, 3, false, 0, cut(3)),
             (&[8], 0, 8, true, 0, cut(8)),
             (&[4, 2], 0, 7, false, 0, cut(4)),

@@ -1,6 +1,6 @@
 //! The workers' side: what an instance executes next, or until when it may sleep.
 
-use super::{Batching, LineDecision, SequenceBatcher};
+use super::{Batching, InstanceDecision, SequenceBatcher};
 use crate::{Next, Payload, PayloadSource, WorkerInfo};
 use nereid_request::Status;
 
@@ -35,7 +35,8 @@ impl PayloadSource for SequenceBatcher {
                     return Next::Sleep { until_ns };
                 }
                 WorkerStep::Cut(_) if !self.enter(worker) => {
-                    let deadline_ns = self.tables().line(worker).and_then(|line| line.deadlines.first().copied());
+                    let deadline_ns =
+                        self.tables().instance(worker).and_then(|instance| instance.deadlines.first().copied());
                     return Next::Sleep { until_ns: deadline_ns.map(|(at_ns, _)| at_ns) };
                 }
                 WorkerStep::Cut(count) => {
@@ -51,9 +52,9 @@ impl PayloadSource for SequenceBatcher {
     }
 
     fn executed(&self, worker: usize) {
-        let gate = self.tables().line(worker).and_then(|line| {
-            line.is_at_gate = line.gate.is_some();
-            line.gate.clone()
+        let gate = self.tables().instance(worker).and_then(|instance| {
+            instance.is_at_gate = instance.gate.is_some();
+            instance.gate.clone()
         });
         if let Some(gate) = gate {
             gate.executed();
@@ -84,32 +85,32 @@ impl SequenceBatcher {
     /// The next step of worker number `worker`.
     fn step(&self, worker: usize, now_ns: u64) -> WorkerStep {
         self.with_tables(|tables, effects| {
-            let Some(line) = tables.line(worker) else { return WorkerStep::Leave };
-            line.wake_count = None;
+            let Some(instance) = tables.instance(worker) else { return WorkerStep::Leave };
+            instance.wake_count = None;
             tables.reap(worker, now_ns, REAPED_AT_ONCE, effects);
             let (is_held, may_leave) = (tables.hold.is_some(), tables.may_leave(worker));
             let decision = match tables.look(worker) {
                 None => return WorkerStep::Leave,
-                Some(_) if is_held => LineDecision::Nothing,
-                Some(line) => match &self.batching {
-                    Batching::Direct(rules) => rules.decide(line, now_ns),
-                    Batching::Oldest(rules) => self.decide_oldest(rules, tables, line, worker, now_ns),
+                Some(_) if is_held => InstanceDecision::Nothing,
+                Some(instance) => match &self.batching {
+                    Batching::Direct(rules) => rules.decide(instance, now_ns),
+                    Batching::Oldest(rules) => self.decide_oldest(rules, tables, instance, worker, now_ns),
                 },
             };
-            let Some(line) = tables.line(worker) else { return WorkerStep::Leave };
-            let deadline_ns = line.deadlines.first().map(|(at_ns, _)| *at_ns);
+            let Some(instance) = tables.instance(worker) else { return WorkerStep::Leave };
+            let deadline_ns = instance.deadlines.first().map(|(at_ns, _)| *at_ns);
             if deadline_ns.is_some_and(|at_ns| at_ns <= now_ns) {
                 return WorkerStep::Again;
             }
             match decision {
-                LineDecision::Cut(count) => WorkerStep::Cut(count),
-                LineDecision::Nothing if may_leave => WorkerStep::Leave,
-                LineDecision::Nothing => {
-                    line.wake_count = Some(if is_held { usize::MAX } else { 1 });
+                InstanceDecision::Cut(count) => WorkerStep::Cut(count),
+                InstanceDecision::Nothing if may_leave => WorkerStep::Leave,
+                InstanceDecision::Nothing => {
+                    instance.wake_count = Some(if is_held { usize::MAX } else { 1 });
                     WorkerStep::Sleep(deadline_ns)
                 }
-                LineDecision::Wait { until_ns, count } => {
-                    line.wake_count = Some(count);
+                InstanceDecision::Wait { until_ns, count } => {
+                    instance.wake_count = Some(count);
                     WorkerStep::Sleep(Some(deadline_ns.map_or(until_ns, |at_ns| at_ns.min(until_ns))))
                 }
             }
@@ -125,19 +126,19 @@ impl SequenceBatcher {
 
     /// Enters the gate of a worker's instance; false if it has to wait for its resources.
     fn enter(&self, worker: usize) -> bool {
-        let gate = self.tables().line(worker).and_then(|line| line.gate.clone());
+        let gate = self.tables().instance(worker).and_then(|instance| instance.gate.clone());
         let is_open = gate.is_none_or(|gate| gate.enter());
-        if let Some(line) = self.tables().line(worker) {
-            line.is_at_gate = !is_open;
+        if let Some(instance) = self.tables().instance(worker) {
+            instance.is_at_gate = !is_open;
         }
         is_open
     }
 
     /// Gives back the resources, or the place in the queue for them.
     fn leave_gate(&self, worker: usize) {
-        let gate = self.tables().line(worker).and_then(|line| {
-            line.is_at_gate = false;
-            line.gate.clone()
+        let gate = self.tables().instance(worker).and_then(|instance| {
+            instance.is_at_gate = false;
+            instance.gate.clone()
         });
         if let Some(gate) = gate {
             gate.leave();
@@ -145,7 +146,7 @@ impl SequenceBatcher {
     }
 
     fn leave_gate_if_waiting(&self, worker: usize) {
-        if self.tables().line(worker).is_some_and(|line| line.is_at_gate) {
+        if self.tables().instance(worker).is_some_and(|instance| instance.is_at_gate) {
             self.leave_gate(worker);
         }
     }

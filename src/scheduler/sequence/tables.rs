@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::line::{Line, SequenceSlot, SlotHead, SlotPhase};
+use super::instance_slots::{InstanceSlots, SequenceSlot, SlotHead, SlotPhase};
 use super::{SequenceRules, Strategy};
 use crate::mutants::{self, Mutant};
 use nereid_memory::{Key, Slab};
@@ -28,10 +28,10 @@ pub(super) struct Tables {
     pub ids: HashMap<CorrelationId, Key>,
     /// Sequences without a slot, in the order of their first requests.
     pub backlog: BTreeMap<u64, Key>,
-    /// For every line its free slots, and the next one that could be made: `(slot, line)`.
+    /// For every instance its free slots, and the next one that could be made: `(slot, instance)`.
     pub free: BTreeSet<(usize, usize)>,
-    pub lines: Vec<Option<Line>>,
-    /// Lines that take sequences.
+    pub instances: Vec<Option<InstanceSlots>>,
+    /// Instances that take sequences.
     pub open_lines: usize,
     pub flights: HashMap<u64, ExecutingRequest>,
     serial: u64,
@@ -64,7 +64,7 @@ pub(super) struct Sequence {
     pub touched_ns: u64,
     /// When it got its slot.
     placed_ns: u64,
-    /// Its entry among the deadlines of its line.
+    /// Its entry among the deadlines of its instance.
     deadline_ns: Option<u64>,
     /// It ends as soon as none of its requests waits.
     is_over: bool,
@@ -72,7 +72,7 @@ pub(super) struct Sequence {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SequenceLocation {
-    Slot { line: usize, slot: usize },
+    Slot { instance: usize, slot: usize },
     Backlog(u64),
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Queued {
 /// A request that its backend has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExecutingRequest {
-    line: usize,
+    instance: usize,
     birth: u64,
     slot: usize,
     pub sequence: Key,
@@ -98,7 +98,7 @@ pub(super) struct Effects {
     pub ended: Vec<(Sequence, EndCause)>,
     /// Queued requests that are refused while their sequences go on.
     pub refused: Vec<(Queued, EndCause)>,
-    pub lines: Vec<Line>,
+    pub instances: Vec<InstanceSlots>,
     pub wakers: SmallVec<[Waker; 1]>,
 }
 
@@ -152,7 +152,7 @@ impl Tables {
             ids: HashMap::new(),
             backlog: BTreeMap::new(),
             free: BTreeSet::new(),
-            lines: Vec::new(),
+            instances: Vec::new(),
             open_lines: 0,
             flights: HashMap::new(),
             serial: 0,
@@ -165,12 +165,12 @@ impl Tables {
         }
     }
 
-    pub fn line(&mut self, number: usize) -> Option<&mut Line> {
-        self.lines.get_mut(number)?.as_mut()
+    pub fn instance(&mut self, number: usize) -> Option<&mut InstanceSlots> {
+        self.instances.get_mut(number)?.as_mut()
     }
 
-    pub fn look(&self, number: usize) -> Option<&Line> {
-        self.lines.get(number)?.as_ref()
+    pub fn look(&self, number: usize) -> Option<&InstanceSlots> {
+        self.instances.get(number)?.as_ref()
     }
 
     pub fn has_open_lines(&self) -> bool {
@@ -213,7 +213,7 @@ impl Tables {
         let key = self.sequences.insert(sequence).map_err(full)?;
         self.ids.insert(id, key);
         match self.take_free() {
-            Some((line, slot)) => self.place(key, line, slot, now_ns, effects),
+            Some((instance, slot)) => self.place(key, instance, slot, now_ns, effects),
             None => drop(self.backlog.insert(order, key)),
         }
         Ok(key)
@@ -226,9 +226,9 @@ impl Tables {
         sequence.queue.push_back(queued);
         sequence.touched_ns = sequence.touched_ns.max(now_ns);
         match sequence.place {
-            SequenceLocation::Slot { line, slot } => {
+            SequenceLocation::Slot { instance, slot } => {
                 self.in_slots += 1;
-                self.ready(line, slot, now_ns, effects);
+                self.ready(instance, slot, now_ns, effects);
             }
             SequenceLocation::Backlog(_) => self.in_backlog += 1,
         }
@@ -244,11 +244,11 @@ impl Tables {
         if std::mem::take(&mut sequence.is_mapped) && self.ids.get(&sequence.id) == Some(&key) {
             self.ids.remove(&sequence.id);
         }
-        if let SequenceLocation::Slot { line, .. } = sequence.place
+        if let SequenceLocation::Slot { instance, .. } = sequence.place
             && let Some(deadline_ns) = sequence.deadline_ns.take()
-            && let Some(line) = self.lines.get_mut(line).and_then(Option::as_mut)
+            && let Some(instance) = self.instances.get_mut(instance).and_then(Option::as_mut)
         {
-            line.deadlines.remove(&(deadline_ns, key));
+            instance.deadlines.remove(&(deadline_ns, key));
         }
     }
 
@@ -279,20 +279,20 @@ impl Tables {
 
     /// Ends all sequences that have been idle for too long.
     pub fn reap_all(&mut self, now_ns: u64, effects: &mut Effects) {
-        (0..self.lines.len()).for_each(|line| self.reap(line, now_ns, usize::MAX, effects));
+        (0..self.instances.len()).for_each(|instance| self.reap(instance, now_ns, usize::MAX, effects));
     }
 
-    /// Ends such sequences of a line: checks up to `limit`.
-    pub fn reap(&mut self, line: usize, now_ns: u64, limit: usize, effects: &mut Effects) {
+    /// Ends such sequences of an instance: checks up to `limit`.
+    pub fn reap(&mut self, instance: usize, now_ns: u64, limit: usize, effects: &mut Effects) {
         for _ in 0..limit {
-            let Some(place) = self.line(line) else { return };
+            let Some(place) = self.instance(instance) else { return };
             let Some(&(at_ns, key)) = place.deadlines.first().filter(|(at_ns, _)| *at_ns <= now_ns) else { return };
             place.deadlines.remove(&(at_ns, key));
             let Some(sequence) = self.sequences.get(key) else { continue };
             let deadline_ns = self.deadline(sequence);
             if deadline_ns > now_ns {
                 // Requests came meanwhile.
-                self.set_deadline(key, line, deadline_ns);
+                self.set_deadline(key, instance, deadline_ns);
                 continue;
             }
             if let Some(sequence) = self.sequences.get_mut(key) {
@@ -302,12 +302,12 @@ impl Tables {
         }
     }
 
-    fn set_deadline(&mut self, key: Key, line: usize, at_ns: u64) {
+    fn set_deadline(&mut self, key: Key, instance: usize, at_ns: u64) {
         if let Some(sequence) = self.sequences.get_mut(key) {
             sequence.deadline_ns = Some(at_ns);
         }
-        if let Some(line) = self.line(line) {
-            line.deadlines.insert((at_ns, key));
+        if let Some(instance) = self.instance(instance) {
+            instance.deadlines.insert((at_ns, key));
         }
     }
 
@@ -333,9 +333,9 @@ impl Tables {
                 self.in_backlog = self.in_backlog.saturating_sub(waiting);
                 self.backlog.remove(&order);
             }
-            SequenceLocation::Slot { line, slot } => {
+            SequenceLocation::Slot { instance, slot } => {
                 self.in_slots = self.in_slots.saturating_sub(waiting);
-                self.vacate(line, slot, now_ns, effects);
+                self.vacate(instance, slot, now_ns, effects);
             }
         }
         if self.is_stopped {
@@ -344,14 +344,14 @@ impl Tables {
     }
 
     fn vacate(&mut self, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
-        let Some(line) = self.line(number) else { return };
-        line.unset_ready(slot);
-        if let Some(place) = line.slots.get_mut(slot) {
+        let Some(instance) = self.instance(number) else { return };
+        instance.unset_ready(slot);
+        if let Some(place) = instance.slots.get_mut(slot) {
             place.sequence = None;
         }
-        line.occupied = line.occupied.saturating_sub(1);
-        if line.is_dismissed {
-            effects.wakers.extend(line.waker_if_asleep());
+        instance.occupied = instance.occupied.saturating_sub(1);
+        if instance.is_dismissed {
+            effects.wakers.extend(instance.waker_if_asleep());
             return;
         }
         let next = match mutants::is(Mutant::BacklogOrder) {
@@ -369,38 +369,40 @@ impl Tables {
         let Some(sequence) = self.sequences.get_mut(key) else { return };
         let waiting = sequence.queue.len();
         (self.in_backlog, self.in_slots) = (self.in_backlog.saturating_sub(waiting), self.in_slots + waiting);
-        sequence.place = SequenceLocation::Slot { line: number, slot };
+        sequence.place = SequenceLocation::Slot { instance: number, slot };
         sequence.placed_ns = now_ns;
         if sequence.is_mapped {
             let deadline_ns = self.sequences.get(key).map(|sequence| self.deadline(sequence));
             self.set_deadline(key, number, deadline_ns.unwrap_or(now_ns));
         }
-        if let Some(line) = self.line(number) {
-            line.occupied += 1;
-            if let Some(place) = line.slots.get_mut(slot) {
+        if let Some(instance) = self.instance(number) {
+            instance.occupied += 1;
+            if let Some(place) = instance.slots.get_mut(slot) {
                 place.sequence = Some(key);
             }
         }
         self.ready(number, slot, now_ns, effects);
     }
 
-    /// Updates the line of a slot that has a request that may be executed.
+    /// Updates the instance of a slot that has a request that may be executed.
     pub fn ready(&mut self, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
         let serial = self.next_serial();
         let is_held = self.hold.is_some();
         let is_oldest = self.rules.strategy == Strategy::Oldest;
-        let Some(line) = self.lines.get_mut(number).and_then(Option::as_mut) else { return };
-        let Some(SequenceSlot { sequence: Some(key), phase: SlotPhase::Idle }) = line.slots.get(slot) else { return };
+        let Some(instance) = self.instances.get_mut(number).and_then(Option::as_mut) else { return };
+        let Some(SequenceSlot { sequence: Some(key), phase: SlotPhase::Idle }) = instance.slots.get(slot) else {
+            return;
+        };
         let Some(sequence) = self.sequences.get(*key) else { return };
         let Some(first) = sequence.queue.front() else { return };
         // With the oldest strategy it enters its batcher now; a slot of the direct one has had it since it came.
         let entered_ns = match is_oldest {
-            true => now_ns.max(line.heads.last().map_or(0, |head| head.entered_ns)),
+            true => now_ns.max(instance.heads.last().map_or(0, |head| head.entered_ns)),
             false => first.request.stamps.queued_ns.max(sequence.placed_ns),
         };
-        line.set_ready(SlotHead { entered_ns, serial, slot });
+        instance.set_ready(SlotHead { entered_ns, serial, slot });
         if !is_held {
-            effects.wakers.extend(line.waker_if_due());
+            effects.wakers.extend(instance.waker_if_due());
         }
     }
 
@@ -413,11 +415,11 @@ impl Tables {
         fits: &mut dyn FnMut(&Request, Option<&States>) -> bool,
         effects: &mut Effects,
     ) -> SlotTake {
-        let Some(line) = self.lines.get_mut(number).and_then(Option::as_mut) else { return SlotTake::Nothing };
-        let Some(SequenceSlot { sequence: Some(key), phase: SlotPhase::Ready(_) }) = line.slots.get(slot) else {
+        let Some(instance) = self.instances.get_mut(number).and_then(Option::as_mut) else { return SlotTake::Nothing };
+        let Some(SequenceSlot { sequence: Some(key), phase: SlotPhase::Ready(_) }) = instance.slots.get(slot) else {
             return SlotTake::Nothing;
         };
-        let (key, birth) = (*key, line.birth);
+        let (key, birth) = (*key, instance.birth);
         let Some(sequence) = self.sequences.get_mut(key) else { return SlotTake::Nothing };
         let Some(first) = sequence.queue.front() else { return SlotTake::Nothing };
         if first.request.admission().is_cancelled() {
@@ -428,19 +430,19 @@ impl Tables {
             return SlotTake::Unlike;
         }
         let Some(queued) = sequence.queue.pop_front() else { return SlotTake::Nothing };
-        let head = line.unset_ready(slot);
+        let head = instance.unset_ready(slot);
         self.in_slots = self.in_slots.saturating_sub(1);
         queued.request.admission().take();
         let states = sequence.states.clone();
         let is_ended = queued.request.flags & SEQUENCE_END != 0 || sequence.is_over && sequence.queue.is_empty();
         let flight = self.rules.reports_release().then(|| {
             self.serial += 1;
-            self.flights.insert(self.serial, ExecutingRequest { line: number, birth, slot, sequence: key });
+            self.flights.insert(self.serial, ExecutingRequest { instance: number, birth, slot, sequence: key });
             self.serial
         });
         if self.rules.strategy == Strategy::Oldest
             && let Some(serial) = flight
-            && let Some(place) = self.line(number).and_then(|line| line.slots.get_mut(slot))
+            && let Some(place) = self.instance(number).and_then(|instance| instance.slots.get_mut(slot))
         {
             place.phase = SlotPhase::Flying(serial);
         }
@@ -455,20 +457,20 @@ impl Tables {
     /// A backend released a request: its slot may go on. `None` for a request that is not (or no longer) registered.
     pub fn land(&mut self, serial: u64, now_ns: u64, effects: &mut Effects) -> Option<ExecutingRequest> {
         let flight = self.flights.remove(&serial)?;
-        let line = self.line(flight.line).filter(|line| line.birth == flight.birth);
-        if let Some(slot) = line.and_then(|line| line.slots.get_mut(flight.slot))
+        let instance = self.instance(flight.instance).filter(|instance| instance.birth == flight.birth);
+        if let Some(slot) = instance.and_then(|instance| instance.slots.get_mut(flight.slot))
             && slot.phase == SlotPhase::Flying(serial)
         {
             slot.phase = SlotPhase::Idle;
-            self.ready(flight.line, flight.slot, now_ns, effects);
+            self.ready(flight.instance, flight.slot, now_ns, effects);
         }
         Some(flight)
     }
 
     /// What a batch is compared with: the first request that it could have.
     pub fn front(&self, number: usize, slot: usize) -> Option<(&Request, Option<&States>)> {
-        let line = self.lines.get(number)?.as_ref()?;
-        let sequence = self.sequences.get(line.slots.get(slot)?.sequence?)?;
+        let instance = self.instances.get(number)?.as_ref()?;
+        let sequence = self.sequences.get(instance.slots.get(slot)?.sequence?)?;
         Some((&sequence.queue.front()?.request, sequence.states.as_deref()))
     }
 

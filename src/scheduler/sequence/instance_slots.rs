@@ -8,9 +8,9 @@ use crate::Gate;
 use nereid_memory::Key;
 use nereid_request::Waker;
 
-/// An instance's line.
-pub(super) struct Line {
-    /// Distinguishes it from earlier lines of the same number.
+/// An instance of the model, with its slots.
+pub(super) struct InstanceSlots {
+    /// Distinguishes it from earlier instances of the same number.
     pub birth: u64,
     pub waker: Waker,
     pub gate: Option<Arc<dyn Gate>>,
@@ -61,7 +61,7 @@ pub(super) enum SlotPhase {
     Flying(u64),
 }
 
-impl Line {
+impl InstanceSlots {
     /// A slot's next request may be executed.
     pub fn set_ready(&mut self, head: SlotHead) {
         if let Some(slot) = self.slots.get_mut(head.slot) {
@@ -81,7 +81,7 @@ impl Line {
         Some(head)
     }
 
-    /// The waker of the line's worker, if it sleeps and has enough to do now.
+    /// The waker of the instance's worker, if it sleeps and has enough to do now.
     pub fn waker_if_due(&mut self) -> Option<Waker> {
         match self.wake_count {
             Some(count) if self.heads.len() >= count => self.waker_if_asleep(),
@@ -89,7 +89,7 @@ impl Line {
         }
     }
 
-    /// The waker of the line's worker, if it sleeps.
+    /// The waker of the instance's worker, if it sleeps.
     pub fn waker_if_asleep(&mut self) -> Option<Waker> {
         self.wake_count.take().map(|_| self.waker.clone())
     }

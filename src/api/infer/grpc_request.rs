@@ -1,7 +1,7 @@
 //! An inference request of the gRPC protocol (contract/grpc.md section 4), from the scanned message.
 
 use super::http_request::DIMS_MAX;
-use super::regions::{Lent, Place};
+use super::regions::{Lent, RegionRange};
 use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
@@ -48,7 +48,7 @@ pub fn read(
     put_metadata(kept, request)?;
     let mut raw = message.raw.iter();
     for (at, input) in message.inputs().enumerate() {
-        let data = match shared_place(&input.parameters(), input.name())? {
+        let data = match region_range(&input.parameters(), input.name())? {
             Some(place) => shared_data(&input, &place, model, request, regions)?,
             None => Lent::OnHost(data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?),
         };
@@ -153,7 +153,7 @@ fn set_flag(request: &mut Request, flag: u32, key: &str, value: Value<'_>) -> Re
 }
 
 /// Where a tensor is in shared memory, if it is there.
-fn shared_place(parameters: &Parameters<'_>, tensor: &str) -> Result<Option<Place>, Status> {
+fn region_range(parameters: &Parameters<'_>, tensor: &str) -> Result<Option<RegionRange>, Status> {
     if parameters.iter().next().is_none() {
         return Ok(None);
     }
@@ -182,12 +182,12 @@ fn shared_place(parameters: &Parameters<'_>, tensor: &str) -> Result<Option<Plac
              '{tensor}'"
         ))
     })?;
-    Ok(Some(Place { region: region.as_bytes().into(), offset: offset.unwrap_or(0), byte_size }))
+    Ok(Some(RegionRange { region: region.as_bytes().into(), offset: offset.unwrap_or(0), byte_size }))
 }
 
 fn shared_data(
     input: &InputRef<'_>,
-    place: &Place,
+    place: &RegionRange,
     model: &ServedModel,
     request: &mut Request,
     regions: &SharedMemory,
@@ -207,7 +207,7 @@ fn read_output_parameters(
     request: &mut Request,
     regions: &SharedMemory,
 ) -> Result<(), Status> {
-    let place = shared_place(&parameters, &form.name.to_str_lossy())?;
+    let place = region_range(&parameters, &form.name.to_str_lossy())?;
     form.class_count = match parameters.get("classification") {
         None => 0,
         Some(Value::Int64(count)) if count > 0 => u32::try_from(count).unwrap_or(u32::MAX),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::regions::Place;
+use super::regions::RegionRange;
 use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
 use crate::api::forwarding::Forwarded;
 use crate::api::http::dialect::Dialect;
@@ -506,7 +506,7 @@ impl Decoder {
                         .map_err(|error| Status::internal(format!("Unable to set 'classification': {error}")))?;
                     form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
                 }
-                let place = shared_place(parameters)?;
+                let place = region_range(parameters)?;
                 if place.is_some() && form.class_count > 0 {
                     let text = "Output can't set both 'shared_memory_region' and 'classification'";
                     return Err(Status::invalid(text));
@@ -568,12 +568,12 @@ fn not_in_events(what: &str) -> Status {
 }
 
 /// The region that `parameters` name, if they do. Without offset and size both are 0 (contract/http.md section 5).
-fn shared_place(parameters: Value<'_>) -> Result<Option<Place>, Status> {
+fn region_range(parameters: Value<'_>) -> Result<Option<RegionRange>, Status> {
     let region = parameters.find("shared_memory_region").map(Value::as_str).transpose();
     let region = region.map_err(parse_error("shared_memory_region"))?;
     let number = |key: &'static str| parameters.find(key).map_or(Ok(0), Value::as_u64).map_err(parse_error(key));
     let (offset, byte_size) = (number("shared_memory_offset")?, number("shared_memory_byte_size")?);
-    Ok(region.map(|region| Place { region: region.into_owned().into(), offset, byte_size }))
+    Ok(region.map(|region| RegionRange { region: region.into_owned().into(), offset, byte_size }))
 }
 
 fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) -> Result<(), Status> {
@@ -606,7 +606,7 @@ pub(in crate::api) fn custom_parameter(key: &[u8], value: Value<'_>) -> Result<P
 enum Source<'d> {
     Json(Value<'d>),
     Binary(u64),
-    Shared(Place),
+    Shared(RegionRange),
 }
 
 impl<'d> Source<'d> {
@@ -628,7 +628,7 @@ impl<'d> Source<'d> {
             ([_], Some(data), _) => Ok(Source::Json(data)),
             ([_], _, Some(size)) => Ok(Source::Binary(size.as_u64().map_err(parse_error("binary_data_size"))?)),
             ([_], None, None) => {
-                let place = parameters.map(shared_place).transpose()?.flatten();
+                let place = parameters.map(region_range).transpose()?.flatten();
                 place.map(Source::Shared).ok_or_else(|| Status::invalid(format!("{rule} no field is set")))
             }
             (several, ..) => {

@@ -8,7 +8,7 @@ use nereid_request::{Beside, InputTensor, Request, SharedMemory, Status, Text};
 
 /// Where a tensor is, in the client's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RegionRange {
     pub region: Box<[u8]>,
     pub offset: u64,
     pub byte_size: u64,
@@ -36,7 +36,7 @@ enum Kind {
     Cuda,
 }
 
-impl Place {
+impl RegionRange {
     /// Has the request use the region, whatever its kind.
     fn begin_use(&self, memory: &SharedMemory, request: &mut Request) -> Result<Kind, Status> {
         let shared = draft(&mut request.shared, memory.job_thread());

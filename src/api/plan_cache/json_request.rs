@@ -11,7 +11,7 @@ use std::rc::Rc;
 use smallvec::{SmallVec, smallvec};
 
 use crate::api::infer::http_request::{element_of, json_byte_size};
-use crate::api::infer::regions::Place;
+use crate::api::infer::regions::RegionRange;
 use crate::api::infer::{AnswerForm, OutputForm};
 use crate::api::timing::PARAMETER;
 use nereid_memory::{ALIGNMENT, Pool, Portions, Slice};
@@ -37,7 +37,7 @@ pub struct JsonRequest {
     /// Where the id is in the text.
     id: Option<Range<usize>>,
     inputs: SmallVec<[Input; 2]>,
-    outputs: SmallVec<[(OutputForm, Option<Place>); 2]>,
+    outputs: SmallVec<[(OutputForm, Option<RegionRange>); 2]>,
     parameters: Parameters,
     correlation_id: CorrelationId,
     flags: u32,
@@ -62,7 +62,7 @@ struct Input {
 enum Source {
     /// So many bytes of the binary tail.
     Tail(usize),
-    Region(Place),
+    Region(RegionRange),
     /// It stood in the JSON.
     Given(Slice),
 }
@@ -330,7 +330,7 @@ impl Input {
             }
         }
         let mut known = known.unwrap_or_default();
-        let place = known.take_place()?;
+        let place = known.take_region_range()?;
         let source = match (given, known, place) {
             (Some(data), TensorParameters { binary_size: None, .. }, None) => Source::Given(data),
             (None, TensorParameters { binary_size: Some(size), .. }, None) => Source::Tail(usize::try_from(size).ok()?),
@@ -372,7 +372,7 @@ fn read_data(
     Some(block.freeze())
 }
 
-fn read_output(cursor: &mut Cursor<'_>) -> Option<(OutputForm, Option<Place>)> {
+fn read_output(cursor: &mut Cursor<'_>) -> Option<(OutputForm, Option<RegionRange>)> {
     let (mut name, mut known) = (None, None);
     cursor.expect(b'{')?;
     let mut is_first = true;
@@ -387,7 +387,7 @@ fn read_output(cursor: &mut Cursor<'_>) -> Option<(OutputForm, Option<Place>)> {
         }
     }
     let mut known = known.unwrap_or_default();
-    let place = known.take_place()?;
+    let place = known.take_region_range()?;
     let binary = known.binary.unwrap_or(false);
     let class_count = u32::try_from(known.classes.unwrap_or(0)).ok()?;
     if known.binary_size.is_some() || place.is_some() && (binary || class_count > 0) {
@@ -419,12 +419,12 @@ impl TensorParameters {
     }
 
     /// The place in shared memory, if one is meant; `None` for the numbers of one without its name.
-    fn take_place(&mut self) -> Option<Option<Place>> {
+    fn take_region_range(&mut self) -> Option<Option<RegionRange>> {
         let (offset, byte_size) = (self.offset.take(), self.size.take());
         let Some(region) = self.region.take() else {
             return (offset.is_none() && byte_size.is_none()).then_some(None);
         };
-        Some(Some(Place { region, offset: offset.unwrap_or(0), byte_size: byte_size.unwrap_or(0) }))
+        Some(Some(RegionRange { region, offset: offset.unwrap_or(0), byte_size: byte_size.unwrap_or(0) }))
     }
 }
 

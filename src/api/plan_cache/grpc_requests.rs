@@ -21,11 +21,11 @@ use nereid_scheduler::ServedModel;
 #[derive(Default)]
 pub struct GrpcRequests {
     /// None before the first request.
-    places: Vec<Place>,
+    places: Vec<PrototypeSlot>,
 }
 
 #[derive(Default)]
-struct Place {
+struct PrototypeSlot {
     /// The hash of the head that fell here last.
     seen: u64,
     prototype: Option<Rc<Prototype>>,
@@ -71,7 +71,7 @@ impl GrpcRequests {
             return Err(None);
         }
         if self.places.is_empty() {
-            self.places.resize_with(GRPC_REQUESTS_MAX, Place::default);
+            self.places.resize_with(GRPC_REQUESTS_MAX, PrototypeSlot::default);
         }
         let hash = outline.hash();
         let Some(place) = self.places.get_mut(hash as usize % GRPC_REQUESTS_MAX) else { return Err(None) };

@@ -12,7 +12,7 @@ use nereid_clock::now_ns;
 use nereid_request::{Home, Job};
 
 /// How long a step waits for others to end.
-pub const PATIENCE_NS: u64 = 300 * 1_000_000_000;
+pub const STEP_WAIT_MAX_NS: u64 = 300 * 1_000_000_000;
 
 /// A run that waits, and its key for the waiting step.
 pub struct Waiter {
@@ -61,7 +61,7 @@ impl Limiter {
             (place, std::mem::replace(&mut queue.has_timer, true))
         };
         if !had_timer {
-            home.run_at(since_ns.saturating_add(PATIENCE_NS), Box::new(OverdueTimer(Some(Arc::clone(self)))));
+            home.run_at(since_ns.saturating_add(STEP_WAIT_MAX_NS), Box::new(OverdueTimer(Some(Arc::clone(self)))));
         }
         Some(place)
     }
@@ -88,7 +88,7 @@ impl Limiter {
         let mut queue = self.queue();
         let mut overdue = Vec::new();
         while let Some(first) = queue.waiting.first_entry() {
-            let due_ns = first.get().since_ns.saturating_add(PATIENCE_NS);
+            let due_ns = first.get().since_ns.saturating_add(STEP_WAIT_MAX_NS);
             if due_ns > now_ns {
                 return (overdue, Some(due_ns));
             }

@@ -7,7 +7,7 @@ use tracing::error;
 use super::{Event, IN_FLIGHT_MAX, InFlight, RESPONSES_MAX, Run, RunState, TimerTarget, WaitingStep, lock};
 use crate::ensemble::Composing;
 use crate::ensemble::flow::{Credits, Sequence, Value, add_credits};
-use crate::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
+use crate::ensemble::limiter::{Limiter, STEP_WAIT_MAX_NS, Waiter};
 use crate::ensemble::shapes::adapt;
 use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
@@ -84,7 +84,7 @@ impl Run {
         error!(
             "[Internal Error] Ensemble '{name}' unable to schedule step {step} (inflight: {in_flight} >= limit: {max}) \
              for {} seconds. Proceeding to avoid deadlock.",
-            PATIENCE_NS / 1_000_000_000
+            STEP_WAIT_MAX_NS / 1_000_000_000
         );
         self.submit(state, key, step, &inputs, false, home);
     }

@@ -422,7 +422,7 @@ fn so_many_requests_of_a_step_are_in_flight() {
     assert_eq!((bench.waiting("p"), limiter.counts()), (2, (2, 1)));
     let (overdue, again) = limiter.overdue(now_ns());
     assert!(overdue.is_empty() && again.is_some());
-    let (overdue, again) = limiter.overdue(now_ns() + super::super::limiter::PATIENCE_NS);
+    let (overdue, again) = limiter.overdue(now_ns() + super::super::limiter::STEP_WAIT_MAX_NS);
     assert_eq!((overdue.len(), again), (1, None));
     overdue.into_iter().for_each(|waiter| waiter.run.overdue(waiter.key));
     bench.client.work_all();

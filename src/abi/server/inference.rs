@@ -88,14 +88,14 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             }
         }
         request.release.guard = Some(guard);
-        given.is_out.store(true, Ordering::Release);
+        given.is_with_server.store(true, Ordering::Release);
         // From here on the request may be released, and deleted, at any time.
         call.submit(request).map_err(|(status, mut request)| {
             if let Some(guard) = request.release.guard.take() {
                 guard.disarm();
             }
             // The request came back: no other code has it or will get it.
-            given.is_out.store(false, Ordering::Release);
+            given.is_with_server.store(false, Ordering::Release);
             if let Some(observer) = request.observer.take() {
                 give_back(observer);
             }
@@ -146,7 +146,7 @@ fn release_guard(
             // Captures the whole value, not its fields one by one.
             let ReleaseCall(request, userp) = { release_call };
             // SAFETY: the server has the request until the function is called, and does not read it afterwards.
-            unsafe { &*request }.is_out.store(false, Ordering::Release);
+            unsafe { &*request }.is_with_server.store(false, Ordering::Release);
             // SAFETY: the function gets the pointer that it was registered with.
             call_application("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe {
                 release(handle_of_application(request), RELEASE_ALL, userp)

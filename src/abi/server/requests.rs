@@ -42,7 +42,7 @@ pub struct InferenceRequest {
     /// The admission of its last send, which records whether a worker has taken it.
     pub(super) admission: Mutex<Option<Arc<Admission>>>,
     /// Whether the server has it.
-    pub(super) is_out: AtomicBool,
+    pub(super) is_with_server: AtomicBool,
     /// A request for functions of the backend's interface to read, made when one is called with it.
     pub(super) view: Mutex<Option<View>>,
 }
@@ -133,7 +133,7 @@ impl InferenceRequest {
 
     /// Triton's error for a request that is sent while the server has it.
     pub(super) fn check_may_be_sent(&self) -> Result<(), Status> {
-        if !self.is_out.load(Ordering::Acquire) {
+        if !self.is_with_server.load(Ordering::Acquire) {
             return Ok(());
         }
         let admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +147,7 @@ impl InferenceRequest {
 
     /// Fails while the server has it.
     pub(super) fn check_is_here(&self) -> Result<(), Status> {
-        match self.is_out.load(Ordering::Acquire) {
+        match self.is_with_server.load(Ordering::Acquire) {
             false => Ok(()),
             true => {
                 let text = "the request is in flight: it cannot be changed or deleted before it is released";
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             answer: None,
             call: Mutex::default(),
             admission: Mutex::default(),
-            is_out: AtomicBool::new(false),
+            is_with_server: AtomicBool::new(false),
             view: Mutex::default(),
         };
         // SAFETY: as above.

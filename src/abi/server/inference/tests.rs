@@ -74,7 +74,7 @@ fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Ch
         answer: None,
         call: Mutex::default(),
         admission: Mutex::default(),
-        is_out: AtomicBool::new(false),
+        is_with_server: AtomicBool::new(false),
         view: Mutex::default(),
     };
     let sink: Arc<dyn Sink> = Arc::new(NullSink);

@@ -332,7 +332,7 @@ pub trait Instance: Send {
     }
 
     /// Inputs that lie on a device may be given to it as they are, and it heeds where its outputs are wanted
-    /// ([`Request::wish_for`]). Others get inputs on the host, and their outputs are brought where they belong.
+    /// ([`Request::destination_of`]). Others get inputs on the host, and their outputs are brought where they belong.
     fn takes_device_tensors(&self) -> bool {
         false
     }

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::mutants::{self, Mutant};
 use super::{Accepted, Refused, Scheduler};
 use nereid_memory::{BlockMut, Exhausted, Target};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{Asked, Completion, Delivery, Job, Request, Sink, Status, Ticket, WakeUp};
 
 pub struct Ordered {
@@ -182,8 +182,8 @@ impl Sink for Link {
         self.home.allocate_in_place(asked)
     }
 
-    fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
-        self.home.wish_beyond(asked)
+    fn destination(&self, _key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        self.home.receiver_destination(asked)
     }
 
     fn begin(&self, _key: u64) -> bool {

@@ -15,7 +15,7 @@ use nereid_clock::now_ns;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool, Target};
 use nereid_model_config::ModelSpec;
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{
     Asked, Call, Callee, Completion, Delivery, Job, Place, Request, ResponseFactory, Sink, Status, Submit, Ticket,
     never_waits,
@@ -264,10 +264,10 @@ impl Sink for Submission {
         }
     }
 
-    fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
+    fn destination(&self, _key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
         match self.is_on_shard() {
-            true => Ok(Wish::OnHost),
-            false => self.answers.wish(0, asked),
+            true => Ok(OutputDestination::OnHost),
+            false => self.answers.destination(0, asked),
         }
     }
 

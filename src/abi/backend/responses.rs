@@ -12,7 +12,7 @@ use crate::abi::handles::{FactoryHandle, OutputHandle, OutputMemory, ResponseHan
 use crate::abi::server::responses::OutputHead;
 use crate::abi::server::{BufferAttributes, Error};
 use nereid_memory::{ForeignMemory, Target};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{
     Asked, DataType, MemoryType, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count, format_shape,
 };
@@ -218,16 +218,16 @@ fn memory_for(response: &ResponseHandle, asked: &Asked<'_>) -> Result<OutputMemo
     let place = asked.place;
     let gpus = response.gpus.as_ref().filter(|_| asked.byte_size > 0);
     if let Some(gpus) = gpus.filter(|_| place.memory_type == MemoryType::Gpu) {
-        match response.factory.wish_for_asked(asked)? {
-            Wish::At(target) => return Ok(OutputMemory::At(target)),
-            Wish::OnDevice => {
+        match response.factory.destination_of_asked(asked)? {
+            OutputDestination::At(target) => return Ok(OutputMemory::At(target)),
+            OutputDestination::OnDevice => {
                 let gpu = i32::try_from(place.memory_type_id).ok().and_then(|id| gpus.get(id));
                 // Where no device memory is left, the host's replaces it.
                 if let Some(buffer) = gpu.and_then(|gpu| gpu.allocate(asked.byte_size).ok()) {
                     return Ok(OutputMemory::OnDevice(buffer));
                 }
             }
-            Wish::OnHost => {}
+            OutputDestination::OnHost => {}
         }
     }
     let target = response.factory.allocate_asked(asked)?;

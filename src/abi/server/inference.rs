@@ -22,7 +22,7 @@ use crate::server::access::Access;
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
 use nereid_memory::{BlockMut, Exhausted, ForeignMemory, ReleaseGuard, Slice, Target};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{
     Admission, Apart, Asked, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation,
     OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
@@ -529,26 +529,28 @@ impl Sink for ResponseReceiver {
     }
 
     /// Requests memory of a device from the application, which may give other memory.
-    fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
-        let Some(gpus) = self.callee.gpus().filter(|_| asked.byte_size > 0) else { return Ok(Wish::OnHost) };
+    fn destination(&self, _key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        let Some(gpus) = self.callee.gpus().filter(|_| asked.byte_size > 0) else {
+            return Ok(OutputDestination::OnHost);
+        };
         let any = || gpus.iter().next().map(|gpu| Place { memory_type_id: i64::from(gpu.id()), ..ON_DEVICE });
         let wanted = if asked.place.memory_type == MemoryType::Gpu { Some(asked.place) } else { any() };
-        let Some(wanted) = wanted else { return Ok(Wish::OnHost) };
+        let Some(wanted) = wanted else { return Ok(OutputDestination::OnHost) };
         self.note_begun(asked);
         let name = Text::new(asked.name);
         let buffer = self.buffer_for(&name, asked.byte_size, wanted)?;
         if buffer.place.memory_type != MemoryType::Gpu || buffer.at.is_null() {
             self.keep_unused(name, buffer);
-            return Ok(Wish::OnHost);
+            return Ok(OutputDestination::OnHost);
         }
         // The same rule as for shared memory regions that clients name.
         if !buffer.at.addr().is_multiple_of(WIDEST) {
             self.keep_unused(name, buffer);
-            return Ok(Wish::OnDevice);
+            return Ok(OutputDestination::OnDevice);
         }
         let owner = Arc::new(ApplicationMemory { buffer, number: self.number });
         let target = owner.buffer.target(Some(gpus), Arc::clone(&owner) as Arc<_>);
-        Ok(target.map_or(Wish::OnHost, Wish::At))
+        Ok(target.map_or(OutputDestination::OnHost, OutputDestination::At))
     }
 
     fn begin(&self, _key: u64) -> bool {

@@ -12,7 +12,7 @@ use nereid_gpu::flight::{Fetched, Output};
 use nereid_gpu::kernels::AFFINE;
 use nereid_gpu::{DeviceSlice, DeviceTarget, DriverError, Flight, Gpu, Kernel, Lanes, Piece};
 use nereid_memory::Slice;
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{InputTensor, OutputTensor, Request, Response, Status};
 use nereid_scheduler::Payload;
 
@@ -51,7 +51,7 @@ struct Part {
     position: usize,
     tensor: OutputTensor,
     len: usize,
-    wish: Wish,
+    destination: OutputDestination,
 }
 
 /// All parts of one input of the model.
@@ -85,9 +85,9 @@ impl DeviceInstance {
                 }
             };
             let len = pieces.iter().map(Piece::len).sum();
-            let wish = request.wish_for(&wanted.name, len)?;
+            let destination = request.destination_of(&wanted.name, len)?;
             let tensor = output_of(input, wanted);
-            Ok((input.index, pieces, Part { request: number, position, tensor, len, wish }))
+            Ok((input.index, pieces, Part { request: number, position, tensor, len, destination }))
         };
         pairs(request)?.into_iter().enumerate().map(part).collect()
     }
@@ -112,7 +112,7 @@ impl DeviceInstance {
         for column in columns {
             let input = flight.add_input(&column.pieces)?;
             let output = match &column.parts[..] {
-                [Part { wish: Wish::At(target), len, .. }]
+                [Part { destination: OutputDestination::At(target), len, .. }]
                     if target.gpu().is_same(flight.gpu()) && *len == target.len() =>
                 {
                     flight.output_at(target.clone())
@@ -130,7 +130,7 @@ impl DeviceInstance {
     /// Runs the launch that was recorded for batches of this size, if there is one.
     fn replay(&self, flight: &mut Flight, columns: &[Column], rows: u64) -> Result<Option<Vec<Output>>, DriverError> {
         // An output that stays on the device would keep the bucket's buffers in use.
-        let stays = |part: &Part| matches!(part.wish, Wish::OnDevice);
+        let stays = |part: &Part| matches!(part.destination, OutputDestination::OnDevice);
         let rows = rows.max(1);
         let row_bytes = |column: &Column| {
             let rows = usize::try_from(rows).ok()?;
@@ -166,7 +166,7 @@ fn add(columns: &mut Vec<Column>, index: usize, pieces: Vec<Piece>, part: Part) 
 
 /// Enqueues the copies of an output for all requests: adjacent parts for the host are one copy.
 fn send_out(flight: &mut Flight, column: Column, output: Output, requests: &mut [Pending]) -> Result<(), DriverError> {
-    let is_host = |part: &Part| matches!(part.wish, Wish::OnHost);
+    let is_host = |part: &Part| matches!(part.destination, OutputDestination::OnHost);
     let mut at = 0;
     let mut parts = column.parts.into_iter().peekable();
     while let Some(part) = parts.next() {
@@ -177,10 +177,10 @@ fn send_out(flight: &mut Flight, column: Column, output: Output, requests: &mut 
         let len: usize = run.iter().map(|part| part.len).sum();
         let fetched = if is_host(&run[0]) { Some(flight.fetch(output, at, len)?) } else { None };
         let mut offset = 0;
-        for Part { request, position, tensor, len, wish } in run {
-            let source = match (fetched, wish) {
+        for Part { request, position, tensor, len, destination } in run {
+            let source = match (fetched, destination) {
                 (Some(fetched), _) => Source::Host(fetched, offset..offset + len),
-                (None, Wish::At(target)) => {
+                (None, OutputDestination::At(target)) => {
                     if flight.output_address(output) != target.address() {
                         flight.deliver(output, at, len, &target)?;
                     }

@@ -28,7 +28,7 @@ use crate::backend::{Instance, InstanceContext};
 use nereid_clock::now_ns;
 use nereid_gpu::flight::{Input, Output};
 use nereid_gpu::{DriverError, Flight, Gpu, Lanes, Piece};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape};
 use nereid_scheduler::Payload;
 
@@ -237,7 +237,7 @@ impl DeviceInstance {
         for (index, plan) in self.plan.outputs.iter().enumerate() {
             let Some((_, len)) = self.plan.fixed_output(index, rows, context)? else { return Ok(None) };
             for request in requests.iter().filter(|one| one.outputs.iter().any(|output| output.index == index)) {
-                if matches!(request.wish_for(&plan.text, len)?, Wish::OnDevice) {
+                if matches!(request.destination_of(&plan.text, len)?, OutputDestination::OnDevice) {
                     return Ok(None);
                 }
             }
@@ -323,8 +323,8 @@ impl DeviceInstance {
         if !only.outputs.iter().any(|output| output.index == index) {
             return Ok(None);
         }
-        match only.wish_for(&plan.text, len)? {
-            Wish::At(target) if target.gpu().is_same(self.gpu()) && target.len() >= len => {
+        match only.destination_of(&plan.text, len)? {
+            OutputDestination::At(target) if target.gpu().is_same(self.gpu()) && target.len() >= len => {
                 Ok(Some(target.part(0, len)))
             }
             _ => Ok(None),
@@ -393,17 +393,17 @@ impl DeviceInstance {
                         };
                         let size = plan.element.datatype().byte_size();
                         let bytes = elements.start.saturating_mul(size)..elements.end.saturating_mul(size);
-                        let wish = match is_wanted && !has_state {
-                            true => request.wish_for(&plan.text, bytes.len())?,
+                        let destination = match is_wanted && !has_state {
+                            true => request.destination_of(&plan.text, bytes.len())?,
                             // A state for the next request is kept on the host.
-                            false => Wish::OnHost,
+                            false => OutputDestination::OnHost,
                         };
                         leaving.push(device_outputs::Leaving {
                             number,
                             output,
                             shape,
                             bytes,
-                            wish,
+                            destination,
                             is_wanted,
                             has_state,
                         });

@@ -6,7 +6,7 @@ use super::plan::Plan;
 use nereid_gpu::flight::{Fetched, Output};
 use nereid_gpu::{DeviceSlice, DeviceTarget, DriverError, Flight};
 use nereid_memory::{Pool, Slice};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{OutputTensor, Request, Response, Shape, Status};
 
 /// One request of a batch, with its response except for the bytes.
@@ -51,7 +51,7 @@ pub struct Leaving {
     pub output: OutputTensor,
     pub shape: Shape,
     pub bytes: Range<usize>,
-    pub wish: Wish,
+    pub destination: OutputDestination,
     /// Whether the client requested the output.
     pub is_wanted: bool,
     /// Whether it is a state for the sequence's next request.
@@ -66,7 +66,8 @@ pub fn send_out(
     parts: &mut [Vec<Part>],
 ) -> Result<(), DriverError> {
     let joins = |one: &Leaving, next: &Leaving| {
-        matches!((&one.wish, &next.wish), (Wish::OnHost, Wish::OnHost)) && one.bytes.end == next.bytes.start
+        matches!((&one.destination, &next.destination), (OutputDestination::OnHost, OutputDestination::OnHost))
+            && one.bytes.end == next.bytes.start
     };
     let mut leaving = leaving.into_iter().peekable();
     while let Some(first) = leaving.next() {
@@ -78,12 +79,12 @@ pub fn send_out(
             run.extend(leaving.next());
         }
         let end = run.last().map_or(begin, |last| last.bytes.end);
-        let is_host = run.iter().all(|part| matches!(part.wish, Wish::OnHost));
+        let is_host = run.iter().all(|part| matches!(part.destination, OutputDestination::OnHost));
         let fetched = if is_host { Some(flight.fetch(output, begin, end - begin)?) } else { None };
-        for Leaving { number, output: tensor, shape, bytes, wish, is_wanted, has_state } in run {
-            let source = match (fetched, wish) {
+        for Leaving { number, output: tensor, shape, bytes, destination, is_wanted, has_state } in run {
+            let source = match (fetched, destination) {
                 (Some(fetched), _) => Source::Host(fetched, bytes.start - begin..bytes.end - begin),
-                (None, Wish::At(target)) => {
+                (None, OutputDestination::At(target)) => {
                     let target = target.part(0, bytes.len());
                     if flight.output_address(output) != target.address() {
                         flight.deliver(output, bytes.start, bytes.len(), &target)?;

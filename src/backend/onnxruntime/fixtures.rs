@@ -11,7 +11,7 @@ use super::runtime::{Runtime, RuntimeOptions};
 use crate::backend::ModelContext;
 use nereid_gpu::DeviceSlice;
 use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{
     Asked, Completion, DataType, Delivery, InputTensor, Request, RequestedOutput, Response, Shape, Sink, Status, Text,
 };
@@ -82,12 +82,12 @@ pub(crate) struct Answers {
     deliveries: Mutex<Vec<(u64, Delivery)>>,
     pub(crate) pool: Pool,
     /// The place that it prefers for outputs.
-    pub(crate) wish: Mutex<Wish>,
+    pub(crate) destination: Mutex<OutputDestination>,
 }
 
 impl Default for Answers {
     fn default() -> Answers {
-        Answers { deliveries: Mutex::default(), pool: Pool::new(64 << 20), wish: Mutex::default() }
+        Answers { deliveries: Mutex::default(), pool: Pool::new(64 << 20), destination: Mutex::default() }
     }
 }
 
@@ -100,8 +100,8 @@ impl Sink for Answers {
         self.pool.get(byte_size)
     }
 
-    fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
-        Ok(self.wish.lock().unwrap().clone())
+    fn destination(&self, _key: u64, _asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        Ok(self.destination.lock().unwrap().clone())
     }
 }
 

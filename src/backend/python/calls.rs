@@ -21,7 +21,7 @@ use crate::backend::Host;
 use call_request::CallRequest;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{
     Asked, Callee, Credit, Delivery, Grant, Observer, Request, Response, Sink, Status, Text, never_waits,
 };
@@ -382,8 +382,8 @@ impl Sink for Call {
         });
     }
 
-    fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
-        Ok(self.preference.wish())
+    fn destination(&self, _key: u64, _asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        Ok(self.preference.destination())
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {

@@ -10,7 +10,7 @@ use super::link::{Link, write_range};
 use super::marshal::{Malformed, Value, Writer};
 use nereid_gpu::DeviceSlice;
 use nereid_memory::{Segment, Slice, Target};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{
     DataType, OutputTensor, Request, RequestedOutput, ResponseFactory, Shape, Status, Text, element_count, format_shape,
 };
@@ -331,7 +331,7 @@ impl<'a> DeviceLocation<'a> {
 pub trait OutputReceiver {
     fn allocate(&self, name: &Text, len: usize) -> Result<Target, Status>;
 
-    fn wish(&self, name: &Text, len: usize) -> Result<Wish, Status>;
+    fn destination(&self, name: &Text, len: usize) -> Result<OutputDestination, Status>;
 }
 
 impl OutputReceiver for Request {
@@ -339,8 +339,8 @@ impl OutputReceiver for Request {
         self.allocate_output(name, len)
     }
 
-    fn wish(&self, name: &Text, len: usize) -> Result<Wish, Status> {
-        self.wish_for(name, len)
+    fn destination(&self, name: &Text, len: usize) -> Result<OutputDestination, Status> {
+        self.destination_of(name, len)
     }
 }
 
@@ -349,21 +349,21 @@ impl OutputReceiver for ResponseFactory {
         self.allocate_output(name.as_bytes(), len)
     }
 
-    fn wish(&self, name: &Text, len: usize) -> Result<Wish, Status> {
-        self.wish_for(name.as_bytes(), len)
+    fn destination(&self, name: &Text, len: usize) -> Result<OutputDestination, Status> {
+        self.destination_of(name.as_bytes(), len)
     }
 }
 
 /// Copies an output from a device to where the receiver wants it. May block.
 fn bring(output: &mut OutputTensor, slice: DeviceSlice, receiver: &impl OutputReceiver) -> Result<(), Status> {
-    match receiver.wish(&output.name, slice.len())? {
-        Wish::OnHost => {
+    match receiver.destination(&output.name, slice.len())? {
+        OutputDestination::OnHost => {
             let mut target = receiver.allocate(&output.name, slice.len())?;
             slice.gpu().fetch(&slice, &mut target)?;
             output.data.push(target.freeze());
         }
-        Wish::OnDevice => output.on_device = Some(Box::new(slice)),
-        Wish::At(target) => {
+        OutputDestination::OnDevice => output.on_device = Some(Box::new(slice)),
+        OutputDestination::At(target) => {
             if target.len() < slice.len() {
                 let text = format!("output '{}' is larger than where it is wanted", output.name);
                 return Err(Status::internal(text));

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::credit::Attempt;
 use super::mutants::{self, Mutant};
-use super::shared::Wish;
+use super::shared::OutputDestination;
 use super::{Admission, Home, Job, RequestEvents, WakeUp, credit, local_delivery};
 use crate::{Place, Response, Status, Text};
 use nereid_memory::{BlockMut, Exhausted, Target};
@@ -46,8 +46,8 @@ pub trait Sink: Send + Sync {
 
     /// Where an output of that request is wanted that is computed on a device. Only a sink that returns another place
     /// than the host gets answers that lie on a device.
-    fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
-        Ok(Wish::OnHost)
+    fn destination(&self, _key: u64, _asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        Ok(OutputDestination::OnHost)
     }
 
     /// A response of that request is begun. True: the request's sender was notified, and needs no notification when the
@@ -137,9 +137,9 @@ impl Completion {
         self.sink.allocate_output(self.key, asked)
     }
 
-    /// Where the receiver wants an output, as [`Sink::wish`].
-    pub fn wish_beyond(&self, asked: &Asked<'_>) -> Result<Wish, Status> {
-        self.sink.wish(self.key, asked)
+    /// Where the receiver wants an output, as [`Sink::destination`].
+    pub fn receiver_destination(&self, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        self.sink.destination(self.key, asked)
     }
 
     /// See [`Sink::begin`].

@@ -28,7 +28,7 @@ const WIDEST: usize = 8;
 
 /// Where an output is wanted.
 #[derive(Debug, Clone, Default)]
-pub enum Wish {
+pub enum OutputDestination {
     /// Where the server can read it.
     #[default]
     OnHost,
@@ -106,14 +106,14 @@ impl Shared {
     }
 
     /// Where an output is wanted that is computed on a device; `None`: its client names no place.
-    fn wish(&self, output: &[u8], byte_size: usize) -> Result<Option<Wish>, Status> {
+    fn destination(&self, output: &[u8], byte_size: usize) -> Result<Option<OutputDestination>, Status> {
         if !self.is_direct.load(Ordering::Acquire) {
-            return Ok(Some(Wish::OnHost));
+            return Ok(Some(OutputDestination::OnHost));
         }
         if self.window_for(output, byte_size)?.is_some() {
-            return Ok(Some(Wish::OnHost));
+            return Ok(Some(OutputDestination::OnHost));
         }
-        self.on_devices.as_ref().map_or(Ok(None), |on_devices| on_devices.wish(output, byte_size))
+        self.on_devices.as_ref().map_or(Ok(None), |on_devices| on_devices.destination(output, byte_size))
     }
 
     /// An error if an output of that size does not fit where it goes.
@@ -243,8 +243,8 @@ impl Request {
 
     /// Where an output of that size is wanted, for a backend that computes it on a device. What is written to a target
     /// is answered as the slice that the target becomes.
-    pub fn wish_for(&self, output: &Text, byte_size: usize) -> Result<Wish, Status> {
-        self.completion.wish_for(&native(output.as_bytes(), byte_size))
+    pub fn destination_of(&self, output: &Text, byte_size: usize) -> Result<OutputDestination, Status> {
+        self.completion.destination_of(&native(output.as_bytes(), byte_size))
     }
 
     /// An error if an output of that size does not fit where it goes.
@@ -286,14 +286,14 @@ impl ResponseFactory {
         self.completion().allocate_output(&native(output, byte_size))
     }
 
-    /// Where an output of this request is wanted, as [`Request::wish_for`].
-    pub fn wish_for(&self, output: &[u8], byte_size: usize) -> Result<Wish, Status> {
-        self.completion().wish_for(&native(output, byte_size))
+    /// Where an output of this request is wanted, as [`Request::destination_of`].
+    pub fn destination_of(&self, output: &[u8], byte_size: usize) -> Result<OutputDestination, Status> {
+        self.completion().destination_of(&native(output, byte_size))
     }
 
     /// The same with all that is known of the output.
-    pub fn wish_for_asked(&self, asked: &Asked<'_>) -> Result<Wish, Status> {
-        self.completion().wish_for(asked)
+    pub fn destination_of_asked(&self, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        self.completion().destination_of(asked)
     }
 
     /// The same with all that is known of the output.
@@ -303,9 +303,10 @@ impl ResponseFactory {
 }
 
 impl Completion {
-    fn wish_for(&self, asked: &Asked<'_>) -> Result<Wish, Status> {
-        let said = self.admission.shared.get().map(|shared| shared.wish(asked.name, asked.byte_size)).transpose()?;
-        said.flatten().map_or_else(|| self.wish_beyond(asked), Ok)
+    fn destination_of(&self, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        let said =
+            self.admission.shared.get().map(|shared| shared.destination(asked.name, asked.byte_size)).transpose()?;
+        said.flatten().map_or_else(|| self.receiver_destination(asked), Ok)
     }
 
     fn allocate_output(&self, asked: &Asked<'_>) -> Result<Target, Status> {

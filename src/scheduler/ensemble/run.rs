@@ -5,8 +5,8 @@
 //! are handled one after the other, so that the state of a run has one user at a time.
 
 mod answers;
+mod destinations;
 mod steps;
-mod wishes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,7 +19,7 @@ use super::plan::Route;
 use super::{Composing, EnsembleInner};
 use crate::mutants::{self, Mutant};
 use nereid_memory::{BlockMut, Exhausted};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{Asked, Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};
 
 /// Requests to steps that one run has in flight at a time; further ones wait in the run.
@@ -348,8 +348,8 @@ impl Sink for Run {
         self.request.allocate(byte_size)
     }
 
-    fn wish(&self, key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
-        Ok(self.wish_of(self.step_of(key), asked))
+    fn destination(&self, key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        Ok(self.step_destination(self.step_of(key), asked))
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

@@ -12,7 +12,7 @@ use crate::validate::validate;
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_model_config::{from_dynamic, parse};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{
     Asked, Completion, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text,
 };
@@ -187,7 +187,7 @@ struct Client {
     timed: Mutex<Vec<(u64, Box<dyn Job>)>>,
     answers: Mutex<BTreeMap<u64, Vec<Delivery>>>,
     /// Where it requests its outputs.
-    wish: Mutex<Wish>,
+    destination: Mutex<OutputDestination>,
 }
 
 impl Sink for Client {
@@ -199,8 +199,8 @@ impl Sink for Client {
         Ok(BlockMut::unpooled(byte_size))
     }
 
-    fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
-        Ok(lock(&self.wish).clone())
+    fn destination(&self, _key: u64, _asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        Ok(lock(&self.destination).clone())
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nereid_memory::{BlockMut, Exhausted, Target};
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{Asked, Completion, Delivery, Job, Request, Sink, Status};
 
 /// The unanswered requests of one instance, in their order.
@@ -94,8 +94,8 @@ impl Sink for OrderedSink {
         self.next.allocate_in_place(asked)
     }
 
-    fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
-        self.next.wish_beyond(asked)
+    fn destination(&self, _key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+        self.next.receiver_destination(asked)
     }
 
     fn begin(&self, _key: u64) -> bool {

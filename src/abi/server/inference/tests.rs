@@ -260,7 +260,7 @@ fn found(output: &Output, gpus: &Gpus) -> (Vec<u8>, u32) {
 #[test]
 fn a_model_writes_where_the_application_gave_memory_of_a_device() {
     with_receiver(Some(1), 0, |receiver, application| {
-        let Ok(Wish::At(target)) = receiver.wish(0, &asked(4)) else { panic!("no place") };
+        let Ok(OutputDestination::At(target)) = receiver.destination(0, &asked(4)) else { panic!("no place") };
         assert_eq!(*application.wanted.lock().unwrap(), [(2, 0)], "it was asked for the first device's");
         target.gpu().put_at(&target, b"made").unwrap();
         let placed = receiver.place(output(b"", Some(target.freeze()))).unwrap();
@@ -287,7 +287,7 @@ fn what_was_made_elsewhere_is_brought_to_the_memory_that_was_given() {
 fn memory_that_a_model_cannot_use_is_used_when_the_answer_is_there() {
     // Of the host, though a device's was asked for: the model writes there.
     with_receiver(None, 0, |receiver, application| {
-        assert!(matches!(receiver.wish(0, &asked(4)), Ok(Wish::OnHost)));
+        assert!(matches!(receiver.destination(0, &asked(4)), Ok(OutputDestination::OnHost)));
         let Ok(Some(mut target)) = receiver.allocate_output(0, &asked(4)) else { panic!("no memory") };
         target.copy_from_slice(b"host");
         let mut made = output(b"", None);
@@ -298,7 +298,7 @@ fn memory_that_a_model_cannot_use_is_used_when_the_answer_is_there() {
     });
     // Where no number may begin, or of a device for who computes on the host.
     with_receiver(Some(0), 3, |receiver, application| {
-        assert!(matches!(receiver.wish(0, &asked(4)), Ok(Wish::OnDevice)));
+        assert!(matches!(receiver.destination(0, &asked(4)), Ok(OutputDestination::OnDevice)));
         let made = application.gpus.get(1).unwrap().put(b"made").unwrap();
         let placed = receiver.place(output(b"", Some(made))).unwrap();
         assert_eq!(found(&placed, &application.gpus), (b"made".to_vec(), 2));

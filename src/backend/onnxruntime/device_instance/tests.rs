@@ -136,7 +136,7 @@ fn tensors_of_the_device_are_used_where_they_lie() {
     let (a, b) = (floats(&[1., 2., 3., 4.]), floats(&[10., 20., 30., 40.]));
     // One input on this device, one on the other.
     let (here, there) = (place.gpu(0).put(&a).unwrap(), place.gpu(1).put(&b).unwrap());
-    *place.rig.answers.wish.lock().unwrap() = Wish::OnDevice;
+    *place.rig.answers.destination.lock().unwrap() = OutputDestination::OnDevice;
     let draft = place.rig.draft(1).batch(1).on_device(0, DataType::Fp32, &[1, 4], &here);
     let request = draft.on_device(1, DataType::Fp32, &[1, 4], &there).outputs([0, 1]);
     let response = place.run_one(request).unwrap();
@@ -166,7 +166,7 @@ fn outputs_go_where_their_client_wants_them() {
         let mut place = place!(add_sub(name, 0, dims, dims), 5);
         let shape: &[i64] = if name == "fixed" { &[4] } else { &[2, 2] };
         let (wanted, slice) = target(place.gpu(device), 24);
-        *place.rig.answers.wish.lock().unwrap() = Wish::At(wanted);
+        *place.rig.answers.destination.lock().unwrap() = OutputDestination::At(wanted);
         let draft = place.rig.draft(1).floats(0, shape, &[1., 2., 3., 4.]);
         let response = place.run_one(draft.floats(1, shape, &[1.; 4]).outputs([0])).unwrap();
         let output = &response.outputs[0];
@@ -212,8 +212,8 @@ fn recorded_batches_have_buffers_that_stay() {
     assert!(seen[1..].iter().all(|then| then == &seen[5]));
     // An output that stays on the device cannot be part of a graph; clients' memory is copied to.
     let (wanted, slice) = target(place.gpu(1), 16);
-    for wish in [Wish::OnDevice, Wish::At(wanted)] {
-        *place.rig.answers.wish.lock().unwrap() = wish;
+    for destination in [OutputDestination::OnDevice, OutputDestination::At(wanted)] {
+        *place.rig.answers.destination.lock().unwrap() = destination;
         let draft = place.rig.draft(9).batch(1).floats(0, &[1, 4], &[5.; 4]).floats(1, &[1, 4], &[1.; 4]);
         let response = place.run_one(draft.outputs([1])).unwrap();
         assert_eq!(place.fetched(response.outputs[0].on_device.as_deref().unwrap()), [4.; 4]);
@@ -332,7 +332,7 @@ fn ragged_requests_are_joined_flat_and_split_by_their_shapes() {
 fn states_are_read_out_before_the_next_request() {
     use nereid_request::{StateTensor, States};
     let mut place = place!(running_sum(), 9);
-    *place.rig.answers.wish.lock().unwrap() = Wish::OnDevice;
+    *place.rig.answers.destination.lock().unwrap() = OutputDestination::OnDevice;
     let states = Arc::new(States::new(vec![StateTensor {
         input_name: "STATE".into(),
         output_name: "NEXT".into(),

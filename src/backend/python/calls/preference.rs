@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nereid_gpu::{Gpu, Gpus};
 use nereid_memory::BlockMut;
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 use nereid_request::{DataType, MemoryType, OutputTensor, Response, Status};
 
 /// See the [module](self).
@@ -34,10 +34,10 @@ impl Preference {
     }
 
     /// The place for the outputs of a model that computes on a device.
-    pub fn wish(&self) -> Wish {
+    pub fn destination(&self) -> OutputDestination {
         match self {
-            Preference::Host => Wish::OnHost,
-            Preference::Anywhere | Preference::On(_) => Wish::OnDevice,
+            Preference::Host => OutputDestination::OnHost,
+            Preference::Anywhere | Preference::On(_) => OutputDestination::OnDevice,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{WIDEST, Wish, too_small};
+use super::{OutputDestination, WIDEST, too_small};
 use crate::{OutputTensor, Status, Text};
 use nereid_gpu::{DeviceRegionUse, DeviceSlice, DeviceTarget, DriverError};
 use nereid_memory::{BlockMut, Exhausted};
@@ -33,11 +33,11 @@ impl OnDevices {
 
     /// Where a model shall write an output of that size. A kernel that writes numbers where none may begin would break
     /// the device for everybody: such a place is copied to.
-    pub fn wish(&self, output: &[u8], byte_size: usize) -> Result<Option<Wish>, Status> {
+    pub fn destination(&self, output: &[u8], byte_size: usize) -> Result<Option<OutputDestination>, Status> {
         let target = self.target_for(output, byte_size)?;
         Ok(target.map(|target| match target.address().0.is_multiple_of(WIDEST as u64) {
-            true => Wish::At(target),
-            false => Wish::OnDevice,
+            true => OutputDestination::At(target),
+            false => OutputDestination::OnDevice,
         }))
     }
 

@@ -12,12 +12,12 @@ fn gpu() -> Gpu {
 }
 
 /// Memory of four bytes that a client has reserved.
-fn place() -> Wish {
+fn place() -> OutputDestination {
     let driver = Arc::new(Simulated::new(Spec::prompt(1, 3)));
     let handle = driver.ipc_export(0, driver.allocate(0, 4).unwrap()).unwrap();
     let memory = SharedMemory::new(Gpus::with(driver, &Settings::default()));
     memory.register_cuda(b"r", IpcAllocation { handle: &handle, device_id: 0, byte_size: 4 }).unwrap();
-    Wish::At(memory.gpus.regions().get(b"r").unwrap().target(0, 4).unwrap())
+    OutputDestination::At(memory.gpus.regions().get(b"r").unwrap().target(0, 4).unwrap())
 }
 
 /// `X -> p -> A -> q, r -> Y, Z`, and `p` also makes `W`, which is an output only.
@@ -28,36 +28,36 @@ fn bench() -> Bench {
     Bench::new(spec, parts.into_iter().chain([model("p", "I", "O P", "")]).collect())
 }
 
-fn wish(request: &Request, output: &str) -> &'static str {
-    match request.wish_for(&Text::from(output), 4) {
-        Ok(Wish::OnHost) => "host",
-        Ok(Wish::OnDevice) => "device",
-        Ok(Wish::At(_)) => "place",
+fn destination(request: &Request, output: &str) -> &'static str {
+    match request.destination_of(&Text::from(output), 4) {
+        Ok(OutputDestination::OnHost) => "host",
+        Ok(OutputDestination::OnDevice) => "device",
+        Ok(OutputDestination::At(_)) => "place",
         Err(_) => "none",
     }
 }
 
 #[test]
 fn a_tensor_stays_on_a_device_if_all_readers_take_it_there() {
-    let on_device = || Wish::OnDevice;
-    type Case<'a> = (&'a [&'a str], Wish, [&'a str; 2]);
+    let on_device = || OutputDestination::OnDevice;
+    type Case<'a> = (&'a [&'a str], OutputDestination, [&'a str; 2]);
     let cases: [Case<'_>; 6] = [
-        (&[], Wish::OnHost, ["host", "host"]),
+        (&[], OutputDestination::OnHost, ["host", "host"]),
         (&["q"], on_device(), ["host", "device"]),
-        (&["q", "r"], Wish::OnHost, ["device", "host"]),
+        (&["q", "r"], OutputDestination::OnHost, ["device", "host"]),
         (&["q", "r"], on_device(), ["device", "device"]),
         (&["q", "r"], place(), ["device", "place"]),
         (&["p", "r"], place(), ["host", "place"]),
     ];
     for (number, (takers, client, expected)) in cases.into_iter().enumerate() {
         let bench = bench();
-        *lock(&bench.client.wish) = client;
+        *lock(&bench.client.destination) = client;
         takers.iter().for_each(|name| bench.part(name).takes_device_tensors.store(true, Ordering::Relaxed));
         let _ticket = bench.send(1, &[("X", "x")]);
         let request = bench.part("p").take().unwrap();
         // Outputs that other steps read, and outputs that are answers.
-        assert_eq!([wish(&request, "O"), wish(&request, "P")], expected, "{number}");
-        assert_eq!(wish(&request, "nothing"), "host");
+        assert_eq!([destination(&request, "O"), destination(&request, "P")], expected, "{number}");
+        assert_eq!(destination(&request, "nothing"), "host");
         // A reader that no requested output needs does not count.
         let only_y = {
             let mut request = request_to(&bench.spec, &bench.client, 2, &[("X", "x")]);
@@ -66,7 +66,7 @@ fn a_tensor_stays_on_a_device_if_all_readers_take_it_there() {
             bench.part("p").take().unwrap()
         };
         let takes = takers.contains(&"q");
-        assert_eq!(wish(&only_y, "O"), if takes { "device" } else { "host" }, "{number}");
+        assert_eq!(destination(&only_y, "O"), if takes { "device" } else { "host" }, "{number}");
     }
 }
 
@@ -77,7 +77,7 @@ fn a_tensor_on_a_device_is_handed_on_and_not_copied() {
     for name in ["q", "r"] {
         bench.part(name).takes_device_tensors.store(true, Ordering::Relaxed);
     }
-    *lock(&bench.client.wish) = Wish::OnDevice;
+    *lock(&bench.client.destination) = OutputDestination::OnDevice;
     let mut request = request_to(&bench.spec, &bench.client, 1, &[("X", "x")]);
     let given = gpu.put(b"g").unwrap();
     request.inputs[0].data.clear();

@@ -134,7 +134,7 @@ fn outputs_are_brought_to_their_places_from_wherever_they_are() {
 fn what_a_model_wrote_to_its_place_is_not_copied() {
     let rig = Rig::new();
     let (request, deliveries) = rig.request(&[("A", "one", 8, 8)]);
-    let Ok(Wish::At(target)) = request.wish_for(&Text::from("A"), 5) else { panic!("no place") };
+    let Ok(OutputDestination::At(target)) = request.destination_of(&Text::from("A"), 5) else { panic!("no place") };
     assert_eq!((target.len(), target.gpu().id()), (5, 1));
     target.gpu().put_at(&target, b"there").unwrap();
     let before = rig.driver.counts();
@@ -148,21 +148,21 @@ fn what_a_model_wrote_to_its_place_is_not_copied() {
 fn a_model_is_told_where_its_outputs_are_wanted() {
     let rig = Rig::new();
     let (request, _deliveries) = rig.request(&[("A", "zero", 8, 8), ("ODD", "one", 4, 8)]);
-    let wish = |name: &str, len| request.wish_for(&Text::from(name), len);
-    assert!(matches!(wish("A", 8), Ok(Wish::At(_))));
-    assert!(matches!(wish("ODD", 8), Ok(Wish::OnDevice)), "kernels would stumble");
+    let destination = |name: &str, len| request.destination_of(&Text::from(name), len);
+    assert!(matches!(destination("A", 8), Ok(OutputDestination::At(_))));
+    assert!(matches!(destination("ODD", 8), Ok(OutputDestination::OnDevice)), "kernels would stumble");
     for (name, len) in [("A", 0), ("OTHER", 8)] {
-        assert!(matches!(wish(name, len), Ok(Wish::OnHost)), "{name}");
+        assert!(matches!(destination(name, len), Ok(OutputDestination::OnHost)), "{name}");
     }
     let text = "shared memory size specified with the request for output 'A' (8 bytes) should be at least 9 bytes to \
                 hold the results";
-    assert_eq!(wish("A", 9).unwrap_err(), Status::internal(text));
+    assert_eq!(destination("A", 9).unwrap_err(), Status::internal(text));
     assert_eq!(request.check_output(&Text::from("A"), 9), Err(Status::internal(text)));
     assert_eq!(request.allocate_output(&Text::from("A"), 9).unwrap_err(), Status::internal(text));
     assert!(matches!(request.allocate_output(&Text::from("A"), 8), Ok(Target::Block(_))));
-    assert!(matches!(request.responses().wish_for(b"A", 8), Ok(Wish::At(_))));
+    assert!(matches!(request.responses().destination_of(b"A", 8), Ok(OutputDestination::At(_))));
     request.keep_outputs_apart();
-    assert!(matches!(request.wish_for(&Text::from("A"), 8), Ok(Wish::OnHost)));
+    assert!(matches!(request.destination_of(&Text::from("A"), 8), Ok(OutputDestination::OnHost)));
 }
 
 #[test]

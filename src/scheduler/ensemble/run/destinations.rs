@@ -5,7 +5,7 @@
 
 use super::Run;
 use nereid_request::Asked;
-use nereid_request::shared::Wish;
+use nereid_request::shared::OutputDestination;
 
 impl Run {
     /// The key of request number `number`, which goes to `step`.
@@ -18,31 +18,33 @@ impl Run {
     }
 
     /// Where an output of that step should lie.
-    pub(super) fn wish_of(&self, step: usize, asked: &Asked<'_>) -> Wish {
+    pub(super) fn step_destination(&self, step: usize, asked: &Asked<'_>) -> OutputDestination {
         let plan = &self.shared.plan;
         let outputs = plan.steps.get(step).map_or(&[][..], |step| &step.outputs);
         let Some((_, tensor)) = outputs.iter().find(|(name, _)| name.as_bytes() == asked.name) else {
-            return Wish::OnHost;
+            return OutputDestination::OnHost;
         };
         let mut readers = self.route.readers(plan, *tensor, 0).peekable();
         let has_readers = readers.peek().is_some();
         let takes = |step: usize| self.models[step].as_ref().is_some_and(|model| model.takes_device_tensors());
         if !readers.all(takes) {
-            return Wish::OnHost;
+            return OutputDestination::OnHost;
         }
         let answers = self.route.outputs.iter().filter_map(|&index| plan.outputs.get(index));
         let mut wanted = answers.filter(|answer| answer.tensor == *tensor);
         match (wanted.next(), wanted.next()) {
-            (None, _) if has_readers => Wish::OnDevice,
-            (Some(answer), None) => match self.request.wish_for(&answer.name, asked.byte_size) {
+            (None, _) if has_readers => OutputDestination::OnDevice,
+            (Some(answer), None) => match self.request.destination_of(&answer.name, asked.byte_size) {
                 // The client's memory is not written before the response is complete: another value may come before
                 // that.
-                Ok(Wish::At(_)) if has_readers || !self.route.answers_once() => Wish::OnDevice,
-                Ok(wish) => wish,
+                Ok(OutputDestination::At(_)) if has_readers || !self.route.answers_once() => {
+                    OutputDestination::OnDevice
+                }
+                Ok(destination) => destination,
                 // The thread that sends the response finds the same error, and reports it as the ensemble's.
-                Err(_) => Wish::OnHost,
+                Err(_) => OutputDestination::OnHost,
             },
-            _ => Wish::OnHost,
+            _ => OutputDestination::OnHost,
         }
     }
 }

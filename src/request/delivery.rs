@@ -33,7 +33,7 @@ mod ticket;
 
 pub use cancel::{Admission, CancelToken, State};
 pub use cancel_watch::CancelWatch;
-pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
+pub use completion::{Completion, Delivery, OutputQuery, ResponseFactory, Sink};
 pub use credit::{Credit, NeverWaits, never_wait_here, never_waits};
 pub use events::RequestEvents;
 pub use home::{Home, Job, WakeUp, Waker};

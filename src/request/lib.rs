@@ -32,7 +32,7 @@ use nereid_memory::{BlockMut, Charge, Exhausted, Pool, Slice};
 pub use control::{Control, LoadUnderWay, Replacement};
 pub use datatype::DataType;
 pub use delivery::{
-    Admission, Asked, CancelToken, CancelWatch, Completion, Credit, Delivery, Home, Job, NeverWaits, Outbox,
+    Admission, CancelToken, CancelWatch, Completion, Credit, Delivery, Home, Job, NeverWaits, Outbox, OutputQuery,
     ReleaseHooks, ReleaseReport, RequestEvents, ResponseFactory, ShardSink, Sink, State, Ticket, WakeUp, Waker,
     local_delivery, never_wait_here, never_waits, shared,
 };

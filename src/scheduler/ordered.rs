@@ -15,7 +15,7 @@ use super::mutants::{self, Mutant};
 use super::{Accepted, Refused, Scheduler};
 use nereid_memory::{BlockMut, Exhausted, Target};
 use nereid_request::shared::OutputDestination;
-use nereid_request::{Asked, Completion, Delivery, Job, Request, Sink, Status, Ticket, WakeUp};
+use nereid_request::{Completion, Delivery, Job, OutputQuery, Request, Sink, Status, Ticket, WakeUp};
 
 pub struct Ordered {
     inner: Arc<dyn Scheduler>,
@@ -178,12 +178,12 @@ impl Sink for Link {
         self.home.allocate(byte_size)
     }
 
-    fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
-        self.home.allocate_in_place(asked)
+    fn allocate_output(&self, _key: u64, query: &OutputQuery<'_>) -> Result<Option<Target>, Status> {
+        self.home.allocate_in_place(query)
     }
 
-    fn destination(&self, _key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
-        self.home.receiver_destination(asked)
+    fn destination(&self, _key: u64, query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
+        self.home.receiver_destination(query)
     }
 
     fn begin(&self, _key: u64) -> bool {
@@ -193,10 +193,10 @@ impl Sink for Link {
     fn preferred_place(
         &self,
         _key: u64,
-        asked: (Option<&CStr>, Option<usize>),
+        query: (Option<&CStr>, Option<usize>),
         place: nereid_request::Place,
     ) -> Result<nereid_request::Place, Status> {
-        self.home.preferred_place(asked, place)
+        self.home.preferred_place(query, place)
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

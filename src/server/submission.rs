@@ -17,8 +17,8 @@ use nereid_memory::{BlockMut, Exhausted, Pool, Target};
 use nereid_model_config::ModelSpec;
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Asked, Call, Callee, Completion, Delivery, Job, Place, Request, ResponseFactory, Sink, Status, Submit, Ticket,
-    never_waits,
+    Call, Callee, Completion, Delivery, Job, OutputQuery, Place, Request, ResponseFactory, Sink, Status, Submit,
+    Ticket, never_waits,
 };
 use nereid_scheduler::{Accepted, Refused, ServedModel};
 
@@ -257,17 +257,17 @@ impl Sink for Submission {
         self.chosen.pool.get(byte_size)
     }
 
-    fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
+    fn allocate_output(&self, _key: u64, query: &OutputQuery<'_>) -> Result<Option<Target>, Status> {
         match self.is_on_shard() {
             true => Ok(None),
-            false => self.answers.allocate_output(0, asked),
+            false => self.answers.allocate_output(0, query),
         }
     }
 
-    fn destination(&self, _key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+    fn destination(&self, _key: u64, query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
         match self.is_on_shard() {
             true => Ok(OutputDestination::OnHost),
-            false => self.answers.destination(0, asked),
+            false => self.answers.destination(0, query),
         }
     }
 
@@ -275,8 +275,8 @@ impl Sink for Submission {
         !self.is_on_shard() && self.answers.begin(0)
     }
 
-    fn preferred_place(&self, _key: u64, asked: (Option<&CStr>, Option<usize>), place: Place) -> Result<Place, Status> {
-        self.answers.preferred_place(0, asked, place)
+    fn preferred_place(&self, _key: u64, query: (Option<&CStr>, Option<usize>), place: Place) -> Result<Place, Status> {
+        self.answers.preferred_place(0, query, place)
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

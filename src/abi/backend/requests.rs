@@ -194,11 +194,11 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
     entry(|| unsafe {
         let wanted = place_at(memory_type, memory_type_id)?;
         let name = (!name.is_null()).then(|| text(name, "name")).transpose()?;
-        let asked = (name, byte_size.as_ref().copied());
+        let query = (name, byte_size.as_ref().copied());
         let place = match casts::request(request) {
-            Either::Application(given) => preferred_place(deref(given.cast_const(), "request")?, asked, wanted)?,
+            Either::Application(given) => preferred_place(deref(given.cast_const(), "request")?, query, wanted)?,
             Either::Backend(request) => {
-                deref(request.cast_const(), "request")?.completion().preferred_place(asked, wanted)?
+                deref(request.cast_const(), "request")?.completion().preferred_place(query, wanted)?
             }
         };
         put(memory_type, place.memory_type as u32)?;

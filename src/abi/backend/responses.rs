@@ -14,7 +14,8 @@ use crate::abi::server::{BufferAttributes, Error};
 use nereid_memory::{ForeignMemory, Target};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Asked, DataType, MemoryType, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count, format_shape,
+    DataType, MemoryType, OutputQuery, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count,
+    format_shape,
 };
 
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`.
@@ -195,8 +196,8 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
         }
         let name = output.tensor.name.as_bytes();
         let is_begun = response.response.is_begun;
-        let asked = Asked { name, byte_size: len, place, is_begun, is_aligned: false };
-        let mut memory = memory_for(response, &asked)?;
+        let query = OutputQuery { name, byte_size: len, place, is_begun, is_aligned: false };
+        let mut memory = memory_for(response, &query)?;
         let at = if len == 0 { std::ptr::null_mut() } else { memory.as_mut_ptr() };
         let (kind, id) = memory.place();
         output.buffer = Some(memory);
@@ -214,28 +215,28 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
 
 /// Memory for an output: of a device if the plug-in requests it and the receiver of the response accepts it there, else
 /// of the host.
-fn memory_for(response: &ResponseHandle, asked: &Asked<'_>) -> Result<OutputMemory, Status> {
-    let place = asked.place;
-    let gpus = response.gpus.as_ref().filter(|_| asked.byte_size > 0);
+fn memory_for(response: &ResponseHandle, query: &OutputQuery<'_>) -> Result<OutputMemory, Status> {
+    let place = query.place;
+    let gpus = response.gpus.as_ref().filter(|_| query.byte_size > 0);
     if let Some(gpus) = gpus.filter(|_| place.memory_type == MemoryType::Gpu) {
-        match response.factory.destination_of_asked(asked)? {
+        match response.factory.destination_of_query(query)? {
             OutputDestination::At(target) => return Ok(OutputMemory::At(target)),
             OutputDestination::OnDevice => {
                 let gpu = i32::try_from(place.memory_type_id).ok().and_then(|id| gpus.get(id));
                 // Where no device memory is left, the host's replaces it.
-                if let Some(buffer) = gpu.and_then(|gpu| gpu.allocate(asked.byte_size).ok()) {
+                if let Some(buffer) = gpu.and_then(|gpu| gpu.allocate(query.byte_size).ok()) {
                     return Ok(OutputMemory::OnDevice(buffer));
                 }
             }
             OutputDestination::OnHost => {}
         }
     }
-    let target = response.factory.allocate_asked(asked)?;
+    let target = response.factory.allocate_for_query(query)?;
     let pinned = gpus.filter(|_| place.memory_type == MemoryType::CpuPinned && matches!(target, Target::Block(_)));
-    let Some(mut buffer) = pinned.and_then(|gpus| gpus.pinned().take(asked.byte_size)) else {
+    let Some(mut buffer) = pinned.and_then(|gpus| gpus.pinned().take(query.byte_size)) else {
         return Ok(OutputMemory::Host(target));
     };
-    let (at, len) = (buffer.as_mut_ptr(), asked.byte_size);
+    let (at, len) = (buffer.as_mut_ptr(), query.byte_size);
     // SAFETY: the buffer is its owner's alone, and of this length.
     let given = unsafe { ForeignMemory::new(at, len, (MemoryType::CpuPinned as u32, 0), Arc::new(buffer)) };
     Ok(OutputMemory::Host(Target::Foreign(given)))

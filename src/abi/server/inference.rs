@@ -24,7 +24,7 @@ use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
 use nereid_memory::{BlockMut, Exhausted, ForeignMemory, ReleaseGuard, Slice, Target};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Admission, Apart, Asked, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation,
+    Admission, Apart, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation, OutputQuery,
     OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
 };
 use nereid_scheduler::validate::{RawInput, raw_input};
@@ -200,12 +200,12 @@ impl Sink for NullReceiver {
 /// The place that the application prefers for an output of its request.
 pub(in crate::abi) fn preferred_place(
     given: &InferenceRequest,
-    asked: (Option<&CStr>, Option<usize>),
+    query: (Option<&CStr>, Option<usize>),
     place: Place,
 ) -> Result<Place, Status> {
     // SAFETY: the allocator lives as long as a request names it.
     let (receiver, _) = unsafe { callbacks_of(given)? };
-    receiver.preferred_place(0, asked, place)
+    receiver.preferred_place(0, query, place)
 }
 
 /// Fills `request` with the application's description.
@@ -472,8 +472,8 @@ impl ResponseReceiver {
     }
 
     /// Reports the start of a response to the application, once for each response.
-    fn note_begun(&self, asked: &Asked<'_>) {
-        if !asked.is_begun && !self.is_begun.swap(true, Ordering::AcqRel) {
+    fn note_begun(&self, query: &OutputQuery<'_>) {
+        if !query.is_begun && !self.is_begun.swap(true, Ordering::AcqRel) {
             self.response_callback.request_allocator.start();
         }
     }
@@ -510,13 +510,13 @@ impl Sink for ResponseReceiver {
         Ok(BlockMut::unpooled(byte_size))
     }
 
-    fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
-        self.note_begun(asked);
-        let name = Text::new(asked.name);
-        let buffer = self.buffer_for(&name, asked.byte_size, asked.place)?;
+    fn allocate_output(&self, _key: u64, query: &OutputQuery<'_>) -> Result<Option<Target>, Status> {
+        self.note_begun(query);
+        let name = Text::new(query.name);
+        let buffer = self.buffer_for(&name, query.byte_size, query.place)?;
         let is_on_host = buffer.place.memory_type != MemoryType::Gpu;
         let is_nowhere = buffer.at.is_null() && buffer.byte_size > 0;
-        if !is_on_host || is_nowhere || asked.is_aligned && !buffer.at.addr().is_multiple_of(WIDEST) {
+        if !is_on_host || is_nowhere || query.is_aligned && !buffer.at.addr().is_multiple_of(WIDEST) {
             self.keep_unused(name, buffer);
             return Ok(None);
         }
@@ -529,16 +529,16 @@ impl Sink for ResponseReceiver {
     }
 
     /// Requests memory of a device from the application, which may give other memory.
-    fn destination(&self, _key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
-        let Some(gpus) = self.callee.gpus().filter(|_| asked.byte_size > 0) else {
+    fn destination(&self, _key: u64, query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
+        let Some(gpus) = self.callee.gpus().filter(|_| query.byte_size > 0) else {
             return Ok(OutputDestination::OnHost);
         };
         let any = || gpus.iter().next().map(|gpu| Place { memory_type_id: i64::from(gpu.id()), ..ON_DEVICE });
-        let wanted = if asked.place.memory_type == MemoryType::Gpu { Some(asked.place) } else { any() };
+        let wanted = if query.place.memory_type == MemoryType::Gpu { Some(query.place) } else { any() };
         let Some(wanted) = wanted else { return Ok(OutputDestination::OnHost) };
-        self.note_begun(asked);
-        let name = Text::new(asked.name);
-        let buffer = self.buffer_for(&name, asked.byte_size, wanted)?;
+        self.note_begun(query);
+        let name = Text::new(query.name);
+        let buffer = self.buffer_for(&name, query.byte_size, wanted)?;
         if buffer.place.memory_type != MemoryType::Gpu || buffer.at.is_null() {
             self.keep_unused(name, buffer);
             return Ok(OutputDestination::OnHost);

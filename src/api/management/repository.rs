@@ -201,7 +201,7 @@ fn unload_body(body: &Slice) -> Result<bool, Status> {
     let document = parsed(body)?;
     let Some(parameters) = document.root().find("parameters") else { return Ok(false) };
     parameters.members().map_err(|error| Status::internal(error.to_string()))?;
-    Ok(parameters.find("unload_dependents").is_some_and(|wish| wish.as_bool().unwrap_or(false)))
+    Ok(parameters.find("unload_dependents").is_some_and(|value| value.as_bool().unwrap_or(false)))
 }
 
 fn load_parameter(name: String, value: wire::ModelRepositoryParameter) -> Result<Parameter, Status> {
@@ -222,7 +222,7 @@ fn load_parameter(name: String, value: wire::ModelRepositoryParameter) -> Result
 fn unload_parameter(name: &str, value: wire::ModelRepositoryParameter) -> Result<bool, Status> {
     match value.parameter_choice {
         _ if name != "unload_dependents" => Ok(false),
-        Some(ParameterChoice::BoolParam(wish)) => Ok(wish),
+        Some(ParameterChoice::BoolParam(value)) => Ok(value),
         _ => Err(Status::invalid(format!("invalid value type for '{name}' parameter, expected bool_param."))),
     }
 }

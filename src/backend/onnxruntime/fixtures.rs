@@ -13,7 +13,8 @@ use nereid_gpu::DeviceSlice;
 use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Asked, Completion, DataType, Delivery, InputTensor, Request, RequestedOutput, Response, Shape, Sink, Status, Text,
+    Completion, DataType, Delivery, InputTensor, OutputQuery, Request, RequestedOutput, Response, Shape, Sink, Status,
+    Text,
 };
 use nereid_test_support::python::Python;
 use nereid_test_support::skip::skip;
@@ -100,7 +101,7 @@ impl Sink for Answers {
         self.pool.get(byte_size)
     }
 
-    fn destination(&self, _key: u64, _asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+    fn destination(&self, _key: u64, _query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
         Ok(self.destination.lock().unwrap().clone())
     }
 }

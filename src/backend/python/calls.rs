@@ -23,7 +23,7 @@ use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Asked, Callee, Credit, Delivery, Grant, Observer, Request, Response, Sink, Status, Text, never_waits,
+    Callee, Credit, Delivery, Grant, Observer, OutputQuery, Request, Response, Sink, Status, Text, never_waits,
 };
 use preference::Preference;
 
@@ -382,7 +382,7 @@ impl Sink for Call {
         });
     }
 
-    fn destination(&self, _key: u64, _asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+    fn destination(&self, _key: u64, _query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
         Ok(self.preference.destination())
     }
 

@@ -20,7 +20,7 @@ pub struct Delivery {
 
 /// An output that a backend is about to write.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct OutputQuery<'a> {
     pub name: &'a [u8],
     pub byte_size: usize,
     /// Where its writer prefers it.
@@ -40,13 +40,13 @@ pub trait Sink: Send + Sync {
     fn allocate(&self, key: u64, byte_size: usize) -> Result<BlockMut, Exhausted>;
 
     /// The memory where an output of that request ends up, if the receiver provides it; `None`: any memory will do.
-    fn allocate_output(&self, _key: u64, _asked: &Asked<'_>) -> Result<Option<Target>, Status> {
+    fn allocate_output(&self, _key: u64, _query: &OutputQuery<'_>) -> Result<Option<Target>, Status> {
         Ok(None)
     }
 
     /// Where an output of that request is wanted that is computed on a device. Only a sink that returns another place
     /// than the host gets answers that lie on a device.
-    fn destination(&self, _key: u64, _asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+    fn destination(&self, _key: u64, _query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
         Ok(OutputDestination::OnHost)
     }
 
@@ -56,11 +56,11 @@ pub trait Sink: Send + Sync {
         false
     }
 
-    /// Where an output of that request is best written. `_asked` is its name and its size, where they are known.
+    /// Where an output of that request is best written. `_query` is its name and its size, where they are known.
     fn preferred_place(
         &self,
         _key: u64,
-        _asked: (Option<&CStr>, Option<usize>),
+        _query: (Option<&CStr>, Option<usize>),
         _place: Place,
     ) -> Result<Place, Status> {
         Ok(Place::default())
@@ -133,13 +133,13 @@ impl Completion {
     }
 
     /// The memory where an output ends up, as [`Sink::allocate_output`].
-    pub fn allocate_in_place(&self, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
-        self.sink.allocate_output(self.key, asked)
+    pub fn allocate_in_place(&self, query: &OutputQuery<'_>) -> Result<Option<Target>, Status> {
+        self.sink.allocate_output(self.key, query)
     }
 
     /// Where the receiver wants an output, as [`Sink::destination`].
-    pub fn receiver_destination(&self, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
-        self.sink.destination(self.key, asked)
+    pub fn receiver_destination(&self, query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
+        self.sink.destination(self.key, query)
     }
 
     /// See [`Sink::begin`].
@@ -148,8 +148,8 @@ impl Completion {
     }
 
     /// See [`Sink::preferred_place`].
-    pub fn preferred_place(&self, asked: (Option<&CStr>, Option<usize>), place: Place) -> Result<Place, Status> {
-        self.sink.preferred_place(self.key, asked, place)
+    pub fn preferred_place(&self, query: (Option<&CStr>, Option<usize>), place: Place) -> Result<Place, Status> {
+        self.sink.preferred_place(self.key, query, place)
     }
 
     /// Runs `job` where the request is at home.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use smallvec::SmallVec;
 
 use self::on_devices::OnDevices;
-use super::completion::{Asked, Completion, Delivery};
+use super::completion::{Completion, Delivery, OutputQuery};
 use super::{ResponseFactory, credit};
 use crate::{Place, Request, Response, Status, Text};
 use nereid_gpu::{DeviceRegionUse, DeviceTarget};
@@ -276,8 +276,8 @@ impl Request {
 }
 
 /// The query of native backends: they write numbers, and do not begin a response before they send it.
-fn native(name: &[u8], byte_size: usize) -> Asked<'_> {
-    Asked { name, byte_size, place: Place::default(), is_begun: false, is_aligned: true }
+fn native(name: &[u8], byte_size: usize) -> OutputQuery<'_> {
+    OutputQuery { name, byte_size, place: Place::default(), is_begun: false, is_aligned: true }
 }
 
 impl ResponseFactory {
@@ -292,34 +292,34 @@ impl ResponseFactory {
     }
 
     /// The same with all that is known of the output.
-    pub fn destination_of_asked(&self, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
-        self.completion().destination_of(asked)
+    pub fn destination_of_query(&self, query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
+        self.completion().destination_of(query)
     }
 
     /// The same with all that is known of the output.
-    pub fn allocate_asked(&self, asked: &Asked<'_>) -> Result<Target, Status> {
-        self.completion().allocate_output(asked)
+    pub fn allocate_for_query(&self, query: &OutputQuery<'_>) -> Result<Target, Status> {
+        self.completion().allocate_output(query)
     }
 }
 
 impl Completion {
-    fn destination_of(&self, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
-        let said =
-            self.admission.shared.get().map(|shared| shared.destination(asked.name, asked.byte_size)).transpose()?;
-        said.flatten().map_or_else(|| self.receiver_destination(asked), Ok)
+    fn destination_of(&self, query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
+        let named =
+            self.admission.shared.get().map(|shared| shared.destination(query.name, query.byte_size)).transpose()?;
+        named.flatten().map_or_else(|| self.receiver_destination(query), Ok)
     }
 
-    fn allocate_output(&self, asked: &Asked<'_>) -> Result<Target, Status> {
+    fn allocate_output(&self, query: &OutputQuery<'_>) -> Result<Target, Status> {
         if let Some(shared) = self.admission.shared.get() {
             // What is written on the host fits where it goes, or else it need not be written.
-            shared.check_output(asked.name, asked.byte_size)?;
-            if let Some(target) = shared.target(asked.name, asked.byte_size)? {
+            shared.check_output(query.name, query.byte_size)?;
+            if let Some(target) = shared.target(query.name, query.byte_size)? {
                 return Ok(target);
             }
         }
-        match self.allocate_in_place(asked)? {
+        match self.allocate_in_place(query)? {
             Some(target) => Ok(target),
-            None => Ok(self.allocate(asked.byte_size)?.into()),
+            None => Ok(self.allocate(query.byte_size)?.into()),
         }
     }
 

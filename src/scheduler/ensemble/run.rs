@@ -20,7 +20,9 @@ use super::{Composing, EnsembleInner};
 use crate::mutants::{self, Mutant};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::shared::OutputDestination;
-use nereid_request::{Asked, Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};
+use nereid_request::{
+    Delivery, Home, Job, OutputQuery, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times,
+};
 
 /// Requests to steps that one run has in flight at a time; further ones wait in the run.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -348,8 +350,8 @@ impl Sink for Run {
         self.request.allocate(byte_size)
     }
 
-    fn destination(&self, key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
-        Ok(self.step_destination(self.step_of(key), asked))
+    fn destination(&self, key: u64, query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
+        Ok(self.step_destination(self.step_of(key), query))
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

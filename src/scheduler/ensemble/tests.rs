@@ -14,7 +14,7 @@ use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_model_config::{from_dynamic, parse};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Asked, Completion, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text,
+    Completion, DataType, Delivery, Home, InputTensor, Job, OutputQuery, OutputTensor, Response, Shape, Sink, Text,
 };
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -199,7 +199,7 @@ impl Sink for Client {
         Ok(BlockMut::unpooled(byte_size))
     }
 
-    fn destination(&self, _key: u64, _asked: &Asked<'_>) -> Result<OutputDestination, Status> {
+    fn destination(&self, _key: u64, _query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
         Ok(lock(&self.destination).clone())
     }
 

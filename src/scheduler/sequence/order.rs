@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nereid_memory::{BlockMut, Exhausted, Target};
 use nereid_request::shared::OutputDestination;
-use nereid_request::{Asked, Completion, Delivery, Job, Request, Sink, Status};
+use nereid_request::{Completion, Delivery, Job, OutputQuery, Request, Sink, Status};
 
 /// The unanswered requests of one instance, in their order.
 #[derive(Default)]
@@ -90,12 +90,12 @@ impl Sink for OrderedSink {
         self.next.allocate(byte_size)
     }
 
-    fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
-        self.next.allocate_in_place(asked)
+    fn allocate_output(&self, _key: u64, query: &OutputQuery<'_>) -> Result<Option<Target>, Status> {
+        self.next.allocate_in_place(query)
     }
 
-    fn destination(&self, _key: u64, asked: &Asked<'_>) -> Result<OutputDestination, Status> {
-        self.next.receiver_destination(asked)
+    fn destination(&self, _key: u64, query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
+        self.next.receiver_destination(query)
     }
 
     fn begin(&self, _key: u64) -> bool {
@@ -105,10 +105,10 @@ impl Sink for OrderedSink {
     fn preferred_place(
         &self,
         _key: u64,
-        asked: (Option<&CStr>, Option<usize>),
+        query: (Option<&CStr>, Option<usize>),
         place: nereid_request::Place,
     ) -> Result<nereid_request::Place, Status> {
-        self.next.preferred_place(asked, place)
+        self.next.preferred_place(query, place)
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

@@ -225,8 +225,8 @@ fn with_receiver(device: Option<i32>, crooked: usize, test: impl FnOnce(&Respons
     assert_eq!(driver.violations(), [] as [&str; 0]);
 }
 
-fn asked(byte_size: usize) -> Asked<'static> {
-    Asked { name: b"O", byte_size, place: Place::default(), is_begun: false, is_aligned: true }
+fn query(byte_size: usize) -> OutputQuery<'static> {
+    OutputQuery { name: b"O", byte_size, place: Place::default(), is_begun: false, is_aligned: true }
 }
 
 fn output(data: &[u8], on_device: Option<DeviceSlice>) -> OutputTensor {
@@ -260,7 +260,7 @@ fn found(output: &Output, gpus: &Gpus) -> (Vec<u8>, u32) {
 #[test]
 fn a_model_writes_where_the_application_gave_memory_of_a_device() {
     with_receiver(Some(1), 0, |receiver, application| {
-        let Ok(OutputDestination::At(target)) = receiver.destination(0, &asked(4)) else { panic!("no place") };
+        let Ok(OutputDestination::At(target)) = receiver.destination(0, &query(4)) else { panic!("no place") };
         assert_eq!(*application.wanted.lock().unwrap(), [(2, 0)], "it was asked for the first device's");
         target.gpu().put_at(&target, b"made").unwrap();
         let placed = receiver.place(output(b"", Some(target.freeze()))).unwrap();
@@ -287,8 +287,8 @@ fn what_was_made_elsewhere_is_brought_to_the_memory_that_was_given() {
 fn memory_that_a_model_cannot_use_is_used_when_the_answer_is_there() {
     // Of the host, though a device's was asked for: the model writes there.
     with_receiver(None, 0, |receiver, application| {
-        assert!(matches!(receiver.destination(0, &asked(4)), Ok(OutputDestination::OnHost)));
-        let Ok(Some(mut target)) = receiver.allocate_output(0, &asked(4)) else { panic!("no memory") };
+        assert!(matches!(receiver.destination(0, &query(4)), Ok(OutputDestination::OnHost)));
+        let Ok(Some(mut target)) = receiver.allocate_output(0, &query(4)) else { panic!("no memory") };
         target.copy_from_slice(b"host");
         let mut made = output(b"", None);
         made.data = smallvec::smallvec![target.freeze()];
@@ -298,11 +298,11 @@ fn memory_that_a_model_cannot_use_is_used_when_the_answer_is_there() {
     });
     // Where no number may begin, or of a device for who computes on the host.
     with_receiver(Some(0), 3, |receiver, application| {
-        assert!(matches!(receiver.destination(0, &asked(4)), Ok(OutputDestination::OnDevice)));
+        assert!(matches!(receiver.destination(0, &query(4)), Ok(OutputDestination::OnDevice)));
         let made = application.gpus.get(1).unwrap().put(b"made").unwrap();
         let placed = receiver.place(output(b"", Some(made))).unwrap();
         assert_eq!(found(&placed, &application.gpus), (b"made".to_vec(), 2));
-        assert!(matches!(receiver.allocate_output(0, &asked(4)), Ok(None)));
+        assert!(matches!(receiver.allocate_output(0, &query(4)), Ok(None)));
         let placed = receiver.place(output(b"host", None)).unwrap();
         assert_eq!(found(&placed, &application.gpus), (b"host".to_vec(), 2));
         assert_eq!(application.wanted.lock().unwrap().len(), 2, "asked once for each");

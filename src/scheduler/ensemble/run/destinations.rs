@@ -4,7 +4,7 @@
 //! number of a request identifies its step.
 
 use super::Run;
-use nereid_request::Asked;
+use nereid_request::OutputQuery;
 use nereid_request::shared::OutputDestination;
 
 impl Run {
@@ -18,10 +18,10 @@ impl Run {
     }
 
     /// Where an output of that step should lie.
-    pub(super) fn step_destination(&self, step: usize, asked: &Asked<'_>) -> OutputDestination {
+    pub(super) fn step_destination(&self, step: usize, query: &OutputQuery<'_>) -> OutputDestination {
         let plan = &self.shared.plan;
         let outputs = plan.steps.get(step).map_or(&[][..], |step| &step.outputs);
-        let Some((_, tensor)) = outputs.iter().find(|(name, _)| name.as_bytes() == asked.name) else {
+        let Some((_, tensor)) = outputs.iter().find(|(name, _)| name.as_bytes() == query.name) else {
             return OutputDestination::OnHost;
         };
         let mut readers = self.route.readers(plan, *tensor, 0).peekable();
@@ -34,7 +34,7 @@ impl Run {
         let mut wanted = answers.filter(|answer| answer.tensor == *tensor);
         match (wanted.next(), wanted.next()) {
             (None, _) if has_readers => OutputDestination::OnDevice,
-            (Some(answer), None) => match self.request.destination_of(&answer.name, asked.byte_size) {
+            (Some(answer), None) => match self.request.destination_of(&answer.name, query.byte_size) {
                 // The client's memory is not written before the response is complete: another value may come before
                 // that.
                 Ok(OutputDestination::At(_)) if has_readers || !self.route.answers_once() => {

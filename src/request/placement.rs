@@ -46,7 +46,7 @@ impl Place {
 
 /// What belongs to an input beside its data.
 #[derive(Debug, Clone, Default)]
-pub struct Beside {
+pub struct InputPlacement {
     /// Of the pieces of the data, by their position; what lies beyond is in plain memory.
     pub places: Vec<Place>,
     /// Data for the instances of single host policies, at most one for each.
@@ -97,7 +97,8 @@ mod tests {
             data: [Slice::from_static(b"c"), Slice::from_static(b"d")].into_iter().collect(),
             places: vec![Place::default(), pinned],
         };
-        input.beside = Some(Box::new(Beside { places: vec![pinned], for_policies: vec![apart], on_device: None }));
+        input.placement =
+            Some(Box::new(InputPlacement { places: vec![pinned], for_policies: vec![apart], on_device: None }));
         assert_eq!(input.data_for(b"gpu_0").len(), 2);
         assert_eq!(input.data_for(b"gpu_1")[0][..], *b"ab");
         assert_eq!(input.place(None, 0), pinned);

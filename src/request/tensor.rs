@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Apart, Beside, DataType, Kept, Place, Text};
+use super::{Apart, DataType, InputPlacement, Kept, Place, Text};
 use nereid_gpu::DeviceSlice;
 use nereid_memory::Slice;
 
@@ -41,7 +41,7 @@ pub struct InputTensor {
     /// Position among the model's configured inputs. Set by validation.
     pub index: usize,
     /// What an in-process caller gives beside the data; empty for a client over the wire.
-    pub beside: Option<Box<Beside>>,
+    pub placement: Option<Box<InputPlacement>>,
     /// What was made for a call of a backend, and lives as long as the tensor.
     pub kept: Kept,
 }
@@ -55,7 +55,7 @@ impl InputTensor {
             model_shape: Shape::new(),
             data: SmallVec::new(),
             index: 0,
-            beside: None,
+            placement: None,
             kept: Kept::default(),
         }
     }
@@ -69,7 +69,7 @@ impl InputTensor {
     /// The elements, if they lie on a device.
     #[inline]
     pub fn on_device(&self) -> Option<&DeviceSlice> {
-        self.beside.as_ref()?.on_device.as_ref()
+        self.placement.as_ref()?.on_device.as_ref()
     }
 
     /// The pieces that an instance of host policy `policy` shall see: those given for it, else those for all.
@@ -81,13 +81,13 @@ impl InputTensor {
     pub fn place(&self, policy: Option<&[u8]>, at: usize) -> Place {
         let places = match policy.and_then(|policy| self.apart(policy)) {
             Some(apart) => &apart.places[..],
-            None => self.beside.as_ref().map_or(&[][..], |beside| &beside.places[..]),
+            None => self.placement.as_ref().map_or(&[][..], |placement| &placement.places[..]),
         };
         places.get(at).copied().unwrap_or_default()
     }
 
     fn apart(&self, policy: &[u8]) -> Option<&Apart> {
-        self.beside.as_ref()?.for_policies.iter().find(|apart| apart.policy.as_bytes() == policy)
+        self.placement.as_ref()?.for_policies.iter().find(|apart| apart.policy.as_bytes() == policy)
     }
 }
 

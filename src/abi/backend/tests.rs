@@ -212,7 +212,7 @@ fn an_input_shows_each_host_policy_its_own_data() {
         TRITONBACKEND_InputPropertiesForHostPolicy,
     };
     use crate::abi::server::BufferAttributes;
-    use nereid_request::{Apart, Beside, InputTensor, MemoryType, Place, Text};
+    use nereid_request::{Apart, InputPlacement, InputTensor, MemoryType, Place, Text};
     let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::from_slice(&[3]));
     input.data = [Slice::from_static(b"ab"), Slice::from_static(b"c")].into_iter().collect();
     let pinned = Place { memory_type: MemoryType::CpuPinned, memory_type_id: 4, cuda_ipc_handle: 0x50 };
@@ -221,8 +221,11 @@ fn an_input_shows_each_host_policy_its_own_data() {
         data: [Slice::from_static(b"xyz")].into_iter().collect(),
         places: vec![pinned],
     };
-    input.beside =
-        Some(Box::new(Beside { places: vec![Place::default(), pinned], for_policies: vec![apart], on_device: None }));
+    input.placement = Some(Box::new(InputPlacement {
+        places: vec![Place::default(), pinned],
+        for_policies: vec![apart],
+        on_device: None,
+    }));
     let counts = |policy: *const c_char| {
         let (mut bytes, mut pieces) = (0, 0);
         let (none, no_type, no_shape, no_rank) = (null_mut(), null_mut(), null_mut(), null_mut());

@@ -24,8 +24,8 @@ use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
 use nereid_memory::{BlockMut, Exhausted, ForeignMemory, ReleaseGuard, Slice, Target};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Admission, Apart, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation, OutputQuery,
-    OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
+    Admission, Apart, Call, Callee, Completion, Delivery, InputPlacement, InputTensor, MemoryType, Observation,
+    OutputQuery, OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
 };
 use nereid_scheduler::validate::{RawInput, raw_input};
 
@@ -227,7 +227,7 @@ fn fill(request: &mut Request, given: &InferenceRequest, guard: &Arc<ReleaseGuar
         } else {
             let prefix = tensor.data.len();
             tensor.data.extend(input.data.iter().map(|chunk| lent(chunk, guard)));
-            tensor.beside = beside(input, gpus, guard, prefix)?.map(Box::new);
+            tensor.placement = placement(input, gpus, guard, prefix)?.map(Box::new);
         }
         request.inputs.push(tensor);
     }
@@ -262,7 +262,7 @@ fn bring_to(
         }
     };
     let for_policies = for_policies(input, gpus, guard)?;
-    tensor.beside = Some(Box::new(Beside { places, for_policies, on_device: Some(slice) }));
+    tensor.placement = Some(Box::new(InputPlacement { places, for_policies, on_device: Some(slice) }));
     Ok(())
 }
 
@@ -294,19 +294,19 @@ fn for_policies(input: &Input, gpus: Option<&Gpus>, guard: &Arc<ReleaseGuard>) -
 
 /// The places of the data and the data for host policies, where either differs from plain memory for all. `prefix`
 /// pieces of the server come before the data.
-fn beside(
+fn placement(
     input: &Input,
     gpus: Option<&Gpus>,
     guard: &Arc<ReleaseGuard>,
     prefix: usize,
-) -> Result<Option<Beside>, Status> {
+) -> Result<Option<InputPlacement>, Status> {
     let is_plain = |chunk: &Chunk| chunk.place == Place::default();
     if input.for_policies.is_empty() && input.data.iter().all(is_plain) {
         return Ok(None);
     }
     let ours = std::iter::repeat_n(Place::default(), prefix);
     let places = ours.chain(input.data.iter().map(|chunk| chunk.place)).collect();
-    Ok(Some(Beside { places, for_policies: for_policies(input, gpus, guard)?, on_device: None }))
+    Ok(Some(InputPlacement { places, for_policies: for_policies(input, gpus, guard)?, on_device: None }))
 }
 
 /// The tensor of a raw input without its data, but with the length prefix of the one element of BYTES.

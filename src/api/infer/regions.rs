@@ -4,7 +4,7 @@ use smallvec::smallvec;
 
 use nereid_memory::{Slice, WindowError};
 use nereid_request::shared::{check, draft};
-use nereid_request::{Beside, InputTensor, Request, SharedMemory, Status, Text};
+use nereid_request::{InputPlacement, InputTensor, Request, SharedMemory, Status, Text};
 
 /// Where a tensor is, in the client's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct RegionRange {
 /// The elements of an input, as they are used in place.
 pub enum Lent {
     OnHost(Slice),
-    OnDevice(Box<Beside>),
+    OnDevice(Box<InputPlacement>),
 }
 
 impl Lent {
@@ -25,7 +25,7 @@ impl Lent {
     pub fn give_to(self, input: &mut InputTensor) {
         match self {
             Lent::OnHost(data) => input.data = smallvec![data],
-            Lent::OnDevice(beside) => input.beside = Some(beside),
+            Lent::OnDevice(placement) => input.placement = Some(placement),
         }
     }
 }
@@ -76,7 +76,7 @@ impl RegionRange {
                 if slice.is_empty() {
                     return Ok(Lent::OnHost(Slice::empty()));
                 }
-                Ok(Lent::OnDevice(Box::new(Beside { on_device: Some(slice), ..Beside::default() })))
+                Ok(Lent::OnDevice(Box::new(InputPlacement { on_device: Some(slice), ..InputPlacement::default() })))
             }
         }
     }

@@ -86,7 +86,7 @@ impl GrpcRequests {
 
     /// Remembers a request that has passed the checks of `model`.
     pub fn learn(&mut self, head: RequestKey, model: &Arc<ServedModel>, request: &Request, form: &AnswerForm) {
-        let whole = |input: &InputTensor| input.data.len() == 1 && input.beside.is_none();
+        let whole = |input: &InputTensor| input.data.len() == 1 && input.placement.is_none();
         let is_plain = request.shared.is_none()
             && request.observer.is_none()
             && form.watch.is_none()

@@ -76,19 +76,19 @@ fn land_one(request: &mut Request, context: &InstanceContext, takes_device_tenso
             Step::Leave => {}
             Step::Move => {
                 let moved = slice.gpu().copy_here(&slice).map_err(failed)?;
-                if let Some(beside) = &mut request.inputs[at].beside {
+                if let Some(placement) = &mut request.inputs[at].placement {
                     // The attributes of the former place do not apply to the new one.
-                    beside.places.clear();
-                    beside.on_device = Some(moved);
+                    placement.places.clear();
+                    placement.on_device = Some(moved);
                 }
             }
             Step::Fetch => {
                 let data = fetch(&slice, context.model.gpus.pinned(), request, failed)?;
                 let input = &mut request.inputs[at];
                 input.data = smallvec![data];
-                if let Some(beside) = &mut input.beside {
-                    beside.places.clear();
-                    beside.on_device = None;
+                if let Some(placement) = &mut input.placement {
+                    placement.places.clear();
+                    placement.on_device = None;
                 }
                 check_contents(request, at, &context.spec)?;
             }

@@ -128,7 +128,7 @@ impl DeviceInstance {
             slice.gpu().fetch(&slice, &mut block)?;
             if let Some(input) = request.inputs.get_mut(at) {
                 input.data = smallvec::smallvec![block.freeze()];
-                input.beside.iter_mut().for_each(|beside| beside.on_device = None);
+                input.placement.iter_mut().for_each(|placement| placement.on_device = None);
             }
         }
         Ok(())

@@ -149,7 +149,7 @@ impl Draft {
     pub(crate) fn on_device(self, index: usize, datatype: DataType, shape: &[i64], slice: &DeviceSlice) -> Draft {
         let mut draft = self.input(index, datatype, shape, &[]);
         let input = draft.0.inputs.last_mut().unwrap();
-        input.beside.get_or_insert_default().on_device = Some(slice.clone());
+        input.placement.get_or_insert_default().on_device = Some(slice.clone());
         draft
     }
 

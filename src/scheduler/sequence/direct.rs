@@ -128,7 +128,7 @@ impl SequenceBatcher {
                     let size = input.datatype.byte_size();
                     let byte_size = if size == 0 { count.saturating_mul(4) } else { input.byte_size() };
                     input.data = smallvec::smallvec![zeros.get(byte_size)?];
-                    input.beside = None;
+                    input.placement = None;
                 }
                 Ok(input)
             })

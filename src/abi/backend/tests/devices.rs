@@ -14,7 +14,7 @@ use nereid_gpu::driver::Driver as _;
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{Gpus, IpcAllocation, Settings};
 use nereid_request::shared::draft;
-use nereid_request::{Beside, InputTensor, SharedMemory, Text};
+use nereid_request::{InputPlacement, InputTensor, SharedMemory, Text};
 
 const CPU: u32 = 0;
 const PINNED: u32 = 1;
@@ -84,7 +84,7 @@ fn an_input_on_a_device_is_one_buffer_there() {
     memory.register_cuda(b"r", IpcAllocation { handle: &handle, device_id: 1, byte_size: 16 }).unwrap();
     let slice = gpus.regions().get(b"r").unwrap().slice(4, 8).unwrap();
     let mut input = InputTensor::new(Text::from("I"), DataType::Fp32, Shape::from_slice(&[2]));
-    input.beside = Some(Box::new(Beside { on_device: Some(slice.clone()), ..Beside::default() }));
+    input.placement = Some(Box::new(InputPlacement { on_device: Some(slice.clone()), ..InputPlacement::default() }));
     let (mut at, mut size, mut kind, mut id) = (null(), 0, 9, 9);
     // SAFETY: the input and the results live through the calls.
     unsafe {

@@ -119,7 +119,7 @@ fn an_input_on_a_device_is_used_in_place_and_joined_where_it_is_in_pieces() {
     assert_eq!((joined.gpu().id(), fetched(joined)), (0, b"wxyz".to_vec()));
     assert_eq!(input.data_for(b"gpu_1")[0][..], *b"abcd", "for one policy, on the host");
     let request = filled(&callee, vec![host], Vec::new());
-    assert!(request.inputs[0].beside.is_none(), "nothing is said of plain memory");
+    assert!(request.inputs[0].placement.is_none(), "nothing is said of plain memory");
     assert_eq!(driver.violations(), [] as [&str; 0]);
 }
 

@@ -10,7 +10,7 @@ use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{Gpus, Settings};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_model_config::{ModelSpec, from_dynamic, parse};
-use nereid_request::{Beside, Completion, Delivery, Shape, Sink, Text};
+use nereid_request::{Completion, Delivery, InputPlacement, Shape, Sink, Text};
 
 struct Home(Mutex<Sender<u64>>);
 
@@ -56,7 +56,7 @@ impl Rig {
         let whole = [&vec![0; at], bytes].concat();
         let slice = self.gpus.get(1).unwrap().put(&whole).unwrap().window(at..whole.len());
         let mut input = InputTensor::new(Text::from("I"), datatype, Shape::from_slice(&[count]));
-        input.beside = Some(Box::new(Beside { on_device: Some(slice), ..Beside::default() }));
+        input.placement = Some(Box::new(InputPlacement { on_device: Some(slice), ..InputPlacement::default() }));
         request.inputs.push(input);
         request
     }
@@ -141,7 +141,7 @@ fn a_broken_device_fails_those_who_have_something_on_it() {
     let mut requests =
         vec![rig.request(1, DataType::Uint8, 1, (b"a", 0)), rig.request(2, DataType::Uint8, 1, (b"b", 0))];
     if let Some(request) = requests.last_mut() {
-        request.inputs[0].beside = None;
+        request.inputs[0].placement = None;
         request.inputs[0].data = smallvec![Slice::copy_of(b"host")];
     }
     // An event that was never created does not occur in a correct program.

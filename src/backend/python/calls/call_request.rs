@@ -81,7 +81,7 @@ impl<'a> CallRequest<'a> {
             let (name, datatype, shape) = (received.name.clone(), received.datatype, received.shape.clone());
             let mut tensor = InputTensor::new(name, datatype, shape);
             match received.on_device(link)? {
-                Some(slice) => tensor.beside.get_or_insert_default().on_device = Some(slice),
+                Some(slice) => tensor.placement.get_or_insert_default().on_device = Some(slice),
                 None => tensor.data.push(received.elements(link, |len| Ok(pool.get(len)?.into()))?),
             }
             Ok(tensor)

@@ -12,7 +12,7 @@ use crate::ensemble::shapes::adapt;
 use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
-use nereid_request::{Beside, Completion, Home, InputTensor, Observation, Request, Sink, Status};
+use nereid_request::{Completion, Home, InputPlacement, InputTensor, Observation, Request, Sink, Status};
 use nereid_wire::inference::model_config::SchedulingChoice;
 
 impl Run {
@@ -155,10 +155,9 @@ impl Run {
             let shape = adapt(&value.shape, value.is_batched, spec.is_batching(), dims);
             let mut input = InputTensor::new(name.clone(), value.datatype, shape);
             input.data = value.data.clone();
-            input.beside = value
-                .on_device
-                .as_ref()
-                .map(|slice| Box::new(Beside { on_device: Some((**slice).clone()), ..Beside::default() }));
+            input.placement = value.on_device.as_ref().map(|slice| {
+                Box::new(InputPlacement { on_device: Some((**slice).clone()), ..InputPlacement::default() })
+            });
             request.inputs.push(input);
         }
         let outputs =

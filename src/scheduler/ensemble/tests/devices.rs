@@ -4,7 +4,7 @@ use super::*;
 use nereid_gpu::driver::Driver as _;
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{Gpu, Gpus, IpcAllocation, Settings};
-use nereid_request::{Beside, SharedMemory};
+use nereid_request::{InputPlacement, SharedMemory};
 
 fn gpu() -> Gpu {
     let gpus = Gpus::with(Arc::new(Simulated::new(Spec::prompt(1, 3))), &Settings::default());
@@ -81,7 +81,8 @@ fn a_tensor_on_a_device_is_handed_on_and_not_copied() {
     let mut request = request_to(&bench.spec, &bench.client, 1, &[("X", "x")]);
     let given = gpu.put(b"g").unwrap();
     request.inputs[0].data.clear();
-    request.inputs[0].beside = Some(Box::new(Beside { on_device: Some(given.clone()), ..Beside::default() }));
+    request.inputs[0].placement =
+        Some(Box::new(InputPlacement { on_device: Some(given.clone()), ..InputPlacement::default() }));
     let _ticket = bench.hand_in(request);
     let request = bench.part("p").take().unwrap();
     assert!(request.inputs[0].on_device().unwrap().same_memory(&given));

@@ -50,14 +50,14 @@ pub struct InputPlacement {
     /// Of the pieces of the data, by their position; what lies beyond is in plain memory.
     pub places: Vec<Place>,
     /// Data for the instances of single host policies, at most one for each.
-    pub for_policies: Vec<Apart>,
+    pub for_policies: Vec<PolicyData>,
     /// The data, where they lie on a device: there is none on the host then.
     pub on_device: Option<DeviceSlice>,
 }
 
 /// The data of an input for the instances of one host policy.
 #[derive(Debug, Clone, Default)]
-pub struct Apart {
+pub struct PolicyData {
     pub policy: Text,
     pub data: SmallVec<[Slice; 1]>,
     pub places: Vec<Place>,
@@ -92,13 +92,13 @@ mod tests {
         assert_eq!(input.data_for(b"cpu")[0][..], *b"ab");
         assert_eq!(input.place(None, 0), Place::default());
         let pinned = Place { memory_type: MemoryType::CpuPinned, memory_type_id: 3, cuda_ipc_handle: 0 };
-        let apart = Apart {
+        let policy_data = PolicyData {
             policy: Text::from("gpu_0"),
             data: [Slice::from_static(b"c"), Slice::from_static(b"d")].into_iter().collect(),
             places: vec![Place::default(), pinned],
         };
         input.placement =
-            Some(Box::new(InputPlacement { places: vec![pinned], for_policies: vec![apart], on_device: None }));
+            Some(Box::new(InputPlacement { places: vec![pinned], for_policies: vec![policy_data], on_device: None }));
         assert_eq!(input.data_for(b"gpu_0").len(), 2);
         assert_eq!(input.data_for(b"gpu_1")[0][..], *b"ab");
         assert_eq!(input.place(None, 0), pinned);

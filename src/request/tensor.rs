@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Apart, DataType, InputPlacement, Kept, Place, Text};
+use super::{DataType, InputPlacement, Kept, Place, PolicyData, Text};
 use nereid_gpu::DeviceSlice;
 use nereid_memory::Slice;
 
@@ -74,20 +74,20 @@ impl InputTensor {
 
     /// The pieces that an instance of host policy `policy` shall see: those given for it, else those for all.
     pub fn data_for(&self, policy: &[u8]) -> &[Slice] {
-        self.apart(policy).map_or(&self.data[..], |apart| &apart.data[..])
+        self.policy_data(policy).map_or(&self.data[..], |policy_data| &policy_data.data[..])
     }
 
     /// Where piece number `at` of the data lies; with a policy, of what its instances see.
     pub fn place(&self, policy: Option<&[u8]>, at: usize) -> Place {
-        let places = match policy.and_then(|policy| self.apart(policy)) {
-            Some(apart) => &apart.places[..],
+        let places = match policy.and_then(|policy| self.policy_data(policy)) {
+            Some(policy_data) => &policy_data.places[..],
             None => self.placement.as_ref().map_or(&[][..], |placement| &placement.places[..]),
         };
         places.get(at).copied().unwrap_or_default()
     }
 
-    fn apart(&self, policy: &[u8]) -> Option<&Apart> {
-        self.placement.as_ref()?.for_policies.iter().find(|apart| apart.policy.as_bytes() == policy)
+    fn policy_data(&self, policy: &[u8]) -> Option<&PolicyData> {
+        self.placement.as_ref()?.for_policies.iter().find(|policy_data| policy_data.policy.as_bytes() == policy)
     }
 }
 

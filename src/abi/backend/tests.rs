@@ -212,18 +212,18 @@ fn an_input_shows_each_host_policy_its_own_data() {
         TRITONBACKEND_InputPropertiesForHostPolicy,
     };
     use crate::abi::server::BufferAttributes;
-    use nereid_request::{Apart, InputPlacement, InputTensor, MemoryType, Place, Text};
+    use nereid_request::{InputPlacement, InputTensor, MemoryType, Place, PolicyData, Text};
     let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::from_slice(&[3]));
     input.data = [Slice::from_static(b"ab"), Slice::from_static(b"c")].into_iter().collect();
     let pinned = Place { memory_type: MemoryType::CpuPinned, memory_type_id: 4, cuda_ipc_handle: 0x50 };
-    let apart = Apart {
+    let policy_data = PolicyData {
         policy: Text::from("near"),
         data: [Slice::from_static(b"xyz")].into_iter().collect(),
         places: vec![pinned],
     };
     input.placement = Some(Box::new(InputPlacement {
         places: vec![Place::default(), pinned],
-        for_policies: vec![apart],
+        for_policies: vec![policy_data],
         on_device: None,
     }));
     let counts = |policy: *const c_char| {

@@ -24,8 +24,8 @@ use nereid_gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
 use nereid_memory::{BlockMut, Exhausted, ForeignMemory, ReleaseGuard, Slice, Target};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Admission, Apart, Call, Callee, Completion, Delivery, InputPlacement, InputTensor, MemoryType, Observation,
-    OutputQuery, OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
+    Admission, Call, Callee, Completion, Delivery, InputPlacement, InputTensor, MemoryType, Observation, OutputQuery,
+    OutputTensor, Place, PolicyData, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
 };
 use nereid_scheduler::validate::{RawInput, raw_input};
 
@@ -273,7 +273,7 @@ fn lent_on_device(chunk: &Chunk, gpu: &Gpu, guard: &Arc<ReleaseGuard>) -> Device
 }
 
 /// The data for the instances of single host policies, copied to the host if it lies elsewhere.
-fn for_policies(input: &Input, gpus: Option<&Gpus>, guard: &Arc<ReleaseGuard>) -> Result<Vec<Apart>, Status> {
+fn for_policies(input: &Input, gpus: Option<&Gpus>, guard: &Arc<ReleaseGuard>) -> Result<Vec<PolicyData>, Status> {
     let fetched = |chunk: &Chunk| match gpus.and_then(|gpus| gpu_of(gpus, chunk.place)) {
         None => Ok((lent(chunk, guard), chunk.place)),
         Some(gpu) => {
@@ -284,12 +284,12 @@ fn for_policies(input: &Input, gpus: Option<&Gpus>, guard: &Arc<ReleaseGuard>) -
             Ok((block.freeze(), Place::default()))
         }
     };
-    let apart = |(policy, data): &(Text, Vec<Chunk>)| {
+    let policy_data = |(policy, data): &(Text, Vec<Chunk>)| {
         let runs = data.iter().map(fetched).collect::<Result<Vec<_>, Status>>()?;
         let (data, places) = runs.into_iter().unzip();
-        Ok(Apart { policy: policy.clone(), data, places })
+        Ok(PolicyData { policy: policy.clone(), data, places })
     };
-    input.for_policies.iter().map(apart).collect()
+    input.for_policies.iter().map(policy_data).collect()
 }
 
 /// The places of the data and the data for host policies, where either differs from plain memory for all. `prefix`

@@ -39,7 +39,7 @@ pub use delivery::{
 pub use grant::{ExecutionLinks, Grant, Lender, ResourceLease};
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use parameters::{Parameter, Parameters, Value};
-pub use placement::{InputPlacement, Kept, MemoryType, Place, PolicyData};
+pub use placement::{Attachment, InputPlacement, MemoryType, Place, PolicyData};
 pub use regions::SharedMemory;
 pub use reshape::{OutputShape, OutputShapes};
 pub use response::{OutputTensor, Response, ResponseParts};

@@ -65,18 +65,18 @@ pub struct PolicyData {
 
 /// Something that hangs on a tensor for as long as it lives. A copy of the tensor starts without it.
 #[derive(Debug, Default)]
-pub struct Kept(Mutex<Option<Box<dyn Any + Send>>>);
+pub struct Attachment(Mutex<Option<Box<dyn Any + Send>>>);
 
-impl Kept {
+impl Attachment {
     /// Runs `access` on what is kept, which it may replace.
     pub fn with<R>(&self, access: impl FnOnce(&mut Option<Box<dyn Any + Send>>) -> R) -> R {
         access(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Clone for Kept {
-    fn clone(&self) -> Kept {
-        Kept::default()
+impl Clone for Attachment {
+    fn clone(&self) -> Attachment {
+        Attachment::default()
     }
 }
 
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn a_copy_keeps_nothing() {
-        let kept = Kept::default();
-        kept.with(|kept| *kept = Some(Box::new(5u8)));
-        assert!(kept.with(|kept| kept.is_some()));
-        assert!(kept.clone().with(|kept| kept.is_none()));
+        let attachment = Attachment::default();
+        attachment.with(|kept| *kept = Some(Box::new(5u8)));
+        assert!(attachment.with(|kept| kept.is_some()));
+        assert!(attachment.clone().with(|kept| kept.is_none()));
     }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{DataType, InputPlacement, Kept, Place, PolicyData, Text};
+use super::{Attachment, DataType, InputPlacement, Place, PolicyData, Text};
 use nereid_gpu::DeviceSlice;
 use nereid_memory::Slice;
 
@@ -43,7 +43,7 @@ pub struct InputTensor {
     /// What an in-process caller gives beside the data; empty for a client over the wire.
     pub placement: Option<Box<InputPlacement>>,
     /// What was made for a call of a backend, and lives as long as the tensor.
-    pub kept: Kept,
+    pub attachment: Attachment,
 }
 
 impl InputTensor {
@@ -56,7 +56,7 @@ impl InputTensor {
             data: SmallVec::new(),
             index: 0,
             placement: None,
-            kept: Kept::default(),
+            attachment: Attachment::default(),
         }
     }
 

@@ -198,7 +198,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
         // SAFETY: the caller's promise is passed on.
         let input = unsafe { deref(input, "input")? };
         let InputBuffer { at, .. } = find_buffer(input, None, index)?;
-        let found = input.kept.with(|kept| {
+        let found = input.attachment.with(|kept| {
             let kept = kept.get_or_insert_with(|| Box::new(all_attributes(input)) as Box<dyn Any + Send>);
             let all = kept.downcast_ref::<Box<[BufferAttributes]>>()?;
             usize::try_from(index).ok().and_then(|index| all.get(index)).map(std::ptr::from_ref)

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info};
 
 use self::confinement::Confinement;
-use self::groups::{Share, Wish};
+use self::groups::{InstanceSpec, Share};
 use self::worker::{Candidate, Task, Worker};
 use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
 use nereid_model_config::ModelSpec;
@@ -87,8 +87,8 @@ impl Instances {
             running: Mutex::default(),
             checks: Checks::new(&plan.context.name, plan.context.version),
         };
-        let wishes = groups::wishes(&plan.spec);
-        *lock(&instances.running) = instances.raise(plan, wishes, &mut lock(&instances.change).created)?;
+        let instance_specs = groups::instance_specs(&plan.spec);
+        *lock(&instances.running) = instances.raise(plan, instance_specs, &mut lock(&instances.change).created)?;
         instances.renew_checks();
         Ok(instances)
     }
@@ -114,13 +114,23 @@ impl Instances {
     pub fn update(&self, plan: &Plan) -> Result<(), Status> {
         let mut change = lock(&self.change);
         reap(&mut change.leaving);
-        let wishes = groups::wishes(&plan.spec);
+        let instance_specs = groups::instance_specs(&plan.spec);
         // Only a change writes the list, so positions stay valid while the lock is released.
-        let kept = keep(&lock(&self.running), &wishes);
-        for (wish, _) in wishes.iter().zip(&kept).filter(|(_, kept)| kept.is_some()) {
-            verbose!(2, "Re-using model instance named '{}' with device id '{}'", wish.name, wish.key.device);
+        let kept = keep(&lock(&self.running), &instance_specs);
+        for (instance_spec, _) in instance_specs.iter().zip(&kept).filter(|(_, kept)| kept.is_some()) {
+            verbose!(
+                2,
+                "Re-using model instance named '{}' with device id '{}'",
+                instance_spec.name,
+                instance_spec.key.device
+            );
         }
-        let missing = wishes.into_iter().zip(&kept).filter(|(_, kept)| kept.is_none()).map(|(wish, _)| wish).collect();
+        let missing = instance_specs
+            .into_iter()
+            .zip(&kept)
+            .filter(|(_, kept)| kept.is_none())
+            .map(|(instance_spec, _)| instance_spec)
+            .collect();
         let mut created = self.raise(plan, missing, &mut change.created)?.into_iter();
         let mut running = lock(&self.running);
         let mut old: Vec<Option<Worker>> = running.drain(..).map(Some).collect();
@@ -167,8 +177,13 @@ impl Instances {
         }
     }
 
-    /// Makes the instances of `wishes` and lets them take payloads.
-    fn raise(&self, plan: &Plan, wishes: Vec<Wish>, ordinal: &mut usize) -> Result<Vec<Worker>, Status> {
+    /// Makes the instances of `instance_specs` and lets them take payloads.
+    fn raise(
+        &self,
+        plan: &Plan,
+        instance_specs: Vec<InstanceSpec>,
+        ordinal: &mut usize,
+    ) -> Result<Vec<Worker>, Status> {
         let variable = std::env::var_os("TRITON_PARALLEL_INSTANCE_LOADING");
         if let Some(value) = variable.as_deref().filter(|value| !value.is_empty()) {
             let value = value.to_string_lossy();
@@ -177,7 +192,7 @@ impl Instances {
         let in_parallel = loads_in_parallel(plan.attributes.parallel_instance_loading, variable.as_deref());
         let mut candidates = Vec::new();
         let mut outcome = Ok(());
-        for share in groups::share_threads(wishes, plan.attributes.execution_policy, &plan.spec) {
+        for share in groups::share_threads(instance_specs, plan.attributes.execution_policy, &plan.spec) {
             outcome = self.prepare(plan, share, ordinal).and_then(|candidate| {
                 candidates.push(candidate);
                 match candidates.last_mut() {
@@ -229,12 +244,12 @@ impl Instances {
         };
         let spin = if confinement.is_within(&plan.worker_cpus) { plan.spin.clone() } else { Spin::default() };
         let first = *ordinal;
-        *ordinal += share.wishes.len();
-        let contexts = share.wishes.iter().zip(first..).map(|(wish, ordinal)| InstanceContext {
-            name: wish.name.clone(),
+        *ordinal += share.instance_specs.len();
+        let contexts = share.instance_specs.iter().zip(first..).map(|(instance_spec, ordinal)| InstanceContext {
+            name: instance_spec.name.clone(),
             ordinal,
-            kind: wish.key.kind(),
-            device: wish.key.device,
+            kind: instance_spec.key.kind(),
+            device: instance_spec.key.device,
             gpu: gpu.clone(),
             statistics: Arc::clone(&statistics),
             is_passive: share.is_passive,
@@ -242,7 +257,7 @@ impl Instances {
             state_loss: StateLoss::default(),
             spin: spin.clone(),
             host_policy: Arc::clone(&policy),
-            group: Arc::new(wish.key.group().clone()),
+            group: Arc::new(instance_spec.key.group().clone()),
             spec: Arc::clone(&plan.spec),
             model: Arc::clone(&plan.context),
         });
@@ -283,17 +298,17 @@ impl std::fmt::Debug for Instances {
 }
 
 /// For each wanted instance the position of a running one that fits: one of the same name if there is one.
-fn keep(running: &[Worker], wishes: &[Wish]) -> Vec<Option<usize>> {
+fn keep(running: &[Worker], instance_specs: &[InstanceSpec]) -> Vec<Option<usize>> {
     let mut is_free: Vec<bool> = running.iter().map(|worker| !worker.is_shared).collect();
-    let fits = |wish: &Wish, worker: &Worker| worker.key == wish.key;
-    let choose = |wish: &Wish| {
-        let free = || running.iter().enumerate().filter(|(at, worker)| is_free[*at] && fits(wish, worker));
-        let same = free().find(|(_, worker)| worker.names.first() == Some(&wish.name));
+    let fits = |instance_spec: &InstanceSpec, worker: &Worker| worker.key == instance_spec.key;
+    let choose = |instance_spec: &InstanceSpec| {
+        let free = || running.iter().enumerate().filter(|(at, worker)| is_free[*at] && fits(instance_spec, worker));
+        let same = free().find(|(_, worker)| worker.names.first() == Some(&instance_spec.name));
         let at = same.or_else(|| free().next()).map(|(at, _)| at)?;
         is_free[at] = false;
         Some(at)
     };
-    wishes.iter().map(choose).collect()
+    instance_specs.iter().map(choose).collect()
 }
 
 /// Whether instances of one model are created at the same time: the backend's attribute, unless the environment

@@ -13,7 +13,7 @@ const THREAD_NAME_BYTES_MAX: usize = 15;
 
 /// One instance that the configuration defines.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wish {
+pub(super) struct InstanceSpec {
     pub name: String,
     pub key: Key,
     /// Position of its group.
@@ -31,7 +31,7 @@ pub(super) struct Key {
 /// Instances that share one thread.
 #[derive(Debug, PartialEq)]
 pub(super) struct Share {
-    pub wishes: Vec<Wish>,
+    pub instance_specs: Vec<InstanceSpec>,
     /// Name of the host policy.
     pub policy: String,
     pub is_passive: bool,
@@ -68,8 +68,12 @@ impl Key {
 impl Share {
     /// The device of its instances, if they have one.
     pub fn gpu(&self, context: &ModelContext) -> Result<Option<Gpu>, Status> {
-        let Some(wish) = self.wishes.first().filter(|wish| wish.key.kind() == Kind::Gpu) else { return Ok(None) };
-        let (name, device) = (&wish.name, wish.key.device);
+        let Some(instance_spec) =
+            self.instance_specs.first().filter(|instance_spec| instance_spec.key.kind() == Kind::Gpu)
+        else {
+            return Ok(None);
+        };
+        let (name, device) = (&instance_spec.name, instance_spec.key.device);
         // The configuration was checked against the present devices.
         let gone = || Status::internal(format!("instance '{name}' is for GPU {device}, which the server does not use"));
         let gpu = context.gpus.get(device).ok_or_else(gone)?;
@@ -78,55 +82,59 @@ impl Share {
 }
 
 /// Every instance of a resolved configuration, in its order.
-pub(super) fn wishes(spec: &ModelSpec) -> Vec<Wish> {
-    let wish = |instance: &nereid_model_config::Instance| {
+pub(super) fn instance_specs(spec: &ModelSpec) -> Vec<InstanceSpec> {
+    let instance_spec = |instance: &nereid_model_config::Instance| {
         let group = spec.config.instance_group.get(instance.group).cloned().unwrap_or_default();
         let group = ModelInstanceGroup { name: String::new(), count: 0, ..group };
         let device = match instance.kind {
             InstanceKind::Gpu(device) => device,
             InstanceKind::Cpu | InstanceKind::Model => 0,
         };
-        Wish { name: instance.name.clone(), key: Key { group, device }, group: instance.group }
+        InstanceSpec { name: instance.name.clone(), key: Key { group, device }, group: instance.group }
     };
-    spec.instances.iter().map(wish).collect()
+    spec.instances.iter().map(instance_spec).collect()
 }
 
 /// Distributes instances over threads: one each, or one for all GPU instances of a device where the backend wants its
 /// devices blocked (contract/c_api.md section 5, "Threads"). A sequence stays with its instance, so that a model with a
 /// sequence scheduler never shares.
-pub(super) fn share_threads(wishes: Vec<Wish>, policy: ExecutionPolicy, spec: &ModelSpec) -> Vec<Share> {
+pub(super) fn share_threads(
+    instance_specs: Vec<InstanceSpec>,
+    policy: ExecutionPolicy,
+    spec: &ModelSpec,
+) -> Vec<Share> {
     let has_sequences = matches!(spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)));
     let blocks = policy == ExecutionPolicy::DeviceBlocking && !has_sequences;
     let mut shares: Vec<Share> = Vec::new();
-    for wish in wishes {
-        let (policy, is_passive) = (wish.key.policy(), wish.key.group.passive);
-        let is_device = blocks && wish.key.kind() == Kind::Gpu && !is_passive;
+    for instance_spec in instance_specs {
+        let (policy, is_passive) = (instance_spec.key.policy(), instance_spec.key.group.passive);
+        let is_device = blocks && instance_spec.key.kind() == Kind::Gpu && !is_passive;
         let same = |share: &&mut Share| {
             share.is_device
                 && share.policy == policy
-                && share.wishes.iter().all(|one| one.key.device == wish.key.device)
+                && share.instance_specs.iter().all(|one| one.key.device == instance_spec.key.device)
         };
         if is_device && let Some(share) = shares.iter_mut().find(same) {
-            share.wishes.push(wish);
+            share.instance_specs.push(instance_spec);
             continue;
         }
         let thread_name = match is_device {
-            true => shortened(&spec.name, &format!("_gpu{}", wish.key.device)),
-            false => thread_name(&wish, &spec.name),
+            true => shortened(&spec.name, &format!("_gpu{}", instance_spec.key.device)),
+            false => thread_name(&instance_spec, &spec.name),
         };
-        shares.push(Share { wishes: vec![wish], policy, is_passive, is_device, thread_name });
+        shares.push(Share { instance_specs: vec![instance_spec], policy, is_passive, is_device, thread_name });
     }
     shares
 }
 
 /// The instance's name, or a shortened name with the suffix that distinguishes it from its siblings.
-fn thread_name(wish: &Wish, model: &str) -> String {
-    if wish.name.len() <= THREAD_NAME_BYTES_MAX {
-        return wish.name.clone();
+fn thread_name(instance_spec: &InstanceSpec, model: &str) -> String {
+    if instance_spec.name.len() <= THREAD_NAME_BYTES_MAX {
+        return instance_spec.name.clone();
     }
-    let (group, number) = wish.name.rsplit_once('_').unwrap_or((&wish.name, "0"));
+    let (group, number) = instance_spec.name.rsplit_once('_').unwrap_or((&instance_spec.name, "0"));
     // A synthesised group has the model's name, and is the only one.
-    let suffix = if group == model { format!("_{number}") } else { format!("_{}_{number}", wish.group) };
+    let suffix = if group == model { format!("_{number}") } else { format!("_{}_{number}", instance_spec.group) };
     shortened(group, &suffix)
 }
 

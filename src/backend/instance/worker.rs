@@ -115,13 +115,13 @@ impl Candidate {
         if self.share.is_passive {
             return Ok(None);
         }
-        let first = self.share.wishes.first();
+        let first = self.share.instance_specs.first();
         let parker = Parker::new(self.thread.thread().clone(), self.spin.clone());
         let info = WorkerInfo {
             waker: parker.waker(),
-            name: first.map(|wish| wish.name.clone()).unwrap_or_default(),
-            device: first.map_or(0, |wish| wish.key.device),
-            rate_limiter: first.and_then(|wish| wish.key.rate_limiter().cloned()),
+            name: first.map(|instance_spec| instance_spec.name.clone()).unwrap_or_default(),
+            device: first.map_or(0, |instance_spec| instance_spec.key.device),
+            rate_limiter: first.and_then(|instance_spec| instance_spec.key.rate_limiter().cloned()),
         };
         let number = source.join(info)?;
         if self.borrowable.is_offered() {
@@ -140,7 +140,8 @@ impl Candidate {
         if self.share.is_passive {
             return None;
         }
-        let names: Vec<&str> = self.share.wishes.iter().map(|wish| wish.name.as_str()).collect();
+        let names: Vec<&str> =
+            self.share.instance_specs.iter().map(|instance_spec| instance_spec.name.as_str()).collect();
         let readiness = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
         let readiness = readiness.into_iter().flatten().map(Arc::downgrade).collect();
         Some(Watched { name: names.join("', '"), pulse: Arc::downgrade(self.borrowable.pulse()), readiness })
@@ -148,8 +149,8 @@ impl Candidate {
 
     /// Starts its service.
     pub fn engage(self, place: Option<(usize, Parker)>) -> Option<Worker> {
-        let names = self.share.wishes.iter().map(|wish| wish.name.clone()).collect();
-        let key = self.share.wishes.into_iter().next()?.key;
+        let names = self.share.instance_specs.iter().map(|instance_spec| instance_spec.name.clone()).collect();
+        let key = self.share.instance_specs.into_iter().next()?.key;
         let role = match place {
             Some((number, parker)) => {
                 for loss in self.state_losses {

@@ -13,20 +13,26 @@ fn spec(name: &str, groups: Vec<ModelInstanceGroup>) -> ModelSpec {
     ModelSpec::new(config).unwrap()
 }
 
-fn wish(name: &str, kind: Kind, device: i32) -> Wish {
-    Wish { name: name.into(), key: Key { group: group("", kind, 0), device }, group: 0 }
+fn instance_spec(name: &str, kind: Kind, device: i32) -> InstanceSpec {
+    InstanceSpec { name: name.into(), key: Key { group: group("", kind, 0), device }, group: 0 }
 }
 
 /// Names of the instances of each thread.
-fn shared(wishes: Vec<Wish>, policy: ExecutionPolicy, spec: &ModelSpec) -> Vec<Vec<String>> {
-    let names = |share: Share| share.wishes.into_iter().map(|wish| wish.name).collect();
-    share_threads(wishes, policy, spec).into_iter().map(names).collect()
+fn shared(instance_specs: Vec<InstanceSpec>, policy: ExecutionPolicy, spec: &ModelSpec) -> Vec<Vec<String>> {
+    let names = |share: Share| share.instance_specs.into_iter().map(|instance_spec| instance_spec.name).collect();
+    share_threads(instance_specs, policy, spec).into_iter().map(names).collect()
 }
 
 #[test]
 fn keys_ignore_names_and_counts_only() {
-    let two = wishes(&spec("m", vec![group("a", Kind::Cpu, 2), group("b", Kind::Cpu, 1), group("c", Kind::Model, 1)]));
-    assert_eq!(two.iter().map(|wish| wish.name.as_str()).collect::<Vec<_>>(), ["a_0", "a_1", "b_0", "c_0"]);
+    let two = instance_specs(&spec(
+        "m",
+        vec![group("a", Kind::Cpu, 2), group("b", Kind::Cpu, 1), group("c", Kind::Model, 1)],
+    ));
+    assert_eq!(
+        two.iter().map(|instance_spec| instance_spec.name.as_str()).collect::<Vec<_>>(),
+        ["a_0", "a_1", "b_0", "c_0"]
+    );
     assert_eq!(two[0].key, two[1].key);
     assert_eq!(two[0].key, two[2].key);
     assert_ne!(two[0].key, two[3].key);
@@ -41,7 +47,7 @@ fn keys_ignore_names_and_counts_only() {
         let text = format!("name: \"m\" instance_group {{ name: \"a\" count: 1 kind: KIND_CPU {text} }}");
         let document = parse("config.pbtxt", text.as_bytes()).unwrap();
         let config = nereid_model_config::from_dynamic(&document.message).unwrap();
-        let other = wishes(&ModelSpec::new(config).unwrap());
+        let other = instance_specs(&ModelSpec::new(config).unwrap());
         assert_ne!(two[0].key, other[0].key, "{text}");
     }
     let same = Key { device: 1, ..two[0].key.clone() };
@@ -51,9 +57,9 @@ fn keys_ignore_names_and_counts_only() {
 #[test]
 fn policies_are_named_by_the_group_or_by_the_kind() {
     for (kind, device, name) in [(Kind::Cpu, 0, "cpu"), (Kind::Model, 0, "model"), (Kind::Gpu, 3, "gpu_3")] {
-        assert_eq!(wish("i", kind, device).key.policy(), name);
+        assert_eq!(instance_spec("i", kind, device).key.policy(), name);
     }
-    let mut named = wish("i", Kind::Cpu, 0);
+    let mut named = instance_spec("i", Kind::Cpu, 0);
     named.key.group.host_policy = "mine".into();
     assert_eq!(named.key.policy(), "mine");
 }
@@ -62,15 +68,15 @@ fn policies_are_named_by_the_group_or_by_the_kind() {
 fn gpu_instances_of_a_device_share_a_thread_where_devices_are_blocked() {
     let spec = spec("m", vec![]);
     let all = || {
-        let mut passive = wish("p", Kind::Gpu, 0);
+        let mut passive = instance_spec("p", Kind::Gpu, 0);
         passive.key.group.passive = true;
         vec![
-            wish("a", Kind::Gpu, 0),
-            wish("c", Kind::Cpu, 0),
-            wish("b", Kind::Gpu, 1),
-            wish("a", Kind::Gpu, 0),
-            wish("d", Kind::Cpu, 0),
-            wish("b2", Kind::Gpu, 1),
+            instance_spec("a", Kind::Gpu, 0),
+            instance_spec("c", Kind::Cpu, 0),
+            instance_spec("b", Kind::Gpu, 1),
+            instance_spec("a", Kind::Gpu, 0),
+            instance_spec("d", Kind::Cpu, 0),
+            instance_spec("b2", Kind::Gpu, 1),
             passive,
         ]
     };
@@ -87,16 +93,17 @@ fn gpu_instances_of_a_device_share_a_thread_where_devices_are_blocked() {
     sequences.config.scheduling_choice = Some(SchedulingChoice::SequenceBatching(Default::default()));
     assert_eq!(shared(all(), ExecutionPolicy::DeviceBlocking, &sequences), alone, "a sequence stays with its instance");
 
-    let mut elsewhere = wish("e", Kind::Gpu, 0);
+    let mut elsewhere = instance_spec("e", Kind::Gpu, 0);
     elsewhere.key.group.host_policy = "far".into();
-    let two = shared(vec![wish("a", Kind::Gpu, 0), elsewhere], ExecutionPolicy::DeviceBlocking, &spec);
+    let two = shared(vec![instance_spec("a", Kind::Gpu, 0), elsewhere], ExecutionPolicy::DeviceBlocking, &spec);
     assert_eq!(two, [["a"], ["e"]], "a thread has one policy");
 }
 
 #[test]
 fn threads_bear_names_that_fit() {
-    let name_in =
-        |model: &str, name: &str, group: usize| thread_name(&Wish { group, ..wish(name, Kind::Cpu, 0) }, model);
+    let name_in = |model: &str, name: &str, group: usize| {
+        thread_name(&InstanceSpec { group, ..instance_spec(name, Kind::Cpu, 0) }, model)
+    };
     assert_eq!(name_in("m", "m_0_1", 0), "m_0_1");
     assert_eq!(name_in("resnet50", "resnet50_0_1023", 0), "resnet50_0_1023", "just fits");
     assert_eq!(name_in("recommendation", "recommendation_0_1", 0), "recommendat_0_1");

@@ -88,7 +88,7 @@ fn instances_of_a_device_take_turns_on_its_thread() {
     let lines = log.take();
     assert_eq!(lines[..2], ["create g_0 on m_gpu1", "create g_1 on m_gpu1"]);
     assert_eq!(lines[2..], ["g_0", "g_1", "g_0"].map(|name| format!("execute {name} on m_gpu1")));
-    assert_eq!(keep(&lock(&instances.running), &groups::wishes(&plan.spec)), [None, None], "never kept");
+    assert_eq!(keep(&lock(&instances.running), &groups::instance_specs(&plan.spec)), [None, None], "never kept");
     source.stop();
     instances.join();
     // Both devices: a thread each.

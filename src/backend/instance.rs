@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info};
 
 use self::confinement::Confinement;
-use self::groups::{InstanceSpec, Share};
+use self::groups::{InstanceSpec, ThreadPlan};
 use self::worker::{Candidate, Task, Worker};
 use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
 use nereid_model_config::ModelSpec;
@@ -192,8 +192,8 @@ impl Instances {
         let in_parallel = loads_in_parallel(plan.attributes.parallel_instance_loading, variable.as_deref());
         let mut candidates = Vec::new();
         let mut outcome = Ok(());
-        for share in groups::share_threads(instance_specs, plan.attributes.execution_policy, &plan.spec) {
-            outcome = self.prepare(plan, share, ordinal).and_then(|candidate| {
+        for thread_plan in groups::plan_threads(instance_specs, plan.attributes.execution_policy, &plan.spec) {
+            outcome = self.prepare(plan, thread_plan, ordinal).and_then(|candidate| {
                 candidates.push(candidate);
                 match candidates.last_mut() {
                     Some(candidate) if !in_parallel => candidate.wait(),
@@ -232,10 +232,10 @@ impl Instances {
         }
     }
 
-    /// Starts the thread that creates and warms the instances of `share`.
-    fn prepare(&self, plan: &Plan, share: Share, ordinal: &mut usize) -> Result<Candidate, Status> {
-        let policy = plan.policies.get(&share.policy);
-        let gpu = share.gpu(&plan.context)?;
+    /// Starts the thread that creates and warms the instances of `thread_plan`.
+    fn prepare(&self, plan: &Plan, thread_plan: ThreadPlan, ordinal: &mut usize) -> Result<Candidate, Status> {
+        let policy = plan.policies.get(&thread_plan.policy);
+        let gpu = thread_plan.gpu(&plan.context)?;
         let near = gpu.as_ref().and_then(|gpu| gpu.description().numa_node);
         let confinement = Confinement::of(&policy, &plan.worker_cpus, near)?;
         let statistics = match &gpu {
@@ -244,15 +244,15 @@ impl Instances {
         };
         let spin = if confinement.is_within(&plan.worker_cpus) { plan.spin.clone() } else { Spin::default() };
         let first = *ordinal;
-        *ordinal += share.instance_specs.len();
-        let contexts = share.instance_specs.iter().zip(first..).map(|(instance_spec, ordinal)| InstanceContext {
+        *ordinal += thread_plan.instance_specs.len();
+        let contexts = thread_plan.instance_specs.iter().zip(first..).map(|(instance_spec, ordinal)| InstanceContext {
             name: instance_spec.name.clone(),
             ordinal,
             kind: instance_spec.key.kind(),
             device: instance_spec.key.device,
             gpu: gpu.clone(),
             statistics: Arc::clone(&statistics),
-            is_passive: share.is_passive,
+            is_passive: thread_plan.is_passive,
             is_warming: Arc::default(),
             state_loss: StateLoss::default(),
             spin: spin.clone(),
@@ -266,13 +266,13 @@ impl Instances {
             model: Arc::clone(&plan.model),
             gpu,
             confinement,
-            warmup: if share.is_passive { Vec::new() } else { plan.warmup.clone() },
+            warmup: if thread_plan.is_passive { Vec::new() } else { plan.warmup.clone() },
             run_to_completion: plan.run_to_completion,
             spin: spin.clone(),
             borrowable: Arc::default(),
             checks: Arc::clone(&self.checks),
         };
-        Candidate::start(share, task, &self.source)
+        Candidate::start(thread_plan, task, &self.source)
     }
 
     /// Registers the candidates in the source: a number for each that will work. All or none.

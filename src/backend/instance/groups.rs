@@ -15,7 +15,7 @@ const THREAD_NAME_BYTES_MAX: usize = 15;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct InstanceSpec {
     pub name: String,
-    pub key: Key,
+    pub key: InstanceKey,
     /// Position of its group.
     pub group: usize,
 }
@@ -23,14 +23,14 @@ pub(super) struct InstanceSpec {
 /// The properties that make two instances interchangeable: device and all settings of their groups but name and count
 /// (contract/schedulers.md section 10).
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Key {
+pub(super) struct InstanceKey {
     group: ModelInstanceGroup,
     pub device: i32,
 }
 
 /// Instances that share one thread.
 #[derive(Debug, PartialEq)]
-pub(super) struct Share {
+pub(super) struct ThreadPlan {
     pub instance_specs: Vec<InstanceSpec>,
     /// Name of the host policy.
     pub policy: String,
@@ -40,7 +40,7 @@ pub(super) struct Share {
     pub thread_name: String,
 }
 
-impl Key {
+impl InstanceKey {
     pub fn kind(&self) -> Kind {
         self.group.kind()
     }
@@ -65,7 +65,7 @@ impl Key {
     }
 }
 
-impl Share {
+impl ThreadPlan {
     /// The device of its instances, if they have one.
     pub fn gpu(&self, context: &ModelContext) -> Result<Option<Gpu>, Status> {
         let Some(instance_spec) =
@@ -90,7 +90,7 @@ pub(super) fn instance_specs(spec: &ModelSpec) -> Vec<InstanceSpec> {
             InstanceKind::Gpu(device) => device,
             InstanceKind::Cpu | InstanceKind::Model => 0,
         };
-        InstanceSpec { name: instance.name.clone(), key: Key { group, device }, group: instance.group }
+        InstanceSpec { name: instance.name.clone(), key: InstanceKey { group, device }, group: instance.group }
     };
     spec.instances.iter().map(instance_spec).collect()
 }
@@ -98,33 +98,39 @@ pub(super) fn instance_specs(spec: &ModelSpec) -> Vec<InstanceSpec> {
 /// Distributes instances over threads: one each, or one for all GPU instances of a device where the backend wants its
 /// devices blocked (contract/c_api.md section 5, "Threads"). A sequence stays with its instance, so that a model with a
 /// sequence scheduler never shares.
-pub(super) fn share_threads(
+pub(super) fn plan_threads(
     instance_specs: Vec<InstanceSpec>,
     policy: ExecutionPolicy,
     spec: &ModelSpec,
-) -> Vec<Share> {
+) -> Vec<ThreadPlan> {
     let has_sequences = matches!(spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)));
     let blocks = policy == ExecutionPolicy::DeviceBlocking && !has_sequences;
-    let mut shares: Vec<Share> = Vec::new();
+    let mut thread_plans: Vec<ThreadPlan> = Vec::new();
     for instance_spec in instance_specs {
         let (policy, is_passive) = (instance_spec.key.policy(), instance_spec.key.group.passive);
         let is_device = blocks && instance_spec.key.kind() == Kind::Gpu && !is_passive;
-        let same = |share: &&mut Share| {
-            share.is_device
-                && share.policy == policy
-                && share.instance_specs.iter().all(|one| one.key.device == instance_spec.key.device)
+        let same = |thread_plan: &&mut ThreadPlan| {
+            thread_plan.is_device
+                && thread_plan.policy == policy
+                && thread_plan.instance_specs.iter().all(|one| one.key.device == instance_spec.key.device)
         };
-        if is_device && let Some(share) = shares.iter_mut().find(same) {
-            share.instance_specs.push(instance_spec);
+        if is_device && let Some(thread_plan) = thread_plans.iter_mut().find(same) {
+            thread_plan.instance_specs.push(instance_spec);
             continue;
         }
         let thread_name = match is_device {
             true => shortened(&spec.name, &format!("_gpu{}", instance_spec.key.device)),
             false => thread_name(&instance_spec, &spec.name),
         };
-        shares.push(Share { instance_specs: vec![instance_spec], policy, is_passive, is_device, thread_name });
+        thread_plans.push(ThreadPlan {
+            instance_specs: vec![instance_spec],
+            policy,
+            is_passive,
+            is_device,
+            thread_name,
+        });
     }
-    shares
+    thread_plans
 }
 
 /// The instance's name, or a shortened name with the suffix that distinguishes it from its siblings.

@@ -14,7 +14,7 @@ use super::borrow::WorkerInstances;
 use super::cancelled;
 use super::confinement::Confinement;
 use super::device_inputs::land;
-use super::groups::{Key, Share};
+use super::groups::{InstanceKey, ThreadPlan};
 use super::stall::Watched;
 use super::warmup;
 use crate::backend::{Instance, InstanceContext, Model, StateLoss};
@@ -46,7 +46,7 @@ pub(super) struct Task {
 
 /// A thread that creates and warms its instances, and then waits for its admission.
 pub(super) struct Candidate {
-    share: Share,
+    thread_plan: ThreadPlan,
     gpu: Option<Gpu>,
     borrowable: Arc<WorkerInstances>,
     thread: JoinHandle<()>,
@@ -66,7 +66,7 @@ pub(super) struct Candidate {
 pub(super) struct Worker {
     /// Of its instances.
     pub names: Vec<String>,
-    pub key: Key,
+    pub key: InstanceKey,
     /// Whether it shares the thread of a device: then a change does not keep it.
     pub is_shared: bool,
     role: Role,
@@ -87,22 +87,33 @@ enum Role {
 }
 
 impl Candidate {
-    pub fn start(share: Share, task: Task, source: &Arc<dyn PayloadSource>) -> Result<Candidate, Status> {
+    pub fn start(thread_plan: ThreadPlan, task: Task, source: &Arc<dyn PayloadSource>) -> Result<Candidate, Status> {
         let ((tell, ready), (go, place)) = (channel(), channel());
         let (source, borrowable, spin) = (Arc::clone(source), Arc::clone(&task.borrowable), task.spin.clone());
         let gpu = task.gpu.clone();
         let state_losses = task.contexts.iter().map(|context| context.state_loss.clone()).collect();
         let weak = Arc::downgrade(&source);
-        let name = share.thread_name.clone();
+        let name = thread_plan.thread_name.clone();
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || live(task, &tell, &place, &source));
         let thread = thread
             .map_err(|error| Status::internal(format!("cannot start the thread '{name}' of an instance: {error}")))?;
-        Ok(Candidate { share, gpu, borrowable, thread, ready, outcome: None, spin, state_losses, source: weak, go })
+        Ok(Candidate {
+            thread_plan,
+            gpu,
+            borrowable,
+            thread,
+            ready,
+            outcome: None,
+            spin,
+            state_losses,
+            source: weak,
+            go,
+        })
     }
 
     /// Waits until the instances are created and warmed.
     pub fn wait(&mut self) -> Result<(), Status> {
-        let ended = || Err(Status::internal(format!("the thread '{}' ended by itself", self.share.thread_name)));
+        let ended = || Err(Status::internal(format!("the thread '{}' ended by itself", self.thread_plan.thread_name)));
         self.outcome
             .get_or_insert_with(|| self.ready.recv().unwrap_or_else(|_| ended()))
             .as_ref()
@@ -112,10 +123,10 @@ impl Candidate {
 
     /// Joins `source`: returns its number there and its parker; `None` for a passive instance.
     pub fn admit(&self, source: &dyn PayloadSource) -> Result<Option<(usize, Parker)>, Status> {
-        if self.share.is_passive {
+        if self.thread_plan.is_passive {
             return Ok(None);
         }
-        let first = self.share.instance_specs.first();
+        let first = self.thread_plan.instance_specs.first();
         let parker = Parker::new(self.thread.thread().clone(), self.spin.clone());
         let info = WorkerInfo {
             waker: parker.waker(),
@@ -137,11 +148,11 @@ impl Candidate {
 
     /// The parts of it that the stall watch reads.
     pub fn watched(&self) -> Option<Watched> {
-        if self.share.is_passive {
+        if self.thread_plan.is_passive {
             return None;
         }
         let names: Vec<&str> =
-            self.share.instance_specs.iter().map(|instance_spec| instance_spec.name.as_str()).collect();
+            self.thread_plan.instance_specs.iter().map(|instance_spec| instance_spec.name.as_str()).collect();
         let readiness = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
         let readiness = readiness.into_iter().flatten().map(Arc::downgrade).collect();
         Some(Watched { name: names.join("', '"), pulse: Arc::downgrade(self.borrowable.pulse()), readiness })
@@ -149,8 +160,8 @@ impl Candidate {
 
     /// Starts its service.
     pub fn engage(self, place: Option<(usize, Parker)>) -> Option<Worker> {
-        let names = self.share.instance_specs.iter().map(|instance_spec| instance_spec.name.clone()).collect();
-        let key = self.share.instance_specs.into_iter().next()?.key;
+        let names = self.thread_plan.instance_specs.iter().map(|instance_spec| instance_spec.name.clone()).collect();
+        let key = self.thread_plan.instance_specs.into_iter().next()?.key;
         let role = match place {
             Some((number, parker)) => {
                 for loss in self.state_losses {
@@ -164,7 +175,7 @@ impl Candidate {
             None => Role::Passive { _stay: self.go },
         };
         let readiness = self.outcome.and_then(Result::ok).unwrap_or_default();
-        let (is_shared, takes_device_tensors) = (self.share.is_device, self.borrowable.takes_device_tensors());
+        let (is_shared, takes_device_tensors) = (self.thread_plan.is_device, self.borrowable.takes_device_tensors());
         let (gpu, thread) = (self.gpu, self.thread);
         Some(Worker { names, key, is_shared, role, takes_device_tensors, readiness, gpu, thread })
     }

@@ -14,13 +14,15 @@ fn spec(name: &str, groups: Vec<ModelInstanceGroup>) -> ModelSpec {
 }
 
 fn instance_spec(name: &str, kind: Kind, device: i32) -> InstanceSpec {
-    InstanceSpec { name: name.into(), key: Key { group: group("", kind, 0), device }, group: 0 }
+    InstanceSpec { name: name.into(), key: InstanceKey { group: group("", kind, 0), device }, group: 0 }
 }
 
 /// Names of the instances of each thread.
 fn shared(instance_specs: Vec<InstanceSpec>, policy: ExecutionPolicy, spec: &ModelSpec) -> Vec<Vec<String>> {
-    let names = |share: Share| share.instance_specs.into_iter().map(|instance_spec| instance_spec.name).collect();
-    share_threads(instance_specs, policy, spec).into_iter().map(names).collect()
+    let names = |thread_plan: ThreadPlan| {
+        thread_plan.instance_specs.into_iter().map(|instance_spec| instance_spec.name).collect()
+    };
+    plan_threads(instance_specs, policy, spec).into_iter().map(names).collect()
 }
 
 #[test]
@@ -50,7 +52,7 @@ fn keys_ignore_names_and_counts_only() {
         let other = instance_specs(&ModelSpec::new(config).unwrap());
         assert_ne!(two[0].key, other[0].key, "{text}");
     }
-    let same = Key { device: 1, ..two[0].key.clone() };
+    let same = InstanceKey { device: 1, ..two[0].key.clone() };
     assert_ne!(two[0].key, same, "another device");
 }
 
@@ -84,10 +86,14 @@ fn gpu_instances_of_a_device_share_a_thread_where_devices_are_blocked() {
     assert_eq!(shared(all(), ExecutionPolicy::Blocking, &spec), alone);
     let blocked = shared(all(), ExecutionPolicy::DeviceBlocking, &spec);
     assert_eq!(blocked, [vec!["a", "a"], vec!["c"], vec!["b", "b2"], vec!["d"], vec!["p"]]);
-    let shares = share_threads(all(), ExecutionPolicy::DeviceBlocking, &spec);
-    let names: Vec<_> = shares.iter().map(|share| (share.thread_name.as_str(), share.is_device)).collect();
+    let thread_plans = plan_threads(all(), ExecutionPolicy::DeviceBlocking, &spec);
+    let names: Vec<_> =
+        thread_plans.iter().map(|thread_plan| (thread_plan.thread_name.as_str(), thread_plan.is_device)).collect();
     assert_eq!(names, [("m_gpu0", true), ("c", false), ("m_gpu1", true), ("d", false), ("p", false)]);
-    assert_eq!(shares.iter().map(|share| share.is_passive).collect::<Vec<_>>(), [false, false, false, false, true]);
+    assert_eq!(
+        thread_plans.iter().map(|thread_plan| thread_plan.is_passive).collect::<Vec<_>>(),
+        [false, false, false, false, true]
+    );
 
     let mut sequences = spec.clone();
     sequences.config.scheduling_choice = Some(SchedulingChoice::SequenceBatching(Default::default()));

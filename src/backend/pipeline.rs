@@ -20,7 +20,7 @@ use nereid_scheduler::Payload;
 pub const UNDER_WAY_MAX: usize = 3;
 
 /// Polls of a batch under way before the thread sleeps between polls.
-const LOOKS_AWAKE: u32 = 32;
+const POLLS_AWAKE: u32 = 32;
 /// A fifth of the fastest round trip of a batch over the device.
 const NAP: Duration = Duration::from_micros(20);
 
@@ -94,22 +94,22 @@ pub trait Pipelined {
     /// Executes the payload, and further payloads while it is under way, at most `most` batches at once.
     fn execute_up_to(&mut self, most: usize, payload: &mut Payload) {
         self.launch(payload);
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         while !self.under_way().is_empty() {
             let next = if self.under_way().len() < most { payload.more() } else { None };
             if let Some(mut next) = next {
                 self.launch(&mut next);
-                looks = 0;
+                polls = 0;
                 continue;
             }
-            if self.attend() {
-                looks = 0;
+            if self.answer_oldest() {
+                polls = 0;
                 continue;
             }
-            looks = looks.saturating_add(1);
+            polls = polls.saturating_add(1);
             if self.context().spin.is_allowed() {
                 std::hint::spin_loop();
-            } else if looks < LOOKS_AWAKE {
+            } else if polls < POLLS_AWAKE {
                 std::thread::yield_now();
             } else {
                 nap();
@@ -118,7 +118,7 @@ pub trait Pipelined {
     }
 
     /// Answers the oldest batch if it has completed; false: nothing has changed.
-    fn attend(&mut self) -> bool {
+    fn answer_oldest(&mut self) -> bool {
         let under_way = self.under_way();
         for batch in under_way.iter_mut() {
             if batch.compute_end_ns.is_none() && batch.flight.is_computed().is_ok_and(|is_computed| is_computed) {

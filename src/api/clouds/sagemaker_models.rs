@@ -62,7 +62,7 @@ pub struct SageMakerModels {
 struct Waits {
     waits: Vec<Wait>,
     /// The thread that polls them runs.
-    is_attended: bool,
+    is_polled: bool,
 }
 
 struct Wait {
@@ -158,13 +158,13 @@ impl SageMakerModels {
             return (wait.answer)(Err(Some(Status::unavailable(text))));
         }
         waits.waits.push(wait);
-        if std::mem::replace(&mut waits.is_attended, true) {
+        if std::mem::replace(&mut waits.is_polled, true) {
             return self.arrived.notify_one();
         }
         let (sagemaker_models, lifecycle) = (Arc::clone(self), Arc::clone(lifecycle));
         let thread = std::thread::Builder::new().name("model-unload-wait".to_owned());
-        if let Err(error) = thread.spawn(move || sagemaker_models.attend(&lifecycle)) {
-            waits.is_attended = false;
+        if let Err(error) = thread.spawn(move || sagemaker_models.poll_until_done(&lifecycle)) {
+            waits.is_polled = false;
             let refused = std::mem::take(&mut waits.waits);
             drop(waits);
             for wait in refused {
@@ -175,7 +175,7 @@ impl SageMakerModels {
     }
 
     /// Polls all that wait, until there are none.
-    fn attend(&self, lifecycle: &Arc<Lifecycle>) {
+    fn poll_until_done(&self, lifecycle: &Arc<Lifecycle>) {
         loop {
             let waits = std::mem::take(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner).waits);
             let mut still = Vec::new();
@@ -192,7 +192,7 @@ impl SageMakerModels {
             let have_arrived = !waits.waits.is_empty();
             waits.waits.extend(still);
             if waits.waits.is_empty() {
-                waits.is_attended = false;
+                waits.is_polled = false;
                 return;
             }
             if !have_arrived {

@@ -68,9 +68,7 @@ impl InstanceKey {
 impl ThreadPlan {
     /// The device of its instances, if they have one.
     pub fn gpu(&self, context: &ModelContext) -> Result<Option<Gpu>, Status> {
-        let Some(instance_spec) =
-            self.instance_specs.first().filter(|instance_spec| instance_spec.key.kind() == Kind::Gpu)
-        else {
+        let Some(instance_spec) = self.instance_specs.first().filter(|spec| spec.key.kind() == Kind::Gpu) else {
             return Ok(None);
         };
         let (name, device) = (&instance_spec.name, instance_spec.key.device);

@@ -130,9 +130,9 @@ impl Candidate {
         let parker = Parker::new(self.thread.thread().clone(), self.spin.clone());
         let info = WorkerInfo {
             waker: parker.waker(),
-            name: first.map(|instance_spec| instance_spec.name.clone()).unwrap_or_default(),
-            device: first.map_or(0, |instance_spec| instance_spec.key.device),
-            rate_limiter: first.and_then(|instance_spec| instance_spec.key.rate_limiter().cloned()),
+            name: first.map(|spec| spec.name.clone()).unwrap_or_default(),
+            device: first.map_or(0, |spec| spec.key.device),
+            rate_limiter: first.and_then(|spec| spec.key.rate_limiter().cloned()),
         };
         let number = source.join(info)?;
         if self.borrowable.is_offered() {
@@ -151,8 +151,7 @@ impl Candidate {
         if self.thread_plan.is_passive {
             return None;
         }
-        let names: Vec<&str> =
-            self.thread_plan.instance_specs.iter().map(|instance_spec| instance_spec.name.as_str()).collect();
+        let names: Vec<&str> = self.thread_plan.instance_specs.iter().map(|spec| spec.name.as_str()).collect();
         let readiness = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
         let readiness = readiness.into_iter().flatten().map(Arc::downgrade).collect();
         Some(Watched { name: names.join("', '"), pulse: Arc::downgrade(self.borrowable.pulse()), readiness })
@@ -160,7 +159,7 @@ impl Candidate {
 
     /// Starts its service.
     pub fn engage(self, place: Option<(usize, Parker)>) -> Option<Worker> {
-        let names = self.thread_plan.instance_specs.iter().map(|instance_spec| instance_spec.name.clone()).collect();
+        let names = self.thread_plan.instance_specs.iter().map(|spec| spec.name.clone()).collect();
         let key = self.thread_plan.instance_specs.into_iter().next()?.key;
         let role = match place {
             Some((number, parker)) => {

@@ -19,9 +19,7 @@ fn instance_spec(name: &str, kind: Kind, device: i32) -> InstanceSpec {
 
 /// Names of the instances of each thread.
 fn shared(instance_specs: Vec<InstanceSpec>, policy: ExecutionPolicy, spec: &ModelSpec) -> Vec<Vec<String>> {
-    let names = |thread_plan: ThreadPlan| {
-        thread_plan.instance_specs.into_iter().map(|instance_spec| instance_spec.name).collect()
-    };
+    let names = |thread_plan: ThreadPlan| thread_plan.instance_specs.into_iter().map(|spec| spec.name).collect();
     plan_threads(instance_specs, policy, spec).into_iter().map(names).collect()
 }
 
@@ -31,10 +29,7 @@ fn keys_ignore_names_and_counts_only() {
         "m",
         vec![group("a", Kind::Cpu, 2), group("b", Kind::Cpu, 1), group("c", Kind::Model, 1)],
     ));
-    assert_eq!(
-        two.iter().map(|instance_spec| instance_spec.name.as_str()).collect::<Vec<_>>(),
-        ["a_0", "a_1", "b_0", "c_0"]
-    );
+    assert_eq!(two.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["a_0", "a_1", "b_0", "c_0"]);
     assert_eq!(two[0].key, two[1].key);
     assert_eq!(two[0].key, two[2].key);
     assert_ne!(two[0].key, two[3].key);
@@ -90,10 +85,7 @@ fn gpu_instances_of_a_device_share_a_thread_where_devices_are_blocked() {
     let names: Vec<_> =
         thread_plans.iter().map(|thread_plan| (thread_plan.thread_name.as_str(), thread_plan.is_device)).collect();
     assert_eq!(names, [("m_gpu0", true), ("c", false), ("m_gpu1", true), ("d", false), ("p", false)]);
-    assert_eq!(
-        thread_plans.iter().map(|thread_plan| thread_plan.is_passive).collect::<Vec<_>>(),
-        [false, false, false, false, true]
-    );
+    assert_eq!(thread_plans.iter().map(|plan| plan.is_passive).collect::<Vec<_>>(), [false, false, false, false, true]);
 
     let mut sequences = spec.clone();
     sequences.config.scheduling_choice = Some(SchedulingChoice::SequenceBatching(Default::default()));

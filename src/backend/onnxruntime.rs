@@ -34,7 +34,7 @@ mod value;
 
 use std::sync::Arc;
 
-pub use discovery::{GPU_SUFFIX, INSTALL_COMMAND, Origin, Place, SYSTEM_PREFIX, Surroundings, runtimes_below};
+pub use discovery::{GPU_SUFFIX, INSTALL_COMMAND, Origin, SYSTEM_PREFIX, SearchLocation, Surroundings, runtimes_below};
 pub use library::{Inspected, LibraryError, Missing, inspect, locate};
 
 use self::model::OnnxModel;

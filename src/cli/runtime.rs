@@ -170,11 +170,11 @@ fn is_version(text: &str) -> bool {
 fn list(surroundings: &Surroundings) -> String {
     let used = locate(surroundings);
     let mut text = String::new();
-    for place in surroundings.places() {
-        for library in &place.libraries {
+    for location in surroundings.locations() {
+        for library in &location.libraries {
             let is_used = matches!(&used, Ok(used) if library.canonicalize().is_ok_and(|path| path == used.path));
             let mark = if is_used { '*' } else { ' ' };
-            text.push_str(&format!("{mark} onnxruntime  {}  ({})\n", library.display(), place.origin));
+            text.push_str(&format!("{mark} onnxruntime  {}  ({})\n", library.display(), location.origin));
         }
     }
     match &used {
@@ -191,9 +191,9 @@ fn list_python(surroundings: &python_backend::Surroundings) -> String {
     let on_path = surroundings.on_path("python3").into_iter().next().map(|program| (Origin::Path, program));
     let used = surroundings.general(None);
     let mut text = String::new();
-    for place in installed.into_iter().chain(on_path) {
-        let mark = if used.as_ref() == Ok(&place) { '*' } else { ' ' };
-        text.push_str(&format!("{mark} python       {}  ({})\n", place.1.display(), place.0));
+    for location in installed.into_iter().chain(on_path) {
+        let mark = if used.as_ref() == Ok(&location) { '*' } else { ' ' };
+        text.push_str(&format!("{mark} python       {}  ({})\n", location.1.display(), location.0));
     }
     let described = used.and_then(|(origin, program)| {
         let about =

@@ -62,10 +62,10 @@ impl fmt::Display for Origin {
 
 /// One location and the libraries in it, the best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SearchLocation {
     pub origin: Origin,
     /// The path that was searched, for messages; empty if the location does not exist on this host.
-    pub looked_at: String,
+    pub searched_path: String,
     pub libraries: Vec<PathBuf>,
 }
 
@@ -114,26 +114,26 @@ impl Surroundings {
     }
 
     /// All locations, in the order in which they are tried.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn locations(&self) -> Vec<SearchLocation> {
         let explicit = [
             (Origin::Setting, &self.library_setting),
             (Origin::Variable("ORT_DYLIB_PATH"), &self.ort_dylib_path),
             (Origin::Variable("NEREID_ONNXRUNTIME_LIBRARY"), &self.nereid_onnxruntime_library),
         ];
-        let mut places: Vec<Place> =
+        let mut locations: Vec<SearchLocation> =
             explicit.into_iter().map(|(origin, path)| named(origin, path.as_deref())).collect();
-        places.push(installed(Origin::UserFolder, self.user_folder(), Vec::new()));
+        locations.push(installed(Origin::UserFolder, self.user_folder(), Vec::new()));
         let beside = self.installation.as_ref().map(|prefix| libraries_in(&prefix.join("lib"))).unwrap_or_default();
         for (origin, prefix, beside) in
             [(Origin::Installation, &self.installation, beside), (Origin::System, &self.system, Vec::new())]
         {
             let folder = prefix.as_ref().map(|prefix| runtimes_below(prefix).join("onnxruntime"));
-            places.push(installed(origin, folder, beside));
+            locations.push(installed(origin, folder, beside));
         }
         let virtual_env = self.virtual_env.as_deref().into_iter().map(Path::to_path_buf).collect();
-        places.push(python_place(Origin::VirtualEnvironment, virtual_env));
-        places.push(python_place(Origin::Python, self.python_prefixes()));
-        places
+        locations.push(python_location(Origin::VirtualEnvironment, virtual_env));
+        locations.push(python_location(Origin::Python, self.python_prefixes()));
+        locations
     }
 
     /// The prefixes of the first `python3` on the PATH: as on the PATH, then with its symbolic links resolved, because
@@ -166,9 +166,9 @@ pub fn runtimes_below(prefix: &Path) -> PathBuf {
 }
 
 /// The libraries in a folder of installed versions, and `beside` it.
-fn installed(origin: Origin, folder: Option<PathBuf>, beside: Vec<PathBuf>) -> Place {
+fn installed(origin: Origin, folder: Option<PathBuf>, beside: Vec<PathBuf>) -> SearchLocation {
     let Some(folder) = folder else {
-        return Place { origin, looked_at: String::new(), libraries: Vec::new() };
+        return SearchLocation { origin, searched_path: String::new(), libraries: Vec::new() };
     };
     let mut libraries = libraries_in(&folder);
     libraries.extend(beside);
@@ -181,7 +181,7 @@ fn installed(origin: Origin, folder: Option<PathBuf>, beside: Vec<PathBuf>) -> P
     sort_newest_first(&mut libraries);
     // Builds for GPUs first: a user who installed one wants it, and it computes on the host as well.
     libraries.sort_by_key(|library| !computes_on_gpus(library));
-    Place { origin, looked_at: folder.display().to_string(), libraries }
+    SearchLocation { origin, searched_path: folder.display().to_string(), libraries }
 }
 
 /// Whether a library was built for GPUs, judged by the files beside it; it is not opened.
@@ -191,19 +191,19 @@ pub fn computes_on_gpus(library: &Path) -> bool {
 }
 
 /// A location that a person set: a library, or a folder that contains one.
-fn named(origin: Origin, path: Option<&Path>) -> Place {
+fn named(origin: Origin, path: Option<&Path>) -> SearchLocation {
     let Some(path) = path else {
-        return Place { origin, looked_at: String::new(), libraries: Vec::new() };
+        return SearchLocation { origin, searched_path: String::new(), libraries: Vec::new() };
     };
     let libraries = match path.is_dir() {
         true => libraries_in(path),
         false => vec![path.to_path_buf()],
     };
-    Place { origin, looked_at: path.display().to_string(), libraries }
+    SearchLocation { origin, searched_path: path.display().to_string(), libraries }
 }
 
 /// `<prefix>/lib/python3.*/{site,dist}-packages/onnxruntime/capi`; Debian's Python uses `dist-packages`.
-fn python_place(origin: Origin, prefixes: Vec<PathBuf>) -> Place {
+fn python_location(origin: Origin, prefixes: Vec<PathBuf>) -> SearchLocation {
     let mut libraries = Vec::new();
     for prefix in &prefixes {
         for lib in ["lib", "lib64", "local/lib"] {
@@ -218,11 +218,11 @@ fn python_place(origin: Origin, prefixes: Vec<PathBuf>) -> Place {
         }
     }
     sort_newest_first(&mut libraries);
-    let looked_at: Vec<String> = prefixes
+    let searched_path: Vec<String> = prefixes
         .iter()
         .map(|prefix| format!("{}/lib/python3.*/site-packages/onnxruntime/capi", prefix.display()))
         .collect();
-    Place { origin, looked_at: looked_at.join(", "), libraries }
+    SearchLocation { origin, searched_path: searched_path.join(", "), libraries }
 }
 
 fn directories_in(directory: &Path) -> Vec<PathBuf> {
@@ -264,8 +264,8 @@ mod tests {
     use super::*;
     use crate::backend::onnxruntime::scratch::Scratch;
 
-    fn all(places: &[Place]) -> Vec<PathBuf> {
-        places.iter().flat_map(|place| place.libraries.clone()).collect()
+    fn all(locations: &[SearchLocation]) -> Vec<PathBuf> {
+        locations.iter().flat_map(|location| location.libraries.clone()).collect()
     }
 
     #[test]
@@ -298,9 +298,9 @@ mod tests {
             virtual_env: Some(scratch.path("venv")),
             path: Some(path),
         };
-        let places = surroundings.places();
-        assert_eq!(all(&places), [setting, ort, nereid, user_new, user_old, beside, below, system, venv, python]);
-        let explicit: Vec<bool> = places.iter().map(|place| place.origin.is_explicit()).collect();
+        let locations = surroundings.locations();
+        assert_eq!(all(&locations), [setting, ort, nereid, user_new, user_old, beside, below, system, venv, python]);
+        let explicit: Vec<bool> = locations.iter().map(|location| location.origin.is_explicit()).collect();
         assert_eq!(explicit, [true, true, true, false, false, false, false, false]);
     }
 
@@ -311,20 +311,20 @@ mod tests {
         let gpu = scratch.file("data/nereid/runtimes/onnxruntime/1.20.1-gpu/libonnxruntime.so.1.20.1");
         scratch.file("data/nereid/runtimes/onnxruntime/1.20.1-gpu/libonnxruntime_providers_cuda.so");
         let surroundings = Surroundings { data_home: Some(scratch.path("data")), ..Surroundings::default() };
-        assert_eq!(all(&surroundings.places()), [gpu.clone(), newest.clone()]);
+        assert_eq!(all(&surroundings.locations()), [gpu.clone(), newest.clone()]);
         assert!(computes_on_gpus(&gpu) && !computes_on_gpus(&newest) && !computes_on_gpus(Path::new("absent.so")));
     }
 
     #[test]
     fn a_bare_host_has_places_but_no_libraries() {
-        let places = Surroundings::default().places();
-        assert_eq!(places.len(), 8);
-        assert!(all(&places).is_empty());
+        let locations = Surroundings::default().locations();
+        assert_eq!(locations.len(), 8);
+        assert!(all(&locations).is_empty());
         let scratch = Scratch::new("discovery-bare");
         let missing = Surroundings { data_home: Some(scratch.path("none")), ..Surroundings::default() };
-        let place = &missing.places()[3];
-        assert!(place.libraries.is_empty());
-        assert!(place.looked_at.ends_with("none/nereid/runtimes/onnxruntime"), "{}", place.looked_at);
+        let location = &missing.locations()[3];
+        assert!(location.libraries.is_empty());
+        assert!(location.searched_path.ends_with("none/nereid/runtimes/onnxruntime"), "{}", location.searched_path);
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn a_named_file_is_a_candidate_even_if_it_is_missing() {
         let surroundings = Surroundings { ort_dylib_path: Some("libonnxruntime.so".into()), ..Surroundings::default() };
-        assert_eq!(all(&surroundings.places()), [PathBuf::from("libonnxruntime.so")]);
+        assert_eq!(all(&surroundings.locations()), [PathBuf::from("libonnxruntime.so")]);
     }
 
     #[test]
@@ -354,7 +354,7 @@ mod tests {
         let surroundings =
             Surroundings { path: Some(scratch.path("venv/bin").into_os_string()), ..Surroundings::default() };
         assert_eq!(surroundings.python_prefixes(), [scratch.path("venv"), scratch.path("base")]);
-        assert_eq!(all(&surroundings.places()), [inner]);
+        assert_eq!(all(&surroundings.locations()), [inner]);
     }
 
     #[test]

@@ -127,25 +127,25 @@ pub fn candidate(surroundings: &Surroundings) -> Result<PathBuf, Missing> {
 
 fn find<T>(surroundings: &Surroundings, mut open: impl FnMut(&Path) -> Result<T, LibraryError>) -> Result<T, Missing> {
     let mut searched = Vec::new();
-    for place in surroundings.places() {
-        let origin = place.origin;
-        if place.libraries.is_empty() {
-            searched.push(match (place.looked_at.is_empty(), origin) {
+    for location in surroundings.locations() {
+        let origin = location.origin;
+        if location.libraries.is_empty() {
+            searched.push(match (location.searched_path.is_empty(), origin) {
                 (true, Origin::Setting | Origin::Variable(_) | Origin::VirtualEnvironment) => {
                     format!("{origin}: not set")
                 }
                 (true, _) => format!("{origin}: none"),
-                (false, _) => format!("{origin}: no libonnxruntime.so in {}", place.looked_at),
+                (false, _) => format!("{origin}: no libonnxruntime.so in {}", location.searched_path),
             });
         }
-        for library in &place.libraries {
+        for library in &location.libraries {
             match open(library) {
                 Ok(opened) => return Ok(opened),
                 Err(error) => searched.push(format!("{origin}: {} {error}", library.display())),
             }
         }
         // A location that a person set is not silently replaced by another.
-        if origin.is_explicit() && !place.looked_at.is_empty() {
+        if origin.is_explicit() && !location.searched_path.is_empty() {
             break;
         }
     }

@@ -16,7 +16,7 @@ use super::batch::{Failure, find, model_shape, too_large};
 use super::binding::{BoundInput, Produced, Returns, contiguous};
 use super::device_outputs::{self, DeviceOutputs, Part};
 use super::instance::is_shape_conflict;
-use super::io_binding::{Binding, Made, Memory, Place};
+use super::io_binding::{AllocatedOutput, Binding, DeviceRange, Memory};
 use super::options::RunOptions;
 use super::plan::Plan;
 use super::recording::{Form, Recording, Recordings};
@@ -143,17 +143,17 @@ impl DeviceInstance {
             let input = self.feed(&mut flight, index, requests, rows, recording)?;
             fed.extend(input.map(|input| (index, input)));
         }
-        let mut made: SmallVec<[BoundInput; 4]> = SmallVec::new();
+        let mut batch_inputs: SmallVec<[BoundInput; 4]> = SmallVec::new();
         let pool = &self.context.model.pool;
-        self.plan.make_batch_inputs(requests, self.session.runtime(), pool, &mut made)?;
+        self.plan.make_batch_inputs(requests, self.session.runtime(), pool, &mut batch_inputs)?;
         // The library may read a bound tensor at once, on a stream of its own.
         flight.await_inputs()?;
         let compute_start_ns = now_ns();
-        let computed = match self.run(&mut flight, requests, &fed, &made, (rows, recording)) {
+        let computed = match self.run(&mut flight, requests, &fed, &batch_inputs, (rows, recording)) {
             Err(status) if !self.declares_wrongly && is_shape_conflict(&status.message) => {
                 // The model declares a fixed shape and computes another: it runs again, into the library's own memory.
                 self.declares_wrongly = true;
-                let again = self.run(&mut flight, requests, &fed, &made, (rows, None));
+                let again = self.run(&mut flight, requests, &fed, &batch_inputs, (rows, None));
                 self.declares_wrongly = again.is_ok();
                 again?
             }
@@ -165,7 +165,7 @@ impl DeviceInstance {
             Fed::Host(bound) => Some(bound),
             Fed::Device(..) => None,
         });
-        Ok(Flown { flight, parts, read: on_host.chain(made).collect(), compute_start_ns })
+        Ok(Flown { flight, parts, read: on_host.chain(batch_inputs).collect(), compute_start_ns })
     }
 
     /// Input number `index` of all requests; `None` if it is optional and absent.
@@ -253,7 +253,7 @@ impl DeviceInstance {
         flight: &mut Flight,
         requests: &[Box<Request>],
         fed: &[(usize, Fed)],
-        made: &[BoundInput],
+        batch_inputs: &[BoundInput],
         (rows, recording): (u64, Option<usize>),
     ) -> Result<Vec<Computed>, Status> {
         let recording = self.running.recording(recording);
@@ -263,14 +263,14 @@ impl DeviceInstance {
             match input {
                 Fed::Host(bound) => binding.input(&plan.name, bound.value())?,
                 Fed::Device(input, shape) => {
-                    let place = Place { at: flight.input_address(*input), len: flight.input_len(*input) };
+                    let range = DeviceRange { at: flight.input_address(*input), len: flight.input_len(*input) };
                     // SAFETY: the flight keeps its inputs until all of its work is complete, and they are not written.
-                    unsafe { binding.device_input(&plan.name, place, shape, plan.element) }?;
+                    unsafe { binding.device_input(&plan.name, range, shape, plan.element) }?;
                 }
             }
         }
         let names = self.plan.batch_inputs.iter().flat_map(|input| &input.names);
-        for (name, bound) in names.zip(made) {
+        for (name, bound) in names.zip(batch_inputs) {
             binding.input(name, bound.value())?;
         }
         let mut bound: Vec<Option<Computed>> = Vec::with_capacity(self.plan.outputs.len());
@@ -289,21 +289,21 @@ impl DeviceInstance {
                 (None, Some(target)) => flight.output_at(target),
                 (None, None) => flight.output(len)?,
             };
-            let place = Place { at: flight.output_address(output), len };
+            let range = DeviceRange { at: flight.output_address(output), len };
             // SAFETY: the flight keeps its outputs until all of its work is complete; no other code uses them.
-            unsafe { binding.device_output(&plan.name, place, &shape, plan.element) }?;
+            unsafe { binding.device_output(&plan.name, range, &shape, plan.element) }?;
             bound.push(Some(Computed::Device { output, shape }));
         }
         let opened = binding.run(recording.map_or(&self.running.options, |one| &one.options), &self.returns)?;
         let outputs = self.plan.outputs.iter().zip(bound).zip(opened);
         let pool = &self.context.model.pool;
         let content = &mut self.content;
-        let computed = outputs.map(|((plan, bound), made)| match (bound, made) {
+        let computed = outputs.map(|((plan, bound), allocated)| match (bound, allocated) {
             (Some(bound), _) => Ok(bound),
-            (None, Some(Made::Device { shape, slice })) => {
+            (None, Some(AllocatedOutput::Device { shape, slice })) => {
                 Ok(Computed::Device { output: flight.output_made(slice), shape })
             }
-            (None, Some(Made::Strings { shape, value })) => {
+            (None, Some(AllocatedOutput::Strings { shape, value })) => {
                 let produced = Produced::Strings { shape, value };
                 Ok(Computed::Strings(ResultTensor::new(produced, plan, content, pool)?))
             }

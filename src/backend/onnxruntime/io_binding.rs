@@ -117,13 +117,13 @@ pub fn is_simulated(gpu: &Gpu) -> bool {
 
 /// Memory of an input or output, which a flight owns.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct DeviceRange {
     pub at: DeviceAddress,
     pub len: usize,
 }
 
 /// An output that the library allocated.
-pub enum Made {
+pub enum AllocatedOutput {
     Device { shape: Shape, slice: DeviceSlice },
     Strings { shape: Shape, value: Value },
 }
@@ -162,12 +162,12 @@ impl<'a> Binding<'a> {
     pub unsafe fn device_input(
         &mut self,
         name: &CStr,
-        place: Place,
+        range: DeviceRange,
         shape: &[i64],
         element: ElementType,
     ) -> Result<(), RuntimeError> {
         // SAFETY: as the caller guarantees.
-        let value = unsafe { self.memory.value(place.at, place.len, shape, element) }?;
+        let value = unsafe { self.memory.value(range.at, range.len, shape, element) }?;
         self.input(name, &value)?;
         self.values.push(value);
         Ok(())
@@ -180,13 +180,13 @@ impl<'a> Binding<'a> {
     pub unsafe fn device_output(
         &mut self,
         name: &CStr,
-        place: Place,
+        range: DeviceRange,
         shape: &[i64],
         element: ElementType,
     ) -> Result<(), RuntimeError> {
         let runtime = self.session.runtime();
         // SAFETY: as the caller guarantees.
-        let value = unsafe { self.memory.value(place.at, place.len, shape, element) }?;
+        let value = unsafe { self.memory.value(range.at, range.len, shape, element) }?;
         // SAFETY: all handles are alive; the library counts the value.
         runtime.check(unsafe { (runtime.api.BindOutput)(self.at.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
         self.values.push(value);
@@ -207,7 +207,7 @@ impl<'a> Binding<'a> {
 
     /// Starts the run; on a simulated device it is complete on return. Returns the outputs that the library allocated,
     /// by number.
-    pub fn run(self, options: &RunOptions, returns: &Arc<Returns>) -> Result<Vec<Option<Made>>, Status> {
+    pub fn run(self, options: &RunOptions, returns: &Arc<Returns>) -> Result<Vec<Option<AllocatedOutput>>, Status> {
         let runtime = self.session.runtime();
         // The library copies inputs of the host to the device when they are bound, on a stream that is not ordered with
         // the instance's own: this wait lets the copies end before the run begins. SAFETY: the binding is alive.
@@ -223,8 +223,8 @@ impl<'a> Binding<'a> {
         if values.len() != self.open.len() {
             return Err(RuntimeError::here("outputs and their values differ in number").into());
         }
-        let made = values.into_iter().zip(&self.open);
-        made.map(|(value, is_open)| is_open.then(|| self.made(value, returns)).transpose()).collect()
+        let outputs = values.into_iter().zip(&self.open);
+        outputs.map(|(value, is_open)| is_open.then(|| self.allocated_output(value, returns)).transpose()).collect()
     }
 
     fn take_values(&self) -> Result<Vec<Value>, RuntimeError> {
@@ -247,12 +247,12 @@ impl<'a> Binding<'a> {
         Ok(values)
     }
 
-    fn made(&self, value: Value, returns: &Arc<Returns>) -> Result<Made, Status> {
+    fn allocated_output(&self, value: Value, returns: &Arc<Returns>) -> Result<AllocatedOutput, Status> {
         let (element, shape) = value.tensor_type()?;
         let size = element.map(|element| element.datatype().byte_size());
         let Some(size) = size else { return Err(RuntimeError::here("an output has an unknown type").into()) };
         if size == 0 {
-            return Ok(Made::Strings { shape, value });
+            return Ok(AllocatedOutput::Strings { shape, value });
         }
         let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
         let len = count
@@ -263,13 +263,13 @@ impl<'a> Binding<'a> {
         if self.memory.info.is_none() {
             // SAFETY: the tensor's bytes stay where they are, unwritten, until the lease drops the value.
             let bytes = unsafe { Slice::foreign(data, len, Lease::owner(value, returns)) };
-            return Ok(Made::Device { shape, slice: gpu.put(&bytes)? });
+            return Ok(AllocatedOutput::Device { shape, slice: gpu.put(&bytes)? });
         }
         let owner: Arc<dyn Any + Send + Sync> = Lease::owner(value, returns);
         // SAFETY: the tensor stays until the lease drops the value. It is not complete yet: it goes into the flight
         // whose work writes it, and leaves that once it has landed.
         let slice = unsafe { DeviceSlice::foreign(gpu.clone(), DeviceAddress(data.addr() as u64), len, owner) };
-        Ok(Made::Device { shape, slice })
+        Ok(AllocatedOutput::Device { shape, slice })
     }
 }
 

@@ -19,7 +19,7 @@ use super::instance::is_shape_conflict;
 use super::io_binding::{AllocatedOutput, Binding, DeviceRange, Memory};
 use super::options::RunOptions;
 use super::plan::Plan;
-use super::recording::{Form, Recording, Recordings};
+use super::recording::{Recording, RecordingKey, Recordings};
 use super::result::{ResultTensor, part, too_few_elements, too_few_rows};
 use super::session::Session;
 use super::strings::{Content, Strings};
@@ -226,13 +226,13 @@ impl DeviceInstance {
             return Ok(None);
         }
         let context = &self.context.model;
-        let mut form = Form { shapes: Vec::new(), input_lens: Vec::new(), output_lens: Vec::new() };
+        let mut key = RecordingKey { shapes: Vec::new(), input_lens: Vec::new(), output_lens: Vec::new() };
         for (index, plan) in self.plan.inputs.iter().enumerate() {
             let shape = self.plan.joined_shape(index, requests, rows, context)?;
             let Some(shape) = shape.filter(|_| !plan.stays_on_host()) else { return Ok(None) };
             let tensors = requests.iter().filter_map(|request| find(request, index));
-            form.input_lens.push(tensors.map(InputTensor::byte_size).sum());
-            form.shapes.push(shape);
+            key.input_lens.push(tensors.map(InputTensor::byte_size).sum());
+            key.shapes.push(shape);
         }
         for (index, plan) in self.plan.outputs.iter().enumerate() {
             let Some((_, len)) = self.plan.fixed_output(index, rows, context)? else { return Ok(None) };
@@ -241,10 +241,10 @@ impl DeviceInstance {
                     return Ok(None);
                 }
             }
-            form.output_lens.push(len);
+            key.output_lens.push(len);
         }
         let Some(recordings) = &mut self.running.recordings else { return Ok(None) };
-        Ok(recordings.find(form, self.lanes.gpu())?)
+        Ok(recordings.find(key, self.lanes.gpu())?)
     }
 
     /// Binds inputs and outputs, and starts the run.

@@ -16,7 +16,7 @@ const RECORDINGS_MAX: usize = 16;
 
 /// The shapes and sizes that determine a batch's buffers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Form {
+pub struct RecordingKey {
     /// The shapes of all inputs, in the order of the plan.
     pub shapes: Vec<Shape>,
     pub input_lens: Vec<usize>,
@@ -25,7 +25,7 @@ pub struct Form {
 
 /// The buffers for one combination of shapes, which serve one batch at a time.
 pub struct Recording {
-    form: Form,
+    key: RecordingKey,
     pub inputs: Vec<Arc<DeviceBuffer>>,
     pub outputs: Vec<Arc<DeviceBuffer>>,
     pub options: RunOptions,
@@ -51,10 +51,10 @@ impl Recordings {
         Some(Recordings { runtime, settings, all: Vec::new() })
     }
 
-    /// The number of the recording for batches of that form, which the first of them makes. `None`: there are too many,
-    /// or another batch uses it.
-    pub fn find(&mut self, form: Form, gpu: &Gpu) -> Result<Option<usize>, Status> {
-        if let Some(at) = self.all.iter().position(|one| one.form == form) {
+    /// The number of the recording for batches with that key, which the first of them makes. `None`: there are too
+    /// many, or another batch uses it.
+    pub fn find(&mut self, key: RecordingKey, gpu: &Gpu) -> Result<Option<usize>, Status> {
+        if let Some(at) = self.all.iter().position(|one| one.key == key) {
             return Ok(self.all.get(at).filter(|one| one.is_free()).map(|_| at));
         }
         let at = self.all.len();
@@ -65,9 +65,9 @@ impl Recordings {
             let buffers = lens.iter().map(|len| gpu.allocate(*len).map(Arc::new));
             buffers.collect::<Result<Vec<_>, _>>()
         };
-        let (inputs, outputs) = (buffers(&form.input_lens)?, buffers(&form.output_lens)?);
+        let (inputs, outputs) = (buffers(&key.input_lens)?, buffers(&key.output_lens)?);
         let options = RunOptions::recorded(self.runtime, &self.settings, at)?;
-        self.all.push(Recording { form, inputs, outputs, options });
+        self.all.push(Recording { key, inputs, outputs, options });
         Ok(Some(at))
     }
 

@@ -53,27 +53,27 @@ pub unsafe fn append(
     providers: &[(Provider, Options)],
     stream: *mut c_void,
 ) -> Result<(), RuntimeError> {
-    for (provider, given) in providers {
-        let given = Given::new(given)?;
+    for (provider, provider_options) in providers {
+        let strings = OptionStrings::new(provider_options)?;
         match provider {
             // SAFETY: as the caller guarantees.
-            Provider::TensorRt => unsafe { append_tensorrt(runtime, options, &given, stream) }?,
+            Provider::TensorRt => unsafe { append_tensorrt(runtime, options, &strings, stream) }?,
             // SAFETY: as above.
-            Provider::Cuda => unsafe { append_cuda(runtime, options, &given, stream) }?,
+            Provider::Cuda => unsafe { append_cuda(runtime, options, &strings, stream) }?,
         }
     }
     Ok(())
 }
 
 /// Keys and values as C strings, for the library to read.
-struct Given {
+struct OptionStrings {
     texts: Vec<(CString, CString)>,
 }
 
-impl Given {
-    fn new(options: &Options) -> Result<Given, RuntimeError> {
+impl OptionStrings {
+    fn new(options: &Options) -> Result<OptionStrings, RuntimeError> {
         let text = |(key, value): &(String, String)| Ok((c_string(key.as_bytes())?, c_string(value.as_bytes())?));
-        Ok(Given { texts: options.iter().map(text).collect::<Result<_, RuntimeError>>()? })
+        Ok(OptionStrings { texts: options.iter().map(text).collect::<Result<_, RuntimeError>>()? })
     }
 
     fn keys(&self) -> Vec<*const c_char> {
@@ -90,7 +90,7 @@ impl Given {
 unsafe fn append_cuda(
     runtime: &'static Runtime,
     options: NonNull<sys::OrtSessionOptions>,
-    given: &Given,
+    strings: &OptionStrings,
     stream: *mut c_void,
 ) -> Result<(), RuntimeError> {
     let api = runtime.api;
@@ -98,7 +98,7 @@ unsafe fn append_cuda(
     // SAFETY: a handle is written to the given place.
     runtime.check(unsafe { (api.CreateCUDAProviderOptions)(&mut cuda) })?;
     let cuda = filled(cuda)?.as_ptr();
-    let (keys, values) = (given.keys(), given.values());
+    let (keys, values) = (strings.keys(), strings.values());
     // SAFETY: all handles are alive; there are as many keys as values, which the library copies.
     let set =
         runtime.check(unsafe { (api.UpdateCUDAProviderOptions)(cuda, keys.as_ptr(), values.as_ptr(), keys.len()) });
@@ -121,7 +121,7 @@ unsafe fn append_cuda(
 unsafe fn append_tensorrt(
     runtime: &'static Runtime,
     options: NonNull<sys::OrtSessionOptions>,
-    given: &Given,
+    strings: &OptionStrings,
     stream: *mut c_void,
 ) -> Result<(), RuntimeError> {
     let api = runtime.api;
@@ -129,7 +129,7 @@ unsafe fn append_tensorrt(
     // SAFETY: a handle is written to the given place.
     runtime.check(unsafe { (api.CreateTensorRTProviderOptions)(&mut tensorrt) })?;
     let tensorrt = filled(tensorrt)?.as_ptr();
-    let (keys, values) = (given.keys(), given.values());
+    let (keys, values) = (strings.keys(), strings.values());
     // SAFETY: all handles are alive; there are as many keys as values, which the library copies.
     let set = runtime
         .check(unsafe { (api.UpdateTensorRTProviderOptions)(tensorrt, keys.as_ptr(), values.as_ptr(), keys.len()) });

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Failure, find, model_shape, too_large};
 use super::binding::{BoundInput, Produced, Returns, contiguous};
-use super::device_outputs::{self, DeviceOutputs, Part};
+use super::device_outputs::{self, DeviceOutputs, OutputPart};
 use super::instance::is_shape_conflict;
 use super::io_binding::{AllocatedOutput, Binding, DeviceRange, Memory};
 use super::options::RunOptions;
@@ -66,7 +66,7 @@ pub struct Cargo {
 struct Flown {
     flight: Flight,
     /// The parts of each request.
-    parts: Vec<Vec<Part>>,
+    parts: Vec<Vec<OutputPart>>,
     read: Vec<BoundInput>,
     compute_start_ns: u64,
 }
@@ -337,12 +337,12 @@ impl DeviceInstance {
         flight: &mut Flight,
         requests: &[Box<Request>],
         computed: Vec<Computed>,
-    ) -> Result<Vec<Vec<Part>>, Status> {
-        let mut parts: Vec<Vec<Part>> =
+    ) -> Result<Vec<Vec<OutputPart>>, Status> {
+        let mut parts: Vec<Vec<OutputPart>> =
             requests.iter().map(|request| Vec::with_capacity(request.outputs.len())).collect();
         for (index, (plan, computed)) in self.plan.outputs.iter().zip(computed).enumerate() {
             let (mut first_row, mut scattered) = (0, 0usize);
-            let mut leaving = Vec::new();
+            let mut to_copy = Vec::new();
             for (number, request) in requests.iter().enumerate() {
                 let rows = self.plan.batching.then_some((first_row, request.batch_size));
                 first_row += self.plan.rows(request);
@@ -376,7 +376,7 @@ impl DeviceInstance {
                             None => result.cut(plan, rows)?,
                         };
                         let output = OutputTensor { data: smallvec::smallvec![data], ..output };
-                        let part = Part::here(output, shape, is_wanted, has_state);
+                        let part = OutputPart::from_host(output, shape, is_wanted, has_state);
                         if let Some(parts) = parts.get_mut(number) {
                             parts.push(part);
                         }
@@ -398,7 +398,7 @@ impl DeviceInstance {
                             // A state for the next request is kept on the host.
                             false => OutputDestination::OnHost,
                         };
-                        leaving.push(device_outputs::Leaving {
+                        to_copy.push(device_outputs::PartToCopy {
                             number,
                             output,
                             shape,
@@ -411,7 +411,7 @@ impl DeviceInstance {
                 }
             }
             if let Computed::Device { output, .. } = computed {
-                device_outputs::send_out(flight, output, leaving, &mut parts)?;
+                device_outputs::send_out(flight, output, to_copy, &mut parts)?;
             }
         }
         Ok(parts)
@@ -483,10 +483,10 @@ impl Pipelined for DeviceInstance {
 
     fn answer(&self, mut batch: Batch<Cargo>) {
         let execution = batch.execution();
-        let landed = device_outputs::Landed::of(&mut batch.flight, &batch.cargo.outputs);
+        let results = device_outputs::BatchResults::of(&mut batch.flight, &batch.cargo.outputs);
         self.context.report_batch(batch.rows, &execution);
         for outputs in batch.cargo.outputs {
-            match landed.complete(outputs, &self.plan, &self.context.model.pool) {
+            match results.complete(outputs, &self.plan, &self.context.model.pool) {
                 Ok((request, response)) => self.context.succeed(request, response, &execution),
                 Err((request, status)) => self.context.fail(request, status),
             }

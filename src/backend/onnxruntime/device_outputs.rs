@@ -12,11 +12,11 @@ use nereid_request::{OutputTensor, Request, Response, Shape, Status};
 /// One request of a batch, with its response except for the bytes.
 pub struct DeviceOutputs {
     pub request: Box<Request>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<OutputPart>,
 }
 
 /// One request's part of one output.
-pub struct Part {
+pub struct OutputPart {
     output: OutputTensor,
     /// The shape in the model.
     shape: Shape,
@@ -37,15 +37,15 @@ enum Source {
     Target(DeviceTarget),
 }
 
-impl Part {
+impl OutputPart {
     /// A part that was never on the device.
-    pub fn here(output: OutputTensor, shape: Shape, is_wanted: bool, has_state: bool) -> Part {
-        Part { output, shape, source: Source::Here, is_wanted, has_state }
+    pub fn from_host(output: OutputTensor, shape: Shape, is_wanted: bool, has_state: bool) -> OutputPart {
+        OutputPart { output, shape, source: Source::Here, is_wanted, has_state }
     }
 }
 
 /// A part of an output before its copy is enqueued.
-pub struct Leaving {
+pub struct PartToCopy {
     /// The index of the request in its batch.
     pub number: usize,
     pub output: OutputTensor,
@@ -62,26 +62,26 @@ pub struct Leaving {
 pub fn send_out(
     flight: &mut Flight,
     output: Output,
-    leaving: Vec<Leaving>,
-    parts: &mut [Vec<Part>],
+    to_copy: Vec<PartToCopy>,
+    parts: &mut [Vec<OutputPart>],
 ) -> Result<(), DriverError> {
-    let joins = |one: &Leaving, next: &Leaving| {
+    let joins = |one: &PartToCopy, next: &PartToCopy| {
         matches!((&one.destination, &next.destination), (OutputDestination::OnHost, OutputDestination::OnHost))
             && one.bytes.end == next.bytes.start
     };
-    let mut leaving = leaving.into_iter().peekable();
-    while let Some(first) = leaving.next() {
+    let mut to_copy = to_copy.into_iter().peekable();
+    while let Some(first) = to_copy.next() {
         let begin = first.bytes.start;
         let mut run = vec![first];
         while let Some(last) = run.last()
-            && leaving.peek().is_some_and(|next| joins(last, next))
+            && to_copy.peek().is_some_and(|next| joins(last, next))
         {
-            run.extend(leaving.next());
+            run.extend(to_copy.next());
         }
         let end = run.last().map_or(begin, |last| last.bytes.end);
         let is_host = run.iter().all(|part| matches!(part.destination, OutputDestination::OnHost));
         let fetched = if is_host { Some(flight.fetch(output, begin, end - begin)?) } else { None };
-        for Leaving { number, output: tensor, shape, bytes, destination, is_wanted, has_state } in run {
+        for PartToCopy { number, output: tensor, shape, bytes, destination, is_wanted, has_state } in run {
             let source = match (fetched, destination) {
                 (Some(fetched), _) => Source::Host(fetched, bytes.start - begin..bytes.end - begin),
                 (None, OutputDestination::At(target)) => {
@@ -93,7 +93,7 @@ pub fn send_out(
                 }
                 (None, _) => Source::Device(output, bytes),
             };
-            let part = Part { output: tensor, shape, source, is_wanted, has_state };
+            let part = OutputPart { output: tensor, shape, source, is_wanted, has_state };
             if let Some(parts) = parts.get_mut(number) {
                 parts.push(part);
             }
@@ -103,13 +103,13 @@ pub fn send_out(
 }
 
 /// The results of a batch.
-pub struct Landed {
+pub struct BatchResults {
     fetched: Vec<(Fetched, Slice)>,
     outputs: Vec<Option<DeviceSlice>>,
 }
 
-impl Landed {
-    pub fn of(flight: &mut Flight, batch: &[DeviceOutputs]) -> Landed {
+impl BatchResults {
+    pub fn of(flight: &mut Flight, batch: &[DeviceOutputs]) -> BatchResults {
         let mut fetched: Vec<(Fetched, Slice)> = Vec::new();
         for part in batch.iter().flat_map(|outputs| &outputs.parts) {
             if let Source::Host(number, _) = &part.source
@@ -119,7 +119,7 @@ impl Landed {
                 fetched.push((*number, slice));
             }
         }
-        Landed { fetched, outputs: flight.take_outputs() }
+        BatchResults { fetched, outputs: flight.take_outputs() }
     }
 
     /// Stores the states for the sequence's next request, and returns the response with its bytes.
@@ -145,8 +145,8 @@ impl Landed {
         Ok((request, response))
     }
 
-    fn fill(&self, part: Part, request: &Request, plan: &Plan, pool: &Pool) -> Result<OutputTensor, Status> {
-        let Part { mut output, shape, source, has_state, .. } = part;
+    fn fill(&self, part: OutputPart, request: &Request, plan: &Plan, pool: &Pool) -> Result<OutputTensor, Status> {
+        let OutputPart { mut output, shape, source, has_state, .. } = part;
         let name = output.name.clone();
         let lost = || Status::internal(format!("output '{name}' did not come back from its device"));
         match source {

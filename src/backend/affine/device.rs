@@ -44,7 +44,7 @@ enum Source {
 }
 
 /// One request's part of an input, and the place for the output that is computed from it.
-struct Part {
+struct ColumnPart {
     /// Index of the request in the batch.
     request: usize,
     /// Index among the request's outputs.
@@ -59,7 +59,7 @@ struct Part {
 struct Column {
     index: usize,
     pieces: Vec<Piece>,
-    parts: Vec<Part>,
+    parts: Vec<ColumnPart>,
     len: usize,
 }
 
@@ -75,7 +75,7 @@ impl DeviceInstance {
     }
 
     /// The parts that one request adds to the columns, each with the index of its input.
-    fn parts(&self, request: &Request, number: usize) -> Result<Vec<(usize, Vec<Piece>, Part)>, Status> {
+    fn parts(&self, request: &Request, number: usize) -> Result<Vec<(usize, Vec<Piece>, ColumnPart)>, Status> {
         let part = |(position, (input, wanted)): (usize, (&InputTensor, &nereid_request::RequestedOutput))| {
             let pieces: Vec<Piece> = match input.on_device() {
                 Some(slice) => vec![Piece::Device(slice.clone())],
@@ -87,7 +87,7 @@ impl DeviceInstance {
             let len = pieces.iter().map(Piece::len).sum();
             let destination = request.destination_of(&wanted.name, len)?;
             let tensor = output_of(input, wanted);
-            Ok((input.index, pieces, Part { request: number, position, tensor, len, destination }))
+            Ok((input.index, pieces, ColumnPart { request: number, position, tensor, len, destination }))
         };
         pairs(request)?.into_iter().enumerate().map(part).collect()
     }
@@ -112,7 +112,7 @@ impl DeviceInstance {
         for column in columns {
             let input = flight.add_input(&column.pieces)?;
             let output = match &column.parts[..] {
-                [Part { destination: OutputDestination::At(target), len, .. }]
+                [ColumnPart { destination: OutputDestination::At(target), len, .. }]
                     if target.gpu().is_same(flight.gpu()) && *len == target.len() =>
                 {
                     flight.output_at(target.clone())
@@ -130,7 +130,7 @@ impl DeviceInstance {
     /// Runs the launch that was recorded for batches of this size, if there is one.
     fn replay(&self, flight: &mut Flight, columns: &[Column], rows: u64) -> Result<Option<Vec<Output>>, DriverError> {
         // An output that stays on the device would keep the bucket's buffers in use.
-        let stays = |part: &Part| matches!(part.destination, OutputDestination::OnDevice);
+        let stays = |part: &ColumnPart| matches!(part.destination, OutputDestination::OnDevice);
         let rows = rows.max(1);
         let row_bytes = |column: &Column| {
             let rows = usize::try_from(rows).ok()?;
@@ -152,7 +152,7 @@ impl DeviceInstance {
 }
 
 /// Puts a request's part into the column of its input.
-fn add(columns: &mut Vec<Column>, index: usize, pieces: Vec<Piece>, part: Part) {
+fn add(columns: &mut Vec<Column>, index: usize, pieces: Vec<Piece>, part: ColumnPart) {
     let at = columns.iter().position(|column| column.index >= index).unwrap_or(columns.len());
     if columns.get(at).is_none_or(|column| column.index != index) {
         columns.insert(at, Column { index, ..Column::default() });
@@ -166,7 +166,7 @@ fn add(columns: &mut Vec<Column>, index: usize, pieces: Vec<Piece>, part: Part) 
 
 /// Enqueues the copies of an output for all requests: adjacent parts for the host are one copy.
 fn send_out(flight: &mut Flight, column: Column, output: Output, requests: &mut [Pending]) -> Result<(), DriverError> {
-    let is_host = |part: &Part| matches!(part.destination, OutputDestination::OnHost);
+    let is_host = |part: &ColumnPart| matches!(part.destination, OutputDestination::OnHost);
     let mut at = 0;
     let mut parts = column.parts.into_iter().peekable();
     while let Some(part) = parts.next() {
@@ -177,7 +177,7 @@ fn send_out(flight: &mut Flight, column: Column, output: Output, requests: &mut 
         let len: usize = run.iter().map(|part| part.len).sum();
         let fetched = if is_host(&run[0]) { Some(flight.fetch(output, at, len)?) } else { None };
         let mut offset = 0;
-        for Part { request, position, tensor, len, destination } in run {
+        for ColumnPart { request, position, tensor, len, destination } in run {
             let source = match (fetched, destination) {
                 (Some(fetched), _) => Source::Host(fetched, offset..offset + len),
                 (None, OutputDestination::At(target)) => {
@@ -199,13 +199,13 @@ fn send_out(flight: &mut Flight, column: Column, output: Output, requests: &mut 
 }
 
 /// The results of a batch.
-struct Landed {
+struct AffineResults {
     fetched: Vec<(Fetched, Slice)>,
     outputs: Vec<Option<DeviceSlice>>,
 }
 
-impl Landed {
-    fn of(flight: &mut Flight, requests: &[Pending]) -> Landed {
+impl AffineResults {
+    fn of(flight: &mut Flight, requests: &[Pending]) -> AffineResults {
         let mut fetched: Vec<(Fetched, Slice)> = Vec::new();
         for (_, source) in requests.iter().flat_map(|pending| pending.outputs.iter().flatten()) {
             if let Source::Host(number, _) = source
@@ -215,7 +215,7 @@ impl Landed {
                 fetched.push((*number, slice));
             }
         }
-        Landed { fetched, outputs: flight.take_outputs() }
+        AffineResults { fetched, outputs: flight.take_outputs() }
     }
 
     /// The response with its data.
@@ -283,10 +283,10 @@ impl Pipelined for DeviceInstance {
 
     fn answer(&self, mut batch: Batch<Vec<Pending>>) {
         let execution = batch.execution();
-        let landed = Landed::of(&mut batch.flight, &batch.cargo);
+        let results = AffineResults::of(&mut batch.flight, &batch.cargo);
         self.context.report_batch(batch.rows, &execution);
         for pending in batch.cargo {
-            let (request, response) = landed.complete(pending);
+            let (request, response) = results.complete(pending);
             self.context.succeed(request, response, &execution);
         }
     }

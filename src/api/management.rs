@@ -31,7 +31,7 @@ use nereid_request::Status;
 use nereid_wire::health::HealthCheckRequest;
 use nereid_wire::inference as wire;
 use outcome::{Probe, Protocol};
-use repository::{Ask, not_ours};
+use repository::{RepositoryRequest, not_ours};
 
 fn json(body: Gather) -> Response {
     error::reply(200, error::JSON, body)
@@ -44,9 +44,9 @@ impl Management {
         if let Route::SharedMemory(kind, action, name) = route {
             return self.regions_http(call, (kind, action, name), body, replies);
         }
-        if let Some(ask) = ask_of(route, body) {
-            return match ask {
-                Ok(ask) => self.ask_repository(call, ask, replies),
+        if let Some(request) = repository_request(route, body) {
+            return match request {
+                Ok(request) => self.run_on_repository(call, request, replies),
                 Err(status) => {
                     replies.push(call, HttpReply::Answer(error::http_error(&self.pool, &status, route.content_type())));
                 }
@@ -120,9 +120,15 @@ impl Management {
     /// Answers a call of a method other than inference, now or by mail.
     pub fn grpc(&mut self, call: CallKey, method: Method, message: Slice, replies: &mut Replies) {
         let answer = match method {
-            Method::RepositoryIndex => return self.ask_repository(call, Ask::GrpcIndex { message }, replies),
-            Method::RepositoryModelLoad => return self.ask_repository(call, Ask::GrpcLoad { message }, replies),
-            Method::RepositoryModelUnload => return self.ask_repository(call, Ask::GrpcUnload { message }, replies),
+            Method::RepositoryIndex => {
+                return self.run_on_repository(call, RepositoryRequest::GrpcIndex { message }, replies);
+            }
+            Method::RepositoryModelLoad => {
+                return self.run_on_repository(call, RepositoryRequest::GrpcLoad { message }, replies);
+            }
+            Method::RepositoryModelUnload => {
+                return self.run_on_repository(call, RepositoryRequest::GrpcUnload { message }, replies);
+            }
             method => match method.of_regions() {
                 Some(asked) => return self.regions_grpc(call, asked, &message, replies),
                 None if self.probes_instances(call, method, &message) => return,
@@ -233,16 +239,20 @@ impl Management {
 }
 
 /// The request to the repository behind a route, if there is one.
-fn ask_of(route: Route<'_>, body: &Slice) -> Option<Result<Ask, Status>> {
+fn repository_request(route: Route<'_>, body: &Slice) -> Option<Result<RepositoryRequest, Status>> {
     let body = body.clone();
     let named = |repository: &[u8], model: &[u8]| {
         not_ours(&String::from_utf8_lossy(repository))?;
         Ok(String::from_utf8_lossy(model).into_owned())
     };
     Some(match route {
-        Route::RepositoryIndex => Ok(Ask::HttpIndex { body }),
-        Route::Load(repository, model) => named(repository, model).map(|model| Ask::HttpLoad { model, body }),
-        Route::Unload(repository, model) => named(repository, model).map(|model| Ask::HttpUnload { model, body }),
+        Route::RepositoryIndex => Ok(RepositoryRequest::HttpIndex { body }),
+        Route::Load(repository, model) => {
+            named(repository, model).map(|model| RepositoryRequest::HttpLoad { model, body })
+        }
+        Route::Unload(repository, model) => {
+            named(repository, model).map(|model| RepositoryRequest::HttpUnload { model, body })
+        }
         _ => return None,
     })
 }

@@ -27,7 +27,7 @@ use nereid_wire::inference as wire;
 use nereid_wire::inference::model_repository_parameter::ParameterChoice;
 
 /// A request to the repository, with its body still to be read.
-pub(super) enum Ask {
+pub(super) enum RepositoryRequest {
     HttpIndex { body: Slice },
     HttpLoad { model: String, body: Slice },
     HttpUnload { model: String, body: Slice },
@@ -36,19 +36,23 @@ pub(super) enum Ask {
     GrpcUnload { message: Slice },
 }
 
-impl Ask {
+impl RepositoryRequest {
     fn protocol(&self) -> Protocol {
         match self {
-            Ask::HttpIndex { .. } | Ask::HttpLoad { .. } | Ask::HttpUnload { .. } => Protocol::Http,
-            Ask::GrpcIndex { .. } | Ask::GrpcLoad { .. } | Ask::GrpcUnload { .. } => Protocol::Grpc,
+            RepositoryRequest::HttpIndex { .. }
+            | RepositoryRequest::HttpLoad { .. }
+            | RepositoryRequest::HttpUnload { .. } => Protocol::Http,
+            RepositoryRequest::GrpcIndex { .. }
+            | RepositoryRequest::GrpcLoad { .. }
+            | RepositoryRequest::GrpcUnload { .. } => Protocol::Grpc,
         }
     }
 
     /// Carries the request out, on a control thread.
     fn carry_out(self, lifecycle: &Arc<Lifecycle>) -> Result<Outcome, Status> {
         match self {
-            Ask::HttpIndex { body } => lifecycle.index(index_body(&body)?).map(Outcome::Index),
-            Ask::HttpLoad { model, body } => {
+            RepositoryRequest::HttpIndex { body } => lifecycle.index(index_body(&body)?).map(Outcome::Index),
+            RepositoryRequest::HttpLoad { model, body } => {
                 let pool = body.pool();
                 let reading = pool.as_ref().map(|pool| pool.hold(body.len().saturating_mul(2))).transpose()?;
                 let parameters = load_body(&body)?;
@@ -58,17 +62,17 @@ impl Ask {
                 lifecycle.load(&model, parameters)?;
                 Ok(Outcome::Loaded)
             }
-            Ask::HttpUnload { model, body } => {
+            RepositoryRequest::HttpUnload { model, body } => {
                 let unload_dependents = unload_body(&body)?;
                 lifecycle.unload(&model, unload_dependents)?;
                 Ok(Outcome::Unloaded)
             }
-            Ask::GrpcIndex { message } => {
+            RepositoryRequest::GrpcIndex { message } => {
                 let request: wire::RepositoryIndexRequest = decode(&message)?;
                 not_ours(&request.repository_name)?;
                 lifecycle.index(request.ready).map(Outcome::Index)
             }
-            Ask::GrpcLoad { message } => {
+            RepositoryRequest::GrpcLoad { message } => {
                 let pool = message.pool();
                 let request: wire::RepositoryModelLoadRequest = decode(&message)?;
                 // Its files are copied by now.
@@ -80,7 +84,7 @@ impl Ask {
                 lifecycle.load(&request.model_name, parameters)?;
                 Ok(Outcome::Loaded)
             }
-            Ask::GrpcUnload { message } => {
+            RepositoryRequest::GrpcUnload { message } => {
                 let request: wire::RepositoryModelUnloadRequest = decode(&message)?;
                 not_ours(&request.repository_name)?;
                 let parameters = request.parameters.into_iter();
@@ -229,12 +233,12 @@ fn unload_parameter(name: &str, value: wire::ModelRepositoryParameter) -> Result
 
 impl Management {
     /// Has a control thread carry the request of a call out.
-    pub(super) fn ask_repository(&mut self, call: CallKey, ask: Ask, replies: &mut Replies) {
-        let protocol = ask.protocol();
+    pub(super) fn run_on_repository(&mut self, call: CallKey, request: RepositoryRequest, replies: &mut Replies) {
+        let protocol = request.protocol();
         let post = Arc::clone(&self.post);
         let begun = self.facts.check_not_exiting().and_then(|()| {
             self.lifecycle.spawn(move |lifecycle| {
-                let outcome = guarded(|| ask.carry_out(lifecycle));
+                let outcome = guarded(|| request.carry_out(lifecycle));
                 post(Mail::Done { call, protocol, outcome });
             })
         });

@@ -38,7 +38,7 @@ const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
 /// What a client requests.
 #[derive(Debug, Clone, PartialEq)]
-enum Ask {
+enum RegionRequest {
     Register {
         name: Box<[u8]>,
         key: Box<[u8]>,
@@ -66,15 +66,15 @@ struct Terms {
     has_gpus: bool,
 }
 
-impl Ask {
+impl RegionRequest {
     fn carry_out(self, memory: &SharedMemory) -> Answer {
         match self {
-            Ask::Register { name, key, offset, byte_size } => {
+            RegionRequest::Register { name, key, offset, byte_size } => {
                 let done = memory.register(&name, &key, (offset, byte_size));
                 done.map_err(|error| status_of(&error, &name, &key))?;
                 Ok(RegionOutcome::Changed)
             }
-            Ask::RegisterCuda { name, handle, device_id, byte_size } => {
+            RegionRequest::RegisterCuda { name, handle, device_id, byte_size } => {
                 let refused = |error: OpenError| cuda_status_of(&error, &name);
                 let handle: &IpcHandle = (&*handle)
                     .try_into()
@@ -82,7 +82,7 @@ impl Ask {
                 memory.register_cuda(&name, IpcAllocation { handle, device_id, byte_size }).map_err(refused)?;
                 Ok(RegionOutcome::Changed)
             }
-            Ask::Unregister(MemoryKind::Cuda, name) => {
+            RegionRequest::Unregister(MemoryKind::Cuda, name) => {
                 let regions = memory.gpus.regions();
                 let names: Vec<Box<[u8]>> = match name {
                     Some(name) => vec![name],
@@ -91,7 +91,7 @@ impl Ask {
                 unregister("cuda", &names, |name| Ok(regions.unregister(name)))?;
                 Ok(RegionOutcome::Changed)
             }
-            Ask::Unregister(MemoryKind::System, name) => {
+            RegionRequest::Unregister(MemoryKind::System, name) => {
                 let regions = &memory.system;
                 let names: Vec<Box<[u8]>> = match name {
                     Some(name) => vec![name],
@@ -100,7 +100,7 @@ impl Ask {
                 unregister("system", &names, |name| regions.unregister(name))?;
                 Ok(RegionOutcome::Changed)
             }
-            Ask::Status(kind, name) => Listing::of(kind, name.as_deref(), memory).map(RegionOutcome::Listed),
+            RegionRequest::Status(kind, name) => Listing::of(kind, name.as_deref(), memory).map(RegionOutcome::Listed),
         }
     }
 }
@@ -198,12 +198,12 @@ fn read_http(
     name: Option<&[u8]>,
     body: &Slice,
     terms: Terms,
-) -> Result<Ask, Status> {
+) -> Result<RegionRequest, Status> {
     let named = name.map(Box::from);
     match action {
-        RegionAction::Status => return Ok(Ask::Status(kind, named)),
+        RegionAction::Status => return Ok(RegionRequest::Status(kind, named)),
         _ if !terms.is_allowed => return Err(disabled()),
-        RegionAction::Unregister => return Ok(Ask::Unregister(kind, named)),
+        RegionAction::Unregister => return Ok(RegionRequest::Unregister(kind, named)),
         RegionAction::Register => {}
     }
     let kind_name = match kind {
@@ -232,14 +232,14 @@ fn required<'d>(root: Value<'d>, field: &str) -> Result<Value<'d>, Status> {
     root.find(field).ok_or_else(missing)
 }
 
-fn system_registration(name: Box<[u8]>, root: Value<'_>) -> Result<Ask, Status> {
+fn system_registration(name: Box<[u8]>, root: Value<'_>) -> Result<RegionRequest, Status> {
     let key = required(root, "key")?.as_str().map_err(internal)?;
     let offset = root.find("offset").map_or(Ok(0), Value::as_u64).map_err(internal)?;
     let byte_size = required(root, "byte_size")?.as_u64().map_err(internal)?;
-    Ok(Ask::Register { name, key: key.into_owned().into(), offset, byte_size })
+    Ok(RegionRequest::Register { name, key: key.into_owned().into(), offset, byte_size })
 }
 
-fn cuda_registration(name: Box<[u8]>, root: Value<'_>) -> Result<Ask, Status> {
+fn cuda_registration(name: Box<[u8]>, root: Value<'_>) -> Result<RegionRequest, Status> {
     let text = required(root, "raw_handle")?.member("b64").and_then(Value::as_str).map_err(internal)?;
     let number = |field: &str| root.member(field).map_err(internal);
     let byte_size = number("byte_size")?.as_u64().map_err(internal)?;
@@ -250,7 +250,7 @@ fn cuda_registration(name: Box<[u8]>, root: Value<'_>) -> Result<Ask, Status> {
     }
     // No device has a larger number.
     let device_id = i64::try_from(device_id).unwrap_or(i64::MAX);
-    Ok(Ask::RegisterCuda { name, handle: handle.into(), device_id, byte_size })
+    Ok(RegionRequest::RegisterCuda { name, handle: handle.into(), device_id, byte_size })
 }
 
 fn check_length(request: &Slice) -> Result<(), Status> {
@@ -269,14 +269,14 @@ fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
 }
 
 /// The request of an RPC. An empty name means all, except to register.
-fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, terms: Terms) -> Result<Ask, Status> {
+fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, terms: Terms) -> Result<RegionRequest, Status> {
     let some = |name: String| Some(name).filter(|name| !name.is_empty()).map(|name| name.into_bytes().into());
     match (kind, action) {
         (MemoryKind::System, RegionAction::Status) => {
-            Ok(Ask::Status(kind, some(decode::<wire::SystemSharedMemoryStatusRequest>(message)?.name)))
+            Ok(RegionRequest::Status(kind, some(decode::<wire::SystemSharedMemoryStatusRequest>(message)?.name)))
         }
         (MemoryKind::Cuda, RegionAction::Status) => {
-            Ok(Ask::Status(kind, some(decode::<wire::CudaSharedMemoryStatusRequest>(message)?.name)))
+            Ok(RegionRequest::Status(kind, some(decode::<wire::CudaSharedMemoryStatusRequest>(message)?.name)))
         }
         // Before anything else (contract/grpc.md section 6).
         (MemoryKind::Cuda, RegionAction::Register) if !terms.has_gpus => {
@@ -287,19 +287,20 @@ fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, terms: Ter
             let request: wire::SystemSharedMemoryRegisterRequest = decode(message)?;
             let wire::SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
             let (name, key) = (name.into_bytes().into(), key.into_bytes().into());
-            Ok(Ask::Register { name, key, offset, byte_size })
+            Ok(RegionRequest::Register { name, key, offset, byte_size })
         }
         (MemoryKind::Cuda, RegionAction::Register) => {
             let request: wire::CudaSharedMemoryRegisterRequest = decode(message)?;
             let wire::CudaSharedMemoryRegisterRequest { name, raw_handle, device_id, byte_size } = request;
             let (name, handle) = (name.into_bytes().into(), Box::from(&raw_handle[..]));
-            Ok(Ask::RegisterCuda { name, handle, device_id, byte_size })
+            Ok(RegionRequest::RegisterCuda { name, handle, device_id, byte_size })
         }
-        (MemoryKind::System, RegionAction::Unregister) => {
-            Ok(Ask::Unregister(kind, some(decode::<wire::SystemSharedMemoryUnregisterRequest>(message)?.name)))
-        }
+        (MemoryKind::System, RegionAction::Unregister) => Ok(RegionRequest::Unregister(
+            kind,
+            some(decode::<wire::SystemSharedMemoryUnregisterRequest>(message)?.name),
+        )),
         (MemoryKind::Cuda, RegionAction::Unregister) => {
-            Ok(Ask::Unregister(kind, some(decode::<wire::CudaSharedMemoryUnregisterRequest>(message)?.name)))
+            Ok(RegionRequest::Unregister(kind, some(decode::<wire::CudaSharedMemoryUnregisterRequest>(message)?.name)))
         }
     }
 }
@@ -313,8 +314,8 @@ impl Management {
         body: &Slice,
         replies: &mut Replies,
     ) {
-        let ask = read_http(kind, action, name, body, self.terms());
-        self.ask_regions(call, Protocol::Http, ask, replies);
+        let request = read_http(kind, action, name, body, self.terms());
+        self.run_on_regions(call, Protocol::Http, request, replies);
     }
 
     /// The RPCs of the family.
@@ -325,8 +326,8 @@ impl Management {
         message: &Slice,
         replies: &mut Replies,
     ) {
-        let ask = read_grpc(kind, action, message, self.terms());
-        self.ask_regions(call, Protocol::Grpc, ask, replies);
+        let request = read_grpc(kind, action, message, self.terms());
+        self.run_on_regions(call, Protocol::Grpc, request, replies);
     }
 
     fn terms(&self) -> Terms {
@@ -334,22 +335,29 @@ impl Management {
         Terms { is_allowed, has_gpus: self.facts.regions.gpus.is_supported() }
     }
 
-    fn ask_regions(&mut self, call: CallKey, protocol: Protocol, ask: Result<Ask, Status>, replies: &mut Replies) {
-        let ask = match ask {
-            Ok(ask) => ask,
+    fn run_on_regions(
+        &mut self,
+        call: CallKey,
+        protocol: Protocol,
+        request: Result<RegionRequest, Status>,
+        replies: &mut Replies,
+    ) {
+        let request = match request {
+            Ok(request) => request,
             Err(status) => return self.done(call, protocol, Err(status), replies),
         };
         let regions = &self.facts.regions;
-        if matches!(ask, Ask::Status(..)) && regions.len() <= LISTED_AT_ONCE {
-            let answer = ask.carry_out(regions).map(Outcome::Regions);
+        if matches!(request, RegionRequest::Status(..)) && regions.len() <= LISTED_AT_ONCE {
+            let answer = request.carry_out(regions).map(Outcome::Regions);
             return self.done(call, protocol, answer, replies);
         }
         let (facts, post, pool) = (Arc::clone(&self.facts), Arc::clone(&self.post), self.pool.clone());
-        let asked = regions.job_thread().try_run(move || {
-            let outcome = guarded(|| ask.carry_out(&facts.regions).and_then(|found| written(found, protocol, &pool)));
+        let queued = regions.job_thread().try_run(move || {
+            let outcome =
+                guarded(|| request.carry_out(&facts.regions).and_then(|found| written(found, protocol, &pool)));
             post(Mail::Done { call, protocol, outcome });
         });
-        if let Err(refused) = asked {
+        if let Err(refused) = queued {
             self.done(call, protocol, Err(Status::unavailable(refused.to_string())), replies);
         }
     }

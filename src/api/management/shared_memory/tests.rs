@@ -27,7 +27,7 @@ fn body(text: &str) -> Slice {
     Slice::copy_of(text.as_bytes())
 }
 
-fn http(kind: MemoryKind, action: RegionAction, name: Option<&str>, text: &str) -> Result<Ask, Status> {
+fn http(kind: MemoryKind, action: RegionAction, name: Option<&str>, text: &str) -> Result<RegionRequest, Status> {
     read_http(kind, action, name.map(str::as_bytes), &body(text), terms(true))
 }
 
@@ -61,7 +61,7 @@ fn what_a_registration_over_http_lacks_is_named_in_order() {
         assert_eq!((status.code, &*status.message), (code, expected), "{name:?} {text}");
     }
     let expected =
-        |offset, byte_size| Ask::Register { name: b"r"[..].into(), key: b"/k"[..].into(), offset, byte_size };
+        |offset, byte_size| RegionRequest::Register { name: b"r"[..].into(), key: b"/k"[..].into(), offset, byte_size };
     let found = http(System, Register, Some("r"), r#"{"key":"/k","byte_size":18446744073709551615}"#);
     assert_eq!(found, Ok(expected(0, u64::MAX)));
     let found = http(System, Register, Some("r"), r#"{"byte_size":5,"offset":4096,"key":"/k"}"#);
@@ -76,7 +76,7 @@ fn without_the_flag_only_the_list_is_answered_over_http() {
         for (action, name) in [(Register, None), (Register, Some("r")), (Unregister, None), (Unregister, Some("r"))] {
             assert_eq!(closed(kind, action, name), Err(Status::unsupported(DISABLED)), "{kind:?} {action:?} {name:?}");
         }
-        assert_eq!(closed(kind, List, None), Ok(Ask::Status(kind, None)));
+        assert_eq!(closed(kind, List, None), Ok(RegionRequest::Status(kind, None)));
     }
 }
 
@@ -101,22 +101,22 @@ fn messages_are_read_as_routes_are() {
     let named = || Some(Box::from(&b"r"[..]));
     let name = || "r".to_owned();
     let status = wire::SystemSharedMemoryStatusRequest { name: name() }.encode_to_vec();
-    assert_eq!(read(System, List, status), Ok(Ask::Status(System, named())));
-    assert_eq!(read(Cuda, List, vec![]), Ok(Ask::Status(Cuda, None)));
+    assert_eq!(read(System, List, status), Ok(RegionRequest::Status(System, named())));
+    assert_eq!(read(Cuda, List, vec![]), Ok(RegionRequest::Status(Cuda, None)));
     let unregister = wire::SystemSharedMemoryUnregisterRequest { name: name() }.encode_to_vec();
-    assert_eq!(read(System, Unregister, unregister), Ok(Ask::Unregister(System, named())));
-    assert_eq!(read(Cuda, Unregister, vec![]), Ok(Ask::Unregister(Cuda, None)));
+    assert_eq!(read(System, Unregister, unregister), Ok(RegionRequest::Unregister(System, named())));
+    assert_eq!(read(Cuda, Unregister, vec![]), Ok(RegionRequest::Unregister(Cuda, None)));
     // An empty name is one to register, and means all otherwise.
     let register =
         wire::SystemSharedMemoryRegisterRequest { key: "/k".to_owned(), offset: 1, byte_size: 2, ..Default::default() };
-    let expected = Ask::Register { name: [].into(), key: b"/k"[..].into(), offset: 1, byte_size: 2 };
+    let expected = RegionRequest::Register { name: [].into(), key: b"/k"[..].into(), offset: 1, byte_size: 2 };
     assert_eq!(read(System, Register, register.encode_to_vec()), Ok(expected));
     assert_eq!(read(System, Unregister, vec![0xff]).unwrap_err().message, "Unable to parse request");
     for (kind, action) in [(System, Register), (System, Unregister), (Cuda, Unregister)] {
         assert_eq!(read_grpc(kind, action, &Slice::empty(), terms(false)), Err(Status::unsupported(DISABLED)));
     }
     for kind in [System, Cuda] {
-        assert_eq!(read_grpc(kind, List, &Slice::empty(), terms(false)), Ok(Ask::Status(kind, None)));
+        assert_eq!(read_grpc(kind, List, &Slice::empty(), terms(false)), Ok(RegionRequest::Status(kind, None)));
     }
 }
 
@@ -214,11 +214,11 @@ fn the_list_knows_names_and_kinds() {
     assert_eq!(shown(Cuda, None), "[]");
     // Names of the wrong kind, and of no kind, are unregistered without a word.
     for (kind, name) in [(Cuda, Some("r")), (Cuda, None), (System, Some("x"))] {
-        let ask = Ask::Unregister(kind, name.map(|name| name.as_bytes().into()));
-        assert!(matches!(ask.carry_out(&regions), Ok(RegionOutcome::Changed)));
+        let request = RegionRequest::Unregister(kind, name.map(|name| name.as_bytes().into()));
+        assert!(matches!(request.carry_out(&regions), Ok(RegionOutcome::Changed)));
         assert_eq!(regions.len(), 1, "{kind:?} {name:?}");
     }
-    assert!(Ask::Unregister(System, None).carry_out(&regions).is_ok());
+    assert!(RegionRequest::Unregister(System, None).carry_out(&regions).is_ok());
     assert!(regions.is_empty());
 }
 
@@ -227,7 +227,7 @@ fn long_lists_are_written_elsewhere_and_say_the_same() {
     let object = Object::new(b"abcd");
     let regions = SharedMemory { system: registry(b"r", &object, 4), ..SharedMemory::default() };
     let pool = Pool::new(1 << 20);
-    let listed = || Ask::Status(System, None).carry_out(&regions).unwrap();
+    let listed = || RegionRequest::Status(System, None).carry_out(&regions).unwrap();
     let RegionOutcome::Written(mut json) = written(listed(), Protocol::Http, &pool).unwrap() else { panic!() };
     let all = Listing::of(System, None, &regions).unwrap();
     assert_eq!(json.to_vec(), all.to_json(&pool).to_vec());
@@ -258,8 +258,8 @@ fn devices() -> Devices {
     Devices { memory: SharedMemory::new(gpus), driver, handle }
 }
 
-fn registration(name: &str, handle: &[u8], device_id: i64, byte_size: u64) -> Ask {
-    Ask::RegisterCuda { name: name.as_bytes().into(), handle: handle.into(), device_id, byte_size }
+fn registration(name: &str, handle: &[u8], device_id: i64, byte_size: u64) -> RegionRequest {
+    RegionRequest::RegisterCuda { name: name.as_bytes().into(), handle: handle.into(), device_id, byte_size }
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_registration_of_a_device_over_grpc_is_read_as_it_is() {
 #[test]
 fn memory_of_a_device_is_registered_listed_and_taken_off() {
     let Devices { memory, driver, handle } = devices();
-    let refused = |ask: Ask| ask.carry_out(&memory).unwrap_err();
+    let refused = |request: RegionRequest| request.carry_out(&memory).unwrap_err();
     let invalid = Status::invalid("failed to register shared memory region: invalid args");
     assert_eq!(refused(registration("r", &[1; 64], 1, 1)), invalid, "a handle of nothing");
     assert_eq!(refused(registration("r", &[1; 63], 1, 1)), invalid, "no handle");
@@ -334,8 +334,8 @@ fn memory_of_a_device_is_registered_listed_and_taken_off() {
     let unknown = "Unable to find cuda shared memory region: 'x'";
     assert_eq!(listed(Cuda, Some(b"x")).unwrap_err(), Status::not_found(unknown));
     for (kind, name, left) in [(System, Some(b"r"), 2), (Cuda, Some(b"x"), 2), (Cuda, Some(b"r"), 1), (Cuda, None, 0)] {
-        let ask = Ask::Unregister(kind, name.map(|name| name[..].into()));
-        assert!(ask.carry_out(&memory).is_ok());
+        let request = RegionRequest::Unregister(kind, name.map(|name| name[..].into()));
+        assert!(request.carry_out(&memory).is_ok());
         assert_eq!(memory.len(), left, "{kind:?} {name:?}");
     }
     drop(memory);
@@ -347,7 +347,8 @@ fn both_kinds_share_one_space_of_names() {
     let Devices { memory, handle, .. } = devices();
     let object = Object::new(b"abcd");
     let key = || Box::from(object.key());
-    let system = |name: &str, key| Ask::Register { name: name.as_bytes().into(), key, offset: 0, byte_size: 4 };
+    let system =
+        |name: &str, key| RegionRequest::Register { name: name.as_bytes().into(), key, offset: 0, byte_size: 4 };
     assert!(registration("r", &handle, 1, 16).carry_out(&memory).is_ok());
     let taken = |name: &str| Status::already_exists(format!("shared memory region '{name}' already in manager"));
     assert_eq!(system("r", key()).carry_out(&memory).unwrap_err(), taken("r"));
@@ -361,7 +362,7 @@ fn both_kinds_share_one_space_of_names() {
 #[test]
 fn a_region_that_is_used_goes_with_its_last_use() {
     let Devices { memory, driver, handle } = devices();
-    let unregister = || Ask::Unregister(Cuda, Some(b"r"[..].into())).carry_out(&memory).unwrap();
+    let unregister = || RegionRequest::Unregister(Cuda, Some(b"r"[..].into())).carry_out(&memory).unwrap();
     assert!(registration("r", &handle, 1, 16).carry_out(&memory).is_ok());
     let one = memory.gpus.regions().get(b"r").unwrap();
     let slice = one.slice(8, 8).unwrap();

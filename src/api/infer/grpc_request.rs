@@ -1,7 +1,7 @@
 //! An inference request of the gRPC protocol (contract/grpc.md section 4), from the scanned message.
 
 use super::http_request::DIMS_MAX;
-use super::regions::{Lent, RegionRange};
+use super::regions::{InputElements, RegionRange};
 use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
@@ -50,7 +50,7 @@ pub fn read(
     for (at, input) in message.inputs().enumerate() {
         let data = match region_range(&input.parameters(), input.name())? {
             Some(place) => shared_data(&input, &place, model, request, regions)?,
-            None => Lent::OnHost(data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?),
+            None => InputElements::OnHost(data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?),
         };
         data.give_to(&mut request.inputs[at]);
     }
@@ -191,14 +191,14 @@ fn shared_data(
     model: &ServedModel,
     request: &mut Request,
     regions: &SharedMemory,
-) -> Result<Lent, Status> {
+) -> Result<InputElements, Status> {
     if input.contents().is_some() {
         let (name, model) = (input.name(), &model.name);
         return Err(Status::invalid(format!(
             "unexpected 'content' provided when using shared memory for input tensor '{name}' for model '{model}'"
         )));
     }
-    place.lend(regions, request)
+    place.use_as_input(regions, request)
 }
 
 fn read_output_parameters(

@@ -407,8 +407,8 @@ impl Decoder {
                 Ok(Stage::Copy { document: Some(document), index: done, from: data, block })
             }
             Source::Shared(place) => {
-                let lent = place.lend(regions, &mut self.request)?;
-                lent.give_to(&mut self.request.inputs[done]);
+                let elements = place.use_as_input(regions, &mut self.request)?;
+                elements.give_to(&mut self.request.inputs[done]);
                 Ok(Stage::Inputs { document, done: done + 1 })
             }
             // A tensor without elements has no bytes, whatever `data` contains.

@@ -15,17 +15,17 @@ pub struct RegionRange {
 }
 
 /// The elements of an input, as they are used in place.
-pub enum Lent {
+pub enum InputElements {
     OnHost(Slice),
     OnDevice(Box<InputPlacement>),
 }
 
-impl Lent {
+impl InputElements {
     /// The input has them from now on.
     pub fn give_to(self, input: &mut InputTensor) {
         match self {
-            Lent::OnHost(data) => input.data = smallvec![data],
-            Lent::OnDevice(placement) => input.placement = Some(placement),
+            InputElements::OnHost(data) => input.data = smallvec![data],
+            InputElements::OnDevice(placement) => input.placement = Some(placement),
         }
     }
 }
@@ -59,7 +59,7 @@ impl RegionRange {
     }
 
     /// The elements of an input that lie there. The request uses the region from now on.
-    pub fn lend(&self, memory: &SharedMemory, request: &mut Request) -> Result<Lent, Status> {
+    pub fn use_as_input(&self, memory: &SharedMemory, request: &mut Request) -> Result<InputElements, Status> {
         let kind = self.begin_use(memory, request)?;
         let shared = draft(&mut request.shared, memory.job_thread());
         match kind {
@@ -67,16 +67,19 @@ impl RegionRange {
                 let one = shared.use_of(&self.region).ok_or_else(misplaced)?;
                 check(one.region())?;
                 let window = one.window(self.offset, self.byte_size).map_err(|error| self.refused(error))?;
-                Ok(Lent::OnHost(window.slice()))
+                Ok(InputElements::OnHost(window.slice()))
             }
             Kind::Cuda => {
                 let one = shared.device_use_of(&self.region).ok_or_else(misplaced)?;
                 let slice = one.slice(self.offset, self.byte_size).map_err(|error| self.refused(error))?;
                 // Nothing is the same everywhere.
                 if slice.is_empty() {
-                    return Ok(Lent::OnHost(Slice::empty()));
+                    return Ok(InputElements::OnHost(Slice::empty()));
                 }
-                Ok(Lent::OnDevice(Box::new(InputPlacement { on_device: Some(slice), ..InputPlacement::default() })))
+                Ok(InputElements::OnDevice(Box::new(InputPlacement {
+                    on_device: Some(slice),
+                    ..InputPlacement::default()
+                })))
             }
         }
     }

@@ -198,7 +198,7 @@ impl JsonRequest {
                     tensor.data.push(data);
                     at = end;
                 }
-                Source::Region(place) => place.lend(regions, request).ok()?.give_to(&mut tensor),
+                Source::Region(place) => place.use_as_input(regions, request).ok()?.give_to(&mut tensor),
                 Source::Given(data) => tensor.data = smallvec![data.clone()],
             }
             add_input(request, tensor).ok()?;

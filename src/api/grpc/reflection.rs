@@ -84,7 +84,7 @@ pub fn half_closed(calls: &mut Calls, token: Token) {
 /// All but so many bytes of answers are out.
 pub fn unsent(calls: &mut Calls, token: Token, unsent: usize) {
     let Some(reflection) = calls.reflection(token) else { return };
-    reflection.taken = reflection.said.saturating_sub(unsent as u64);
+    reflection.taken_bytes = reflection.answered_bytes.saturating_sub(unsent as u64);
     list(calls, token);
 }
 
@@ -139,7 +139,7 @@ impl Reflector {
             };
             match framed {
                 Ok(framed) => {
-                    reflection.said = reflection.said.saturating_add(framed.len() as u64);
+                    reflection.answered_bytes = reflection.answered_bytes.saturating_add(framed.len() as u64);
                     replies.push(reflection.call, GrpcReply::Message(framed));
                 }
                 Err(status) => {

@@ -17,8 +17,8 @@ pub struct ReflectionStream {
     /// It is on the list of work that was put off.
     pub(super) is_listed: bool,
     /// Bytes of all answers so far, and how many of them the transport has.
-    pub(super) said: u64,
-    pub(super) taken: u64,
+    pub(super) answered_bytes: u64,
+    pub(super) taken_bytes: u64,
 }
 
 impl ReflectionStream {
@@ -29,12 +29,12 @@ impl ReflectionStream {
             waiting_bytes: 0,
             half_closed: false,
             is_listed: false,
-            said: 0,
-            taken: 0,
+            answered_bytes: 0,
+            taken_bytes: 0,
         }
     }
 
     pub(super) fn is_held_back(&self) -> bool {
-        self.said.saturating_sub(self.taken) >= UNSENT_MAX
+        self.answered_bytes.saturating_sub(self.taken_bytes) >= UNSENT_MAX
     }
 }

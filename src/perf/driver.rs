@@ -321,7 +321,7 @@ impl Driver {
                 tally.counts.responses += flight.responses;
                 tally.histograms.latency_ns.saturating_record(at_ns.saturating_sub(flight.due_ns).max(1));
                 tally.histograms.service_ns.saturating_record(at_ns.saturating_sub(flight.sent_ns).max(1));
-                tally.beat.count(at_ns.saturating_sub(tally.began_ns));
+                tally.completions.count(at_ns.saturating_sub(tally.began_ns));
                 counters.completed.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {

@@ -26,12 +26,12 @@ pub struct Tally {
     pub cpu_ns: u64,
     /// Of the thread that used most, in parts of one core.
     pub busiest: f64,
-    pub beat: Beat,
+    pub completions: CompletionSlots,
 }
 
 /// Completed requests in slots of time since the window began.
 #[derive(Debug, Clone)]
-pub struct Beat {
+pub struct CompletionSlots {
     slot_ns: u64,
     slots: Vec<Slot>,
 }
@@ -49,7 +49,7 @@ impl Slot {
     }
 }
 
-impl Beat {
+impl CompletionSlots {
     pub fn count(&mut self, since_ns: u64) {
         while since_ns / self.slot_ns >= SLOTS_MAX as u64 {
             self.halve();
@@ -64,7 +64,7 @@ impl Beat {
     }
 
     /// Adds what happened at the same time.
-    fn add(&mut self, other: &Beat) {
+    fn add(&mut self, other: &CompletionSlots) {
         let mut other = other.clone();
         self.level(&mut other);
         if self.slots.len() < other.slots.len() {
@@ -76,7 +76,7 @@ impl Beat {
     }
 
     /// Puts a later window of this length behind it.
-    fn follow(&mut self, other: &Beat, wall_ns: u64) {
+    fn follow(&mut self, other: &CompletionSlots, wall_ns: u64) {
         let mut other = other.clone();
         self.level(&mut other);
         other.close(wall_ns);
@@ -102,7 +102,7 @@ impl Beat {
         }
     }
 
-    fn level(&mut self, other: &mut Beat) {
+    fn level(&mut self, other: &mut CompletionSlots) {
         while self.slot_ns < other.slot_ns {
             self.halve();
         }
@@ -133,7 +133,7 @@ impl Default for Tally {
             last_ns: 0,
             cpu_ns: 0,
             busiest: 0.0,
-            beat: Beat { slot_ns: SLOT_NS, slots: Vec::new() },
+            completions: CompletionSlots { slot_ns: SLOT_NS, slots: Vec::new() },
         }
     }
 }
@@ -156,13 +156,13 @@ impl Tally {
             (self.began_ns, self.ended_ns) = (other.began_ns, other.ended_ns);
         }
         (self.began_ns, self.ended_ns) = (self.began_ns.min(other.began_ns), self.ended_ns.max(other.ended_ns));
-        self.beat.add(&other.beat);
+        self.completions.add(&other.completions);
         self.add(other, records_max);
     }
 
     /// Adds a later window; `self` is no window then, and its wall time is the sum that the caller keeps.
     pub fn add_window(&mut self, other: &mut Tally, records_max: usize) {
-        self.beat.follow(&other.beat, other.wall_ns());
+        self.completions.follow(&other.completions, other.wall_ns());
         self.add(other, records_max);
     }
 
@@ -183,9 +183,9 @@ impl Tally {
     }
 
     pub fn timeline(&self) -> Timeline {
-        let slots = self.beat.slots.iter();
+        let slots = self.completions.slots.iter();
         Timeline {
-            slot: Duration::from_nanos(self.beat.slot_ns),
+            slot: Duration::from_nanos(self.completions.slot_ns),
             completed: slots.clone().map(|slot| slot.completed).collect(),
             covered: slots.map(|slot| Duration::from_nanos(slot.covered_ns)).collect(),
         }
@@ -200,14 +200,14 @@ mod tests {
     fn a_timeline_stays_bounded_and_loses_nothing() {
         let mut tally = Tally::default();
         let last = SLOTS_MAX as u64 * 5;
-        (0..last).for_each(|slot| tally.beat.count(slot * SLOT_NS));
+        (0..last).for_each(|slot| tally.completions.count(slot * SLOT_NS));
         let timeline = tally.timeline();
         assert!(timeline.completed.len() <= SLOTS_MAX);
         assert_eq!(timeline.slot, Duration::from_nanos(8 * SLOT_NS));
         assert_eq!(timeline.completed.iter().sum::<u64>(), last);
         assert!(timeline.completed.iter().all(|count| *count == 8));
         let mut sum = Tally::default();
-        sum.beat.count(0);
+        sum.completions.count(0);
         tally.ended_ns = last * SLOT_NS;
         sum.add_window(&mut tally, 0);
         assert_eq!(sum.timeline().completed.iter().sum::<u64>(), last + 1);
@@ -219,7 +219,7 @@ mod tests {
         let mut sum = Tally::default();
         for wall_ns in [1_030_000_000, 1_980_000_000] {
             let mut window = Tally { ended_ns: wall_ns, ..Tally::default() };
-            (0..wall_ns / 10_000_000).for_each(|at| window.beat.count(at * 10_000_000));
+            (0..wall_ns / 10_000_000).for_each(|at| window.completions.count(at * 10_000_000));
             sum.add_window(&mut window, 0);
         }
         let Timeline { completed, covered, .. } = sum.timeline();
@@ -229,7 +229,7 @@ mod tests {
         }
         // A true stall at the end of a window is one.
         let mut window = Tally { ended_ns: 1_000_000_000, ..Tally::default() };
-        window.beat.count(0);
+        window.completions.count(0);
         let mut sum = Tally::default();
         sum.add_window(&mut window, 0);
         assert_eq!(sum.timeline().completed, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

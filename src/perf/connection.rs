@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::ClientConnection;
 
-use super::exchange::{Book, Exchange, Flight, NotBegun, Outcomes};
+use super::exchange::{Exchange, Flight, NotBegun, Outcomes, RequestSet};
 use nereid_memory::{BlockMut, Pool, Slice};
 
 /// Pieces of one gathered send; the system's limit is 1024.
@@ -34,14 +34,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(book: &Arc<Book>, pool: &Pool, tls: Option<ClientConnection>) -> Connection {
+    pub fn new(request_set: &Arc<RequestSet>, pool: &Pool, tls: Option<ClientConnection>) -> Connection {
         let tls = tls.map(|mut session| {
             // What waits to be sent is bounded by what is in flight.
             session.set_buffer_limit(None);
             Box::new(session)
         });
         Connection {
-            exchange: Exchange::new(book, pool),
+            exchange: Exchange::new(request_set, pool),
             tls,
             dirty: false,
             sending: false,
@@ -167,8 +167,8 @@ mod tests {
         let tls = Some(Tls { accept_any_certificate: true, ..Tls::default() });
         let target = Target { endpoint: Endpoint::Unix("/".into()), tls, protocol: Protocol::Http };
         let session = Security::new(&target)?.unwrap().session()?;
-        let book = Arc::new(Book::new(&plan(target), Vec::new(), Vec::new()));
-        let mut connection = Connection::new(&book, &Pool::new(1 << 20), Some(session));
+        let request_set = Arc::new(RequestSet::new(&plan(target), Vec::new(), Vec::new()));
+        let mut connection = Connection::new(&request_set, &Pool::new(1 << 20), Some(session));
         let (mut server, mut outcomes) = (server(), Outcomes::default());
         while server.is_handshaking() {
             for piece in connection.take_output(Vec::new())? {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::connection::Connection;
-use super::exchange::{Book, Finished, Flight, NotBegun, Outcomes};
+use super::exchange::{Finished, Flight, NotBegun, Outcomes, RequestSet};
 use super::measurement::Record;
 use super::plan::Work;
 use super::request::Marks;
@@ -39,7 +39,7 @@ const PARTING_S: u32 = 1;
 /// What a driver is made of.
 pub struct Settings {
     pub thread: usize,
-    pub book: Arc<Book>,
+    pub request_set: Arc<RequestSet>,
     pub work: Work,
     pub share: Share,
     pub seed: u64,

@@ -82,7 +82,7 @@ pub enum NotBegun {
 
 /// What the threads' exchanges share.
 #[derive(Debug)]
-pub struct Book {
+pub struct RequestSet {
     pub templates: Vec<Prepared>,
     /// For each template.
     pub expectations: Vec<Option<Arc<Expectation>>>,
@@ -92,8 +92,8 @@ pub struct Book {
     decoupled: bool,
 }
 
-impl Book {
-    pub fn new(plan: &Plan, templates: Vec<Prepared>, expectations: Vec<Option<Arc<Expectation>>>) -> Book {
+impl RequestSet {
+    pub fn new(plan: &Plan, templates: Vec<Prepared>, expectations: Vec<Option<Arc<Expectation>>>) -> RequestSet {
         let method = match plan.target.protocol {
             Protocol::GrpcStream => "ModelStreamInfer",
             Protocol::GrpcUnary | Protocol::Http => "ModelInfer",
@@ -105,7 +105,7 @@ impl Book {
         };
         let tls = plan.target.tls.is_some();
         let call = call_head(&plan.target.endpoint.authority(), tls, method, encoding, &plan.work.headers);
-        Book { templates, expectations, call, protocol: plan.target.protocol, decoupled: plan.work.decoupled }
+        RequestSet { templates, expectations, call, protocol: plan.target.protocol, decoupled: plan.work.decoupled }
     }
 
     fn call(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
@@ -172,11 +172,13 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    pub fn new(book: &Arc<Book>, pool: &Pool) -> Exchange {
-        match book.protocol {
-            Protocol::Http => Exchange::Http(Box::new(HttpExchange::new(Arc::clone(book), pool.clone()))),
-            Protocol::GrpcUnary => Exchange::Unary(Box::new(UnaryExchange::new(Arc::clone(book), pool.clone()))),
-            Protocol::GrpcStream => Exchange::Stream(Box::new(StreamExchange::new(Arc::clone(book), pool.clone()))),
+    pub fn new(request_set: &Arc<RequestSet>, pool: &Pool) -> Exchange {
+        match request_set.protocol {
+            Protocol::Http => Exchange::Http(Box::new(HttpExchange::new(Arc::clone(request_set), pool.clone()))),
+            Protocol::GrpcUnary => Exchange::Unary(Box::new(UnaryExchange::new(Arc::clone(request_set), pool.clone()))),
+            Protocol::GrpcStream => {
+                Exchange::Stream(Box::new(StreamExchange::new(Arc::clone(request_set), pool.clone())))
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::answer::Expectation;
 use super::check;
-use super::exchange::Book;
+use super::exchange::RequestSet;
 use super::interrupt::Interrupt;
 use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures};
 use super::metadata_client::MetadataClient;
@@ -71,9 +71,9 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>,
     // From here on a signal has something to clean up.
     let interrupt = Interrupt::watch()?;
     let regions = Regions::create(plan, &model_info)?;
-    let book = Arc::new(prepare(plan, regions.as_ref())?);
+    let request_set = Arc::new(prepare(plan, regions.as_ref())?);
     let security = Security::new(&plan.target).map_err(PerfError::Plan)?;
-    let threads = Threads::start(plan, &book, security)?;
+    let threads = Threads::start(plan, &request_set, security)?;
     let scraper = plan.metrics.as_ref().map(Scraper::start).transpose()?;
     let composing = composing_models(plan, &model_info);
     let mut session = Session { plan, progress, interrupt, metadata_client, threads, scraper, composing };
@@ -91,7 +91,7 @@ fn composing_models(plan: &Plan, model_info: &ModelInfo) -> Vec<String> {
     }
 }
 
-fn prepare(plan: &Plan, regions: Option<&Regions>) -> Result<Book, PerfError> {
+fn prepare(plan: &Plan, regions: Option<&Regions>) -> Result<RequestSet, PerfError> {
     let mut templates = Vec::new();
     let mut expectations = Vec::new();
     for (at, template) in plan.work.streams.iter().flatten().enumerate() {
@@ -102,7 +102,7 @@ fn prepare(plan: &Plan, regions: Option<&Regions>) -> Result<Book, PerfError> {
             Arc::new(Expectation::new(outputs, region))
         }));
     }
-    Ok(Book::new(plan, templates, expectations))
+    Ok(RequestSet::new(plan, templates, expectations))
 }
 
 impl Session<'_> {

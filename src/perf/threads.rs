@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::PerfError;
 use super::connector::{Connector, Socket};
 use super::driver::{Driver, Settings};
-use super::exchange::Book;
+use super::exchange::RequestSet;
 use super::plan::{Load, Plan, Protocol};
 use super::schedule::{Schedule, Share};
 use super::tally::Tally;
@@ -103,7 +103,7 @@ impl Counts {
 }
 
 impl Threads {
-    pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Threads, PerfError> {
+    pub fn start(plan: &Plan, request_set: &Arc<RequestSet>, security: Option<Security>) -> Result<Threads, PerfError> {
         let engine = match plan.client.engine {
             Some(engine) => Ok(engine),
             None => nereid_shard::probe::choose(EngineRequest::Auto, || Probe::begin().outcome())
@@ -114,7 +114,7 @@ impl Threads {
         let (sender, reports) = mpsc::channel();
         let mut threads = Threads { hands: Vec::new(), reports, connector };
         for thread in 0..plan.client.threads.max(1) {
-            let hand = threads.start_hand(plan, book, security.clone(), thread, engine, sender.clone())?;
+            let hand = threads.start_hand(plan, request_set, security.clone(), thread, engine, sender.clone())?;
             threads.hands.push(hand);
         }
         Ok(threads)
@@ -123,7 +123,7 @@ impl Threads {
     fn start_hand(
         &self,
         plan: &Plan,
-        book: &Arc<Book>,
+        request_set: &Arc<RequestSet>,
         security: Option<Security>,
         thread: usize,
         engine: EngineKind,
@@ -148,7 +148,7 @@ impl Threads {
         };
         let settings = Settings {
             thread,
-            book: Arc::clone(book),
+            request_set: Arc::clone(request_set),
             work: plan.work.clone(),
             share: Share { thread, threads: plan.client.threads.max(1) },
             seed: plan.rules.seed,

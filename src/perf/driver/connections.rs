@@ -22,7 +22,7 @@ impl Driver {
             Ok(session) => session,
             Err(error) => return self.report(Report::Away(error)),
         };
-        let connection = Connection::new(&self.settings.book, &core.pool, session);
+        let connection = Connection::new(&self.settings.request_set, &core.pool, session);
         let Ok(key) = self.connections.insert(connection) else { return };
         let begun = core.engine.register(socket.0, key).and_then(|()| core.engine.receive(key));
         if let Err(error) = begun {

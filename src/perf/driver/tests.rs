@@ -42,7 +42,7 @@ impl Bench {
         let (sender, reports) = mpsc::channel();
         let settings = Settings {
             thread: 0,
-            book: Arc::new(Book::new(&plan, vec![template], vec![None])),
+            request_set: Arc::new(RequestSet::new(&plan, vec![template], vec![None])),
             work: plan.work.clone(),
             share: Share { thread: 0, threads: 1 },
             seed: 1,

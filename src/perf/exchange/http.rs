@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Book, ERROR_BYTES, EXPIRED, Flight, NotBegun, Outcomes};
+use super::{ERROR_BYTES, EXPIRED, Flight, NotBegun, Outcomes, RequestSet};
 use crate::request::JSON_LENGTH;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::http1::{ResponseParser, ResponseSink};
 
 pub struct HttpExchange {
-    book: Arc<Book>,
+    request_set: Arc<RequestSet>,
     pool: Pool,
     parser: ResponseParser,
     flight: Option<Flight>,
@@ -33,9 +33,9 @@ struct Reading {
 }
 
 impl HttpExchange {
-    pub fn new(book: Arc<Book>, pool: Pool) -> HttpExchange {
+    pub fn new(request_set: Arc<RequestSet>, pool: Pool) -> HttpExchange {
         HttpExchange {
-            book,
+            request_set,
             pool,
             parser: ResponseParser::default(),
             flight: None,
@@ -53,14 +53,16 @@ impl HttpExchange {
         if self.flight.is_some() {
             return Err(NotBegun::Full(flight));
         }
-        let Some(template) = self.book.templates.get(flight.template) else { return Err(NotBegun::Over(flight)) };
+        let Some(template) = self.request_set.templates.get(flight.template) else {
+            return Err(NotBegun::Over(flight));
+        };
         let tail = template.write(&flight.marks, &mut self.scratch);
         self.output.put(&self.pool, &self.scratch);
         if let Some(tail) = tail {
             self.output.push(&self.pool, tail.clone());
         }
         self.parser.sent(false);
-        self.reading.wanted = self.book.expectation(flight.template).is_some();
+        self.reading.wanted = self.request_set.expectation(flight.template).is_some();
         self.flight = Some(flight);
         Ok(())
     }
@@ -76,7 +78,7 @@ impl HttpExchange {
         self.over |= !keep_alive;
         let Some(mut flight) = self.flight.take() else { return };
         let outcome = if self.reading.status == 200 {
-            let expectation = self.book.expectation(flight.template);
+            let expectation = self.request_set.expectation(flight.template);
             expectation.map_or(Ok(()), |wanted| wanted.check_http(&self.reading.body, self.reading.json_length))
         } else {
             Err(refusal(self.reading.status, &self.reading.body))
@@ -170,7 +172,7 @@ mod tests {
             let outputs = vec![Expected { name: "O".to_owned(), data: Slice::from_static(data) }];
             Arc::new(Expectation::new(outputs, None))
         });
-        HttpExchange::new(Arc::new(Book::new(&plan, vec![template], vec![expected])), Pool::new(1 << 20))
+        HttpExchange::new(Arc::new(RequestSet::new(&plan, vec![template], vec![expected])), Pool::new(1 << 20))
     }
 
     fn answer(status: &str, body: &str, more: &str) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Book, EXPIRED, Flight, NotBegun, Outcomes, end_of_call, http2_config};
+use super::{EXPIRED, Flight, NotBegun, Outcomes, RequestSet, end_of_call, http2_config};
 use crate::answer::read_streamed;
 use crate::request::read_id;
 use nereid_memory::{Gather, Pool, Slab, Slice};
@@ -24,7 +24,7 @@ pub struct StreamExchange {
 
 /// The messages of the call, and the requests that wait for them.
 struct Messages {
-    book: Arc<Book>,
+    request_set: Arc<RequestSet>,
     flights: Slab<Flight>,
     /// The beginning of a message whose end has not come.
     partial: Vec<u8>,
@@ -35,9 +35,9 @@ struct Messages {
 }
 
 impl StreamExchange {
-    pub fn new(book: Arc<Book>, pool: Pool) -> StreamExchange {
+    pub fn new(request_set: Arc<RequestSet>, pool: Pool) -> StreamExchange {
         let messages = Messages {
-            book,
+            request_set,
             flights: Slab::new(usize::MAX),
             partial: Vec::new(),
             now_ns: 0,
@@ -56,12 +56,12 @@ impl StreamExchange {
     }
 
     pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
-        let book = Arc::clone(&self.messages.book);
-        let Some(template) = book.templates.get(flight.template) else { return Err(NotBegun::Over(flight)) };
+        let request_set = Arc::clone(&self.messages.request_set);
+        let Some(template) = request_set.templates.get(flight.template) else { return Err(NotBegun::Over(flight)) };
         let call = match self.call {
             Some(call) if !self.is_over() => call,
             Some(_) => return Err(NotBegun::Over(flight)),
-            None => match self.connection.open(book.call(), false) {
+            None => match self.connection.open(request_set.call(), false) {
                 Ok(call) => *self.call.insert(call),
                 Err(_) => {
                     self.messages.end = Some("no call could be opened".to_owned());
@@ -189,8 +189,8 @@ impl Messages {
         let Some(flight) = self.flights.get_mut(key) else { return };
         let failed = !streamed.error.is_empty();
         // What only marks the end is no response.
-        let is_final = failed || streamed.is_final.unwrap_or(!self.book.decoupled);
-        if failed || streamed.has_outputs || !self.book.decoupled {
+        let is_final = failed || streamed.is_final.unwrap_or(!self.request_set.decoupled);
+        if failed || streamed.has_outputs || !self.request_set.decoupled {
             self.outcomes.response(flight, self.now_ns);
         }
         if !is_final {
@@ -200,7 +200,7 @@ impl Messages {
         let outcome = if failed {
             Err(String::from_utf8_lossy(streamed.error).into_owned())
         } else {
-            let expectation = self.book.expectation(flight.template);
+            let expectation = self.request_set.expectation(flight.template);
             expectation.map_or(Ok(()), |wanted| wanted.check_message(streamed.response))
         };
         self.outcomes.finish(flight, self.now_ns, outcome);
@@ -261,8 +261,8 @@ mod tests {
         let endpoint = Endpoint::Unix("/".into());
         let mut plan = plan(Target { endpoint, tls: None, protocol: Protocol::GrpcStream });
         plan.work.decoupled = decoupled;
-        let book = Arc::new(Book::new(&plan, Vec::new(), Vec::new()));
-        let mut exchange = StreamExchange::new(book, Pool::new(1 << 20));
+        let request_set = Arc::new(RequestSet::new(&plan, Vec::new(), Vec::new()));
+        let mut exchange = StreamExchange::new(request_set, Pool::new(1 << 20));
         let flight = |_| exchange.messages.flights.insert(Flight { sent_ns: 10, ..Flight::default() }).unwrap();
         let keys = (0..count).map(flight).collect();
         (exchange.messages, keys)

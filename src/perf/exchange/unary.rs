@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use super::{Book, EXPIRED, Flight, NotBegun, Outcomes, end_of_call, http2_config};
+use super::{EXPIRED, Flight, NotBegun, Outcomes, RequestSet, end_of_call, http2_config};
 use crate::answer::Expectation;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::grpc::PREFIX_BYTES;
@@ -15,7 +15,7 @@ const SPARE_MAX: usize = 64;
 
 pub struct UnaryExchange {
     connection: Connection,
-    book: Arc<Book>,
+    request_set: Arc<RequestSet>,
     pool: Pool,
     calls: Calls,
     scratch: Vec<u8>,
@@ -59,10 +59,10 @@ impl Hasher for StreamHasher {
 }
 
 impl UnaryExchange {
-    pub fn new(book: Arc<Book>, pool: Pool) -> UnaryExchange {
+    pub fn new(request_set: Arc<RequestSet>, pool: Pool) -> UnaryExchange {
         UnaryExchange {
             connection: Connection::client(http2_config(), pool.clone()),
-            book,
+            request_set,
             pool,
             calls: Calls { open: HashMap::default(), over: false, ended: Vec::new(), spare: Vec::new() },
             scratch: Vec::new(),
@@ -71,8 +71,10 @@ impl UnaryExchange {
     }
 
     pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
-        let Some(template) = self.book.templates.get(flight.template) else { return Err(NotBegun::Over(flight)) };
-        let stream = match self.connection.open(self.book.call(), false) {
+        let Some(template) = self.request_set.templates.get(flight.template) else {
+            return Err(NotBegun::Over(flight));
+        };
+        let stream = match self.connection.open(self.request_set.call(), false) {
             Ok(stream) => stream,
             // Without one open call there is nothing to wait for.
             Err(SendError::TooManyStreams) if !self.calls.open.is_empty() => return Err(NotBegun::Full(flight)),
@@ -95,7 +97,7 @@ impl UnaryExchange {
             return Err(NotBegun::Over(flight));
         }
         let spare = &mut self.calls.spare;
-        let wanted = self.book.expectation(flight.template);
+        let wanted = self.request_set.expectation(flight.template);
         let wanted = wanted.map(|wanted| (Arc::clone(wanted), spare.pop().unwrap_or_default()));
         self.calls.open.insert(stream.get(), Call { stream, flight, received: 0, wanted });
         Ok(())

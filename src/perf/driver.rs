@@ -21,9 +21,9 @@ use super::measurement::Record;
 use super::plan::Work;
 use super::request::Marks;
 use super::schedule::{Schedule, Share};
-use super::tally::Tally;
 use super::threads::{Assignment, Counters, LoopMode, Order, Report};
 use super::tls::Security;
+use super::window_totals::WindowTotals;
 use super::work::{Pick, Picker};
 use nereid_memory::{Key, Slab, Slice};
 use nereid_queue::NoActor;
@@ -77,7 +77,7 @@ pub struct Driver {
     in_flight: usize,
     budget: Option<u64>,
     picker: Picker,
-    tally: Box<Tally>,
+    totals: Box<WindowTotals>,
     cpu_began_ns: u64,
     point_began_ns: u64,
     records_max: usize,
@@ -111,7 +111,7 @@ impl Driver {
             in_flight: 0,
             budget: None,
             picker,
-            tally: Box::default(),
+            totals: Box::default(),
             cpu_began_ns: 0,
             point_began_ns: 0,
             records_max: 0,
@@ -141,14 +141,14 @@ impl Driver {
     }
 
     /// Counts on in a new window.
-    fn mark(&mut self, mut next: Box<Tally>, now_ns: u64) {
+    fn mark(&mut self, mut next: Box<WindowTotals>, now_ns: u64) {
         next.began_ns = now_ns;
         let cpu_ns = cpu_ns();
-        let mut tally = std::mem::replace(&mut self.tally, next);
-        tally.counts.sequences = self.picker.take_ended();
-        tally.end(now_ns, cpu_ns.saturating_sub(self.cpu_began_ns));
+        let mut totals = std::mem::replace(&mut self.totals, next);
+        totals.counts.sequences = self.picker.take_ended();
+        totals.end(now_ns, cpu_ns.saturating_sub(self.cpu_began_ns));
         self.cpu_began_ns = cpu_ns;
-        self.report(Report::Tally(tally));
+        self.report(Report::Totals(totals));
     }
 
     /// Begins what may begin now.
@@ -186,7 +186,7 @@ impl Driver {
         while schedule.next_ns() <= now_ns && self.budget != Some(0) {
             if self.in_flight + self.backlog.len() + self.returned.len() >= outstanding_max {
                 // More than this would only be kept here: the server does not keep up.
-                self.tally.unsustainable = true;
+                self.totals.unsustainable = true;
                 self.settings.counters.unsustainable.store(true, Ordering::Relaxed);
                 self.budget = Some(0);
                 self.backlog.clear();
@@ -194,7 +194,7 @@ impl Driver {
             }
             let due_ns = schedule.next_ns();
             if self.backlog.is_empty() && !self.free.is_empty() && now_ns - due_ns > LATE_NS {
-                self.tally.late += 1;
+                self.totals.late += 1;
             }
             self.backlog.push_back(due_ns);
             schedule.advance();
@@ -246,7 +246,7 @@ impl Driver {
     }
 
     fn launch_pick(&mut self, pick: Pick, due_ns: u64, now_ns: u64) {
-        let recorded = self.tally.records.len() < self.records_max;
+        let recorded = self.totals.records.len() < self.records_max;
         let flight = Flight {
             due_ns,
             template: pick.template,
@@ -266,8 +266,8 @@ impl Driver {
         match connection.begin(flight) {
             Ok(()) => {
                 self.in_flight += 1;
-                self.tally.counts.sent += 1;
-                self.tally.histograms.send_lag_ns.saturating_record(now_ns.saturating_sub(due_ns).max(1));
+                self.totals.counts.sent += 1;
+                self.totals.histograms.send_lag_ns.saturating_record(now_ns.saturating_sub(due_ns).max(1));
                 self.touch(key);
             }
             Err(NotBegun::Full(flight)) => {
@@ -292,10 +292,10 @@ impl Driver {
         }
         self.outcomes.finished = finished;
         for ns in self.outcomes.first_ns.drain(..) {
-            self.tally.histograms.first_response_ns.saturating_record(ns.max(1));
+            self.totals.histograms.first_response_ns.saturating_record(ns.max(1));
         }
         for ns in self.outcomes.between_ns.drain(..) {
-            self.tally.histograms.between_responses_ns.saturating_record(ns.max(1));
+            self.totals.histograms.between_responses_ns.saturating_record(ns.max(1));
         }
         self.in_flight = self.in_flight.saturating_sub(ended);
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -311,37 +311,37 @@ impl Driver {
         if let (Some(place), Some(mark)) = (flight.sequence, flight.marks.sequence) {
             self.picker.ended(place, mark, outcome.is_ok());
         }
-        let tally = &mut self.tally;
+        let totals = &mut self.totals;
         let counters = &self.settings.counters;
         let failed = outcome.is_err();
-        tally.last_ns = at_ns;
+        totals.last_ns = at_ns;
         match outcome {
             Ok(()) => {
-                tally.counts.completed += 1;
-                tally.counts.responses += flight.responses;
-                tally.histograms.latency_ns.saturating_record(at_ns.saturating_sub(flight.due_ns).max(1));
-                tally.histograms.service_ns.saturating_record(at_ns.saturating_sub(flight.sent_ns).max(1));
-                tally.completions.count(at_ns.saturating_sub(tally.began_ns));
+                totals.counts.completed += 1;
+                totals.counts.responses += flight.responses;
+                totals.histograms.latency_ns.saturating_record(at_ns.saturating_sub(flight.due_ns).max(1));
+                totals.histograms.service_ns.saturating_record(at_ns.saturating_sub(flight.sent_ns).max(1));
+                totals.completions.count(at_ns.saturating_sub(totals.began_ns));
                 counters.completed.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                tally.counts.failed += 1;
-                tally.errors.count(&error);
+                totals.counts.failed += 1;
+                totals.errors.count(&error);
                 counters.failed.fetch_add(1, Ordering::Relaxed);
             }
         }
         if self.records_max == 0 {
             return;
         }
-        match flight.times_ns.take().filter(|_| tally.records.len() < self.records_max) {
-            None => tally.records_dropped += 1,
+        match flight.times_ns.take().filter(|_| totals.records.len() < self.records_max) {
+            None => totals.records_dropped += 1,
             Some(mut times_ns) => {
                 if failed && times_ns.is_empty() {
                     times_ns.push(at_ns);
                 }
                 let since = |ns: u64| ns.saturating_sub(self.point_began_ns);
                 times_ns.iter_mut().for_each(|ns| *ns = since(*ns));
-                tally.records.push(Record {
+                totals.records.push(Record {
                     due_ns: since(flight.due_ns),
                     sent_ns: since(flight.sent_ns),
                     responses_ns: times_ns,

@@ -6,7 +6,7 @@
 //! stall kept from being sent.
 //!
 //! ```text
-//! Plan ─► run ─► threads (shards): schedule ─► exchange (HTTP, unary, stream) ─► tally ─► windows ─► Measurement
+//! Plan ─► run ─► threads (shards): schedule ─► exchange (HTTP, unary, stream) ─► totals ─► windows ─► Measurement
 //! ```
 
 mod answer;
@@ -29,9 +29,9 @@ mod schedule;
 mod session;
 mod stability;
 mod sweep;
-mod tally;
 mod threads;
 mod tls;
+mod window_totals;
 mod work;
 
 pub use measurement::{

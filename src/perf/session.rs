@@ -16,9 +16,9 @@ use super::request::Prepared;
 use super::schedule::{Schedule, Share};
 use super::stability::{WINDOWS, is_stable};
 use super::sweep::Course;
-use super::tally::Tally;
 use super::threads::{Assignment, Counts, LoopMode, Threads, one_each, part};
 use super::tls::Security;
+use super::window_totals::WindowTotals;
 use super::{PerfError, model_info::ModelInfo};
 
 /// How often the session checks whether a window is over, and how often it reports progress.
@@ -49,7 +49,7 @@ enum Left {
 
 /// What one window brought.
 struct Sample {
-    tally: Tally,
+    totals: WindowTotals,
     figures: WindowFigures,
     server: Option<ServerSide>,
     composing: Vec<ServerSide>,
@@ -156,15 +156,15 @@ impl Session<'_> {
         let before = self.begin(point, Some(count), self.plan.records_max);
         let is_cut = self.wait_for_window(1, before, Until::Ended(count))?;
         // Sequences end in good order before the statistics are read, but behind the window.
-        let mut tally = self.mark(self.plan.records_max)?;
-        if is_cut && tally.counts.ended() == 0 {
+        let mut totals = self.mark(self.plan.records_max)?;
+        if is_cut && totals.counts.ended() == 0 {
             return Err(Left::Stopped);
         }
-        if !is_cut && tally.last_ns > tally.began_ns {
+        if !is_cut && totals.last_ns > totals.began_ns {
             // Not when the session noticed that the last one had ended.
-            tally.ended_ns = tally.last_ns;
+            totals.ended_ns = totals.last_ns;
         }
-        let sample = self.sample(tally, watched, is_cut);
+        let sample = self.sample(totals, watched, is_cut);
         self.leave()?;
         sample
     }
@@ -189,12 +189,12 @@ impl Session<'_> {
             if is_cut && !samples.is_empty() {
                 break;
             }
-            let tally = self.mark(self.plan.records_max)?;
-            if is_cut && tally.counts.ended() == 0 {
+            let totals = self.mark(self.plan.records_max)?;
+            if is_cut && totals.counts.ended() == 0 {
                 return Err(Left::Stopped);
             }
-            let unsustainable = tally.unsustainable;
-            let sample = self.sample(tally, watched, is_cut)?;
+            let unsustainable = totals.unsustainable;
+            let sample = self.sample(totals, watched, is_cut)?;
             figures.push(sample.figures);
             samples.push(sample);
             if samples.len() > WINDOWS {
@@ -212,7 +212,7 @@ impl Session<'_> {
     /// `is_cut`: the run was interrupted, and returns what was measured even if the server does not answer any more.
     fn sample(
         &mut self,
-        tally: Tally,
+        totals: WindowTotals,
         before: Option<(ServerSide, Vec<ServerSide>)>,
         is_cut: bool,
     ) -> Result<Sample, Left> {
@@ -227,20 +227,20 @@ impl Session<'_> {
         });
         let (server, composing) = grown.map_or((None, Vec::new()), |(server, parts)| (Some(server), parts));
         let metrics = self.scraper.as_ref().map(Scraper::take).unwrap_or_default();
-        let mean_ns = tally.histograms.latency_ns.mean();
+        let mean_ns = totals.histograms.latency_ns.mean();
         let judged_ns = match self.plan.rules.percentile {
-            Some(percentile) => tally.histograms.latency_ns.value_at_percentile(percentile) as f64,
+            Some(percentile) => totals.histograms.latency_ns.value_at_percentile(percentile) as f64,
             None => mean_ns,
         };
         let figures = WindowFigures {
-            wall: Duration::from_nanos(tally.wall_ns()),
-            completed: tally.counts.completed,
-            failed: tally.counts.failed,
+            wall: Duration::from_nanos(totals.wall_ns()),
+            completed: totals.counts.completed,
+            failed: totals.counts.failed,
             mean_ns,
             judged_ns,
             counted: true,
         };
-        Ok(Sample { tally, figures, server, composing, metrics })
+        Ok(Sample { totals, figures, server, composing, metrics })
     }
 
     /// Joins the counted windows, which are the last ones of those that were tried.
@@ -248,14 +248,14 @@ impl Session<'_> {
         let rules = &self.plan.rules;
         let uncounted = windows.len().saturating_sub(samples.len());
         windows.iter_mut().take(uncounted).for_each(|window| window.counted = false);
-        let mut sum = Tally::default();
+        let mut sum = WindowTotals::default();
         let mut wall = Duration::ZERO;
         let mut server: Option<ServerSide> = None;
         let mut composing: Vec<ServerSide> = Vec::new();
         let mut figures = Figures::new();
         for mut sample in samples {
             wall += sample.figures.wall;
-            sum.add_window(&mut sample.tally, self.plan.records_max);
+            sum.add_window(&mut sample.totals, self.plan.records_max);
             match (&mut server, sample.server) {
                 (Some(sum), Some(part)) => sum.add(&part),
                 (sum, part) => *sum = part.or(sum.take()),
@@ -379,11 +379,11 @@ impl Session<'_> {
         self.mark(0).map(drop)
     }
 
-    fn mark(&mut self, records_max: usize) -> Result<Tally, Left> {
-        let mut tally = self.threads.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))?;
+    fn mark(&mut self, records_max: usize) -> Result<WindowTotals, Left> {
+        let mut totals = self.threads.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))?;
         // It may have been found out before the window began.
-        tally.unsustainable |= self.threads.counts().unsustainable;
-        Ok(tally)
+        totals.unsustainable |= self.threads.counts().unsustainable;
+        Ok(totals)
     }
 
     fn away(&self, reason: String) -> PerfError {

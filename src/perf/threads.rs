@@ -11,8 +11,8 @@ use super::driver::{Driver, Settings};
 use super::exchange::RequestSet;
 use super::plan::{Load, Plan, Protocol};
 use super::schedule::{Schedule, Share};
-use super::tally::Tally;
 use super::tls::Security;
+use super::window_totals::WindowTotals;
 use nereid_memory::Pool;
 use nereid_shard::engine::Limits;
 use nereid_shard::probe::{EngineRequest, Probe};
@@ -32,7 +32,7 @@ pub enum Order {
     /// Begin nothing more, and report when nothing is in flight.
     Rest,
     /// Hand out what was counted; count on in this one.
-    Mark(Box<Tally>),
+    Mark(Box<WindowTotals>),
     Stop,
 }
 
@@ -60,7 +60,7 @@ pub enum LoopMode {
 
 /// What a driver reports.
 pub enum Report {
-    Tally(Box<Tally>),
+    Totals(Box<WindowTotals>),
     Resting,
     /// The server cannot be reached any more.
     Away(String),
@@ -216,14 +216,14 @@ impl Threads {
     }
 
     /// What was counted since the last mark, all threads together.
-    pub fn mark(&self, records_max: usize) -> Result<Tally, String> {
+    pub fn mark(&self, records_max: usize) -> Result<WindowTotals, String> {
         self.hands.iter().for_each(|hand| hand.mailbox.post(Order::Mark(Box::default())));
-        let mut sum = Tally::default();
+        let mut sum = WindowTotals::default();
         let mut missing = self.hands.len();
         while missing > 0 {
             match self.reports.recv_timeout(Duration::from_millis(100)) {
-                Ok((_, Report::Tally(mut tally))) => {
-                    sum.add_thread(&mut tally, records_max);
+                Ok((_, Report::Totals(mut totals))) => {
+                    sum.add_thread(&mut totals, records_max);
                     missing -= 1;
                 }
                 Ok((_, Report::Away(reason))) => return Err(reason),
@@ -242,7 +242,7 @@ impl Threads {
             match self.reports.recv_timeout(Duration::from_millis(20)) {
                 Ok((_, Report::Resting)) => missing -= 1,
                 Ok((_, Report::Away(reason))) => return Err(reason),
-                Ok((_, Report::Tally(_))) => {}
+                Ok((_, Report::Totals(_))) => {}
                 Err(_) => self.check()?,
             }
         }

@@ -83,12 +83,12 @@ impl Driver {
         let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else { return };
         let outcome = match received {
             Received::Chunk(chunk) => {
-                self.tally.counts.bytes_received += chunk.len() as u64;
+                self.totals.counts.bytes_received += chunk.len() as u64;
                 connection.bulky = chunk.len() == CHUNK_BYTES;
                 connection.receive(&chunk, now_ns, &mut self.outcomes)
             }
             Received::Direct { block, at, len } => {
-                self.tally.counts.bytes_received += len as u64;
+                self.totals.counts.bytes_received += len as u64;
                 connection.bulky = len > CHUNK_BYTES;
                 let bytes = block.get(at..at.saturating_add(len)).unwrap_or_default();
                 let outcome = connection.receive(bytes, now_ns, &mut self.outcomes);
@@ -130,7 +130,7 @@ impl Driver {
         connection.sending = false;
         match result {
             Ok(bytes) => {
-                self.tally.counts.bytes_sent += bytes as u64;
+                self.totals.counts.bytes_sent += bytes as u64;
                 self.touch(key);
             }
             Err(error) => self.lose(key, &format!("the connection broke: {error}"), core),

@@ -104,12 +104,12 @@ impl Bench {
         counters.completed.load(Ordering::Relaxed) + counters.failed.load(Ordering::Relaxed)
     }
 
-    fn tally(&mut self) -> Tally {
+    fn totals(&mut self) -> WindowTotals {
         self.mailbox.post(Order::Mark(Box::default()));
         loop {
             self.shard.turn(false).unwrap();
             match self.reports.try_iter().last() {
-                Some((0, Report::Tally(tally))) => return *tally,
+                Some((0, Report::Totals(totals))) => return *totals,
                 Some(_) => panic!("another report"),
                 None => {}
             }
@@ -136,20 +136,20 @@ fn what_was_due_in_a_pause_counts_from_when_it_was_due() {
                 bench.answer();
             }
         }
-        let tally = bench.tally();
-        assert_eq!((tally.counts.completed, tally.counts.failed, tally.counts.sent), (200, 0, 200));
+        let totals = bench.totals();
+        assert_eq!((totals.counts.completed, totals.counts.failed, totals.counts.sent), (200, 0, 200));
         // One was on its way and waited, and about a hundred were due behind it on the one connection.
-        let beyond = |ns: u64| tally.histograms.latency_ns.count_between(ns, u64::MAX);
+        let beyond = |ns: u64| totals.histograms.latency_ns.count_between(ns, u64::MAX);
         assert!(
-            (95..=105).contains(&tally.histograms.latency_ns.max().div_ceil(MS)),
+            (95..=105).contains(&totals.histograms.latency_ns.max().div_ceil(MS)),
             "{}",
-            tally.histograms.latency_ns.max()
+            totals.histograms.latency_ns.max()
         );
         assert!((45..=56).contains(&beyond(50 * MS)), "{}", beyond(50 * MS));
         // The service times alone do not show that.
-        assert!(tally.histograms.service_ns.count_between(50 * MS, u64::MAX) <= 2);
-        assert!(tally.histograms.send_lag_ns.count_between(50 * MS, u64::MAX) >= 44);
-        assert!(!tally.unsustainable);
+        assert!(totals.histograms.service_ns.count_between(50 * MS, u64::MAX) <= 2);
+        assert!(totals.histograms.send_lag_ns.count_between(50 * MS, u64::MAX) >= 44);
+        assert!(!totals.unsustainable);
     }
 }
 
@@ -171,9 +171,9 @@ fn an_open_loop_ends_where_too_many_are_outstanding() {
     while bench.ended() < 1 {
         bench.turn(false);
     }
-    let tally = bench.tally();
-    assert!(tally.unsustainable);
-    assert_eq!((tally.counts.sent, tally.counts.completed), (1, 1), "what waited here was not sent behind the end");
+    let totals = bench.totals();
+    assert!(totals.unsustainable);
+    assert_eq!((totals.counts.sent, totals.counts.completed), (1, 1), "what waited here was not sent behind the end");
 }
 
 #[test]
@@ -189,8 +189,8 @@ fn a_closed_loop_stays_within_its_bound_and_its_budget() {
         bench.shard.turn(false).unwrap();
     }
     assert_eq!(bench.received, 0);
-    let tally = bench.tally();
-    assert_eq!((tally.counts.sent, tally.counts.completed), (50, 50));
+    let totals = bench.totals();
+    assert_eq!((totals.counts.sent, totals.counts.completed), (50, 50));
     bench.mailbox.post(Order::Rest);
     while !matches!(bench.reports.try_recv(), Ok((0, Report::Resting))) {
         bench.shard.turn(false).unwrap();
@@ -221,9 +221,9 @@ fn a_lost_connection_fails_what_was_in_flight_and_is_received_for_again() {
         bench.turn(false);
         bench.answer();
     }
-    let tally = bench.tally();
-    assert_eq!((tally.counts.completed, tally.counts.failed), (1, 1));
-    let texts: Vec<_> = tally.errors.counts.keys().map(String::as_str).collect();
+    let totals = bench.totals();
+    assert_eq!((totals.counts.completed, totals.counts.failed), (1, 1));
+    let texts: Vec<_> = totals.errors.counts.keys().map(String::as_str).collect();
     assert_eq!(texts, ["the server closed the connection"]);
     bench.mailbox.post(Order::Connection(Err("nobody".to_owned())));
     while !matches!(bench.reports.try_recv(), Ok((0, Report::Away(_)))) {

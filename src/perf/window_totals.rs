@@ -9,7 +9,7 @@ const SLOT_NS: u64 = 100_000_000;
 const SLOTS_MAX: usize = 4096;
 
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct WindowTotals {
     pub histograms: Histograms,
     pub counts: RequestCounts,
     pub errors: ErrorTexts,
@@ -118,9 +118,9 @@ impl CompletionSlots {
     }
 }
 
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally {
+impl Default for WindowTotals {
+    fn default() -> WindowTotals {
+        WindowTotals {
             histograms: Histograms::default(),
             counts: RequestCounts::default(),
             errors: ErrorTexts::default(),
@@ -138,7 +138,7 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl WindowTotals {
     /// The window of this thread is over.
     pub fn end(&mut self, now_ns: u64, cpu_ns: u64) {
         (self.ended_ns, self.cpu_ns) = (now_ns, cpu_ns);
@@ -151,7 +151,7 @@ impl Tally {
     }
 
     /// Adds the same window of another thread.
-    pub fn add_thread(&mut self, other: &mut Tally, records_max: usize) {
+    pub fn add_thread(&mut self, other: &mut WindowTotals, records_max: usize) {
         if self.ended_ns == 0 {
             (self.began_ns, self.ended_ns) = (other.began_ns, other.ended_ns);
         }
@@ -161,12 +161,12 @@ impl Tally {
     }
 
     /// Adds a later window; `self` is no window then, and its wall time is the sum that the caller keeps.
-    pub fn add_window(&mut self, other: &mut Tally, records_max: usize) {
+    pub fn add_window(&mut self, other: &mut WindowTotals, records_max: usize) {
         self.completions.follow(&other.completions, other.wall_ns());
         self.add(other, records_max);
     }
 
-    fn add(&mut self, other: &mut Tally, records_max: usize) {
+    fn add(&mut self, other: &mut WindowTotals, records_max: usize) {
         self.histograms.add(&other.histograms);
         self.counts.add(&other.counts);
         self.errors.add(&other.errors);
@@ -198,27 +198,27 @@ mod tests {
 
     #[test]
     fn a_timeline_stays_bounded_and_loses_nothing() {
-        let mut tally = Tally::default();
+        let mut totals = WindowTotals::default();
         let last = SLOTS_MAX as u64 * 5;
-        (0..last).for_each(|slot| tally.completions.count(slot * SLOT_NS));
-        let timeline = tally.timeline();
+        (0..last).for_each(|slot| totals.completions.count(slot * SLOT_NS));
+        let timeline = totals.timeline();
         assert!(timeline.completed.len() <= SLOTS_MAX);
         assert_eq!(timeline.slot, Duration::from_nanos(8 * SLOT_NS));
         assert_eq!(timeline.completed.iter().sum::<u64>(), last);
         assert!(timeline.completed.iter().all(|count| *count == 8));
-        let mut sum = Tally::default();
+        let mut sum = WindowTotals::default();
         sum.completions.count(0);
-        tally.ended_ns = last * SLOT_NS;
-        sum.add_window(&mut tally, 0);
+        totals.ended_ns = last * SLOT_NS;
+        sum.add_window(&mut totals, 0);
         assert_eq!(sum.timeline().completed.iter().sum::<u64>(), last + 1);
     }
 
     /// 100 requests a second in windows of 1.03 and 1.98 s: no slot may show another rate.
     #[test]
     fn the_end_of_a_window_is_no_stall() {
-        let mut sum = Tally::default();
+        let mut sum = WindowTotals::default();
         for wall_ns in [1_030_000_000, 1_980_000_000] {
-            let mut window = Tally { ended_ns: wall_ns, ..Tally::default() };
+            let mut window = WindowTotals { ended_ns: wall_ns, ..WindowTotals::default() };
             (0..wall_ns / 10_000_000).for_each(|at| window.completions.count(at * 10_000_000));
             sum.add_window(&mut window, 0);
         }
@@ -228,9 +228,9 @@ mod tests {
             assert!((*completed as f64 / covered.as_secs_f64() - 100.0).abs() < 1e-6, "{completed} in {covered:?}");
         }
         // A true stall at the end of a window is one.
-        let mut window = Tally { ended_ns: 1_000_000_000, ..Tally::default() };
+        let mut window = WindowTotals { ended_ns: 1_000_000_000, ..WindowTotals::default() };
         window.completions.count(0);
-        let mut sum = Tally::default();
+        let mut sum = WindowTotals::default();
         sum.add_window(&mut window, 0);
         assert_eq!(sum.timeline().completed, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }

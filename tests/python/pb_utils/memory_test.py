@@ -31,7 +31,7 @@ class Server(wire.Link):
         assert kind == wire.NEED_SEGMENT
         self.asked.append(value)
 
-    def _hear(self):
+    def _take_message(self):
         length, gone = self.asked[-1]
         length = -(-length // 4096) * 4096
         left = sum(size for number, size in self.given.items() if number not in gone)

@@ -45,7 +45,7 @@ def class_bytes(length):
 
 class Memory:
     """The shared memory of one process. A subclass defines `lock` and `socket_lock`, `segment(number)` for one that may
-    not have arrived yet, `_ask_for_memory(length, gone)` and `_settle_others()`."""
+    not have arrived yet, `_request_memory(length, gone)` and `_settle_others()`."""
 
     def __init__(self):
         self.segments = {}
@@ -134,7 +134,7 @@ class Memory:
                     # A range was freed in the meantime.
                     self._keep(gone)
                     return place
-                answer = self._ask_for_memory(length, tuple(gone))
+                answer = self._request_memory(length, tuple(gone))
                 if answer is True:
                     # The server has removed them.
                     for number in gone:
@@ -196,7 +196,7 @@ class Memory:
         messages."""
         if len(self.lent) >= self.lent_most or self.lent_bytes > LENT_BYTES_MAX:
             # During an execution the server does not report them itself.
-            self.forget(self._ask_for_lent())
+            self.forget(self._query_lent())
             self.lent_most = max(LENT_MIN, 2 * len(self.lent))
         with self.lock:
             self.lent_count = number = self.lent_count + 1

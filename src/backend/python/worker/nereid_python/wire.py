@@ -226,7 +226,7 @@ class Link(Memory):
         for one in (descriptor, descriptor + 1):
             # This and the program's descriptor are not for processes that the model starts.
             os.set_inheritable(one, False)
-        hello, descriptors = self._receive_told()
+        hello, descriptors = self._receive_message()
         if hello[0] != "hello" or hello[1] != VERSION:
             raise RuntimeError("the server speaks another version of this protocol: %r" % (hello,))
         control, self.input_bell, output_bell, aside_bell = descriptors
@@ -270,7 +270,7 @@ class Link(Memory):
 
     # Messages of the server over the socket.
 
-    def _receive_told(self):
+    def _receive_message(self):
         space = socket.CMSG_SPACE(4 * (SLOTS_PER_BANK + 1))
         data, ancillary, _, _ = self.socket.recvmsg(64 * 1024, space, socket.MSG_CMSG_CLOEXEC)
         if not data:
@@ -281,31 +281,31 @@ class Link(Memory):
                 descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
         return _loads(data), descriptors
 
-    def _hear(self):
+    def _take_message(self):
         """Takes one message from the socket; a refusal is raised. Needs the socket's lock."""
-        told, descriptors = self._receive_told()
-        what = told[0]
+        message, descriptors = self._receive_message()
+        what = message[0]
         if what == "segment":
-            memory = mmap.mmap(descriptors[0], told[2])
+            memory = mmap.mmap(descriptors[0], message[2])
             os.close(descriptors[0])
-            self.segments[told[1]] = memory
+            self.segments[message[1]] = memory
             # It replaces segments without references.
-            for number in told[4]:
+            for number in message[4]:
                 self.segments.pop(number, None)
         elif what == "slots":
             memory = mmap.mmap(descriptors[0], SLOTS_PER_BANK * SLOT_BYTES)
             os.close(descriptors[0])
             view = memoryview(memory)
-            first = told[1] * SLOTS_PER_BANK
+            first = message[1] * SLOTS_PER_BANK
             for number in range(SLOTS_PER_BANK):
                 base = number * SLOT_BYTES
                 words = view[base : base + 128].cast("Q")
                 self.slots.append(Slot(self, first + number, descriptors[1 + number], view, words, base))
         elif what == "freed":
-            self.take_back(told[1])
+            self.take_back(message[1])
         elif what == "refused":
-            raise Refused(1, told[1])
-        return told
+            raise Refused(1, message[1])
+        return message
 
     def segment(self, number):
         """The memory of a segment, which may not have arrived yet."""
@@ -313,7 +313,7 @@ class Link(Memory):
         if memory is None:
             with self.socket_lock:
                 while number not in self.segments:
-                    self._hear()
+                    self._take_message()
             memory = self.segments[number]
         return memory
 
@@ -447,33 +447,33 @@ class Link(Memory):
                 with self.socket_lock:
                     if not self.slots:
                         self.send(NEED_SLOTS, ())
-                        while self._hear()[0] != "slots":
+                        while self._take_message()[0] != "slots":
                             pass
 
-    def _ask_for_memory(self, length, gone):
+    def _request_memory(self, length, gone):
         """True: a segment was added, which replaces those in `gone`. False: ranges were freed. Else code and text of
         the server's refusal. Needs the socket's lock."""
         self.send(NEED_SEGMENT, (length, gone))
         try:
-            return self._hear_of_memory()
+            return self._await_memory()
         except Refused as refused:
             # Not the exception: its traceback would keep the locals alive as long as it is referenced.
             return refused.code, refused.text
 
-    def _ask_for_lent(self):
+    def _query_lent(self):
         """The numbers of the model's lent device tensors that the server no longer needs."""
         return self.ask(kinds.LENT)
 
-    def _hear_of_memory(self):
+    def _await_memory(self):
         """Waits for memory: True for a segment, False for freed ranges. Needs the socket's lock."""
         while True:
-            told = self._hear()
-            if told[0] == "freed":
+            message = self._take_message()
+            if message[0] == "freed":
                 return False
             # Other announced segments are for the server to write.
-            if told[0] == "segment" and told[3]:
+            if message[0] == "segment" and message[3]:
                 with self.lock:
-                    self.uncut[told[1]] = (0, told[2])
+                    self.uncut[message[1]] = (0, message[2])
                 return True
 
     def relieve(self):

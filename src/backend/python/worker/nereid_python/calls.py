@@ -85,7 +85,7 @@ class Call:
         """Blocks until the next answer: (response of a message or None, is it the last)."""
         answer = self.poll()
         if answer is None:
-            self._tell_taken()
+            self._report_taken()
             answer = self._took(_read(self._slot.wait))
         return answer
 
@@ -94,13 +94,13 @@ class Call:
         answer = _read(self._slot.poll)
         return None if answer is NOTHING else self._took(answer)
 
-    def hear(self):
+    def poll_readable(self):
         """The next answer once `fd` is readable, or None; then it also reports the taken answers, because its caller
         waits for more."""
         self._slot.take_bell()
         answer = self.poll()
         if answer is None:
-            self._tell_taken()
+            self._report_taken()
         return answer
 
     def cancel(self):
@@ -118,10 +118,10 @@ class Call:
             return answer
         self._taken += 1
         if self._taken * 2 >= kinds.WINDOW:
-            self._tell_taken()
+            self._report_taken()
         return answer
 
-    def _tell_taken(self):
+    def _report_taken(self):
         """Reports the taken answers: until then the server may hold back further ones for lack of room."""
         if self._taken:
             taken, self._taken = self._taken, 0
@@ -239,12 +239,12 @@ class _Awaited:
         self._future = future
         self._decoupled = decoupled
         self._is_watched = True
-        loop.add_reader(call.fd, self.heard)
+        loop.add_reader(call.fd, self.on_readable)
 
-    def heard(self):
+    def on_readable(self):
         """Called when the slot's bell was rung."""
         try:
-            answer = self._call.hear()
+            answer = self._call.poll_readable()
             if answer is None:
                 return
             if self._decoupled:

@@ -54,7 +54,7 @@ class InferenceResponseSender:
             # The main thread and other threads use different streams to the server.
             link.follow(self._mark)
         if (flags == 0 and sent % kinds.SENDS_BETWEEN_ASKS == 0) or (
-            wire is not None and _has_to_be_heard(wire, flags)
+            wire is not None and _has_to_wait(wire, flags)
         ):
             try:
                 link.ask(kinds.SEND, self._token, wire, flags)
@@ -123,7 +123,7 @@ class InferenceResponseSender:
                 self._is_closed = False
 
 
-def _has_to_be_heard(wire, flags):
+def _has_to_wait(wire, flags):
     """Whether the sender has to wait until the server has handled a response. It does for a response with memory of the
     server: the server handles messages of the main thread before the release of that memory, but messages of other
     threads only surely so if the sender waits. It also does for large ones, of which few may be in flight."""

@@ -18,7 +18,7 @@ NAMES = {
     for name, number in vars(kinds).items()
     if name.isupper() and name.split("_")[0] in ("LOG", "METRIC", "FAMILY", "MODEL", "CALL", "SEND", "LENT")
 }
-for _name in ("SENDS_BETWEEN_ASKS",):
+for _name in ("SENDS_BETWEEN_QUERIES",):
     NAMES = {number: name for number, name in NAMES.items() if name != _name}
 
 
@@ -76,17 +76,17 @@ class Server:
         link.cancelled = bytearray(64)
         link.lock = threading.RLock()
         link.lent, link.lent_bytes, link.lent_count, link.let_go = {}, 0, 0, None
-        for name in ("tell", "ask", "open_slot", "place", "hold", "view", "mark", "follow", "discard"):
+        for name in ("notify", "query", "open_slot", "place", "hold", "view", "mark", "follow", "discard"):
             setattr(link, name, getattr(self, name))
         calls.allow(True)
         control.set_model_dir("/models/probe/1")
 
-    def tell(self, kind, *payload):
+    def notify(self, kind, *payload):
         self.told.append((NAMES[kind],) + payload)
         if kind == kinds.CALL:
             self.called(self.slots[payload[1]], payload)
 
-    def ask(self, kind, *payload):
+    def query(self, kind, *payload):
         self.asked.append((NAMES[kind],) + payload)
         answer = self.answer(NAMES[kind], payload)
         if isinstance(answer, wire.Refused):

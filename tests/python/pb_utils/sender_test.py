@@ -84,11 +84,11 @@ class Senders(unittest.TestCase):
     def test_now_and_then_a_sender_waits_for_the_server(self):
         server = fake.Server()
         sender = fake.request(decoupled=True).get_response_sender()
-        for _ in range(3 * kinds.SENDS_BETWEEN_ASKS):
+        for _ in range(3 * kinds.SENDS_BETWEEN_QUERIES):
             sender.send(EMPTY)
-        self.assertEqual((len(server.asked), len(server.told)), (3, 3 * kinds.SENDS_BETWEEN_ASKS - 3))
+        self.assertEqual((len(server.asked), len(server.told)), (3, 3 * kinds.SENDS_BETWEEN_QUERIES - 3))
         server.answer = lambda kind, payload: wire.Refused(1, "no room")
-        for _ in range(kinds.SENDS_BETWEEN_ASKS - 1):
+        for _ in range(kinds.SENDS_BETWEEN_QUERIES - 1):
             sender.send(EMPTY)
         expected = ("TritonModelException", "An error occurred while sending a response. no room")
         self.assertEqual(fake.outcome(lambda: sender.send(EMPTY)), expected)

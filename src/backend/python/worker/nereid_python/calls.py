@@ -68,7 +68,7 @@ class Call:
         # Ranges of the server among the inputs are kept until the call has ended: the server may read the message late.
         self._inputs = message[_INPUTS]
         try:
-            link.tell(kinds.CALL, number, slot.number, *message)
+            link.notify(kinds.CALL, number, slot.number, *message)
         except BaseException:
             slot.close()
             raise
@@ -106,7 +106,7 @@ class Call:
     def cancel(self):
         if not self.is_over:
             link.follow(self._mark)
-            link.tell(kinds.CALL_CANCEL, self._number)
+            link.notify(kinds.CALL_CANCEL, self._number)
 
     def _took(self, answer):
         if link.received > RELIEF_BYTES:
@@ -125,14 +125,14 @@ class Call:
         """Reports the taken answers: until then the server may hold back further ones for lack of room."""
         if self._taken:
             taken, self._taken = self._taken, 0
-            link.tell(kinds.CALL_TOOK, self._number, taken)
+            link.notify(kinds.CALL_TOOK, self._number, taken)
 
     def __del__(self):
         if not self.is_over:
             self.is_over = True
             _left.append((self._slot, self._inputs))
             link.follow(self._mark)
-            link.tell(kinds.CALL_DROPPED, self._number)
+            link.notify(kinds.CALL_DROPPED, self._number)
 
 
 # The index of the inputs in the message below.

@@ -49,14 +49,14 @@ def load_model(model_name, config="", files=None):
         placed.append((path, content))
     _check("Failed to load model: ")
     placed = tuple([(path, link.place(content)) for path, content in placed])
-    _ask("Failed to load model: ", kinds.MODEL_LOAD, model_name, config, placed)
+    _query("Failed to load model: ", kinds.MODEL_LOAD, model_name, config, placed)
 
 
 def unload_model(model_name, unload_dependents=False):
     """Requests the unload of a model, and optionally of those that it is composed of."""
     model_name = text(model_name, "model_name")
     unload_dependents = flag(unload_dependents, "unload_dependents")
-    _ask("Failed to unload model: ", kinds.MODEL_UNLOAD, model_name, unload_dependents)
+    _query("Failed to unload model: ", kinds.MODEL_UNLOAD, model_name, unload_dependents)
 
 
 def is_model_ready(model_name, model_version=""):
@@ -65,7 +65,7 @@ def is_model_ready(model_name, model_version=""):
     model_version = text(model_version, "model_version")
     failed = "Failed to check model readiness: "
     _check(failed)
-    return _ask(failed, kinds.MODEL_READY, model_name, _version_of(model_version, failed))
+    return _query(failed, kinds.MODEL_READY, model_name, _version_of(model_version, failed))
 
 
 def _version_of(specified, failed):
@@ -90,9 +90,9 @@ def _check(failed):
         raise TritonModelException(failed + "models are not controlled from auto_complete_config and finalize.")
 
 
-def _ask(failed, kind, *payload):
+def _query(failed, kind, *payload):
     _check(failed)
     try:
-        return link.ask(kind, *payload)
+        return link.query(kind, *payload)
     except Refused as refused:
         raise TritonModelException(failed + refused.text) from None

@@ -1,8 +1,8 @@
 """Numbers of the messages that a worker sends on its own behalf, and their payloads.
 
 The server's half reads these layouts, so they are the contract between the two: every message is one marshalled tuple.
-Its first elements belong to the transport, the rest is defined here. `tell` means that no answer follows, `ask` that
-one answer follows (or a refusal: code and text). Numbers below 32 belong to the transport: batches, their answers,
+Its first elements belong to the transport, the rest is defined here. `notify` means that no answer follows, `query`
+that one answer follows (or a refusal: code and text). Numbers below 32 belong to the transport: batches, their answers,
 start and end.
 
 Shapes used below:
@@ -18,23 +18,23 @@ Shapes used below:
     response    (outputs tuple of tensor, parameters, None | (code int as TRITONSERVER_Error_Code, text str))
 """
 
-# tell (level, file, line, text). Level as TRITONSERVER_LogLevel: 0 info, 1 warning, 2 error, 3 verbose. File is the
+# notify (level, file, line, text). Level as TRITONSERVER_LogLevel: 0 info, 1 warning, 2 error, 3 verbose. File is the
 # path of the caller's source in the interpreter.
 LOG = 32
 
-# ask (name, description, kind) -> family. Kind as TRITONSERVER_MetricKind: 0 counter, 1 gauge, 2 histogram.
+# query (name, description, kind) -> family. Kind as TRITONSERVER_MetricKind: 0 counter, 1 gauge, 2 histogram.
 METRIC_FAMILY = 33
-# ask (family, labels ((key, value), ...), buckets tuple of float | None) -> metric. The server chooses the numbers of
+# query (family, labels ((key, value), ...), buckets tuple of float | None) -> metric. The server chooses the numbers of
 # metrics and families, and never reuses one for the same worker.
 METRIC = 34
-# tell (metric, operation, value float). The worker has checked that the metric's kind supports the operation.
+# notify (metric, operation, value float). The worker has checked that the metric's kind supports the operation.
 METRIC_CHANGE = 35
-# ask (metric) -> (value float, changes). `changes` is how many METRIC_CHANGE of this metric were applied so far: the
+# query (metric) -> (value float, changes). `changes` is how many METRIC_CHANGE of this metric were applied so far: the
 # query may use another channel than the changes did, and is repeated while changes of its own are missing.
 METRIC_VALUE = 36
-# tell (metric). May follow the drop of its family, which drops all of its metrics: unknown numbers are ignored.
+# notify (metric). May follow the drop of its family, which drops all of its metrics: unknown numbers are ignored.
 METRIC_DROPPED = 37
-# tell (family).
+# notify (family).
 FAMILY_DROPPED = 38
 
 # Operations of METRIC_CHANGE.
@@ -42,43 +42,43 @@ INCREMENT = 0
 SET = 1
 OBSERVE = 2
 
-# ask (name, config str ("" for none), files ((path str, data), ...)) -> None. Refusals have the core's text, without
+# query (name, config str ("" for none), files ((path str, data), ...)) -> None. Refusals have the core's text, without
 # the name of the failed operation, which is added here.
 MODEL_LOAD = 40
-# ask (name, dependents bool) -> None
+# query (name, dependents bool) -> None
 MODEL_UNLOAD = 41
-# ask (name, version int, -1 for the server's choice) -> bool
+# query (name, version int, -1 for the server's choice) -> bool
 MODEL_READY = 42
 
-# tell (call, slot, model, version, id, correlation int | str, flags, timeout_us, parameters, requested outputs tuple of
-#       str, inputs tuple of tensor, trace None | token of the parent request, decoupled bool,
-#       preferred memory None | (TRITONSERVER_MemoryType, device)).
+# notify (call, slot, model, version, id, correlation int | str, flags, timeout_us, parameters, requested outputs tuple
+#       of str, inputs tuple of tensor, trace None | token of the parent request, decoupled bool, preferred memory None
+#       | (TRITONSERVER_MemoryType, device)).
 # `call` increases over the worker's life, so a late message about a call that ended cannot concern another call.
 # Answers are written to the slot: (response | None, is_final). A call that is not decoupled gets exactly one, with
 # is_final; a decoupled one gets any number, and None stands for an end without a response. All errors are responses.
 CALL = 48
-# tell (call). The callee may check for it; answers continue until the final one.
+# notify (call). The callee may check for it; answers continue until the final one.
 CALL_CANCEL = 49
-# tell (call, count). The caller has taken that many more answers: the server writes at most WINDOW answers of a
+# notify (call, count). The caller has taken that many more answers: the server writes at most WINDOW answers of a
 # decoupled call ahead of those. A slot may be full before that; then the server keeps further answers until the next
 # CALL_TOOK, which a caller sends at the latest before it waits.
 CALL_TOOK = 50
-# tell (call). Its responses are not read any more: the server does not cancel it, drops further responses, and once the
-# call has ended writes (None, True) as the slot's last message, unless it has written a final one already.
+# notify (call). Its responses are not read any more: the server does not cancel it, drops further responses, and once
+# the call has ended writes (None, True) as the slot's last message, unless it has written a final one already.
 CALL_DROPPED = 51
 
 # Answers of a decoupled call that may wait in its slot.
 WINDOW = 16
 
-# tell or ask (token of the request, response | None, flags) -> None. The server answers an `ask` when it has passed the
-# response on, which is how a fast sender waits for a slow client: every SENDS_BETWEEN_ASKS-th send of a sender is an
-# `ask`, so at most this many are in flight. Flag 1 ends the request.
+# notify or query (token of the request, response | None, flags) -> None. The server answers a `query` when it has
+# passed the response on, which is how a fast sender waits for a slow client: every SENDS_BETWEEN_QUERIES-th send of a
+# sender is a `query`, so at most this many are in flight. Flag 1 ends the request.
 SEND = 56
 
-# ask () -> list of numbers. The lent device tensors that the server no longer needs; their keys were these numbers,
+# query () -> list of numbers. The lent device tensors that the server no longer needs; their keys were these numbers,
 # negated. Outside of executions the server reports them itself.
 LENT = 57
 
-SENDS_BETWEEN_ASKS = 16
-# The most bytes in shared memory of a response that is sent by `tell`.
-PLACED_BETWEEN_ASKS = 1 << 20
+SENDS_BETWEEN_QUERIES = 16
+# The most bytes in shared memory of a response that is sent by `notify`.
+PLACED_BETWEEN_QUERIES = 1 << 20

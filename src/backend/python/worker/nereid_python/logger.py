@@ -62,6 +62,6 @@ def _log(message, level):
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
     if link.is_connected and not link.is_lost:
-        link.tell(kinds.LOG, level, file, line, message)
+        link.notify(kinds.LOG, level, file, line, message)
     else:
         sys.stderr.write("%s %s:%d] %s\n" % (_LETTERS[level], file, line, message))

@@ -76,7 +76,7 @@ class MetricFamily:
         # After a call with wrong arguments the object has no attributes.
         if getattr(self, "_here", None) is not None:
             self._here[0] = False
-            link.tell(kinds.FAMILY_DROPPED, self._number)
+            link.notify(kinds.FAMILY_DROPPED, self._number)
 
 
 MetricFamily.__module__ = "c_python_backend_utils"
@@ -105,7 +105,7 @@ class Metric:
             # Read before the query: later changes of other threads are not awaited.
             changes = self._changes
             try:
-                value, applied = link.ask(kinds.METRIC_VALUE, self._number)
+                value, applied = link.query(kinds.METRIC_VALUE, self._number)
             except Refused as refused:
                 raise TritonModelException("Failed to get metric value: " + refused.text) from None
             if applied >= changes:
@@ -118,7 +118,7 @@ class Metric:
         self._check(verb, name)
         if value < 0 and operation == kinds.INCREMENT and self._kind is MetricKind.COUNTER:
             raise TritonModelException("Failed to increment metric value: " + _MONOTONIC)
-        link.tell(kinds.METRIC_CHANGE, self._number, operation, value)
+        link.notify(kinds.METRIC_CHANGE, self._number, operation, value)
         self._changes = self._count()
 
     def _check(self, verb, name):
@@ -131,7 +131,7 @@ class Metric:
     def __del__(self):
         # The drop of its family has dropped it.
         if getattr(self, "_here", (False,))[0]:
-            link.tell(kinds.METRIC_DROPPED, self._number)
+            link.notify(kinds.METRIC_DROPPED, self._number)
 
 
 Metric.__module__ = "c_python_backend_utils"
@@ -152,7 +152,7 @@ def _metric_of(number, kind, here):
 
 def _create(failed, kind, *payload):
     try:
-        return link.ask(kind, *payload)
+        return link.query(kind, *payload)
     except Refused as refused:
         raise TritonModelException(failed + refused.text) from None
 

@@ -53,15 +53,13 @@ class InferenceResponseSender:
         if self._mark is not None:
             # The main thread and other threads use different streams to the server.
             link.follow(self._mark)
-        if (flags == 0 and sent % kinds.SENDS_BETWEEN_ASKS == 0) or (
-            wire is not None and _has_to_wait(wire, flags)
-        ):
+        if (flags == 0 and sent % kinds.SENDS_BETWEEN_QUERIES == 0) or (wire is not None and _has_to_wait(wire, flags)):
             try:
-                link.ask(kinds.SEND, self._token, wire, flags)
+                link.query(kinds.SEND, self._token, wire, flags)
             except Refused as refused:
                 raise TritonModelException("An error occurred while sending a response. " + refused.text) from None
         else:
-            link.tell(kinds.SEND, self._token, wire, flags)
+            link.notify(kinds.SEND, self._token, wire, flags)
             if flags == 0:
                 self._mark = link.mark()
 
@@ -135,7 +133,7 @@ def _has_to_wait(wire, flags):
                 placed += data[2]
             elif data[3] >= 0 and get_ident() != link.main:
                 return True
-    return placed > kinds.PLACED_BETWEEN_ASKS and flags == 0
+    return placed > kinds.PLACED_BETWEEN_QUERIES and flags == 0
 
 
 InferenceResponseSender.__module__ = "c_python_backend_utils"

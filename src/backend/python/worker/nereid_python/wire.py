@@ -422,12 +422,12 @@ class Link(Memory):
         other = self.aside if _get_ident() == self.main else self.output
         self.settle((other, other.pushed))
 
-    def tell(self, kind, *payload):
+    def notify(self, kind, *payload):
         """Sends a message without an answer."""
         if not self.is_lost:
             self.send(kind, (None,) + payload)
 
-    def ask(self, kind, *payload):
+    def query(self, kind, *payload):
         """Sends a query, and blocks until its answer arrives; other threads run meanwhile."""
         slot = self.open_slot()
         try:
@@ -462,7 +462,7 @@ class Link(Memory):
 
     def _query_lent(self):
         """The numbers of the model's lent device tensors that the server no longer needs."""
-        return self.ask(kinds.LENT)
+        return self.query(kinds.LENT)
 
     def _await_memory(self):
         """Waits for memory: True for a segment, False for freed ranges. Needs the socket's lock."""

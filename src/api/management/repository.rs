@@ -88,9 +88,9 @@ impl RepositoryRequest {
                 let request: wire::RepositoryModelUnloadRequest = decode(&message)?;
                 not_ours(&request.repository_name)?;
                 let parameters = request.parameters.into_iter();
-                let wishes = parameters.map(|(name, value)| unload_parameter(&name, value));
-                let wishes: Vec<bool> = wishes.collect::<Result<_, Status>>()?;
-                lifecycle.unload(&request.model_name, wishes.contains(&true))?;
+                let choices = parameters.map(|(name, value)| unload_parameter(&name, value));
+                let choices: Vec<bool> = choices.collect::<Result<_, Status>>()?;
+                lifecycle.unload(&request.model_name, choices.contains(&true))?;
                 Ok(Outcome::Unloaded)
             }
         }
@@ -409,9 +409,9 @@ mod tests {
         ] {
             assert_eq!(load_parameter(name.to_owned(), value), Err(Status::invalid(text)));
         }
-        for wish in [true, false] {
-            let flag = value(ParameterChoice::BoolParam(wish));
-            assert_eq!(unload_parameter("unload_dependents", flag), Ok(wish));
+        for expected in [true, false] {
+            let flag = value(ParameterChoice::BoolParam(expected));
+            assert_eq!(unload_parameter("unload_dependents", flag), Ok(expected));
         }
         let error = unload_parameter("unload_dependents", text()).unwrap_err();
         assert_eq!(error.message, "invalid value type for 'unload_dependents' parameter, expected bool_param.");

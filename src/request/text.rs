@@ -12,10 +12,10 @@ const PLACE: usize = 31;
 
 /// Bytes, mostly UTF-8, always followed by a NUL in memory.
 #[derive(Clone)]
-pub struct Text(Form);
+pub struct Text(TextStorage);
 
 #[derive(Clone)]
-enum Form {
+enum TextStorage {
     /// The last byte is the number of unused bytes before it, and so the NUL of a text that uses all. Unused bytes are
     /// zero.
     Here([u8; PLACE]),
@@ -30,25 +30,25 @@ impl Text {
             Some(used) if bytes.len() < PLACE => {
                 used.copy_from_slice(bytes);
                 place[PLACE - 1] = (PLACE - 1 - bytes.len()) as u8;
-                Text(Form::Here(place))
+                Text(TextStorage::Here(place))
             }
-            _ => Text(Form::Apart(bytes.iter().copied().chain([0]).collect())),
+            _ => Text(TextStorage::Apart(bytes.iter().copied().chain([0]).collect())),
         }
     }
 
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Form::Here(place) => place.get(..PLACE - 1 - usize::from(place[PLACE - 1])).unwrap_or_default(),
-            Form::Apart(bytes) => bytes.split_last().map_or(&[], |(_, text)| text),
+            TextStorage::Here(place) => place.get(..PLACE - 1 - usize::from(place[PLACE - 1])).unwrap_or_default(),
+            TextStorage::Apart(bytes) => bytes.split_last().map_or(&[], |(_, text)| text),
         }
     }
 
     /// The text up to its first NUL, as C sees it.
     pub fn as_c_str(&self) -> &CStr {
         let with_nul = match &self.0 {
-            Form::Here(place) => &place[..],
-            Form::Apart(bytes) => bytes,
+            TextStorage::Here(place) => &place[..],
+            TextStorage::Apart(bytes) => bytes,
         };
         CStr::from_bytes_until_nul(with_nul).unwrap_or_default()
     }

@@ -15,6 +15,8 @@ mod fields;
 mod life_of_a_request;
 #[path = "tidy/locks.rs"]
 mod locks;
+#[path = "tidy/safety.rs"]
+mod safety;
 #[path = "tidy/tables.rs"]
 mod tables;
 

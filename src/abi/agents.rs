@@ -20,7 +20,7 @@ pub const AGENT_API_VERSION: (u32, u32) = (0, 1);
 /// The pointers are writable or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `major` and `minor` are NULL or writable: this function requires that of its caller.
     entry(|| unsafe { put(major, AGENT_API_VERSION.0).and_then(|()| put(minor, AGENT_API_VERSION.1)) })
 }
 
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut
 /// # Safety
 /// The handles are live or NULL.
 unsafe fn both<'a>(agent: *const AgentHandle, model: *const AgentModelHandle) -> Result<&'a AgentModelHandle, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `agent` and `model` are NULL or live: this function requires that of its caller.
     let (_, handle) = unsafe { (deref(agent, "agent")?, deref(model, "model")?) };
     if !handle.is_of(agent) {
         return Err(Status::invalid("the model belongs to another agent"));
@@ -47,9 +47,9 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocation(
     location: *mut *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `agent` and `model` are NULL or live: this function requires that of its caller.
         let (kind, place) = unsafe { both(agent, model)? }.place();
-        // SAFETY: as above.
+        // SAFETY: `artifact_type` and `location` are NULL or writable: this function requires that of its caller.
         unsafe { put(artifact_type, kind).and_then(|()| put(location, place)) }
     })
 }
@@ -64,13 +64,13 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
     location: *mut *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `agent` and `model` are NULL or live: this function requires that of its caller.
         let handle = unsafe { both(agent, model)? };
         // Checked first: without a result pointer nothing must be created.
         if location.is_null() {
             return Err(null("location"));
         }
-        // SAFETY: as above.
+        // SAFETY: `location` is NULL or writable: this function requires it of its caller.
         unsafe { put(location, handle.acquire(artifact_type)?) }
     })
 }
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
     model: *const AgentModelHandle,
     location: *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `location` is NULL or a C string: this function requires it of its caller.
     entry(|| unsafe { both(agent, model)?.release(text(location, "location")?) })
 }
 
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryUpdate(
     artifact_type: u32,
     location: *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `location` is NULL or a C string: this function requires it of its caller.
     entry(|| unsafe { both(agent, model)?.update(artifact_type, text(location, "location")?) })
 }
 
@@ -109,9 +109,9 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelParameterCount(
     count: *mut u32,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `agent` and `model` are NULL or live: this function requires that of its caller.
         let length = unsafe { both(agent, model)? }.parameters.len();
-        // SAFETY: as above.
+        // SAFETY: `count` is NULL or writable: this function requires it of its caller.
         unsafe { put(count, u32::try_from(length).unwrap_or(u32::MAX)) }
     })
 }
@@ -127,11 +127,12 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelParameter(
     parameter_value: *mut *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `agent` and `model` are NULL or live: this function requires that of its caller.
         let parameters = &unsafe { both(agent, model)? }.parameters;
         let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
         let (name, value) = found.ok_or_else(|| Status::invalid("index out of range for model parameters"))?;
-        // SAFETY: as above.
+        // SAFETY: `parameter_name` and `parameter_value` are NULL or writable: this function requires that of its
+        // caller.
         unsafe { put(parameter_name, name.as_ptr()).and_then(|()| put(parameter_value, value.as_ptr())) }
     })
 }
@@ -148,13 +149,13 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelConfig(
     model_config: *mut *mut Message,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `agent` and `model` are NULL or live: this function requires that of its caller.
         let handle = unsafe { both(agent, model)? };
         // Checked first: without a result pointer nothing must be created.
         if model_config.is_null() {
             return Err(null("model_config"));
         }
-        // SAFETY: as above.
+        // SAFETY: `model_config` is NULL or writable: this function requires it of its caller.
         unsafe { put(model_config, Message::into_raw(&json::write(&handle.config, config_version)?)) }
     })
 }
@@ -167,9 +168,9 @@ macro_rules! states {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(handle: *const $handle, state: *mut *mut c_void) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `handle` is NULL or live: this function requires it of its caller.
                 let handle = unsafe { deref(handle, $name)? };
-                // SAFETY: as above.
+                // SAFETY: `state` is NULL or writable: this function requires it of its caller.
                 unsafe { put(state, handle.state.get()) }
             })
         }
@@ -179,7 +180,7 @@ macro_rules! states {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(handle: *const $handle, state: *mut c_void) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `handle` is NULL or live: this function requires it of its caller.
                 unsafe { deref(handle, $name)? }.state.set(state);
                 Ok(())
             })

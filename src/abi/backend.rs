@@ -58,9 +58,9 @@ macro_rules! getters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(handle: *const $handle, out: *mut $out) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `handle` is NULL or live: this function requires it of its caller.
                 let $it = unsafe { deref(handle, "the handle")? };
-                // SAFETY: as above.
+                // SAFETY: `out` is NULL or writable: this function requires it of its caller.
                 unsafe { put(out, $value) }
             })
         }
@@ -75,7 +75,7 @@ macro_rules! set_state {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(handle: *const $handle, state: *mut c_void) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `handle` is NULL or live: this function requires it of its caller.
                 unsafe { deref(handle, "the handle")? }.state.set(state);
                 Ok(())
             })
@@ -118,7 +118,7 @@ set_state! {
 /// The pointers are writable or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `major` and `minor` are NULL or writable: this function requires that of its caller.
     entry(|| unsafe { put(major, BACKEND_API_VERSION.0).and_then(|()| put(minor, BACKEND_API_VERSION.1)) })
 }
 
@@ -130,7 +130,8 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendArtifacts(
     artifact_type: *mut u32,
     location: *mut *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `artifact_type` and `location` are NULL or writable, and `backend` is NULL or live: this function
+    // requires that of its caller.
     entry(|| unsafe {
         put(artifact_type, 0)?;
         put(location, deref(backend, "backend")?.directory.as_ptr())
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendSetExecutionPolicy(
     policy: u32,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `backend` is NULL or live: this function requires it of its caller.
         let backend = unsafe { deref(backend, "backend")? };
         match policy {
             BLOCKING | DEVICE_BLOCKING => backend.execution_policy.store(policy, Ordering::Release),
@@ -166,7 +167,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup
     id_count: u64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `attributes` is NULL or live, and used by this call alone: this function requires it of its caller.
         let handle = unsafe { deref_mut(attributes, "backend_attributes")? };
         let kind = usize::try_from(kind_number).ok().and_then(|kind| KINDS.get(kind)).copied();
         let kind = kind.ok_or_else(|| Status::invalid(format!("unknown instance group kind {kind_number}")))?;
@@ -204,7 +205,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeSetParallelModelInstanceL
     enabled: bool,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `attributes` is NULL or live, and used by this call alone: this function requires it of its caller.
         unsafe { deref_mut(attributes, "backend_attributes")? }.attributes.parallel_instance_loading = enabled;
         Ok(())
     })
@@ -217,7 +218,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelServer(
     model: *const ModelHandle,
     server: *mut *const c_void,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `model` is NULL or live, and `server` is NULL or writable: this function requires that of its caller.
     entry(|| unsafe {
         let host = deref(model, "model")?.context.host.as_ptr();
         if host.is_null() {
@@ -237,7 +238,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelRepository(
     artifact_type: *mut u32,
     location: *mut *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `artifact_type` and `location` are NULL or writable, and `model` is NULL or live: this function requires
+    // that of its caller.
     entry(|| unsafe {
         put(artifact_type, 0)?;
         put(location, deref(model, "model")?.directory.as_ptr())
@@ -262,7 +264,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
     config: *mut *mut Message,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `model` is NULL or live: this function requires it of its caller.
         let model = unsafe { deref(model, "model")? };
         // Checked first: a message without a place to put it would never be deleted.
         if config.is_null() {
@@ -270,7 +272,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
         }
         let text =
             json::write(&model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner), config_version)?;
-        // SAFETY: as above.
+        // SAFETY: `config` is NULL or writable: this function requires it of its caller.
         unsafe { put(config, Message::into_raw(&text)) }
     })
 }
@@ -297,7 +299,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
 ) -> *mut Error {
     entry(|| {
         check_config_version(config_version)?;
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `model` and `config` are NULL or live: this function requires that of its caller.
         let (model, message) = unsafe { (deref(model, "model")?, deref(config, "model_config")?) };
         if model.is_sealed.load(Ordering::Acquire) {
             let text = "the model configuration can only be set while the model is initialised";
@@ -339,7 +341,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
     exec_end_ns: u64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `instance` is NULL or live, and `request` is NULL or a live request: this function requires that of
+        // its caller.
         let (instance, request) = unsafe { (deref(instance, "instance")?, readable_request(request)?) };
         let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
         match success {
@@ -365,7 +368,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
     exec_end_ns: u64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `instance` is NULL or live: this function requires it of its caller.
         let instance = unsafe { deref(instance, "instance")? };
         let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
         instance.context.report_batch(batch_size, &execution);

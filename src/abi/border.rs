@@ -80,7 +80,7 @@ pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a CSt
 /// # Safety
 /// `text` is NULL or a C string that outlives the returned reference.
 pub(super) unsafe fn utf8<'a>(given: *const c_char, what: &str) -> Result<&'a str, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `given` is NULL or a C string: this function requires it of its caller.
     let given = unsafe { text(given, what)? };
     given.to_str().map_err(|_| Status::invalid(format!("{what} is not UTF-8: '{}'", given.to_string_lossy())))
 }
@@ -134,7 +134,7 @@ pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Statu
         return Err(null(what));
     }
     if handle_registry::is_on() {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `handle` is NULL or an object that the caller gives back: this function requires it of its caller.
         return unsafe { handle_registry::take(handle, what) };
     }
     // SAFETY: by contract a box from `give` that its holder gives up.

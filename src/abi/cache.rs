@@ -23,7 +23,7 @@ pub const CACHE_API_VERSION: (u32, u32) = (0, 1);
 /// The pointers are writable or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONCACHE_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `major` and `minor` are NULL or writable: this function requires that of its caller.
     body(|| unsafe { put(major, CACHE_API_VERSION.0).and_then(|()| put(minor, CACHE_API_VERSION.1)) })
 }
 
@@ -35,9 +35,9 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryBufferCount(entry: *const EntryHa
         if entry.is_null() {
             return Err(Status::invalid("entry was nullptr"));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `entry` is NULL or live: this function requires it of its caller.
         let entry = unsafe { deref(entry, "entry")? };
-        // SAFETY: as above.
+        // SAFETY: `count` is NULL or writable: this function requires it of its caller.
         unsafe { put(count, entry.buffer_count()) }
     })
 }
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryAddBuffer(
         if entry.is_null() || buffer_attributes.is_null() {
             return Err(Status::invalid(INCOMPLETE));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `entry` and `buffer_attributes` are NULL or live: this function requires that of its caller.
         let (entry, attributes) = unsafe { (deref(entry, "entry")?, deref(buffer_attributes, "buffer_attributes")?) };
         entry.add(base, attributes)
     })
@@ -75,10 +75,11 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryGetBuffer(
         if entry.is_null() || base.is_null() || buffer_attributes.is_null() {
             return Err(Status::invalid(INCOMPLETE));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `entry` is NULL or live; `buffer_attributes` is NULL or live, and used by this call alone: this
+        // function requires that of its caller.
         let (entry, into) = unsafe { (deref(entry, "entry")?, deref_mut(buffer_attributes, "buffer_attributes")?) };
         let (found, attributes) = entry.get(index)?;
-        // SAFETY: as above.
+        // SAFETY: `base` is NULL or writable: this function requires it of its caller.
         unsafe { put(base, found)? };
         *into = attributes;
         Ok(())
@@ -116,7 +117,7 @@ pub unsafe extern "C" fn TRITONCACHE_Copy(allocator: *const AllocatorHandle, ent
         if allocator.is_null() || entry.is_null() {
             return Err(Status::invalid("allocator or entry was nullptr"));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `allocator` and `entry` are NULL or live: this function requires that of its caller.
         let (allocator, target) = unsafe { (deref(allocator, "allocator")?, deref(entry, "entry")?) };
         if !allocator.is_of(entry) {
             return Err(Status::invalid("the allocator belongs to another entry"));

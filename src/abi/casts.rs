@@ -48,9 +48,9 @@ pub(super) fn response<H>(handle: *const H) -> Either<InferenceResponse, Respons
 /// The handle is NULL or that of a live request. An application's is not edited or sent while the reference is used.
 pub(super) unsafe fn readable_request<'a>(handle: *const Request) -> Result<&'a Request, Status> {
     match request(handle) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `at` is NULL or live: this function requires it of its caller.
         Either::Backend(at) => unsafe { deref(at.cast_const(), "request") },
-        // SAFETY: as above.
+        // SAFETY: `at` is NULL or live: this function requires it of its caller.
         Either::Application(at) => unsafe { deref(at.cast_const(), "request")?.as_a_backend_reads_it() },
     }
 }

@@ -27,7 +27,7 @@ impl Library {
     /// # Safety
     /// `F` is the type of the function of this name.
     pub unsafe fn find<F: Copy>(&self, name: &str) -> Option<F> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `F` is the type of the function of this name: this function requires it of its caller.
         unsafe { self.handle.get::<F>(name) }.ok().map(|symbol| *symbol)
     }
 
@@ -36,7 +36,7 @@ impl Library {
     /// # Safety
     /// As for [`Library::find`].
     pub unsafe fn require<F: Copy>(&self, name: &str) -> Result<F, Status> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `F` is the type of the function of this name: this function requires it of its caller.
         unsafe { self.handle.get::<F>(name) }.map(|symbol| *symbol).map_err(|error| {
             let reason = reason_of(&error);
             Status::not_found(format!("unable to find required entrypoint '{name}' in shared library: {reason}"))

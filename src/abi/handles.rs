@@ -235,7 +235,7 @@ impl OutputMemory {
     pub unsafe fn freeze_into(self, tensor: &mut OutputTensor) {
         match self {
             OutputMemory::Host(target) => tensor.data.push(target.freeze()),
-            // SAFETY: as the caller guarantees.
+            // SAFETY: all writes of the device have completed: this function requires it of its caller.
             OutputMemory::OnDevice(buffer) => tensor.on_device = Some(Box::new(unsafe { buffer.into_slice() })),
             OutputMemory::At(target) => tensor.on_device = Some(Box::new(target.freeze())),
         }

@@ -108,7 +108,7 @@ impl Message {
 /// The pointers are valid for writing or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `major` and `minor` are NULL or writable: this function requires that of its caller.
     entry(|| unsafe { put(major, SERVER_API_VERSION.0).and_then(|()| put(minor, SERVER_API_VERSION.1)) })
 }
 
@@ -154,7 +154,7 @@ pub extern "C" fn TRITONSERVER_DataTypeString(datatype: u32) -> *const c_char {
 /// `name` is a C string or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_StringToDataType(name: *const c_char) -> u32 {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `name` is NULL or a C string: this function requires it of its caller.
     let name = unsafe { text(name, "dtype") };
     name.ok().and_then(|name| DataType::from_name(name.to_bytes())).map_or(0, |datatype| datatype as u32)
 }
@@ -184,7 +184,7 @@ pub extern "C" fn TRITONSERVER_InstanceGroupKindString(kind: u32) -> *const c_ch
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorNew(code: u32, message: *const c_char) -> *mut Error {
     entry_or(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `message` is NULL or a C string: this function requires it of its caller.
         let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
         Ok(give(Error { code: Code::from_number(code), message, lease: 0 }))
     })
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
 /// `error` is a live error or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorCode(error: *const Error) -> u32 {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `error` is NULL or live: this function requires it of its caller.
     entry_or(Code::Unknown as u32, || Ok(unsafe { deref(error, "error")? }.code as u32))
 }
 
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCode(error: *const Error) -> u32 {
 pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *const c_char {
     const NAMES: [&CStr; 7] =
         [c"Unknown", c"Internal", c"Not found", c"Invalid argument", c"Unavailable", c"Unsupported", c"Already exists"];
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `error` is NULL or live: this function requires it of its caller.
     let code = entry_or(Code::Unknown as u32, || Ok(unsafe { deref(error, "error")? }.code as u32));
     NAMES.get(code as usize).unwrap_or(&c"<invalid code>").as_ptr()
 }
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *c
 /// `error` is a live error or NULL; the text lives as long as it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorMessage(error: *const Error) -> *const c_char {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `error` is NULL or live: this function requires it of its caller.
     entry_or(c"".as_ptr(), || Ok(unsafe { deref(error, "error")? }.message.as_ptr()))
 }
 
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
         // Checked first: a message without a place to put it would never be deleted. SAFETY: the caller's promise is
         // passed on.
         unsafe { put(message, std::ptr::null_mut()) }?;
-        // SAFETY: as above.
+        // SAFETY: `message` is NULL or writable: this function requires it of its caller.
         unsafe { put(message, Message::into_raw(json)) }
     })
 }
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageDelete(message: *mut Message) -> *m
     if message.is_null() {
         return std::ptr::null_mut();
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `message` is NULL or live: this function requires it of its caller.
     entry(|| unsafe {
         if deref(message, "message")?.is_lent {
             return Err(Status::invalid("the message stays the server's and may not be deleted"));
@@ -280,7 +280,8 @@ pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
     base: *mut *const c_char,
     byte_size: *mut usize,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `message` is NULL or live, and `base` and `byte_size` are NULL or writable: this function requires that
+    // of its caller.
     entry(|| unsafe {
         let json = &deref(message, "message")?.json;
         put(base, json.as_ptr())?;

@@ -240,7 +240,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn free(&self, device: usize, at: DeviceAddress) -> Result<()> {
         self.current(device)?;
-        // SAFETY: by the contract of this function.
+        // SAFETY: `at` came from `allocate`, and no work uses it: `Driver` requires that of the caller.
         self.check("cuMemFree", unsafe { (self.functions.free)(at.0) })
     }
 
@@ -254,7 +254,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn free_pinned(&self, at: *mut u8) -> Result<()> {
         self.current(self.any_device())?;
-        // SAFETY: by the contract of this function.
+        // SAFETY: `at` came from `allocate_pinned`, and no work uses it: `Driver` requires that of the caller.
         self.check("cuMemFreeHost", unsafe { (self.functions.free_host)(at.cast()) })
     }
 
@@ -290,7 +290,8 @@ unsafe impl Driver for Cuda {
 
     unsafe fn destroy_event(&self, device: usize, event: EventHandle) {
         if self.current(device).is_ok() {
-            // SAFETY: by the contract of this function.
+            // SAFETY: the event came from `create_event` and is not used afterwards: `Driver` requires that of the
+            // caller.
             unsafe { (self.functions.destroy_event)(pointer(event.0)) };
         }
     }
@@ -303,13 +304,13 @@ unsafe impl Driver for Cuda {
 
     fn wait(&self, device: usize, stream: StreamHandle, event: EventHandle) -> Result<()> {
         self.current(device)?;
-        // SAFETY: as above.
+        // SAFETY: handles live until they are destroyed, by the contract of the function that destroys them.
         self.check("cuStreamWaitEvent", unsafe { (self.functions.wait_event)(pointer(stream.0), pointer(event.0), 0) })
     }
 
     fn query(&self, device: usize, event: EventHandle) -> Result<bool> {
         self.current(device)?;
-        // SAFETY: as above.
+        // SAFETY: handles live until they are destroyed, by the contract of the function that destroys them.
         match unsafe { (self.functions.query_event)(pointer(event.0)) } {
             NOT_READY | CAPTURE_UNSUPPORTED => Ok(false),
             code => self.check("cuEventQuery", code).map(|()| true),
@@ -318,7 +319,7 @@ unsafe impl Driver for Cuda {
 
     fn synchronize(&self, device: usize, event: EventHandle) -> Result<()> {
         self.current(device)?;
-        // SAFETY: as above.
+        // SAFETY: handles live until they are destroyed, by the contract of the function that destroys them.
         self.check("cuEventSynchronize", unsafe { (self.functions.synchronize_event)(pointer(event.0)) })
     }
 
@@ -354,7 +355,7 @@ unsafe impl Driver for Cuda {
         len: usize,
     ) -> Result<()> {
         self.current(device)?;
-        // SAFETY: as above.
+        // SAFETY: both ranges stay valid until the work is complete: `Driver` requires that of the caller.
         let copied = unsafe { (self.functions.copy_out)(to.cast(), from.0, len, pointer(stream.0)) };
         self.check("cuMemcpyDtoHAsync", copied)
     }
@@ -369,7 +370,7 @@ unsafe impl Driver for Cuda {
     ) -> Result<()> {
         self.current(device)?;
         if to.0 == from.0 {
-            // SAFETY: as above.
+            // SAFETY: both ranges stay valid until the work is complete: `Driver` requires that of the caller.
             let copied = unsafe { (self.functions.copy_within)(to.1.0, from.1.0, len, pointer(stream.0)) };
             return self.check("cuMemcpyDtoDAsync", copied);
         }
@@ -381,7 +382,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn fill(&self, device: usize, stream: StreamHandle, at: DeviceAddress, value: u8, len: usize) -> Result<()> {
         self.current(device)?;
-        // SAFETY: as above.
+        // SAFETY: the range stays valid until the work is complete: `Driver` requires that of the caller.
         self.check("cuMemsetD8Async", unsafe { (self.functions.fill)(at.0, value, len, pointer(stream.0)) })
     }
 
@@ -443,13 +444,14 @@ unsafe impl Driver for Cuda {
 
     unsafe fn launch_graph(&self, device: usize, stream: StreamHandle, graph: GraphHandle) -> Result<()> {
         self.current(device)?;
-        // SAFETY: by the contract of this function.
+        // SAFETY: what the graph names stays valid until its work is complete: `Driver` requires that of the caller.
         self.check("cuGraphLaunch", unsafe { (self.functions.launch_graph)(pointer(graph.0), pointer(stream.0)) })
     }
 
     unsafe fn destroy_graph(&self, device: usize, graph: GraphHandle) {
         if self.current(device).is_ok() {
-            // SAFETY: by the contract of this function.
+            // SAFETY: the graph came from `end_capture` and is not used afterwards: `Driver` requires that of the
+            // caller.
             unsafe { (self.functions.destroy_executable)(pointer(graph.0)) };
         }
     }
@@ -473,7 +475,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn ipc_close(&self, device: usize, at: DeviceAddress) -> Result<()> {
         self.current(device)?;
-        // SAFETY: by the contract of this function.
+        // SAFETY: `at` came from `ipc_open`, and no work uses it: `Driver` requires that of the caller.
         self.check("cuIpcCloseMemHandle", unsafe { (self.functions.ipc_close)(at.0) })
     }
 

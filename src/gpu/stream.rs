@@ -56,14 +56,14 @@ impl Stream {
     /// # Safety
     /// As [`Driver::copy_in`](driver::Driver::copy_in); so for all below.
     pub unsafe fn copy_in(&self, to: DeviceAddress, from: *const u8, len: usize) -> driver::Result<()> {
-        // SAFETY: by the contract of this function.
+        // SAFETY: both ranges stay valid until the work is complete: this function requires that of its caller.
         self.gpu.record_if_failed(unsafe { self.gpu.driver().copy_in(self.gpu.ordinal(), self.handle, to, from, len) })
     }
 
     /// # Safety
     /// See [`copy_in`](Stream::copy_in).
     pub unsafe fn copy_out(&self, to: *mut u8, from: DeviceAddress, len: usize) -> driver::Result<()> {
-        // SAFETY: by the contract of this function.
+        // SAFETY: both ranges stay valid until the work is complete: this function requires that of its caller.
         self.gpu.record_if_failed(unsafe { self.gpu.driver().copy_out(self.gpu.ordinal(), self.handle, to, from, len) })
     }
 
@@ -75,7 +75,7 @@ impl Stream {
         from: (usize, DeviceAddress),
         len: usize,
     ) -> driver::Result<()> {
-        // SAFETY: by the contract of this function.
+        // SAFETY: both ranges stay valid until the work is complete: this function requires that of its caller.
         self.gpu
             .record_if_failed(unsafe { self.gpu.driver().copy_across(self.gpu.ordinal(), self.handle, to, from, len) })
     }
@@ -90,7 +90,8 @@ impl Stream {
         accesses: &[Access],
     ) -> driver::Result<()> {
         let (driver, ordinal) = (self.gpu.driver(), self.gpu.ordinal());
-        // SAFETY: by the contract of this function.
+        // SAFETY: what the arguments name stays valid until the work is complete: this function requires that of its
+        // caller.
         let launched = unsafe { driver.launch(ordinal, self.handle, kernel.handle(), extent, arguments, accesses) };
         self.gpu.record_if_failed(launched)
     }

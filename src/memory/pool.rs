@@ -470,7 +470,7 @@ mod tests {
 
     // SAFETY: the memory is leaked, and the flag gives it to one holder at a time.
     unsafe impl Send for Single {}
-    // SAFETY: as above.
+    // SAFETY: the memory is leaked, and the flag gives it to one holder at a time.
     unsafe impl Sync for Single {}
 
     // SAFETY: it is initialised, aligned, and the flag gives it to one holder at a time.

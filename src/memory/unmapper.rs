@@ -112,7 +112,7 @@ mod tests {
         // SAFETY: mapped above and not used again.
         unsafe { unmapper.unmap(few, LARGE_BYTES / 2) };
         assert!(!is_mapped(small), "few pages are unmapped at once");
-        // SAFETY: as above.
+        // SAFETY: mapped above and not used again.
         unsafe { unmapper.unmap(many, LARGE_BYTES) };
         drop(unmapper);
         assert!(!is_mapped(large), "the thread ends when it has unmapped everything");

@@ -242,7 +242,7 @@ impl Version {
     }
 
     fn take(&self, payload: usize) {
-        // SAFETY: as above.
+        // SAFETY: only the holder of the token gets here; loom checks exactly that.
         self.batcher.with_mut(|drained| unsafe { *drained -= payload });
         self.pending.fetch_sub(payload, Ordering::Relaxed);
     }

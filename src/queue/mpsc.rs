@@ -30,7 +30,7 @@ pub struct Mpsc<T, S = ()> {
 
 // SAFETY: values are moved from one thread to another, never shared; the consumer's end is guarded by `consuming`.
 unsafe impl<T: Send, S: Send> Send for Mpsc<T, S> {}
-// SAFETY: as above.
+// SAFETY: values are moved from one thread to another, never shared; the consumer's end is guarded by `consuming`.
 unsafe impl<T: Send, S: Send> Sync for Mpsc<T, S> {}
 
 /// The right to pop, held by one thread at a time and given back by dropping it.

@@ -38,7 +38,7 @@ struct Exports {
 
 // SAFETY: the handle is shared with the library, which the interface calls from several threads; it is freed once.
 unsafe impl Send for LibraryAgent {}
-// SAFETY: as above.
+// SAFETY: the handle is shared with the library, which the interface calls from several threads; it is freed once.
 unsafe impl Sync for LibraryAgent {}
 
 /// One model's use of one agent.

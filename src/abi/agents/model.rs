@@ -39,7 +39,7 @@ pub struct AgentModelHandle {
 
 // SAFETY: the agent's handle outlives those of its models, and is shared between threads itself.
 unsafe impl Send for AgentModelHandle {}
-// SAFETY: as above.
+// SAFETY: the agent's handle outlives those of its models, and is shared between threads itself.
 unsafe impl Sync for AgentModelHandle {}
 
 #[derive(Debug)]

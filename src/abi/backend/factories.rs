@@ -19,12 +19,12 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
     request: *const Request,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `request` is NULL or a live request: this function requires it of its caller.
         let handle = unsafe { factory_of(request)? };
         if factory.is_null() {
             return Err(null("factory"));
         }
-        // SAFETY: as above.
+        // SAFETY: `factory` is NULL or writable: this function requires it of its caller.
         unsafe { put(factory, give(handle)) }
     })
 }
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
 pub(super) unsafe fn factory_of(request: *const Request) -> Result<FactoryHandle, Status> {
     match casts::request(request) {
         Either::Backend(request) => {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `request` is NULL or live: this function requires it of its caller.
             let request = unsafe { deref(request.cast_const(), "request")? };
             Ok(FactoryHandle {
                 responses: request.responses(),
@@ -48,7 +48,7 @@ pub(super) unsafe fn factory_of(request: *const Request) -> Result<FactoryHandle
             })
         }
         Either::Application(request) => {
-            // SAFETY: as above.
+            // SAFETY: `request` is NULL or live: this function requires it of its caller.
             let request = unsafe { deref(request.cast_const(), "request")? };
             let (call, id) = (request.last_call()?, request.id().clone());
             let responses = call.responses();
@@ -61,7 +61,7 @@ pub(super) unsafe fn factory_of(request: *const Request) -> Result<FactoryHandle
 /// The factory belongs to the caller and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut FactoryHandle) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `factory` is NULL or an object that the caller gives back: this function requires it of its caller.
     entry(|| unsafe { take(factory, "factory") }.map(drop))
 }
 
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactorySendFlags(
     send_flags: u32,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `factory` is NULL or live: this function requires it of its caller.
         let factory = unsafe { deref(factory, "factory")? };
         if send_flags & FINAL != 0 {
             factory.responses.send_end();
@@ -91,7 +91,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryIsCancelled(
     factory: *const FactoryHandle,
     is_cancelled: *mut bool,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `is_cancelled` is NULL or writable, and `factory` is NULL or live: this function requires that of its
+    // caller.
     entry(|| unsafe { put(is_cancelled, deref(factory, "factory")?.is_cancelled()) })
 }
 
@@ -103,12 +104,12 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
     factory: *const FactoryHandle,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `factory` is NULL or live: this function requires it of its caller.
         let factory = unsafe { deref(factory, "factory")? };
         if response.is_null() {
             return Err(null("response"));
         }
-        // SAFETY: as above.
+        // SAFETY: `response` is NULL or writable: this function requires it of its caller.
         unsafe { put(response, give(ResponseHandle::from(factory))) }
     })
 }

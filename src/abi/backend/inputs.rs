@@ -73,7 +73,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
     buffer_count: *mut u32,
 ) -> *mut Error {
     let to = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `input` is NULL or live: this function requires it of its caller.
     entry(|| unsafe { to.write(deref(input, "input")?, None) })
 }
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
     buffer_count: *mut u32,
 ) -> *mut Error {
     let to = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `input` is NULL or live: this function requires it of its caller.
     entry(|| unsafe { to.write(deref(input, "input")?, policy(host_policy_name)) })
 }
 
@@ -116,7 +116,7 @@ impl Properties {
         };
         // Where each batch item is a scalar, the model's shape is not empty: it is the batch dimension.
         let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
-        // SAFETY: by contract.
+        // SAFETY: each pointer of `self` is NULL or writable: this function requires that of its caller.
         unsafe {
             put_if_requested(self.name, input.name.as_c_str().as_ptr());
             put_if_requested(self.datatype, input.datatype as u32);
@@ -140,7 +140,8 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
     memory_type: *mut u32,
     memory_type_id: *mut i64,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `input` is NULL or live, and the other pointers are NULL or writable: this function requires that of its
+    // caller.
     entry(|| unsafe {
         put_buffer(deref(input, "input")?, None, index, (buffer, byte_size, memory_type, memory_type_id))
     })
@@ -160,9 +161,9 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferForHostPolicy(
     memory_type_id: *mut i64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `input` is NULL or live: this function requires it of its caller.
         let (input, policy) = unsafe { (deref(input, "input")?, policy(host_policy_name)) };
-        // SAFETY: as above.
+        // SAFETY: the four pointers are NULL or writable: this function requires that of its caller.
         unsafe { put_buffer(input, policy, index, (buffer, byte_size, memory_type, memory_type_id)) }
     })
 }
@@ -176,7 +177,8 @@ unsafe fn put_buffer(
     (buffer, byte_size, memory_type, memory_type_id): (*mut *const c_void, *mut u64, *mut u32, *mut i64),
 ) -> Result<(), Status> {
     let InputBuffer { at, len, place } = find_buffer(input, policy, index)?;
-    // SAFETY: by contract.
+    // SAFETY: `buffer`, `byte_size`, `memory_type` and `memory_type_id` are NULL or writable: this function requires
+    // that of its caller.
     unsafe {
         put(buffer, at)?;
         put(byte_size, len as u64)?;
@@ -195,7 +197,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
     attributes: *mut *const BufferAttributes,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `input` is NULL or live: this function requires it of its caller.
         let input = unsafe { deref(input, "input")? };
         let InputBuffer { at, .. } = find_buffer(input, None, index)?;
         let found = input.attachment.with(|kept| {
@@ -204,7 +206,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
             usize::try_from(index).ok().and_then(|index| all.get(index)).map(std::ptr::from_ref)
         });
         let found = found.ok_or_else(|| Status::internal("an input keeps something else than its attributes"))?;
-        // SAFETY: as above.
+        // SAFETY: `buffer` and `attributes` are NULL or writable: this function requires that of its caller.
         unsafe {
             put(buffer, at)?;
             put(attributes, lend(found, input))

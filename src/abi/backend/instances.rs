@@ -24,7 +24,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceHostPolicy(
     instance: *const InstanceHandle,
     host_policy: *mut *const Message,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `instance` is NULL or live, and `host_policy` is NULL or writable: this function requires that of its
+    // caller.
     entry(|| unsafe {
         let message = &raw const deref(instance, "instance")?.host_policy;
         put(host_policy, lend(message, instance))
@@ -38,7 +39,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceProfileCount(
     instance: *const InstanceHandle,
     count: *mut u32,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `count` is NULL or writable, and `instance` is NULL or live: this function requires that of its caller.
     entry(|| unsafe { put(count, deref(instance, "instance")?.profiles.len() as u32) })
 }
 
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceProfileName(
     index: u32,
     profile_name: *mut *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `profile_name` is NULL or writable: this function requires it of its caller.
     entry(|| unsafe {
         let profile = at(&deref(instance, "instance")?.profiles, index, "profiles")?;
         put(profile_name, profile.as_ptr())
@@ -64,7 +65,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
     instance: *const InstanceHandle,
     count: *mut u32,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `count` is NULL or writable, and `instance` is NULL or live: this function requires that of its caller.
     entry(|| unsafe { put(count, deref(instance, "instance")?.context.group.secondary_devices.len() as u32) })
 }
 
@@ -77,7 +78,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
     kind: *mut *const c_char,
     id: *mut i64,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `instance` is NULL or live, and `kind` and `id` are NULL or writable: this function requires that of its
+    // caller.
     entry(|| unsafe {
         let devices = &deref(instance, "instance")?.context.group.secondary_devices;
         let device = at(devices, index, "secondary devices")?;

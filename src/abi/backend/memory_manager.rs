@@ -119,13 +119,13 @@ pub unsafe extern "C" fn TRITONBACKEND_MemoryManagerAllocate(
     byte_size: u64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `manager` is NULL or live: this function requires it of its caller.
         let manager = unsafe { deref(manager, "manager")? };
         if buffer.is_null() {
             return Err(null("buffer"));
         }
         let len = usize::try_from(byte_size).unwrap_or(usize::MAX);
-        // SAFETY: as above.
+        // SAFETY: `buffer` is NULL or writable: this function requires it of its caller.
         unsafe { put(buffer, manager.allocate(memory_type, memory_type_id, len)?) }
     })
 }
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn TRITONBACKEND_MemoryManagerFree(
     memory_type_id: i64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `manager` is NULL or live: this function requires it of its caller.
         let manager = unsafe { deref(manager, "manager")? };
         let kind = MemoryType::from_number(memory_type);
         let kind = kind.ok_or_else(|| Status::invalid(format!("unknown memory type {memory_type}")))?;

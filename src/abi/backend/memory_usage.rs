@@ -25,7 +25,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelReportMemoryUsage(
     usage_size: u32,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `model` is NULL or live: this function requires it of its caller.
         let (model, uses) = unsafe { (deref(model, "model")?, read(usage, usage_size)?) };
         model.context.statistics.memory_reported(Holder::Model, uses);
         Ok(())
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportMemoryUsage(
     usage_size: u32,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `instance` is NULL or live: this function requires it of its caller.
         let (instance, uses) = unsafe { (deref(instance, "instance")?, read(usage, usage_size)?) };
         instance.context.model.statistics.memory_reported(instance.holder(), uses);
         Ok(())

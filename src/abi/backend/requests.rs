@@ -32,10 +32,10 @@ macro_rules! getters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(request: *const Request, out: *mut $out) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `request` is NULL or a live request: this function requires it of its caller.
                 let $it = unsafe { readable_request(request)? };
                 let value: Result<$out, Status> = $value;
-                // SAFETY: as above.
+                // SAFETY: `out` is NULL or writable: this function requires it of its caller.
                 unsafe { put(out, value?) }
             })
         }
@@ -73,12 +73,12 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestIsCancelled(
 ) -> *mut Error {
     entry(|| {
         let value = match casts::request(request) {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `given` is NULL or live: this function requires it of its caller.
             Either::Application(given) => unsafe { deref(given.cast_const(), "request")? }.is_cancelled()?,
             // SAFETY: as for the other.
             Either::Backend(request) => unsafe { deref(request.cast_const(), "request")? }.admission().is_cancelled(),
         };
-        // SAFETY: as above.
+        // SAFETY: `is_cancelled` is NULL or writable: this function requires it of its caller.
         unsafe { put(is_cancelled, value) }
     })
 }
@@ -94,14 +94,14 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestParameter(
     value: *mut *const c_void,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `request` is NULL or a live request: this function requires it of its caller.
         let request = unsafe { readable_request(request)? };
         let found = usize::try_from(index).ok().and_then(|index| request.parameters.get(index));
         let Some(Parameter { name, value: given }) = found else {
             return Err(out_of_range("parameters", index, request.parameters.len()));
         };
         let (number, pointer) = parameter_pointer(given);
-        // SAFETY: as above.
+        // SAFETY: `key`, `kind` and `value` are NULL or writable: this function requires that of its caller.
         unsafe {
             put(key, name.as_c_str().as_ptr())?;
             put(kind, number)?;
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputName(
     index: u32,
     name: *mut *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `name` is NULL or writable: this function requires it of its caller.
     entry(|| unsafe {
         let input = at(&readable_request(request)?.inputs, index, "inputs")?;
         put(name, input.name.as_c_str().as_ptr())
@@ -134,7 +134,8 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
     input: *mut *const InputTensor,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `request` is NULL or a live request, and `name` is NULL or a C string: this function requires that of
+        // its caller.
         let (request, name) = unsafe { (readable_request(request)?, text(name, "name")?) };
         let found = request.input(name.to_bytes());
         if found.is_none() {
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
             let (id, name) = (request.log_id(), name.to_string_lossy());
             Status::invalid(format!("{id}unknown request input name {name}"))
         })?;
-        // SAFETY: as above.
+        // SAFETY: `input` is NULL or writable: this function requires it of its caller.
         unsafe { put(input, lend(found, request)) }
     })
 }
@@ -158,7 +159,8 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
     index: u32,
     input: *mut *const InputTensor,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `input` is NULL or writable, and `request` is NULL or a live request: this function requires that of its
+    // caller.
     entry(|| unsafe { put(input, lend(at(&readable_request(request)?.inputs, index, "inputs")?, request)) })
 }
 
@@ -170,7 +172,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputName(
     index: u32,
     name: *mut *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `name` is NULL or writable: this function requires it of its caller.
     entry(|| unsafe {
         let output = at(&readable_request(request)?.outputs, index, "requested outputs")?;
         put(name, output.name.as_c_str().as_ptr())
@@ -190,7 +192,8 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
     memory_type: *mut u32,
     memory_type_id: *mut i64,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `name` is NULL or a C string; `request` is NULL or live; `memory_type` and `memory_type_id` are NULL or
+    // writable: this function requires that of its caller.
     entry(|| unsafe {
         let wanted = place_at(memory_type, memory_type_id)?;
         let name = (!name.is_null()).then(|| text(name, "name")).transpose()?;
@@ -212,7 +215,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
 pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, flags: u32) -> *mut Error {
     entry(|| {
         if let Either::Application(given) = casts::request(request) {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `given` is NULL or live: this function requires it of its caller.
             let shown = unsafe { deref(given.cast_const(), "request")? };
             return match flags {
                 RELEASE_ALL => shown.release(handle_of_application(given), flags),
@@ -220,7 +223,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
                 _ => Err(Status::invalid(format!("unknown request release flags {flags}"))),
             };
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `request` is NULL or live: this function requires it of its caller.
         unsafe { deref(request.cast_const(), "request")? };
         match flags {
             RELEASE_ALL => {}

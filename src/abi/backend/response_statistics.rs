@@ -37,7 +37,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
             end_ns: 0,
             error: None,
         };
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `statistics` is NULL or writable: this function requires it of its caller.
         unsafe { put(statistics, give(handle)) }
     })
 }
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
     statistics: *mut ResponseStatisticsHandle,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `statistics` is NULL or an object that the caller gives back: this function requires it of its caller.
     entry(|| unsafe { take(statistics, "response_statistics") }.map(drop))
 }
 
@@ -60,7 +60,8 @@ macro_rules! setters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(statistics: *mut ResponseStatisticsHandle, $it: $from) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `statistics` is NULL or live, and used by this call alone: this function requires it of its
+                // caller.
                 let handle = unsafe { deref_mut(statistics, "response_statistics")? };
                 handle.$field = $value;
                 Ok(())
@@ -91,9 +92,9 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportResponseStatistics(
     statistics: *const ResponseStatisticsHandle,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `statistics` is NULL or live: this function requires it of its caller.
         let handle = unsafe { deref(statistics, "response_statistics")? };
-        // SAFETY: as above.
+        // SAFETY: `handle` is NULL or live: this function requires it of its caller.
         let (instance, factory) = unsafe {
             (
                 deref(handle.instance, "the model instance of response_statistics")?,

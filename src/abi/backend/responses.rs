@@ -34,15 +34,15 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
 ) -> *mut Error {
     entry(|| {
         let made = match casts::request(request) {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `request` is NULL or live: this function requires it of its caller.
             Either::Backend(request) => ResponseHandle::from(unsafe { deref(request.cast_const(), "request")? }),
-            // SAFETY: as above.
+            // SAFETY: `request` is NULL or a live request: this function requires it of its caller.
             Either::Application(_) => ResponseHandle::from(&unsafe { factory_of(request)? } as &FactoryHandle),
         };
         if response.is_null() {
             return Err(null("response"));
         }
-        // SAFETY: as above.
+        // SAFETY: `response` is NULL or writable: this function requires it of its caller.
         unsafe { put(response, give(made)) }
     })
 }
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHan
     entry(|| match casts::response(response) {
         // SAFETY: the caller gives the response up.
         Either::Backend(at) => unsafe { take(at, "response") }.map(drop),
-        // SAFETY: as above.
+        // SAFETY: `at` is NULL or an object that the caller gives back: this function requires it of its caller.
         Either::Application(at) => unsafe { take(at, "response") }.map(drop),
     })
 }
@@ -65,10 +65,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHan
 /// The handle is NULL or that of a live response that only this call uses.
 unsafe fn under_construction<'a>(response: *mut ResponseHandle) -> Result<&'a mut ResponseHandle, Status> {
     match casts::response(response) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `at` is NULL or live, and used by this call alone: this function requires it of its caller.
         Either::Backend(at) => unsafe { deref_mut(at, "response") },
         Either::Application(at) => {
-            // SAFETY: as above.
+            // SAFETY: `at` is NULL or live: this function requires it of its caller.
             unsafe { deref(at.cast_const(), "response")? };
             Err(Status::invalid("the response was sent: it can be read and deleted, and nothing else"))
         }
@@ -87,7 +87,8 @@ macro_rules! set_parameter {
             $it: $from,
         ) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `at` is NULL or live, and used by this call alone; `name` is NULL or a C string: this
+                // function requires that of its caller.
                 let (parameters, name) = unsafe {
                     let parameters = match casts::response(response) {
                         Either::Backend(at) => &mut deref_mut(at, "response")?.response.parameters,
@@ -103,7 +104,7 @@ macro_rules! set_parameter {
 }
 
 set_parameter! {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `value` is NULL or a C string: this function requires it of its caller.
     TRITONBACKEND_ResponseSetStringParameter(*const c_char) = |value| {
         // SAFETY: by contract a C string or NULL.
         Value::String(Text::new(unsafe { text(value, "value")? }.to_bytes()))
@@ -126,7 +127,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
     dims_count: u32,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `name` is NULL or a C string: this function requires it of its caller.
         let (handle, name) = unsafe { (under_construction(response)?, text(name, "name")?) };
         let datatype = DataType::from_number(datatype).ok_or_else(|| {
             Status::invalid(format!("unknown data type {datatype} for output '{}'", name.to_string_lossy()))
@@ -159,7 +160,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
         handle.outputs.push(Box::new(OutputHandle { tensor, buffer: None, has_buffer: false, attributes, response }));
         let last = handle.outputs.last_mut().map_or(std::ptr::null_mut(), |output| &raw mut **output);
         lend(last, response);
-        // SAFETY: as above.
+        // SAFETY: `output` is NULL or writable: this function requires it of its caller.
         unsafe { put(output, last) }
     })
 }
@@ -175,7 +176,7 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
     memory_type_id: *mut i64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `output` is NULL or live, and used by this call alone: this function requires it of its caller.
         let output = unsafe { deref_mut(output, "output")? };
         if output.has_buffer {
             let text = format!("allocated buffer for output '{}' already exists", output.tensor.name);
@@ -204,7 +205,8 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
         output.has_buffer = true;
         output.attributes.byte_size = len;
         (output.attributes.memory_type, output.attributes.memory_type_id) = (kind, id);
-        // SAFETY: as above.
+        // SAFETY: `buffer`, `memory_type` and `memory_type_id` are NULL or writable: this function requires that of its
+        // caller.
         unsafe {
             put(buffer, at)?;
             put(memory_type, kind)?;
@@ -247,7 +249,7 @@ fn memory_for(response: &ResponseHandle, query: &OutputQuery<'_>) -> Result<Outp
 /// # Safety
 /// The pointers are NULL or readable.
 pub(super) unsafe fn place_at(memory_type: *const u32, memory_type_id: *const i64) -> Result<Place, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: both pointers are NULL or readable: this function requires that of its caller.
     let (kind, id) = unsafe { (memory_type.as_ref(), memory_type_id.as_ref()) };
     let (kind, id) = (*kind.ok_or_else(|| null("memory_type"))?, *id.ok_or_else(|| null("memory_type_id"))?);
     Ok(MemoryType::from_number(kind).map_or_else(Place::default, |memory_type| Place {
@@ -265,7 +267,8 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
     output: *const OutputHandle,
     attributes: *mut *const BufferAttributes,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `output` is NULL or live, and `attributes` is NULL or writable: this function requires that of its
+    // caller.
     entry(|| unsafe {
         let found = &raw const deref(output, "output")?.attributes;
         put(attributes, lend(found, output))
@@ -284,12 +287,12 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutput(
     dim_count: *mut u64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `response` is NULL or a live response: this function requires it of its caller.
         let heads = unsafe { heads(response)? };
         let found = usize::try_from(index).ok().and_then(|index| heads.get(index)).ok_or_else(|| {
             Status::invalid(format!("out of bounds index {index}: response has {} outputs", heads.len()))
         })?;
-        // SAFETY: as above.
+        // SAFETY: `name` is NULL or writable: this function requires it of its caller.
         unsafe {
             put_if_requested(name, found.name.as_c_str().as_ptr());
             describe(found, datatype, shape, dim_count);
@@ -310,11 +313,11 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
     dim_count: *mut u64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `name` is NULL or a C string: this function requires it of its caller.
         let (heads, name) = unsafe { (heads(response)?, text(name, "name")?) };
         let found = heads.iter().find(|head| head.name.as_bytes() == name.to_bytes());
         let unknown = || Status::not_found(format!("response has no output '{}'", name.to_string_lossy()));
-        // SAFETY: as above.
+        // SAFETY: the three pointers are NULL or writable: this function requires that of its caller.
         unsafe { describe(found.ok_or_else(unknown)?, datatype, shape, dim_count) };
         Ok(())
     })
@@ -327,7 +330,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
 unsafe fn heads<'a>(response: *const ResponseHandle) -> Result<SmallVec<[OutputHead<'a>; 8]>, Status> {
     match casts::response(response) {
         Either::Backend(at) => {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `at` is NULL or live: this function requires it of its caller.
             let tensors = unsafe { deref(at.cast_const(), "response")? }.outputs.iter().map(|output| &output.tensor);
             let head = |tensor: &'a OutputTensor| OutputHead {
                 name: &tensor.name,
@@ -336,7 +339,7 @@ unsafe fn heads<'a>(response: *const ResponseHandle) -> Result<SmallVec<[OutputH
             };
             Ok(tensors.map(head).collect())
         }
-        // SAFETY: as above.
+        // SAFETY: `at` is NULL or live: this function requires it of its caller.
         Either::Application(at) => Ok(unsafe { deref(at.cast_const(), "response")? }.heads().collect()),
     }
 }
@@ -344,7 +347,7 @@ unsafe fn heads<'a>(response: *const ResponseHandle) -> Result<SmallVec<[OutputH
 /// # Safety
 /// The pointers are writable or NULL.
 unsafe fn describe(head: &OutputHead<'_>, datatype: *mut u32, shape: *mut *const i64, dim_count: *mut u64) {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `datatype`, `shape` and `dim_count` are NULL or writable: this function requires that of its caller.
     unsafe {
         put_if_requested(datatype, head.datatype as u32);
         put_if_requested(shape, head.shape.as_ptr());
@@ -381,7 +384,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
             // SAFETY: not null, and by contract a live error.
             false => Some(unsafe { deref(error, "error")? }.status()),
         };
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `response` is NULL or a live response: this function requires it of its caller.
         unsafe { under_construction(response)? };
         // SAFETY: the caller gives the response up.
         let ResponseHandle { factory, mut response, outputs, shapes, .. } = *unsafe { take(response, "response")? };

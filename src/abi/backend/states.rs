@@ -27,7 +27,8 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
     dims_count: u32,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `request` is NULL or a live request, and `name` is NULL or a C string: this function requires that of
+        // its caller.
         let (request, name) = unsafe { (readable_request(request)?, text(name, "name")?.to_string_lossy()) };
         if state.is_null() {
             return Err(null("state"));
@@ -51,7 +52,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
             // SAFETY: not null and by contract readable.
             count => Shape::from_slice(unsafe { std::slice::from_raw_parts(shape, count as usize) }),
         };
-        // SAFETY: as above.
+        // SAFETY: `state` is NULL or writable: this function requires it of its caller.
         unsafe { put(state, lend(states.handle(&name, datatype, dims)?, request)) }
     })
 }
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
 /// The state is live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_StateUpdate(state: *const StateHandle) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `state` is NULL or live: this function requires it of its caller.
     entry(|| unsafe { deref(state, "state")? }.update())
 }
 
@@ -75,12 +76,13 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBuffer(
     memory_type_id: *mut i64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `state` is NULL or live: this function requires it of its caller.
         let state = unsafe { deref(state, "state")? };
         let len = usize::try_from(byte_size).ok().filter(|&len| len < BUFFER_BYTES_MAX);
         let len = len.ok_or_else(|| Status::invalid(format!("{byte_size} bytes are too many for a state")))?;
         let at = state.buffer(len)?;
-        // SAFETY: as above.
+        // SAFETY: `buffer`, `memory_type` and `memory_type_id` are NULL or writable: this function requires that of its
+        // caller.
         unsafe {
             put(buffer, if len == 0 { std::ptr::null_mut() } else { at.cast() })?;
             put(memory_type, MEMORY_CPU)?;
@@ -98,7 +100,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBufferAttributes(
     attributes: *mut *const BufferAttributes,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `state` is NULL or live: this function requires it of its caller.
         let state = unsafe { deref(state, "state")? };
         let byte_size = state.byte_size();
         let found = state.attachment(|kept| {
@@ -108,7 +110,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBufferAttributes(
             Some(&raw const *known)
         });
         let found = found.ok_or_else(|| Status::internal("a state keeps something else than its attributes"))?;
-        // SAFETY: as above.
+        // SAFETY: `attributes` is NULL or writable: this function requires it of its caller.
         unsafe { put(attributes, lend(found, state)) }
     })
 }

@@ -250,7 +250,7 @@ fn an_input_shows_each_host_policy_its_own_data() {
     assert_eq!(counts(null()), (3, 2));
     let piece = |policy: Option<&CStr>, index: u32| {
         let (mut at, mut size, mut kind, mut id) = (null(), 0, 9, 9);
-        // SAFETY: as above.
+        // SAFETY: the input and the results live through the call.
         let error = unsafe {
             match policy {
                 Some(policy) => TRITONBACKEND_InputBufferForHostPolicy(
@@ -275,7 +275,7 @@ fn an_input_shows_each_host_policy_its_own_data() {
     assert_eq!(piece(Some(c"near"), 1), Err(beyond.to_owned()));
     let attributes = |index: u32| {
         let (mut at, mut found): (*const c_void, *const BufferAttributes) = (null(), null());
-        // SAFETY: as above.
+        // SAFETY: the input and the places live through the call.
         assert_eq!(text(unsafe { TRITONBACKEND_InputBufferAttributes(&input, index, &mut at, &mut found) }), None);
         found
     };

@@ -54,7 +54,7 @@ struct Pointer(*mut c_void);
 
 // SAFETY: the interface has caches called from several threads at the same time.
 unsafe impl Send for Pointer {}
-// SAFETY: as above.
+// SAFETY: the interface has caches called from several threads at the same time.
 unsafe impl Sync for Pointer {}
 
 /// Opens the library of the cache `name`, which is `file` or has its usual name and lies in the folder of that name in

@@ -130,14 +130,14 @@ impl Library {
             // SAFETY: the symbol is a function of this signature by the interface's definition.
             unsafe { library.get::<Call>(name) }.ok().map(|symbol| *symbol)
         };
-        // SAFETY: as above.
+        // SAFETY: the symbol is a function of this signature by the interface's definition.
         let execute = unsafe { library.get::<Execute>(EXECUTE) };
         let execute = *execute.map_err(|error| {
             let reason = reason_of(&error);
             Status::not_found(format!("unable to find required entrypoint '{EXECUTE}' in shared library: {reason}"))
         })?;
         library_ranges::register(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
-        // SAFETY: as above.
+        // SAFETY: the symbol is a function of this signature by the interface's definition.
         let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
         let exports = Exports {
             finalize: find("TRITONBACKEND_Finalize"),

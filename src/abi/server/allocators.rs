@@ -75,7 +75,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
             return Err(null("allocator"));
         }
         let functions = Functions { alloc, release, start: start_fn, attributes: None, query: None };
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `allocator` is NULL or writable: this function requires it of its caller.
         unsafe { put(allocator, give(ResponseAllocator { functions })) }
     })
 }
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFuncti
     buffer_attributes_fn: Option<AttributesFn>,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `allocator` is NULL or live, and used by this call alone: this function requires it of its caller.
         unsafe { deref_mut(allocator, "allocator")? }.functions.attributes = buffer_attributes_fn;
         Ok(())
     })
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
     query_fn: Option<QueryFn>,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `allocator` is NULL or live, and used by this call alone: this function requires it of its caller.
         unsafe { deref_mut(allocator, "allocator")? }.functions.query = query_fn;
         Ok(())
     })
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(allocator: *mut ResponseAllocator) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `allocator` is NULL or an object that the caller gives back: this function requires it of its caller.
         unsafe { take(allocator, "allocator") }.map(drop)
     })
 }
@@ -143,7 +143,7 @@ pub(super) struct Buffer {
 
 // SAFETY: as for `RequestAllocator`; the memory is used by one owner at a time, whatever its thread.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: as for `RequestAllocator`; the memory is used by one owner at a time, whatever its thread.
 unsafe impl Sync for Buffer {}
 
 /// Calls a function of the application that returns an error or NULL.
@@ -162,7 +162,7 @@ impl RequestAllocator {
     /// # Safety
     /// The allocator is NULL or live, and stays so until every response made with it is deleted.
     pub unsafe fn new(allocator: *mut ResponseAllocator, userp: *mut c_void) -> Result<RequestAllocator, Status> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `allocator` is NULL or live, and used by this call alone: this function requires it of its caller.
         let functions = unsafe { deref_mut(allocator, "response_allocator")? }.functions;
         Ok(RequestAllocator { allocator, userp, functions })
     }
@@ -172,7 +172,8 @@ impl RequestAllocator {
     /// # Safety
     /// As for [`new`](RequestAllocator::new).
     pub unsafe fn renewed(&self) -> Result<RequestAllocator, Status> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `self.allocator` is NULL or live, and used by this call alone: this function requires it of its
+        // caller.
         unsafe { RequestAllocator::new(self.allocator, self.userp) }
     }
 

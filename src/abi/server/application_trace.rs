@@ -360,7 +360,7 @@ pub(super) unsafe fn adopt(trace: *mut Observation, call: &Arc<dyn Call>) -> Res
     if trace.is_null() {
         return Ok((None, None));
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `trace` is NULL or live: this function requires it of its caller.
     let observation = unsafe { deref(trace, "trace")? };
     let Some(own) = ApplicationTrace::of(observation) else {
         // SAFETY: as above; such a trace was given to the caller by `TRITONSERVER_InferenceTraceSpawnChildTrace`.
@@ -411,7 +411,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
     release_fn: Option<ReleaseFn>,
     trace_userp: *mut c_void,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `trace` is NULL or writable: this function requires it of its caller.
     entry(|| unsafe { put_new(trace, level, parent_id, (activity_fn, None), release_fn, trace_userp) })
 }
 
@@ -431,7 +431,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
         if tensor_activity_fn.is_none() {
             return Err(null("tensor_activity_fn"));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `trace` is NULL or writable: this function requires it of its caller.
         unsafe { put_new(trace, level, parent_id, (activity_fn, tensor_activity_fn), release_fn, trace_userp) }
     })
 }
@@ -453,7 +453,7 @@ unsafe fn put_new(
         return Err(null("trace"));
     }
     let functions = Functions { level, activity, tensor, release, userp };
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `trace` is NULL or writable: this function requires it of its caller.
     unsafe { put(trace, ApplicationTrace::begin(functions, parent_id, HELD).handle()) }
 }
 
@@ -465,7 +465,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
     trace_context: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `trace` is NULL or live, and `trace_context` is NULL or a C string: this function requires that of
+        // its caller.
         let (observation, context) =
             unsafe { (deref(trace, "trace")?, crate::abi::border::text(trace_context, "trace_context")?) };
         let own = ApplicationTrace::of(observation);

@@ -34,7 +34,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(attributes: *mut *mut 
         if attributes.is_null() {
             return Err(null("buffer_attributes"));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `attributes` is NULL or writable: this function requires it of its caller.
         unsafe { put(attributes, give(BufferAttributes::default())) }
     })
 }
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(attributes: *mut Bu
     if attributes.is_null() {
         return std::ptr::null_mut();
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `attributes` is NULL or an object that the caller gives back: this function requires it of its caller.
     entry(|| unsafe { take(attributes, "buffer_attributes") }.map(drop))
 }
 
@@ -58,7 +58,8 @@ macro_rules! setters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(attributes: *mut BufferAttributes, $value: $type) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `attributes` is NULL or live, and used by this call alone: this function requires it of its
+                // caller.
                 let $attributes = unsafe { deref_mut(attributes, "buffer_attributes")? };
                 $set
             })
@@ -74,9 +75,9 @@ macro_rules! getters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(attributes: *const BufferAttributes, out: *mut $type) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `attributes` is NULL or live: this function requires it of its caller.
                 let $attributes = unsafe { deref(attributes, "buffer_attributes")? };
-                // SAFETY: as above.
+                // SAFETY: `out` is NULL or writable: this function requires it of its caller.
                 unsafe { put(out, $value) }
             })
         }

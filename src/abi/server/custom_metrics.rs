@@ -81,11 +81,11 @@ pub unsafe extern "C" fn TRITONSERVER_MetricFamilyNew(
             2 => Kind::Histogram,
             _ => return Err(Status::invalid("Unsupported kind passed to MetricFamily constructor.")),
         };
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: `name` and `description` are NULL or a C string: this function requires that of its caller.
         let (name, help) = unsafe { (text(name, "name")?, text(description, "description")?) };
         let made = Registry::of_process().custom_family(&name.to_string_lossy(), &help.to_string_lossy(), kind);
         let held = HeldFamily { family: made.map_err(refused)?, metric_count: AtomicUsize::new(0) };
-        // SAFETY: as above.
+        // SAFETY: `family` is NULL or writable: this function requires it of its caller.
         unsafe { put(family, give(MetricFamily { held: Arc::new(held) })) }
     })
 }
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricFamilyNew(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricFamilyDelete(family: *mut MetricFamily) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `family` is NULL or live: this function requires it of its caller.
         let held = unsafe { &deref(family, "family")?.held };
         if held.metric_count.load(Ordering::Acquire) > 0 {
             let text = "Must call MetricDelete on all dependent metrics before calling MetricFamilyDelete.";
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricFamilyDelete(family: *mut MetricFami
 /// `family` is live or NULL, `kind` is writable or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_GetMetricFamilyKind(family: *const MetricFamily, kind: *mut u32) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `kind` is NULL or writable: this function requires it of its caller.
     entry(|| unsafe { put(kind, number_of(deref(family, "family")?.held.family.kind())) })
 }
 
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricArgsNew(args: *mut *mut MetricArgs) 
         if args.is_null() {
             return Err(null("args"));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `args` is NULL or writable: this function requires it of its caller.
         unsafe { put(args, give(MetricArgs::default())) }
     })
 }
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricArgsSetHistogram(
     buckets_count: u64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `args` is NULL or live, and used by this call alone: this function requires it of its caller.
         let args = unsafe { deref_mut(args, "args")? };
         let count = usize::try_from(buckets_count).unwrap_or(usize::MAX);
         // The last one may be infinity, which does not count.
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricArgsDelete(args: *mut MetricArgs) ->
     if args.is_null() {
         return std::ptr::null_mut();
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `args` is NULL or an object that the caller gives back: this function requires it of its caller.
     entry(|| unsafe { take(args, "args") }.map(drop))
 }
 
@@ -176,7 +176,8 @@ pub unsafe extern "C" fn TRITONSERVER_MetricNew(
     labels: *const *const Parameter,
     label_count: u64,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: the pointers are NULL, or live and writable as `make` requires: this function requires the same of its
+    // caller.
     entry(|| unsafe { make(metric, family, (labels, label_count), std::ptr::null()) })
 }
 
@@ -191,7 +192,8 @@ pub unsafe extern "C" fn TRITONSERVER_MetricNewWithArgs(
     label_count: u64,
     args: *const MetricArgs,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: the pointers are NULL, or live and writable as `make` requires: this function requires the same of its
+    // caller.
     entry(|| unsafe { make(metric, family, (labels, label_count), args) })
 }
 
@@ -206,13 +208,13 @@ unsafe fn make(
     if metric.is_null() {
         return Err(null("metric"));
     }
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `family` is NULL or live: this function requires it of its caller.
     let (held, labels) = unsafe { (&deref(family, "family")?.held, texts(labels, label_count)?) };
-    // SAFETY: as above.
+    // SAFETY: `args` is NULL or live: this function requires it of its caller.
     let buckets = buckets_for(held.family.kind(), unsafe { args.as_ref() })?;
     let made = held.family.metric(&labels, buckets).map_err(refused)?;
     held.metric_count.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: as above.
+    // SAFETY: `metric` is NULL or writable: this function requires it of its caller.
     unsafe { put(metric, give(Metric { metric: made, family: Arc::clone(held) })) }
 }
 
@@ -236,7 +238,7 @@ unsafe fn texts<'a>(labels: *const *const Parameter, count: u64) -> Result<Vec<(
     // Every label has at least one byte.
     let count = usize::try_from(count).ok().filter(|count| *count <= metrics::MAX_TEXT_BYTES);
     let count = count.ok_or_else(|| refused(MetricError::TooLong))?;
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `labels` is NULL or points to `count` pointers: this function requires it of its caller.
     let labels = unsafe { listed(labels, count, "labels")? };
     let text = |label: &'a Parameter| match (label.name()?, label.string()) {
         (name, Some(value)) => Ok((name, value?)),
@@ -251,7 +253,7 @@ unsafe fn texts<'a>(labels: *const *const Parameter, count: u64) -> Result<Vec<(
 /// `metric` is live and not used afterwards, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricDelete(metric: *mut Metric) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `metric` is NULL or an object that the caller gives back: this function requires it of its caller.
     entry(|| unsafe { take(metric, "metric") }.map(drop))
 }
 
@@ -259,7 +261,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricDelete(metric: *mut Metric) -> *mut 
 /// `metric` is live or NULL, `value` is writable or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricValue(metric: *const Metric, value: *mut f64) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `value` is NULL or writable, and `metric` is NULL or live: this function requires that of its caller.
     entry(|| unsafe { put(value, deref(metric, "metric")?.metric.value().map_err(refused)?) })
 }
 
@@ -267,7 +269,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricValue(metric: *const Metric, value: 
 /// `metric` is live or NULL, `kind` is writable or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_GetMetricKind(metric: *const Metric, kind: *mut u32) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `kind` is NULL or writable: this function requires it of its caller.
     entry(|| unsafe { put(kind, number_of(deref(metric, "metric")?.metric.kind())) })
 }
 
@@ -278,7 +280,7 @@ macro_rules! changes {
         /// `metric` is live or NULL. Any number of threads may call it at once.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(metric: *const Metric, value: f64) -> *mut Error {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `metric` is NULL or live: this function requires it of its caller.
             entry(|| unsafe { deref(metric, "metric")? }.metric.$change(value).map_err(refused))
         }
     )*};

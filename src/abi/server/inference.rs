@@ -47,13 +47,13 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     trace: *mut Observation,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `server` is NULL or live: this function requires it of its caller.
         unsafe { deref(server, "server")? };
         let Either::Application(at) = casts::request(inference_request) else {
             // SAFETY: as above; it returns the reason.
             return unsafe { edited(inference_request) }.map(drop);
         };
-        // SAFETY: as above.
+        // SAFETY: `at` is NULL or live: this function requires it of its caller.
         let given = unsafe { deref(at.cast_const(), "inference_request")? };
         given.check_may_be_sent()?;
         *given.view() = None;
@@ -116,7 +116,7 @@ unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<ResponseReceiver
     let receiver = ResponseReceiver {
         number: SENDS.fetch_add(1, Ordering::Relaxed),
         response_callback: ResponseCallback {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: the allocator that the request names is live: this function requires it of its caller.
             request_allocator: unsafe { response_callback.request_allocator.renewed()? },
             ..response_callback
         },

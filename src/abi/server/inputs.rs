@@ -41,7 +41,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAddInput(
     dim_count: u64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` is NULL or a C string: this
+        // function requires that of its caller.
         let (request, name) = unsafe { (edited(inference_request)?, text(name, "name")?) };
         let shown = name.to_string_lossy();
         let datatype = DataType::from_number(datatype).ok_or_else(|| {
@@ -71,7 +72,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAddRawInput(
     name: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` is NULL or a C string: this
+        // function requires that of its caller.
         let (request, name) = unsafe { (edited(inference_request)?, text(name, "name")?) };
         if !request.inputs.is_empty() {
             let (id, shown) = (request.log_id(), name.to_string_lossy());
@@ -124,7 +126,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveInput(
     name: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` is NULL or a C string: this
+        // function requires that of its caller.
         let (request, name) = unsafe { (edited(inference_request)?, text(name, "name")?) };
         let at = request.position(name)?;
         request.inputs.remove(at);
@@ -140,7 +143,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllInputs(
     inference_request: *mut InferenceRequest,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone: this function requires it of its
+        // caller.
         let request = unsafe { edited(inference_request)? };
         request.inputs.clear();
         request.is_raw = false;
@@ -197,7 +201,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputData(
     memory_type_id: i64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` is NULL or a C string: this
+        // function requires that of its caller.
         let (request, name) = unsafe { (edited(inference_request)?, text(name, "name")?) };
         request.position(name)?;
         let chunk = request.chunk(base, byte_size, place_of(memory_type, memory_type_id)?)?;
@@ -219,7 +224,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputDataWithHostPol
     host_policy_name: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` and `host_policy_name` are
+        // NULL or a C string: this function requires that of its caller.
         let (request, name, policy) =
             unsafe { (edited(inference_request)?, text(name, "name")?, text(host_policy_name, "host_policy_name")?) };
         request.position(name)?;
@@ -243,7 +249,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputDataWithBufferA
     buffer_attributes: *const BufferAttributes,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` is NULL or a C string;
+        // `buffer_attributes` is NULL or live: this function requires that of its caller.
         let (request, name, attributes) = unsafe {
             (edited(inference_request)?, text(name, "name")?, deref(buffer_attributes, "buffer_attributes")?)
         };
@@ -264,7 +271,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllInputData(
     name: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` is NULL or a C string: this
+        // function requires that of its caller.
         let input = unsafe { edited(inference_request)?.input_mut(text(name, "name")?)? };
         input.data.clear();
         input.for_policies.clear();
@@ -282,7 +290,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAddRequestedOutput(
     name: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` is NULL or a C string: this
+        // function requires that of its caller.
         let (request, name) = unsafe { (edited(inference_request)?, text(name, "name")?) };
         let name = Text::new(name.to_bytes());
         if !request.outputs.contains(&name) {
@@ -302,7 +311,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveRequestedOutput(
     name: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone; `name` is NULL or a C string: this
+        // function requires that of its caller.
         let (request, name) = unsafe { (edited(inference_request)?, text(name, "name")?) };
         request.outputs.retain(|output| output.as_bytes() != name.to_bytes());
         Ok(())
@@ -318,7 +328,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(
     inference_request: *mut InferenceRequest,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone: this function requires it of its
+        // caller.
         unsafe { edited(inference_request)? }.outputs.clear();
         Ok(())
     })

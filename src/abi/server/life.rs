@@ -29,7 +29,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
     options: *const ServerOptions,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `options` is NULL or live: this function requires it of its caller.
         let options = unsafe { deref(options, "options")? };
         if server.is_null() {
             return Err(null("server"));
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(server: *const Access) -> *mu
     entry(|| {
         // The log ends with the server, unless it is held for the report below.
         let _log = handle_registry::is_on().then(LogGuard::new);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `server` is NULL or live: this function requires it of its caller.
         unsafe { deref(server, "server")? }.end()?;
         // SAFETY: only its owner could end it, and has it from ServerNew.
         drop::<Arc<Access>>(unsafe { take_shared(server, "server")? });
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(server: *const Access) -> *mu
 /// `server` is live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerStop(server: *const Access) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `server` is NULL or live: this function requires it of its caller.
     entry(|| unsafe { deref(server, "server")? }.stop())
 }
 
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerStop(server: *const Access) -> *mut 
 /// `server` is live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(server: *const Access, timeout: u32) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `server` is NULL or live: this function requires it of its caller.
     entry(|| unsafe { deref(server, "server")? }.set_exit_timeout(timeout))
 }
 
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(server: *const Access
 /// `server` is live and `live` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerIsLive(server: *const Access, live: *mut bool) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `live` is NULL or writable, and `server` is NULL or live: this function requires that of its caller.
     entry(|| unsafe { put(live, deref(server, "server")?.is_live()?) })
 }
 
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerIsLive(server: *const Access, live: 
 /// `server` is live and `ready` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerIsReady(server: *const Access, ready: *mut bool) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `ready` is NULL or writable, and `server` is NULL or live: this function requires that of its caller.
     entry(|| unsafe { put(ready, deref(server, "server")?.is_ready()?) })
 }
 
@@ -100,7 +100,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelIsReady(
     model_version: i64,
     ready: *mut bool,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live; `model_name` is NULL or a C string; `ready` is NULL or writable: this function
+    // requires that of its caller.
     entry(|| unsafe {
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
         let is_ready = server.is_model_ready(name, version_of(model_version))?;

@@ -138,7 +138,7 @@ pub unsafe extern "C" fn TRITONSERVER_LogMessage(
     message: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: `filename` and `message` are NULL or a C string: this function requires that of its caller.
         let (file, message) = unsafe { (text(filename, "filename")?, text(message, "msg")?) };
         let (file, message) = (file.to_string_lossy(), message.to_string_lossy());
         let line = u64::try_from(line).unwrap_or(0);

@@ -21,7 +21,7 @@ pub struct Metrics {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerMetrics(server: *const Access, metrics: *mut *mut Metrics) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `server` is NULL or live: this function requires it of its caller.
         let server = unsafe { deref(server, "server")? };
         if metrics.is_null() {
             return Err(null("metrics"));
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerMetrics(server: *const Access, metri
 /// `metrics` is live and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(metrics: *mut Metrics) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `metrics` is NULL or an object that the caller gives back: this function requires it of its caller.
     entry(|| unsafe { take(metrics, "metrics") }.map(drop))
 }
 
@@ -49,7 +49,8 @@ pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
     base: *mut *const c_char,
     byte_size: *mut usize,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `metrics` is NULL or live, and `base` and `byte_size` are NULL or writable: this function requires that
+    // of its caller.
     entry(|| unsafe {
         let page = &deref(metrics, "metrics")?.page;
         if format != PROMETHEUS {

@@ -32,7 +32,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelBatchProperties(
     flags: *mut u32,
     voidp: *mut *mut c_void,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `voidp` and `flags` are NULL or writable; `server` is NULL or live; `model_name` is NULL or a C string:
+    // this function requires that of its caller.
     entry(|| unsafe {
         put_if_requested(voidp, std::ptr::null_mut());
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
@@ -51,7 +52,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelTransactionProperties(
     txn_flags: *mut u32,
     voidp: *mut *mut c_void,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `voidp` and `txn_flags` are NULL or writable; `server` is NULL or live; `model_name` is NULL or a C
+    // string: this function requires that of its caller.
     entry(|| unsafe {
         put_if_requested(voidp, std::ptr::null_mut());
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
@@ -67,7 +69,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerMetadata(
     server: *const Access,
     server_metadata: *mut *mut Message,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live: this function requires it of its caller.
     entry(|| unsafe { write_document(server_metadata, || deref(server, "server")?.metadata()) })
 }
 
@@ -80,7 +82,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelMetadata(
     model_version: i64,
     model_metadata: *mut *mut Message,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `model_name` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe {
         write_document(model_metadata, || {
             let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
@@ -100,7 +103,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelStatistics(
     model_version: i64,
     model_stats: *mut *mut Message,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `model_name` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe {
         write_document(model_stats, || {
             let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
@@ -119,7 +123,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelConfig(
     config_version: u32,
     model_config: *mut *mut Message,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `model_name` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe {
         write_document(model_config, || {
             let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
@@ -136,7 +141,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelIndex(
     flags: u32,
     model_index: *mut *mut Message,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live: this function requires it of its caller.
     entry(|| unsafe { write_document(model_index, || deref(server, "server")?.index(flags & INDEX_READY != 0)) })
 }
 
@@ -152,7 +157,7 @@ unsafe fn write_document(
     // so that a NULL may stand there.
     unsafe { put(message, std::ptr::null_mut())? };
     let json = document()?;
-    // SAFETY: as above.
+    // SAFETY: `message` is NULL or writable: this function requires it of its caller.
     unsafe { put(message, Message::into_raw(&json)) }
 }
 
@@ -160,7 +165,8 @@ unsafe fn write_document(
 /// `server` is live, `model_name` a C string or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerLoadModel(server: *const Access, model_name: *const c_char) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `model_name` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe { deref(server, "server")?.load(utf8(model_name, "model_name")?, Vec::new()) })
 }
 
@@ -173,7 +179,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
     parameters: *const *const Parameter,
     parameter_count: u64,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `model_name` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe {
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
         if parameters.is_null() && parameter_count > 0 {
@@ -192,7 +199,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerUnloadModel(
     server: *const Access,
     model_name: *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `model_name` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe { deref(server, "server")?.unload(utf8(model_name, "model_name")?, false) })
 }
 
@@ -203,7 +211,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerUnloadModelAndDependents(
     server: *const Access,
     model_name: *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `model_name` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe { deref(server, "server")?.unload(utf8(model_name, "model_name")?, true) })
 }
 
@@ -218,7 +227,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
     name_mapping: *const *const Parameter,
     mapping_count: u32,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `repository_path` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe {
         let (server, path) = (deref(server, "server")?, utf8(repository_path, "repository_path")?);
         if name_mapping.is_null() && mapping_count > 0 {
@@ -246,7 +256,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerUnregisterModelRepository(
     server: *const Access,
     repository_path: *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: `server` is NULL or live, and `repository_path` is NULL or a C string: this function requires that of its
+    // caller.
     entry(|| unsafe { deref(server, "server")?.unregister_repository(utf8(repository_path, "repository_path")?) })
 }
 
@@ -254,7 +265,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerUnregisterModelRepository(
 /// `server` is live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(server: *const Access) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `server` is NULL or live: this function requires it of its caller.
     entry(|| unsafe { deref(server, "server")? }.poll())
 }
 

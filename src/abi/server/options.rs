@@ -130,7 +130,7 @@ impl Argument for *const c_char {
     type Parsed = String;
 
     unsafe fn parse(self, what: &'static str) -> Result<String, Status> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the trait requires of the caller that the text is NULL or a C string.
         unsafe { utf8(self, what) }.map(str::to_owned)
     }
 }
@@ -143,9 +143,11 @@ macro_rules! setters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(options: *mut ServerOptions, $($argument: $kind),*) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: `options` is NULL or live, and used by this call alone: this function requires it of its
+                // caller.
                 let $it = unsafe { deref_mut(options, "options")? };
-                // SAFETY: as above.
+                // SAFETY: `options` is NULL or live, and used by this call alone: this function requires it of its
+                // caller.
                 $(let $argument = unsafe { $argument.parse(stringify!($argument))? };)*
                 #[allow(clippy::unit_arg)]
                 let outcome: Result<(), Status> = $body;
@@ -159,7 +161,7 @@ macro_rules! setters {
 /// `options` is writable; the caller owns the options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(options: *mut *mut ServerOptions) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `options` is NULL or writable: this function requires it of its caller.
     entry(|| unsafe {
         // Checked first: options without a place to put them would never be deleted.
         put(options, std::ptr::null_mut())?;
@@ -171,7 +173,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(options: *mut *mut Server
 /// `options` is live and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(options: *mut ServerOptions) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `options` is NULL or an object that the caller gives back: this function requires it of its caller.
     entry(|| unsafe { take(options, "options") }.map(drop))
 }
 
@@ -187,7 +189,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsSetLogCallback(
     userp: *mut c_void,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `options` is NULL or live, and used by this call alone: this function requires it of its caller.
         let options = unsafe { deref_mut(options, "options")? };
         options.log_callback = callback.map(|function| LogCallback { function, userp });
         Ok(())

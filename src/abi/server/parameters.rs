@@ -74,7 +74,7 @@ pub(super) unsafe fn listed<'a>(
     if count == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `parameters` is NULL or live: this function requires it of its caller.
     unsafe { deref(parameters, what)? };
     // SAFETY: not null, and by contract readable for that many.
     let pointers = unsafe { std::slice::from_raw_parts(parameters, count) };
@@ -85,7 +85,7 @@ pub(super) unsafe fn listed<'a>(
 /// # Safety
 /// `name` is NULL or a C string, `value` NULL or a value of the type: a C string, an `int64_t`, a `bool`, a `double`.
 unsafe fn read(name: *const c_char, parameter_type: u32, value: *const c_void) -> Result<Parameter, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `name` is NULL or a C string: this function requires it of its caller.
     let name = unsafe { text(name, "name")? }.to_owned();
     // SAFETY: by contract the value is of the type that is passed; it need not be aligned.
     let value = unsafe {
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
     parameter_type: u32,
     value: *const c_void,
 ) -> *mut Parameter {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `name` is NULL or a C string, and `value` NULL or of the type: this function requires that of its caller.
     unsafe { read(name, parameter_type, value) }.map_or(std::ptr::null_mut(), give)
 }
 
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
     byte_ptr: *const c_void,
     size: u64,
 ) -> *mut Parameter {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `name` is NULL or a C string: this function requires it of its caller.
     let name = unsafe { text(name, "name") }.map(CStr::to_owned);
     match (name, isize::try_from(size)) {
         (Ok(name), Ok(size)) if size == 0 || !byte_ptr.is_null() => {

@@ -74,7 +74,7 @@ pub(super) struct ResponseCallback {
 
 // SAFETY: the pointer is only handed back to the application, whose function takes it on any thread.
 unsafe impl Send for ResponseCallback {}
-// SAFETY: as above.
+// SAFETY: the pointer is only handed back to the application, whose function takes it on any thread.
 unsafe impl Sync for ResponseCallback {}
 
 impl InferenceRequest {
@@ -163,7 +163,7 @@ pub(super) unsafe fn edited<'a>(request: *mut InferenceRequest) -> Result<&'a mu
     let request = match casts::request(request) {
         Either::Application(request) => request,
         Either::Backend(request) => {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `request` is NULL or live: this function requires it of its caller.
             let id = unsafe { deref(request.cast_const(), "inference_request")? }.log_id();
             let text = "the request is a backend's: its tensors and callbacks cannot be changed, nor can it be sent";
             return Err(Status::invalid(format!("{id}{text}")));
@@ -189,7 +189,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     model_version: i64,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `server` is NULL or live, and `model_name` is NULL or a C string: this function requires that of its
+        // caller.
         let (server, name) = unsafe { (deref(server, "server")?, text(model_name, "model_name")?) };
         if inference_request.is_null() {
             return Err(null("inference_request"));
@@ -213,7 +214,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             is_with_server: AtomicBool::new(false),
             view: Mutex::default(),
         };
-        // SAFETY: as above.
+        // SAFETY: `inference_request` is NULL or writable: this function requires it of its caller.
         unsafe { put(inference_request, handle_of_application(give(request))) }
     })
 }
@@ -230,7 +231,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(inference_request: 
                 take(request, "inference_request").map(drop)
             },
             Either::Backend(request) => {
-                // SAFETY: as above.
+                // SAFETY: `request` is NULL or live: this function requires it of its caller.
                 let id = unsafe { deref(request.cast_const(), "inference_request")? }.log_id();
                 Err(Status::invalid(format!("{id}the request is a backend's, which ends it by releasing it")))
             }
@@ -248,7 +249,7 @@ macro_rules! getters {
             entry(|| {
                 let value: Result<$out, Status> = match casts::request(inference_request) {
                     Either::Application(at) => {
-                        // SAFETY: the caller's promise is passed on.
+                        // SAFETY: `at` is NULL or live: this function requires it of its caller.
                         unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value)
                     }
                     Either::Backend(at) => {
@@ -256,7 +257,7 @@ macro_rules! getters {
                         unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value)
                     }
                 };
-                // SAFETY: as above.
+                // SAFETY: `out` is NULL or writable: this function requires it of its caller.
                 unsafe { put(out, value?) }
             })
         }
@@ -331,7 +332,8 @@ macro_rules! setters {
             entry(|| {
                 match casts::request(inference_request) {
                     Either::Application(_) => {
-                        // SAFETY: the caller's promise is passed on.
+                        // SAFETY: `inference_request` is NULL or live, and used by this call alone: this function
+                        // requires it of its caller.
                         let $it = unsafe { edited(inference_request)? };
                         $set;
                     }
@@ -352,7 +354,7 @@ const KNOWN_FLAGS: u32 = nereid_request::SEQUENCE_START | nereid_request::SEQUEN
 
 setters! {
     TRITONSERVER_InferenceRequestSetId(*const c_char) = |request, id| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `id` is NULL or a C string: this function requires it of its caller.
         request.id = Text::new(unsafe { text(id, "id")? }.to_bytes())
     };
     TRITONSERVER_InferenceRequestSetFlags(u32) = |request, flags| {
@@ -365,7 +367,7 @@ setters! {
         request.correlation_id = CorrelationId::Number(id)
     };
     TRITONSERVER_InferenceRequestSetCorrelationIdString(*const c_char) = |request, id| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `id` is NULL or a C string: this function requires it of its caller.
         let id = unsafe { text(id, "correlation_id")? }.to_bytes();
         request.correlation_id = CorrelationId::of_text(Text::new(id))?
     };
@@ -421,7 +423,7 @@ set_parameter! {
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestCancel(inference_request: *const InferenceRequest) -> *mut Error {
     entry(|| {
         let request = match casts::request(inference_request) {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `request` is NULL or live: this function requires it of its caller.
             Either::Application(request) => unsafe { deref(request.cast_const(), "inference_request")? },
             Either::Backend(request) => {
                 // SAFETY: as above. A backend has it, so no other code responds to it.
@@ -448,7 +450,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetReleaseCallback(
     request_release_userp: *mut c_void,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone: this function requires it of its
+        // caller.
         let request = unsafe { edited(inference_request)? };
         let function = request_release_fn.ok_or_else(|| null("request_release_fn"))?;
         request.release = Some((function, request_release_userp));
@@ -468,7 +471,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetResponseCallback(
     response_userp: *mut c_void,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `inference_request` is NULL or live, and used by this call alone: this function requires it of its
+        // caller.
         let (request, request_allocator) = unsafe {
             (edited(inference_request)?, RequestAllocator::new(response_allocator, response_allocator_userp)?)
         };

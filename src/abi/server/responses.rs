@@ -98,9 +98,9 @@ enum AnyResponse<'a> {
 /// The handle is NULL or of a live response, and a backend's is used by this call only.
 unsafe fn any_response<'a>(response: *const InferenceResponse) -> Result<AnyResponse<'a>, Status> {
     match casts::response(response) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `at` is NULL or live: this function requires it of its caller.
         Either::Application(at) => unsafe { deref(at.cast_const(), "inference_response") }.map(AnyResponse::Delivered),
-        // SAFETY: as above.
+        // SAFETY: `at` is NULL or live, and used by this call alone: this function requires it of its caller.
         Either::Backend(at) => unsafe { deref_mut(at, "inference_response") }.map(AnyResponse::UnderConstruction),
     }
 }
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(response: *mut Inf
         match casts::response(response) {
             // SAFETY: the caller gives the response up.
             Either::Application(at) => unsafe { take(at, "inference_response") }.map(drop),
-            // SAFETY: as above.
+            // SAFETY: `at` is NULL or an object that the caller gives back: this function requires it of its caller.
             Either::Backend(at) => unsafe { take(at, "inference_response") }.map(drop),
         }
     })
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(response: *mut Inf
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(response: *const InferenceResponse) -> *mut Error {
     let mut found = std::ptr::null_mut();
     let failed = entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `response` is NULL or a live response: this function requires it of its caller.
         let error = match unsafe { any_response(response)? } {
             AnyResponse::Delivered(response) => response.error.as_ref(),
             AnyResponse::UnderConstruction(_) => None,
@@ -218,7 +218,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseModel(
     model_name: *mut *const c_char,
     model_version: *mut i64,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `response` is NULL or a live response, and `model_name` and `model_version` are NULL or writable: this
+    // function requires that of its caller.
     entry(|| unsafe {
         let callee = &any_response(response)?.delivered()?.callee;
         put(model_name, callee.name().as_ptr())?;
@@ -233,7 +234,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseId(
     response: *const InferenceResponse,
     request_id: *mut *const c_char,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `request_id` is NULL or writable, and `response` is NULL or a live response: this function requires that
+    // of its caller.
     entry(|| unsafe { put(request_id, any_response(response)?.id().as_c_str().as_ptr()) })
 }
 
@@ -244,7 +246,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameterCount(
     response: *const InferenceResponse,
     count: *mut u32,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `count` is NULL or writable, and `response` is NULL or a live response: this function requires that of
+    // its caller.
     entry(|| unsafe { put(count, any_response(response)?.parameters().len() as u32) })
 }
 
@@ -259,13 +262,13 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameter(
     value: *mut *const c_void,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `response` is NULL or a live response: this function requires it of its caller.
         let any_response = unsafe { any_response(response)? };
         let parameters = any_response.parameters();
         let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
         let parameter = at(found, index, parameters.len(), "parameters")?;
         let (kind, pointer) = parameter_pointer(&parameter.value);
-        // SAFETY: as above.
+        // SAFETY: `name`, `parameter_type` and `value` are NULL or writable: this function requires that of its caller.
         unsafe {
             put(name, parameter.name.as_c_str().as_ptr())?;
             put(parameter_type, kind)?;
@@ -281,7 +284,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputCount(
     response: *const InferenceResponse,
     count: *mut u32,
 ) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `count` is NULL or writable, and `response` is NULL or a live response: this function requires that of
+    // its caller.
     entry(|| unsafe { put(count, any_response(response)?.output_count() as u32) })
 }
 
@@ -303,7 +307,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
     userp: *mut *mut c_void,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `response` is NULL or a live response: this function requires it of its caller.
         let found = describe(&mut unsafe { any_response(response)? }, index)?;
         // SAFETY: as above; NULL means that the caller does not request the value.
         unsafe {
@@ -333,7 +337,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputClassificationLabel
     label: *mut *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `response` is NULL or a live response: this function requires it of its caller.
         let mut any_response = unsafe { any_response(response)? };
         describe(&mut any_response, index)?;
         let response = any_response.delivered()?;
@@ -348,7 +352,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputClassificationLabel
             });
             CStr::as_ptr(kept)
         });
-        // SAFETY: as above.
+        // SAFETY: `label` is NULL or writable: this function requires it of its caller.
         unsafe { put(label, pointer) }
     })
 }

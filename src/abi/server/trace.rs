@@ -19,10 +19,10 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestTrace(
     trace: *mut *const Observation,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `request` is NULL or a live request: this function requires it of its caller.
         let request = unsafe { readable_request(request)? };
         let observer = request.observer.as_ref().filter(|observer| observer.trace().is_some());
-        // SAFETY: as above.
+        // SAFETY: `trace` is NULL or writable: this function requires it of its caller.
         unsafe { put(trace, observer.map_or(std::ptr::null(), |observer| lend(observer, request))) }
     })
 }
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestTrace(
 /// # Safety
 /// `trace` is NULL or live.
 unsafe fn facts<'a>(trace: *const Observation) -> Result<&'a dyn TraceFacts, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `trace` is NULL or live: this function requires it of its caller.
     let observation = unsafe { deref(trace, "trace")? };
     observation.trace().ok_or_else(|| Status::internal("the request is watched and has no trace"))
 }
@@ -42,7 +42,8 @@ macro_rules! getters {
         /// The trace is live and the result pointer writable; texts live as long as the trace.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(trace: *const Observation, out: *mut $out) -> *mut Error {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: `trace` is NULL or a live trace, and `out` is NULL or writable: this function requires that of
+            // its caller.
             entry(|| unsafe {
                 let $it = facts(trace)?;
                 put(out, $value)
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
     name: *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `trace` is NULL or live, and `name` is NULL or a C string: this function requires that of its caller.
         let (observation, name) = unsafe { (deref(trace, "trace")?, text(name, "activity_name")?) };
         observation.activity(&name.to_string_lossy(), timestamp);
         Ok(())
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
         if child_trace.is_null() {
             return Err(null("child_trace"));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `trace` is NULL or live: this function requires it of its caller.
         let parent = unsafe { deref(trace, "trace")? };
         if let Some(own) = ApplicationTrace::of(parent) {
             // SAFETY: not null, and by contract writable.
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(trace: *mut Observati
     if trace.is_null() {
         return std::ptr::null_mut();
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `trace` is NULL or an object that the caller gives back: this function requires it of its caller.
     entry(|| unsafe { take(trace, "trace") }.map(drop))
 }
 

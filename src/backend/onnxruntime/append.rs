@@ -56,9 +56,9 @@ pub unsafe fn append(
     for (provider, provider_options) in providers {
         let strings = OptionStrings::new(provider_options)?;
         match provider {
-            // SAFETY: as the caller guarantees.
+            // SAFETY: the stream lives as long as the options: this function requires it of its caller.
             Provider::TensorRt => unsafe { append_tensorrt(runtime, options, &strings, stream) }?,
-            // SAFETY: as above.
+            // SAFETY: the stream lives as long as the options: this function requires it of its caller.
             Provider::Cuda => unsafe { append_cuda(runtime, options, &strings, stream) }?,
         }
     }

@@ -96,7 +96,7 @@ impl Memory {
                 (view, self.runtime.memory())
             }
         };
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the memory stays valid as long as the value: this function requires it of its caller.
         unsafe { Value::in_memory(self.runtime, info, data, len, shape, element) }
     }
 
@@ -166,7 +166,8 @@ impl<'a> Binding<'a> {
         shape: &[i64],
         element: ElementType,
     ) -> Result<(), RuntimeError> {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the memory stays valid until the work of the run is complete: this function requires it of its
+        // caller.
         let value = unsafe { self.memory.value(range.at, range.len, shape, element) }?;
         self.input(name, &value)?;
         self.values.push(value);
@@ -185,7 +186,8 @@ impl<'a> Binding<'a> {
         element: ElementType,
     ) -> Result<(), RuntimeError> {
         let runtime = self.session.runtime();
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the memory stays valid until the work of the run is complete: this function requires it of its
+        // caller.
         let value = unsafe { self.memory.value(range.at, range.len, shape, element) }?;
         // SAFETY: all handles are alive; the library counts the value.
         runtime.check(unsafe { (runtime.api.BindOutput)(self.at.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
@@ -238,7 +240,7 @@ impl<'a> Binding<'a> {
         let values = (0..count).filter_map(|at| {
             // SAFETY: the list has that many values, each owned by the caller.
             let value = NonNull::new(unsafe { list.as_ptr().add(at).read() })?;
-            // SAFETY: as above.
+            // SAFETY: the list has that many values, each owned by the caller.
             Some(unsafe { Value::from_raw(runtime, value) })
         });
         let values = values.collect();

@@ -50,7 +50,7 @@ impl SessionOptions {
         };
         // SAFETY: the handle is alive; the value is a plain number.
         runtime.check(unsafe { (api.SetSessionExecutionMode)(at, mode) })?;
-        // SAFETY: as above.
+        // SAFETY: the handle is alive; the value is a plain number.
         runtime.check(unsafe { (api.SetSessionGraphOptimizationLevel)(at, settings.optimization.into()) })?;
         if runtime.has_global_threads() {
             // SAFETY: the handle is alive.
@@ -61,7 +61,7 @@ impl SessionOptions {
             runtime.check(unsafe { (api.SetIntraOpNumThreads)(at, threads as c_int) })?;
         }
         if let Some(threads) = settings.inter_op_threads {
-            // SAFETY: as above.
+            // SAFETY: the handle is alive; the value is a plain number.
             runtime.check(unsafe { (api.SetInterOpNumThreads)(at, threads as c_int) })?;
         }
         Ok(())

@@ -66,7 +66,8 @@ pub struct Runtime {
 // SAFETY: the environment, the memory description and the default allocator are immutable or locked inside the
 // library, whose interface allows their use from any thread.
 unsafe impl Send for Runtime {}
-// SAFETY: as above.
+// SAFETY: the environment, the memory description and the default allocator are immutable or locked inside the library,
+// whose interface allows their use from any thread.
 unsafe impl Sync for Runtime {}
 
 impl Runtime {

@@ -146,7 +146,7 @@ impl Session {
                 // SAFETY: the string just came from that allocator.
                 let name = unsafe { runtime.take_string(text) }?;
                 let mut description = ptr::null_mut();
-                // SAFETY: as above.
+                // SAFETY: the string just came from that allocator.
                 runtime.check(unsafe { info(session, index, &mut description) })?;
                 let description = filled(description)?;
                 // SAFETY: the description is alive until the next statement releases it.

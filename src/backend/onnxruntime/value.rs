@@ -186,7 +186,7 @@ pub(super) unsafe fn read_tensor_type(
     // SAFETY: the enum is repr(i32) and the place was zeroed, so these are four initialised bytes.
     let element = unsafe { element.as_ptr().cast::<i32>().read() };
     let mut rank = 0;
-    // SAFETY: as above.
+    // SAFETY: `info` is alive by contract; the rank is written to the given place.
     runtime.check(unsafe { (api.GetDimensionsCount)(info, &mut rank) })?;
     if rank > RANK_MAX {
         return Err(RuntimeError::here(format!("a tensor has {rank} dimensions")));

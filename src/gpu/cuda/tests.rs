@@ -275,7 +275,7 @@ fn across(driver: &dyn Driver) {
     let stream = driver.create_stream(1).unwrap();
     let (near, far) = (driver.allocate(0, 10).unwrap(), driver.allocate(1, 10).unwrap());
     let mut bytes = [0; 10];
-    // SAFETY: as above.
+    // SAFETY: both allocations live until the end of this function, which waits for the work.
     unsafe {
         driver.fill(1, stream, near, 9, 10).unwrap();
         driver.copy_across(1, stream, (1, far), (0, near), 10).unwrap();

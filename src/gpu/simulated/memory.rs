@@ -266,7 +266,7 @@ fn unnamed_file(len: usize) -> Option<OwnedFd> {
 /// # Safety
 /// `at..at + len` is writable, and no other code uses it.
 pub(super) unsafe fn fill(at: u64, value: u8, len: usize) {
-    // SAFETY: by the contract of this function.
+    // SAFETY: the range is writable, and no other code uses it: this function requires that of its caller.
     unsafe { std::ptr::write_bytes(pointer(at), value, len) }
 }
 

@@ -63,17 +63,17 @@ impl Rig {
     }
 
     fn copy_out(&self, stream: StreamHandle, to: &mut [u8], from: DeviceAddress) -> Result<()> {
-        // SAFETY: as above.
+        // SAFETY: the tests keep both until the work is complete, or the driver refuses.
         unsafe { self.driver.copy_out(0, stream, to.as_mut_ptr(), from, to.len()) }
     }
 
     fn copy(&self, stream: StreamHandle, to: DeviceAddress, from: DeviceAddress, len: usize) -> Result<()> {
-        // SAFETY: as above.
+        // SAFETY: the tests keep both until the work is complete, or the driver refuses.
         unsafe { self.driver.copy_across(0, stream, (0, to), (0, from), len) }
     }
 
     fn fill(&self, stream: StreamHandle, at: DeviceAddress, value: u8) -> Result<()> {
-        // SAFETY: as above.
+        // SAFETY: the tests keep both until the work is complete, or the driver refuses.
         unsafe { self.driver.fill(0, stream, at, value, LEN) }
     }
 
@@ -82,7 +82,7 @@ impl Rig {
         let arguments = [Argument::Address(at), Argument::U64(LEN as u64), Argument::U32(number)];
         let accesses = [false, true].map(|writes| Access { at, len: LEN, writes });
         let extent = Extent { blocks: 1, threads: 1 };
-        // SAFETY: as above.
+        // SAFETY: the tests keep both until the work is complete, or the driver refuses.
         unsafe { self.driver.launch(0, stream, kernel, extent, &arguments, &accesses) }
     }
 

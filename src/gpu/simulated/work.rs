@@ -40,12 +40,14 @@ impl Work {
                 let _ = time.set(Instant::now());
             }
             Work::Copy { to, from, len } => {
-                // SAFETY: by the contract of this function.
+                // SAFETY: both ranges are valid, and no other operation uses them: this function requires that of its
+                // caller.
                 unsafe { std::ptr::copy(memory::pointer(*from).cast_const(), memory::pointer(*to), *len) }
             }
-            // SAFETY: by the contract of this function.
+            // SAFETY: the memory is valid, and no other operation uses it: this function requires that of its caller.
             Work::Fill { at, value, len } => unsafe { memory::fill(*at, *value, *len) },
-            // SAFETY: by the contract of this function.
+            // SAFETY: what the arguments name is valid, and no other operation uses it: this function requires that of
+            // its caller.
             Work::Kernel { program, arguments } => unsafe { (program.on_host)(arguments) },
         }
     }
@@ -101,7 +103,7 @@ impl Operation {
     /// The memory is valid, and no incomplete operation but this one uses it.
     pub unsafe fn poison(&self) {
         for span in self.task.overwritten() {
-            // SAFETY: by the contract of this function.
+            // SAFETY: the memory is valid, and no other operation uses it: this function requires that of its caller.
             unsafe { memory::fill(span.from, POISON, (span.to - span.from) as usize) }
         }
     }

@@ -85,7 +85,8 @@ impl Window {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: as above.
+        // SAFETY: the window lies in the mapping, which the region keeps. Memory that other processes share cannot be
+        // kept from being written: no reader relies on a byte to keep its value.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 

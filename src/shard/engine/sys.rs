@@ -61,7 +61,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>, wanted: bool) -> io::Result<()> {
     let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
     let new = if wanted { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK };
     if new != flags {
-        // SAFETY: as above.
+        // SAFETY: the descriptor is open and no pointers are involved.
         check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, new) })?;
     }
     Ok(())
@@ -132,7 +132,7 @@ pub fn bind(fd: BorrowedFd<'_>, address: &SocketAddr) -> io::Result<()> {
             bind_raw(fd, &raw)
         }
         SocketAddr::V6(v6) => {
-            // SAFETY: as above.
+            // SAFETY: all-zero is a valid address.
             let mut raw: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
             raw.sin6_family = libc::AF_INET6 as libc::sa_family_t;
             raw.sin6_port = v6.port().to_be();

@@ -131,7 +131,7 @@ impl Uring {
     /// What the entry points to stays valid, and is used by no other code, until the completion was taken.
     unsafe fn push(&mut self, entry: squeue::Entry) {
         self.in_flight += 1;
-        // SAFETY: by contract.
+        // SAFETY: what the entry names stays valid until its completion: this function requires it of its caller.
         unsafe { self.ring.push(entry) }
     }
 

@@ -250,7 +250,7 @@ fn found(output: &Output, gpus: &Gpus) -> (Vec<u8>, u32) {
         }
         Some(gpu) => {
             let at = DeviceAddress(at.addr() as u64);
-            // SAFETY: as above.
+            // SAFETY: so many bytes are there until the response goes.
             fetched(&unsafe { DeviceSlice::foreign(gpu.clone(), at, len, Arc::new(())) })
         }
     };

@@ -13,7 +13,7 @@ fn outcome(error: *mut Error) -> Result<(), Status> {
         None => Ok(()),
         Some(found) => {
             let status = found.status();
-            // SAFETY: as above.
+            // SAFETY: NULL, or an error of this interface that nobody else has.
             unsafe { super::super::TRITONSERVER_ErrorDelete(error) };
             Err(status)
         }

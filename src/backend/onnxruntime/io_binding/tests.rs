@@ -28,12 +28,12 @@ unsafe extern "system" fn bind_input(
     name: *const c_char,
     value: *const sys::OrtValue,
 ) -> sys::OrtStatusPtr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are those that the library was called with; the original function gets them unchanged.
     unsafe { (called("bind").BindInput)(binding, name, value) }
 }
 
 unsafe extern "system" fn synchronize(binding: *mut sys::OrtIoBinding) -> sys::OrtStatusPtr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are those that the library was called with; the original function gets them unchanged.
     unsafe { (called("synchronize").SynchronizeBoundInputs)(binding) }
 }
 
@@ -42,7 +42,7 @@ unsafe extern "system" fn run(
     options: *const sys::OrtRunOptions,
     binding: *const sys::OrtIoBinding,
 ) -> sys::OrtStatusPtr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are those that the library was called with; the original function gets them unchanged.
     unsafe { (called("run").RunWithBinding)(session, options, binding) }
 }
 
@@ -53,7 +53,7 @@ unsafe extern "system" fn add_entry(
 ) -> sys::OrtStatusPtr {
     // SAFETY: C strings by the interface's contract.
     let [key_text, value_text] = [key, value].map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy());
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are those that the library was called with; the original function gets them unchanged.
     unsafe { (called(&format!("{key_text}={value_text}")).AddRunConfigEntry)(options, key, value) }
 }
 

@@ -69,7 +69,7 @@ fn a_graph_may_be_part_of_another() {
     unsafe { rig.driver.launch_graph(0, rig.one, inner).unwrap() };
     rig.add(rig.one, other, 1).unwrap();
     let outer = rig.driver.end_capture(0, rig.one).unwrap();
-    // SAFETY: as above.
+    // SAFETY: all of it is kept until the end.
     unsafe { rig.driver.launch_graph(0, rig.two, outer).unwrap() };
     rig.finish(rig.two).unwrap();
     assert_eq!((rig.read(at), rig.read(other), rig.read(third)), (vec![41; LEN], vec![52; LEN], vec![41; LEN]));

@@ -74,7 +74,7 @@ impl Run {
                 self.wait_for(stream, from, false);
                 self.wait_for(stream, to, true);
                 self.model[to] = self.model[from].clone();
-                // SAFETY: as above.
+                // SAFETY: the buffers live as long as the driver.
                 unsafe { self.driver.copy_across(0, handle, (0, at), (0, self.buffers[from]), LEN) }
             }
             2 => {
@@ -90,7 +90,7 @@ impl Run {
                 let kernel = self.driver.load(0, &ADD).unwrap();
                 let arguments = [Argument::Address(at), Argument::U64(LEN as u64), Argument::U32(number.into())];
                 let accesses = [false, true].map(|writes| Access { at, len: LEN, writes });
-                // SAFETY: as above.
+                // SAFETY: as above, and the caller keeps the host's.
                 unsafe {
                     self.driver.launch(0, handle, kernel, Extent { blocks: 1, threads: 1 }, &arguments, &accesses)
                 }

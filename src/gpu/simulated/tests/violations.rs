@@ -224,7 +224,7 @@ fn handles_that_are_gone() {
             rig.driver.record(0, rig.event, rig.one).unwrap_err();
         }),
         ("cuStreamWaitEvent: an event that is destroyed, or none", |rig| {
-            // SAFETY: as above.
+            // SAFETY: the driver finds the use afterwards.
             unsafe { rig.driver.destroy_event(0, rig.event) };
             rig.driver.wait(0, rig.one, rig.event).unwrap_err();
         }),
@@ -232,21 +232,21 @@ fn handles_that_are_gone() {
             rig.driver.query(0, EventHandle(12_345)).unwrap_err();
         }),
         ("cuEventDestroy: an event that is destroyed, or another device's, or none", |rig| {
-            // SAFETY: as above.
+            // SAFETY: the driver finds the use afterwards.
             unsafe { (0..2).for_each(|_| rig.driver.destroy_event(0, rig.event)) };
         }),
         ("cuMemsetD8Async: a stream that is destroyed, or another device's, or none", |rig| {
-            // SAFETY: as above.
+            // SAFETY: the driver finds the use afterwards.
             unsafe { rig.driver.destroy_stream(0, rig.one) };
             rig.fill(rig.one, rig.memory(), 0).unwrap_err();
         }),
         ("cuLaunchKernel: a kernel of another device, or none", |rig| {
             let kernel = rig.driver.load(1, &ADD).unwrap();
-            // SAFETY: as above.
+            // SAFETY: the driver finds the use afterwards.
             unsafe { rig.driver.launch(0, rig.one, kernel, Extent { blocks: 1, threads: 1 }, &[], &[]).unwrap_err() };
         }),
         ("cuStreamDestroy: a stream that is destroyed, or another device's, or none", |rig| {
-            // SAFETY: as above.
+            // SAFETY: the driver finds the use afterwards.
             unsafe { (0..2).for_each(|_| rig.driver.destroy_stream(0, rig.two)) };
         }),
     ];

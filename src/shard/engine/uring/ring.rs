@@ -135,7 +135,7 @@ impl Ring {
     /// # Safety
     /// What the entry points to stays valid, and is used by no other code, until the completion was taken.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: by contract.
+        // SAFETY: what the entry names stays valid until its completion: this function requires it of its caller.
         if self.backlog.is_empty() && unsafe { self.ring.submission().push(&entry) }.is_ok() {
             return;
         }

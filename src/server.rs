@@ -107,7 +107,6 @@ fn serve(options: &Options, libraries: &Libraries, announcement: &str) -> Result
             return Err(failure);
         }
     };
-    lifecycle.attach(shards.publisher());
     shards.log_endpoints();
     supervisor::notify(supervisor::READY);
     print(std::io::stdout(), announcement);

@@ -155,10 +155,10 @@ impl Lifecycle {
         }))
     }
 
-    /// From now on every change is published to the shards.
+    /// From now on every change is published to the shards. A shard reads its first map after this call, so that it
+    /// misses no change: what it did not read, its mailbox gets.
     pub fn attach(&self, publisher: Publisher) {
         lock(&self.visible).publisher = Some(publisher);
-        self.change(|_| ());
     }
 
     /// The shards are about to end.

@@ -115,6 +115,8 @@ impl Shards {
                 }
             })
         };
+        // Before a port answers: a load that a client requests at once is complete when every shard serves the model.
+        parts.lifecycle.attach(publisher(posts.clone()));
         let mut shards = Shards {
             posts,
             gauges: Vec::new(),
@@ -179,6 +181,7 @@ impl Shards {
             let begun = begun.map(|one| starting.push(one));
             let waits = if shard <= 1 || begun.is_err() { shards.take_over(&mut starting) } else { Ok(()) };
             if let Err(error) = begun.and(waits) {
+                parts.lifecycle.detach();
                 shards.stop();
                 return Err(Failure::Start(error.to_string()));
             }
@@ -196,19 +199,6 @@ impl Shards {
             }
         }
         outcome
-    }
-
-    /// Hands new maps of models to every shard. A shard drops its sender with the mail, once it uses the map.
-    pub fn publisher(&self) -> Publisher {
-        let posts = self.posts.clone();
-        Box::new(move |map| {
-            let (acknowledge, acknowledged) = channel();
-            for post in &posts {
-                let (models, acknowledge) = (Arc::clone(map), acknowledge.clone());
-                post.post(shard::Mail::Actor(api::Mail::Models { models, acknowledge }));
-            }
-            acknowledged
-        })
     }
 
     pub fn log_endpoints(&self) {
@@ -279,6 +269,18 @@ impl Shards {
             signing.join();
         }
     }
+}
+
+/// Hands new maps of models to every shard. A shard drops its sender with the mail, once it uses the map.
+fn publisher(posts: Vec<Mailbox<ShardMail>>) -> Publisher {
+    Box::new(move |map| {
+        let (acknowledge, acknowledged) = channel();
+        for post in &posts {
+            let (models, acknowledge) = (Arc::clone(map), acknowledge.clone());
+            post.post(shard::Mail::Actor(api::Mail::Models { models, acknowledge }));
+        }
+        acknowledged
+    })
 }
 
 /// Everything that moves to one shard's thread.

@@ -107,6 +107,23 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
+    /// Starts and returns as soon as the HTTP port takes a connection, while the start may still go on.
+    pub fn start_without_waiting(variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+        for _ in 0..5 {
+            let mut server = Server::launch(&[], variant, repository, flags);
+            let started = Instant::now();
+            while server.child.try_wait().expect("ask for the server's state").is_none() {
+                if TcpStream::connect(server.http).is_ok() {
+                    return server;
+                }
+                assert!(started.elapsed() < PATIENCE, "the server opens no port:\n{}", server.log.so_far());
+            }
+            let log = server.log.finish();
+            assert!(log.contains("ddress in use") || log.contains("already in use"), "the server ended:\n{log}");
+        }
+        panic!("no three free ports in five attempts");
+    }
+
     /// Starts and waits until the log contains `line`, for servers without readiness over plain HTTP. The log lists the
     /// endpoints when all of them answer.
     pub fn start_saying(variant: Variant, repository: &Path, flags: &[&str], line: &str) -> Server {

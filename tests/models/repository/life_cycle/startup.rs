@@ -2,10 +2,10 @@
 
 use crate::repository::life_cycle::control::{EXPLICIT, Life, POLL, config, make_old, parameter};
 use nereid_test_support::backend;
-use nereid_test_support::http::Peer;
-use nereid_test_support::repository::Repository;
+use nereid_test_support::http::{Peer, request};
+use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::{Server, free_port, run_to_end};
-use nereid_test_support::variant::usual;
+use nereid_test_support::variant::{self, each, usual};
 
 /// Runs the server to its end; its exit code and everything that it printed.
 fn run(repository: &Repository, flags: &[&str]) -> Option<(Option<i32>, String)> {
@@ -245,3 +245,24 @@ fn without_completion_the_config_must_be_there_and_whole() {
     life.server.wait_for_log("Poll failed for model directory 'half': model input 'INPUT0' must specify");
     life.server.stop();
 }
+
+/// A load is complete when every shard serves the model, also for a client that comes before the start is over.
+#[test]
+fn a_model_that_is_loaded_while_the_server_starts_is_served_at_once() {
+    let repository = Repository::new();
+    repository.identity("m", 0, &[Pair::new("INT32", "-1")]);
+    let infer = request("POST", "/v2/models/m/infer", &[], INFER.as_bytes());
+    each(&variant::ALL, |variant| {
+        for _ in 0..5 {
+            let server = Server::start_without_waiting(variant, repository.path(), &[EXPLICIT]);
+            let mut peer = Peer::connect(server.http);
+            let load = peer.post("/v2/repository/models/m/load", &[], b"");
+            assert_eq!(load.status, 200, "{}", load.text());
+            let answer = peer.send(&infer).answer();
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            server.stop();
+        }
+    });
+}
+
+const INFER: &str = r#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[7]}]}"#;

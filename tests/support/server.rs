@@ -107,10 +107,11 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
-    /// Starts and returns as soon as the HTTP port takes a connection, while the start may still go on.
-    pub fn start_without_waiting(variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+    /// Starts through another program (see [`Server::start_under`]) and returns as soon as the HTTP port takes a
+    /// connection, while the start may still go on.
+    pub fn start_without_waiting(words: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         for _ in 0..5 {
-            let mut server = Server::launch(&[], variant, repository, flags);
+            let mut server = Server::launch(words, variant, repository, flags);
             let started = Instant::now();
             while server.child.try_wait().expect("ask for the server's state").is_none() {
                 if TcpStream::connect(server.http).is_ok() {

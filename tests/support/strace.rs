@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use crate::server::signal;
+use crate::server::{binary, signal};
 use crate::skip::skip;
 
 /// What is traced.
@@ -63,6 +63,21 @@ impl Strace {
         let is_call = |line: &&str| line.contains('(') && !line.contains(" resumed>");
         text.lines().filter(is_call).map(str::to_owned).collect()
     }
+}
+
+/// The words that start the server with each futex call of its main thread returning late, by so many µs: other threads
+/// get ahead of it. None, after a visible skip, if there is no strace or it may not trace.
+pub fn late_main_thread(delay_us: u32) -> Option<Vec<String>> {
+    let inject = format!("inject=futex:delay_exit={delay_us}");
+    // -D: the server is the child that is started, and not strace.
+    let words = ["strace", "-D", "-qq", "-o", "/dev/null", "-e", "trace=futex", "-e", &inject];
+    let runs = Command::new(words[0]).args(&words[1..]).arg("true").output();
+    if !runs.as_ref().is_ok_and(|output| output.status.success()) {
+        skip(&format!("strace cannot delay a process: {runs:?}"));
+        return None;
+    }
+    let server = binary().into_string().expect("a path in UTF-8");
+    Some(words.into_iter().map(str::to_owned).chain([server]).collect())
 }
 
 /// The name of the system call on a line of a trace.

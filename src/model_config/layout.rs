@@ -1,8 +1,8 @@
 //! The layout of a model's directory: its configuration file, its version directories, and the hints at its backend
 //! (contract/model_config.md section 4).
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{self, DirEntry, File};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use super::Error;
@@ -115,6 +115,32 @@ fn version_number(name: &str) -> Result<i64, IgnoredReason> {
     name.parse().map_err(|_| IgnoredReason::NotANumber)
 }
 
+/// Whether an entry of a listed `directory` is a directory or a link to one. A link that leads nowhere is none.
+///
+/// The type comes from the listing, which goes on when the directory is moved or its mount goes: an entry is not found
+/// by its path then, which does not mean that it was removed. What cannot be examined is an error.
+pub fn is_directory(directory: &Path, entry: &DirEntry) -> io::Result<bool> {
+    let kind = match entry.file_type() {
+        Ok(kind) => kind,
+        // Removed since it was listed.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if !kind.is_symlink() {
+        return Ok(kind.is_dir());
+    }
+    match fs::metadata(entry.path()) {
+        Ok(target) => Ok(target.is_dir()),
+        Err(error) if leads_nowhere(&error) => fs::metadata(directory).map(|_| false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a path was not found because there is nothing at it, or only links in a circle.
+fn leads_nowhere(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) || error.raw_os_error() == Some(libc::ELOOP)
+}
+
 fn entries(directory: &Path) -> Result<Vec<Entry>, Error> {
     let failed =
         |error: std::io::Error| Error::internal(format!("failed to open directory {}: {error}", directory.display()));
@@ -127,8 +153,7 @@ fn entries(directory: &Path) -> Result<Vec<Entry>, Error> {
                 directory.display()
             )));
         }
-        // Through links; an entry that vanished or dangles is not a directory.
-        let is_directory = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
+        let is_directory = is_directory(directory, &entry).map_err(failed)?;
         // A name that is not UTF-8 can be neither a version nor a file that is searched for.
         if let Ok(name) = entry.file_name().into_string() {
             entries.push(Entry { name, is_directory });
@@ -180,6 +205,44 @@ mod tests {
         // Byte order: "01" comes before "10" and "2".
         assert_eq!(layout.first_subdirectory, Some(vec![Entry { name: "x".into(), is_directory: false }]));
         assert_eq!(version_dir(scratch.path(), 10), scratch.path().join("10"));
+    }
+
+    #[test]
+    fn a_link_that_cannot_be_followed_is_no_directory_and_one_that_cannot_be_examined_an_error() {
+        let scratch = Scratch::new("layout_links");
+        scratch.write("1/x", b"");
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, scratch.path().join(name)).unwrap();
+        link("nowhere", "2");
+        link("3", "3");
+        link("1/x/y", "4");
+        assert_eq!(scan(scratch.path()).unwrap().versions, [1]);
+        // A name that no file system takes.
+        link(&"x".repeat(300), "5");
+        let error = scan(scratch.path()).unwrap_err();
+        assert!(error.to_string().contains("failed to open directory"), "{error}");
+    }
+
+    /// The directory that is listed is moved, as when a mount goes: its versions do not count as removed.
+    #[test]
+    fn versions_that_are_moved_away_while_they_are_listed_are_whole_or_an_error() {
+        let scratch = Scratch::new("layout_moved");
+        for version in 1..=20 {
+            scratch.write(&format!("model/{version}/x"), b"");
+            std::os::unix::fs::symlink(version.to_string(), scratch.path().join(format!("model/{}", version + 100)))
+                .unwrap();
+        }
+        let (model, away) = (scratch.path().join("model"), scratch.path().join("away"));
+        for entry in fs::read_dir(&model).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name();
+            fs::rename(&model, &away).unwrap();
+            match is_directory(&model, &entry) {
+                Ok(is_directory) => assert!(is_directory, "{name:?} is a directory wherever it lies now"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{name:?}"),
+            }
+            fs::rename(&away, &model).unwrap();
+            assert!(is_directory(&model, &entry).unwrap(), "{name:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tracing::warn;
 
 use super::{LocalModel, Store, TreeStamp, check_name, tree};
+use nereid_model_config::layout::is_directory;
 use nereid_request::Status;
 
 /// Most sub-directories that a repository may hold: start-up and polling list them all.
@@ -40,9 +41,13 @@ impl Store for LocalStore {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
-            // A link counts as its target; a broken link is no directory.
-            if !entry.path().is_dir() {
-                continue;
+            // What cannot be examined counts as a model, the poll of which fails: an entry that is left out is
+            // unloaded. If the repository itself is gone, nothing of the listing holds.
+            match is_directory(&self.root, &entry) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(_) if fs::metadata(&self.root).is_ok() => {}
+                Err(error) => return Err(cannot(error)),
             }
             match entry.file_name().into_string() {
                 Ok(name) => names.push(name),

@@ -92,6 +92,45 @@ fn a_repository_that_is_not_there_is_an_error_and_its_models_are_none() {
     assert_eq!(store.stamp("model"), Ok(None));
 }
 
+/// A thread moves the repository away and back again while it is listed.
+#[test]
+fn a_listing_of_a_repository_that_moves_is_whole_or_an_error() {
+    let folder = folder();
+    let names: Vec<String> = (10..60).map(|number| format!("model{number}")).collect();
+    for name in &names {
+        folder.file(&format!("repository/{name}/config.pbtxt"), "");
+    }
+    symlink("../repository/model10", folder.path().join("repository/model60")).expect("a link");
+    let names: Vec<String> = names.into_iter().chain(["model60".to_owned()]).collect();
+    let (here, away) = (folder.path().join("repository"), folder.path().join("away"));
+    let store = open(here.to_str().expect("UTF-8"), &|_| None).expect("a location");
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            for _ in 0..10_000 {
+                fs::rename(&here, &away).expect("move the repository away");
+                fs::rename(&away, &here).expect("move the repository back");
+            }
+        });
+        while !mover.is_finished() {
+            let Ok(found) = store.models() else { continue };
+            // The link leads to where the repository was: it may count as broken if the repository came back since.
+            assert_eq!(found[..50], names[..50]);
+            assert!(found.len() == 50 || found == names, "{found:?}");
+        }
+    });
+}
+
+/// A link whose target cannot be examined may be a model that serves: its own poll reports the error.
+#[test]
+fn an_entry_that_cannot_be_examined_is_not_left_out() {
+    let folder = folder();
+    folder.file("plain/config.pbtxt", "");
+    symlink("x".repeat(300), folder.path().join("link")).expect("a link");
+    let store = local(&folder);
+    assert_eq!(store.models(), Ok(vec!["link".to_owned(), "plain".to_owned()]));
+    assert!(store.stamp("link").is_err());
+}
+
 #[test]
 fn a_local_model_is_its_directory_and_stays() {
     let folder = folder();

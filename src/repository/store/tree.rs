@@ -47,7 +47,11 @@ pub fn stamp(root: &Path, bounds: WalkLimits) -> Result<Option<TreeStamp>, Statu
     while let Some(folder) = pending.pop() {
         walk.folder(&folder, &mut pending)?;
     }
-    Ok(Some(walk.stamp))
+    match fs::metadata(root) {
+        // Gone since the walk began: what was left out of the stamp may be all of the model.
+        Err(error) if is_absent(&error) => Ok(None),
+        _ => Ok(Some(walk.stamp)),
+    }
 }
 
 struct Folder {

@@ -9,6 +9,8 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Instant;
 
+use nereid_backend::plugin::{PluginSettings, Plugins};
+use nereid_backend::{Instance, InstanceContext, ModelContext};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
 use nereid_model_config::ModelSpec;
@@ -19,8 +21,6 @@ use nereid_request::{
 use nereid_scheduler::Payload;
 use nereid_wire::inference::ModelConfig;
 use tritonserver::abi::plugin::loader;
-use tritonserver::backend::plugin::{PluginSettings, Plugins};
-use tritonserver::backend::{Instance, InstanceContext, ModelContext};
 
 /// Requests of one measurement, and measurements of a row.
 const REQUESTS: usize = 16_384;

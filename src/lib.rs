@@ -13,7 +13,7 @@
 
 pub mod abi;
 pub mod api;
-pub mod backend;
 pub mod cli;
+pub mod native_backends;
 pub mod repository;
 pub mod server;

@@ -20,9 +20,9 @@ mod version;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::backend::instance::Spin;
-use crate::backend::plugin::MakePluginLoader;
-use crate::backend::{Host, HostPolicies};
+use nereid_backend::instance::Spin;
+use nereid_backend::plugin::MakePluginLoader;
+use nereid_backend::{Host, HostPolicies};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
 use nereid_model_config::SupportedGpus;
@@ -84,7 +84,7 @@ pub struct Settings {
     /// What the schedulers of all models share.
     pub scheduling: nereid_scheduler::Services,
     /// `--stall-timeout`.
-    pub stalls: Option<Arc<crate::backend::instance::StallWatch>>,
+    pub stalls: Option<Arc<nereid_backend::instance::StallWatch>>,
     /// The server, for backends with models that call others.
     pub host: Host,
     /// The devices that models may use.

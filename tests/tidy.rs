@@ -37,13 +37,25 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("abi", &["server", "repository", "backend", "memory", "observe", "scheduler"]),
     (
         "server",
-        &["api", "repository", "backend", "memory", "net", "observe", "protocol", "queue", "scheduler", "shard"],
+        &[
+            "api",
+            "repository",
+            "native_backends",
+            "backend",
+            "memory",
+            "net",
+            "observe",
+            "protocol",
+            "queue",
+            "scheduler",
+            "shard",
+        ],
     ),
     // The service of a shard reads its mailbox, which is an actor of `queue`.
     ("api", &["repository", "protocol", "scheduler", "observe", "queue"]),
-    ("repository", &["backend", "scheduler", "observe"]),
-    // A worker process and its instance exchange frames through a stream of `queue`.
-    ("backend", &["scheduler", "queue", "observe"]),
+    ("repository", &["native_backends", "backend", "scheduler", "observe"]),
+    // The table of the backends that are built in.
+    ("native_backends", &["backend"]),
 ];
 
 /// To count calls of the allocator and of memcpy, tests must replace them.

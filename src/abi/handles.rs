@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use super::server::{BufferAttributes, Message};
 use crate::abi::backend::memory_manager::MemoryManager;
 use crate::abi::handle_registry;
-use crate::backend::{Attributes, InstanceContext, ModelContext};
+use nereid_backend::{Attributes, InstanceContext, ModelContext};
 use nereid_gpu::driver::DeviceAddress;
 use nereid_gpu::{DeviceBuffer, DeviceTarget, Gpu, Gpus};
 use nereid_memory::{Pool, Target};

@@ -16,8 +16,8 @@ use std::sync::{Arc, PoisonError};
 
 use crate::abi::handle_registry;
 use crate::abi::handles::{InstanceHandle, ModelHandle};
-use crate::backend::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, fail};
 use library::{Library, Outcome};
+use nereid_backend::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, fail};
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::Holder;
 use nereid_request::{OutputShape, OutputShapes, Request, Shape, Status, Text};

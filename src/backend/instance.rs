@@ -24,7 +24,7 @@ use tracing::{error, info};
 use self::confinement::Confinement;
 use self::groups::{InstanceSpec, ThreadPlan};
 use self::worker::{Candidate, Task, Worker};
-use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
+use crate::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
 use nereid_model_config::ModelSpec;
 use nereid_model_config::warmup::Sample;
 use nereid_observe::log::verbose;

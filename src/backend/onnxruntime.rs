@@ -13,8 +13,8 @@ mod device_instance;
 mod device_outputs;
 mod discovery;
 mod element;
-#[cfg(test)]
-pub(crate) mod fixtures;
+#[cfg(any(test, feature = "testing"))]
+pub mod fixtures;
 mod instance;
 mod io_binding;
 mod library;
@@ -25,8 +25,6 @@ mod providers;
 mod recording;
 mod result;
 mod runtime;
-#[cfg(test)]
-pub(crate) mod scratch;
 mod session;
 mod settings;
 mod strings;

@@ -188,7 +188,7 @@ pub fn config_json(
 }
 
 /// The loader of tests that open no library.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub fn no_libraries(_settings: &PluginSettings) -> Box<dyn PluginLoader> {
     struct NoLibraries;
     impl PluginLoader for NoLibraries {

@@ -19,7 +19,7 @@ mod dispatch;
 mod environment;
 mod exported_tensors;
 #[cfg(test)]
-pub(crate) mod fixtures;
+mod fixtures;
 mod health;
 mod helper_program;
 mod host;

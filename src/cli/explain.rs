@@ -9,8 +9,8 @@ use super::Arguments;
 use super::check::report::{backend, numbers};
 use super::check::{place, print, split, worker_cpu_count};
 use crate::abi::LIBRARIES;
-use crate::backend::onnxruntime::{Surroundings, locate};
 use crate::repository::inspect::{BackendLocation, Inspection, Inspector};
+use nereid_backend::onnxruntime::{Surroundings, locate};
 use nereid_gpu::Gpus;
 use nereid_model_config::provenance::{self, Field, Source};
 

@@ -11,7 +11,7 @@ use super::getopt::{Item, Items};
 use super::given::{ControlMode, Given};
 use super::values::{Value, ValueError};
 
-use crate::backend::check_key;
+use nereid_backend::check_key;
 use nereid_request::Status;
 
 pub use super::given::WithoutEffect;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use super::options::{BackendSetting, ModelControl, ServeOptions};
 use super::runtime::{self, Terminal};
 use super::{Arguments, serve};
-use crate::backend::onnxruntime::Surroundings;
+use nereid_backend::onnxruntime::Surroundings;
 use with::Example;
 
 /// A model and its description.

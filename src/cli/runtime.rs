@@ -16,8 +16,8 @@ pub use install::{InstallError, InstallOptions, install_onnxruntime};
 pub use progress::{Progress, Silent, Terminal};
 pub use python::{PythonError, PythonOptions, ensure_python, install_python};
 
-use crate::backend::onnxruntime::{Inspected, SYSTEM_PREFIX, Surroundings, locate};
-use crate::backend::python as python_backend;
+use nereid_backend::onnxruntime::{Inspected, SYSTEM_PREFIX, Surroundings, locate};
+use nereid_backend::python as python_backend;
 
 const USAGE: &str = "\
 Usage: nereid runtime install onnxruntime [--version=<version>] [--gpu] [--force] [--system | --prefix=<dir>]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Instance, InstanceContext, Model, ModelContext};
+use nereid_backend::{Backend, Instance, InstanceContext, Model, ModelContext};
 use nereid_request::Status;
 
 pub struct Composed;

@@ -8,10 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::plugin::{Located, MakePluginLoader, PluginSettings, Plugins};
-use crate::backend::python;
-use crate::backend::registry::{COMPLETING, NATIVE_NAMES, NativeBackends, check_version};
-use crate::backend::{Attributes, Backend, ModelContext};
+use crate::native_backends::{COMPLETING, NATIVE_NAMES, NativeBackends, check_version};
+use nereid_backend::plugin::{Located, MakePluginLoader, PluginSettings, Plugins};
+use nereid_backend::python;
+use nereid_backend::{Attributes, Backend, ModelContext};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
 use nereid_model_config::normalize;

@@ -9,7 +9,7 @@ use tracing::{error, warn};
 use super::Settings;
 use super::agents::AgentModels;
 use super::version::Directory;
-use crate::backend::registry::NATIVE_NAMES;
+use crate::native_backends::NATIVE_NAMES;
 use nereid_model_config::{layout, normalize, support, validate};
 use nereid_observe::log::verbose;
 use nereid_request::Status;

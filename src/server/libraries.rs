@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::backend::plugin::MakePluginLoader;
 use crate::repository::agents::OpenLibrary;
+use nereid_backend::plugin::MakePluginLoader;
 use nereid_request::Status;
 use nereid_scheduler::cache::Store;
 

@@ -7,9 +7,9 @@ use tracing::info;
 
 use super::options::{ModelControl, Options};
 use crate::api::{EXTENSIONS, SERVER_VERSION};
-use crate::backend::registry::NATIVE_NAMES;
-use crate::backend::{plugin, python};
+use crate::native_backends::NATIVE_NAMES;
 use crate::repository::{ModelMap, VersionState};
+use nereid_backend::{plugin, python};
 use nereid_gpu::Gpus;
 use nereid_net::Keepalive;
 use nereid_observe::log::{Table, verbose};

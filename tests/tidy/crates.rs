@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::demand_none;
 use super::tables::{PAGE, Row, code_of, rows_below};
@@ -21,7 +21,8 @@ fn dependencies(manifest: &str) -> Vec<String> {
         }
         Some((section.clone(), line))
     });
-    let own = sections.filter(|(section, _)| section == "[dependencies]");
+    // An optional one is what tests of other crates need.
+    let own = sections.filter(|(section, line)| section == "[dependencies]" && !line.contains("optional = true"));
     let names = own.filter_map(|(_, line)| line.strip_prefix("nereid-")?.split(['.', ' ', '=']).next());
     let mut names: Vec<String> = names.map(|name| name.replace('-', "_")).collect();
     names.sort();
@@ -29,9 +30,14 @@ fn dependencies(manifest: &str) -> Vec<String> {
 }
 
 fn crates_of_sources() -> Crates {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let folders = fs::read_dir(&root).expect("src").map(|entry| entry.expect("an entry of src").path());
-    let manifests = folders.filter_map(|folder| {
+    let entries = |folder: &Path| {
+        let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+        entries.map(|entry| entry.expect("an entry of src").path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
+    };
+    let above = entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    // Those of large backends are inside `backend`.
+    let inside: Vec<PathBuf> = above.iter().flat_map(|folder| entries(folder)).collect();
+    let manifests = above.into_iter().chain(inside).filter_map(|folder| {
         let name = folder.file_name()?.to_string_lossy().into_owned();
         Some((name, fs::read_to_string(folder.join("Cargo.toml")).ok()?))
     });
@@ -69,7 +75,7 @@ fn the_table_of_crates_is_that_of_the_manifests() {
 #[test]
 fn manifests_and_tables_are_read_and_compared() {
     let manifest = "[package]\nname = \"nereid-x\"\n[dependencies]\nbytes.workspace = true\nnereid-model-config = { path = \
-                    \"y\" }\nnereid-clock.workspace = true\n[dev-dependencies]\nnereid-wire.workspace = true\n";
+                    \"y\" }\nnereid-clock.workspace = true\nnereid-x = { optional = true }\n[dev-dependencies]\nnereid-wire.workspace = true\n";
     assert_eq!(dependencies(manifest), ["clock", "model_config"]);
     let row = |cells: [&str; 3]| Row { line: 1, cells: cells.map(str::to_owned).to_vec() };
     let page = crates_of_page(&[row(["`a`", "what it is", ""]), row(["`b`", "`x`", "`c`, `a`"])]);

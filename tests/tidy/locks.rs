@@ -22,6 +22,9 @@ const LOCKS: [&str; 10] = [
 /// Calls that wait for another thread without a lock of their own.
 const WAITS: [&str; 4] = ["spin_loop", "yield_now", "flock", "fcntl_lock"];
 
+/// What tests of other crates use as well.
+const FOR_TESTS: &str = "any(test, feature = \"testing\")";
+
 /// The tables are below this heading.
 const HEADING: &str = "Locks";
 
@@ -175,9 +178,9 @@ fn test_modules(all: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     for source in all {
         let mut is_marked = false;
-        for line in source.code.lines().map(str::trim) {
+        for (line, text) in source.code.lines().map(str::trim).zip(source.text.lines()) {
             if line.starts_with("#[cfg(") && !line.contains("not(test") && words(line).any(|(_, word)| word == "test") {
-                is_marked = !line.contains("any(");
+                is_marked = !line.contains("any(") || text.contains(FOR_TESTS);
                 continue;
             }
             let name = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod ")).map(|(_, name)| name);
@@ -263,7 +266,7 @@ fn a_lock_without_a_row_and_a_row_without_a_lock_are_found() {
              // struct Said { one: Mutex<u8> }\n\
              fn f() { static INNER: LazyLock<u8> = x; std::hint::spin_loop(); let spin_loop = 1; }\n\
              #[cfg(test)]\nmod tests {\n    struct B {\n        one: Mutex<u8>,\n    }\n}\n\
-             #[cfg(test)]\nmod c;\n#[cfg(not(test))]\nmod d;\n",
+             #[cfg(any(test, feature = \"testing\"))]\nmod c;\n#[cfg(not(test))]\nmod d;\n",
         ),
         source("a/c.rs", "static TESTED: Mutex<u8> = x;"),
         source("a/c/deep.rs", "static TESTED: Mutex<u8> = x;"),

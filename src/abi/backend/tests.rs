@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::abi::server::{TRITONSERVER_ErrorDelete, TRITONSERVER_ErrorMessage};
-use crate::backend::onnxruntime::fixtures::{Answers, context};
+use nereid_backend::fixtures::Answers;
+use nereid_backend::onnxruntime::fixtures::context;
 use nereid_memory::{Pool, Slice};
 use nereid_request::{Completion, DataType, ReleaseReport, RequestEvents, Shape, StateHandle, StateTensor, States};
 use nereid_wire::inference::ModelConfig;
@@ -161,7 +162,7 @@ fn memory_is_reported_by_model_and_instance_and_copied() {
     use nereid_observe::statistics::{MemoryKind, MemoryUse};
     let handle = Arc::new(model(ModelConfig { name: "m".into(), ..ModelConfig::default() }));
     let spec = nereid_model_config::ModelSpec::new(ModelConfig::default()).unwrap();
-    let context = crate::backend::InstanceContext::new("m_0", Arc::new(spec), Arc::clone(&handle.context));
+    let context = nereid_backend::InstanceContext::new("m_0", Arc::new(spec), Arc::clone(&handle.context));
     let instance = InstanceHandle::new(context, Arc::clone(&handle));
     let of = |memory_type: u32, memory_type_id: i64, byte_size: usize| BufferAttributes {
         memory_type,

@@ -15,7 +15,7 @@ use super::library::{open_file, returned};
 use crate::abi::guard::{ForeignCode, ForeignException, guarded};
 use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::{handle_registry, library_ranges};
-use crate::backend::{Model, ModelContext};
+use nereid_backend::{Model, ModelContext};
 use nereid_model_config::ModelSpec;
 use nereid_request::{Request, Status};
 use nereid_scheduler::BatchStrategy;

@@ -16,7 +16,7 @@ use crate::abi::guard::{ForeignCode, ForeignException, guarded};
 use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::server::Error;
 use crate::abi::{handle_registry, library_ranges};
-use crate::backend::{Attributes, ExecutionPolicy};
+use nereid_backend::{Attributes, ExecutionPolicy};
 use nereid_request::{Request, Status};
 
 pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;

@@ -12,8 +12,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::backend::needed_libraries::needed;
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW};
+use nereid_backend::needed_libraries::needed;
 
 /// The prefix of the names of the server's library.
 const SERVER: &[u8] = b"libtritonserver";
@@ -82,7 +82,7 @@ fn named(name: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::needed_libraries::{HEADER_BYTES, NAME_BYTES_MAX, SEGMENT_BYTES};
+    use nereid_backend::needed_libraries::{HEADER_BYTES, NAME_BYTES_MAX, SEGMENT_BYTES};
 
     fn written(name: &str, contents: &[u8]) -> std::path::PathBuf {
         let path = std::env::temp_dir().join(format!("nereid-soname-{}-{name}", std::process::id()));

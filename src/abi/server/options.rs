@@ -13,12 +13,12 @@ use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
 use super::log::{LogCallback, LogFn, LogSetting, apply, install};
 use crate::abi::LIBRARIES;
-use crate::backend::{HostPolicies, check_key};
 use crate::server::access::Access;
 use crate::server::options::{
     BackendSetting, CacheSetting, HostPolicySetting, ModelControl, NO_COPYING_THREADS, NO_GROWING, Options,
     RateLimitResource,
 };
+use nereid_backend::{HostPolicies, check_key};
 use nereid_observe::log::LogGuard;
 use nereid_request::Status;
 

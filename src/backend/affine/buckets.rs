@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::model::AffineModel;
-use crate::backend::InstanceContext;
+use crate::InstanceContext;
 use nereid_gpu::graph::Graph;
 use nereid_gpu::{DeviceBuffer, Kernel, Lanes};
 use nereid_request::{Status, element_count};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::buckets::Buckets;
 use super::model::{AffineModel, output_of, pairs};
-use crate::backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
-use crate::backend::{Instance, InstanceContext};
+use crate::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
+use crate::{Instance, InstanceContext};
 use nereid_clock::now_ns;
 use nereid_gpu::flight::{Fetched, Output};
 use nereid_gpu::kernels::AFFINE;

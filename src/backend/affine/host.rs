@@ -1,7 +1,7 @@
 //! An affine model on the CPU.
 
 use super::model::{AffineModel, output_of, pairs};
-use crate::backend::{Instance, InstanceContext, Mobility};
+use crate::{Instance, InstanceContext, Mobility};
 use nereid_clock::now_ns;
 use nereid_observe::statistics::Execution;
 use nereid_request::{InputTensor, Request, Response, Status};

@@ -1,7 +1,7 @@
 //! The configuration of an affine model, checked.
 
-use crate::backend::ModelContext;
-use crate::backend::vectors::{demand, demand_all};
+use crate::ModelContext;
+use crate::vectors::{demand, demand_all};
 use nereid_gpu::kernels::Affine;
 use nereid_request::{DataType, InputTensor, OutputTensor, Request, Shape, Status};
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use super::*;
-use crate::backend::onnxruntime::fixtures::{Answers, Draft, as_floats, context, floats};
+use crate::fixtures::{Answers, Draft, as_floats, floats};
+use crate::onnxruntime::fixtures::context;
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{Gpus, Settings};
 use nereid_model_config::ModelSpec;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{IdentityInstance, example_parameters};
-use crate::backend::{Instance, InstanceContext, Model, ModelContext};
+use crate::{Instance, InstanceContext, Model, ModelContext};
 use nereid_clock::now_ns;
 use nereid_observe::metrics::Counter;
 use nereid_request::{DataType, OutputShape, Request, Shape, Status, Text, format_shape};

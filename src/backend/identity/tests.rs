@@ -2,7 +2,8 @@
 
 use super::model::Delays;
 use super::*;
-use crate::backend::onnxruntime::fixtures::{Answers, Draft, context, floats, with_parameters};
+use crate::fixtures::{Answers, Draft, floats};
+use crate::onnxruntime::fixtures::{context, with_parameters};
 use nereid_model_config::ModelSpec;
 use nereid_request::Code;
 use nereid_wire::inference::model_instance_group::Kind;

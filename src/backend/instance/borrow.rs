@@ -13,7 +13,7 @@ use super::cancelled;
 use super::device_inputs::land;
 use super::stall::Pulse;
 use super::worker::{check_alive, execute};
-use crate::backend::{Instance, InstanceContext, Mobility, fail};
+use crate::{Instance, InstanceContext, Mobility, fail};
 use nereid_clock::now_ns;
 use nereid_request::{Request, Status, Ticket};
 use nereid_scheduler::{Borrowable, Payload, RunToCompletion};

@@ -4,7 +4,7 @@
 //! the instance, or for the copy of its inputs from a device, and a caller inside the process may have cancelled it
 //! before it was submitted.
 
-use crate::backend::InstanceContext;
+use crate::InstanceContext;
 use nereid_clock::now_ns;
 use nereid_observe::statistics::FailureReason;
 use nereid_request::{Request, Status};

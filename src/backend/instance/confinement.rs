@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing::warn;
 
-use crate::backend::{HostPolicies, HostPolicy};
+use crate::{HostPolicies, HostPolicy};
 use nereid_memory::numa;
 use nereid_request::Status;
 

@@ -6,7 +6,7 @@
 
 use smallvec::smallvec;
 
-use crate::backend::InstanceContext;
+use crate::InstanceContext;
 use nereid_gpu::{DeviceSlice, DriverError, PinnedPool};
 use nereid_memory::Slice;
 use nereid_request::{DataType, InputTensor, Request, Status};

@@ -1,6 +1,6 @@
 //! Which instances a configuration defines, which of them may stay when it changes, and on which threads they run.
 
-use crate::backend::{ExecutionPolicy, ModelContext};
+use crate::{ExecutionPolicy, ModelContext};
 use nereid_gpu::Gpu;
 use nereid_model_config::{InstanceKind, ModelSpec};
 use nereid_request::Status;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
 
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_observe::metrics::Counter;
 use nereid_scheduler::{Checks, Readiness};
 

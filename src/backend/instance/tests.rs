@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::backend::{HostPolicy, Instance};
+use crate::{HostPolicy, Instance};
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_request::{Completion, Delivery, Request, Response, Sink};

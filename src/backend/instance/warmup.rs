@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 
 use super::worker::execute;
-use crate::backend::{Instance, InstanceContext, fail};
+use crate::{Instance, InstanceContext, fail};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
 use nereid_model_config::datatype;

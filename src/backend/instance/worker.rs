@@ -17,7 +17,7 @@ use super::device_inputs::land;
 use super::groups::{InstanceKey, ThreadPlan};
 use super::stall::Watched;
 use super::warmup;
-use crate::backend::{Instance, InstanceContext, Model, StateLoss};
+use crate::{Instance, InstanceContext, Model, StateLoss};
 use nereid_clock::now_ns;
 use nereid_gpu::Gpu;
 use nereid_model_config::warmup::Sample;

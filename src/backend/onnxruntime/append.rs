@@ -151,10 +151,10 @@ unsafe fn append_tensorrt(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::onnxruntime::fixtures::runtime;
-    use crate::backend::onnxruntime::fixtures::with_parameters;
-    use crate::backend::onnxruntime::options::SessionOptions;
-    use crate::backend::onnxruntime::settings::SessionSettings;
+    use crate::onnxruntime::fixtures::runtime;
+    use crate::onnxruntime::fixtures::with_parameters;
+    use crate::onnxruntime::options::SessionOptions;
+    use crate::onnxruntime::settings::SessionSettings;
     use nereid_gpu::simulated::{Simulated, Spec};
     use nereid_gpu::{Gpus, Settings};
 

@@ -8,7 +8,7 @@ use super::plan::{InputPlan, Plan};
 use super::runtime::Runtime;
 use super::strings::Strings;
 use super::value::Value;
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_memory::Pool;
 use nereid_request::{InputTensor, Request, Shape, Status, element_count, format_shape};
 

@@ -262,7 +262,7 @@ fn version_in_name(path: &Path) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::onnxruntime::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     fn all(locations: &[SearchLocation]) -> Vec<PathBuf> {
         locations.iter().flat_map(|location| location.libraries.clone()).collect()

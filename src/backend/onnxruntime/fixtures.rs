@@ -1,31 +1,22 @@
-//! Shared by the tests of this backend: models, contexts, requests, a receiver of responses.
+//! Shared by the tests that run ONNX Runtime: the library, and models from the fixtures.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
-
-use smallvec::SmallVec;
+use std::sync::OnceLock;
 
 use super::discovery::Surroundings;
 use super::library;
 use super::runtime::{Runtime, RuntimeOptions};
-use crate::backend::ModelContext;
-use nereid_gpu::DeviceSlice;
-use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
-use nereid_request::shared::OutputDestination;
-use nereid_request::{
-    Completion, DataType, Delivery, InputTensor, OutputQuery, Request, RequestedOutput, Response, Shape, Sink, Status,
-    Text,
-};
+use crate::{ModelContext, fixtures};
 use nereid_test_support::python::Python;
 use nereid_test_support::skip::skip;
-use nereid_wire::inference::{ModelConfig, ModelParameter};
+use nereid_wire::inference::ModelConfig;
 
-pub(crate) fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/onnx")
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/onnx")
 }
 
 /// Those of the process; if these lead to no library, that of the environment which the tests of the whole server use.
-pub(crate) fn surroundings() -> Surroundings {
+pub fn surroundings() -> Surroundings {
     static FOUND: OnceLock<Surroundings> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
         let mut surroundings = Surroundings::of_process(None);
@@ -38,7 +29,7 @@ pub(crate) fn surroundings() -> Surroundings {
 }
 
 /// ONNX Runtime, or `None` after a message that the test is skipped.
-pub(crate) fn runtime() -> Option<&'static Runtime> {
+pub fn runtime() -> Option<&'static Runtime> {
     match library::load(&surroundings(), &RuntimeOptions::default()) {
         Ok(runtime) => Some(runtime),
         Err(missing) => {
@@ -49,126 +40,10 @@ pub(crate) fn runtime() -> Option<&'static Runtime> {
 }
 
 /// The context of model `name`, which has its file in the fixtures as version directory.
-pub(crate) fn context(name: &str, config: ModelConfig) -> ModelContext {
-    ModelContext {
-        name: name.to_owned(),
-        version: 1,
-        directory: folder(),
-        version_directory: folder(),
-        config,
-        auto_complete: true,
-        settings: Vec::new(),
-        backend_directory: Default::default(),
-        statistics: Default::default(),
-        metrics: Default::default(),
-        pool: Pool::new(64 << 20),
-        worker_cpu_count: 1,
-        host: Default::default(),
-        load: Default::default(),
-        gpus: Arc::default(),
-    }
+pub fn context(name: &str, config: ModelConfig) -> ModelContext {
+    fixtures::context(name, folder(), config)
 }
 
-pub(crate) fn with_parameters(parameters: &[(&str, &str)]) -> ModelContext {
-    let mut config = ModelConfig::default();
-    for (key, value) in parameters {
-        let value = ModelParameter { string_value: (*value).to_owned() };
-        config.parameters.insert((*key).to_owned(), value);
-    }
-    context("m", config)
-}
-
-/// Keeps the deliveries, and provides memory for outputs.
-pub(crate) struct Answers {
-    deliveries: Mutex<Vec<(u64, Delivery)>>,
-    pub(crate) pool: Pool,
-    /// The place that it prefers for outputs.
-    pub(crate) destination: Mutex<OutputDestination>,
-}
-
-impl Default for Answers {
-    fn default() -> Answers {
-        Answers { deliveries: Mutex::default(), pool: Pool::new(64 << 20), destination: Mutex::default() }
-    }
-}
-
-impl Sink for Answers {
-    fn deliver(&self, key: u64, delivery: Delivery) {
-        self.deliveries.lock().unwrap().push((key, delivery));
-    }
-
-    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
-        self.pool.get(byte_size)
-    }
-
-    fn destination(&self, _key: u64, _query: &OutputQuery<'_>) -> Result<OutputDestination, Status> {
-        Ok(self.destination.lock().unwrap().clone())
-    }
-}
-
-impl Answers {
-    /// All deliveries, in order: key, and response or error.
-    pub(crate) fn take(&self) -> Vec<(u64, Result<Response, Status>)> {
-        let deliveries = std::mem::take(&mut *self.deliveries.lock().unwrap());
-        let split = |(key, delivery): (u64, Delivery)| {
-            assert!(delivery.last, "these backends answer once");
-            let mut response = delivery.response.expect("an answer");
-            let error = response.error.take();
-            (key, error.map_or(Ok(response), Err))
-        };
-        deliveries.into_iter().map(split).collect()
-    }
-}
-
-/// A request under construction.
-pub(crate) struct Draft(Request);
-
-impl Draft {
-    pub(crate) fn new(answers: &Arc<Answers>, key: u64) -> Draft {
-        let mut request = Request::new(Completion::new(answers.clone(), key));
-        request.id = Text::from(format!("r{key}").as_str());
-        Draft(request)
-    }
-
-    pub(crate) fn batch(mut self, rows: u64) -> Draft {
-        self.0.batch_size = rows;
-        self
-    }
-
-    /// The next input of the configuration; `skip` leaves one out.
-    pub(crate) fn input(mut self, index: usize, datatype: DataType, shape: &[i64], data: &[Slice]) -> Draft {
-        let mut input = InputTensor::new(Text::from("in"), datatype, Shape::from_slice(shape));
-        input.model_shape = input.shape.clone();
-        input.index = index;
-        input.data = SmallVec::from(data);
-        self.0.inputs.push(input);
-        self
-    }
-
-    /// The next input, which lies on a device.
-    pub(crate) fn on_device(self, index: usize, datatype: DataType, shape: &[i64], slice: &DeviceSlice) -> Draft {
-        let mut draft = self.input(index, datatype, shape, &[]);
-        let input = draft.0.inputs.last_mut().unwrap();
-        input.placement.get_or_insert_default().on_device = Some(slice.clone());
-        draft
-    }
-
-    pub(crate) fn floats(self, index: usize, shape: &[i64], values: &[f32]) -> Draft {
-        self.input(index, DataType::Fp32, shape, &[floats(values)])
-    }
-
-    pub(crate) fn outputs(mut self, indices: impl IntoIterator<Item = usize>) -> Box<Request> {
-        self.0.outputs = indices.into_iter().map(|index| RequestedOutput { name: Text::from("out"), index }).collect();
-        Box::new(self.0)
-    }
-}
-
-pub(crate) fn floats(values: &[f32]) -> Slice {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Slice::copy_of(&bytes)
-}
-
-pub(crate) fn as_floats(data: &[Slice]) -> Vec<f32> {
-    let bytes: Vec<u8> = data.iter().flat_map(|piece| piece.iter().copied()).collect();
-    bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
+pub fn with_parameters(parameters: &[(&str, &str)]) -> ModelContext {
+    fixtures::with_parameters(folder(), parameters)
 }

@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::result::ResultTensor;
 use super::session::Session;
 use super::strings::{Content, Strings};
-use crate::backend::{Instance, InstanceContext, Mobility};
+use crate::{Instance, InstanceContext, Mobility};
 use nereid_clock::now_ns;
 use nereid_memory::{Pool, Slice};
 use nereid_observe::statistics::Execution;

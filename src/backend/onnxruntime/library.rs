@@ -162,7 +162,7 @@ fn open(path: &Path, options: &RuntimeOptions) -> Result<Runtime, LibraryError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::onnxruntime::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     fn setting(path: PathBuf) -> Surroundings {
         Surroundings { library_setting: Some(path), ..Surroundings::default() }

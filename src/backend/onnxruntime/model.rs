@@ -18,7 +18,7 @@ use super::recording::Recordings;
 use super::runtime::Runtime;
 use super::session::{Session, TensorInfo};
 use super::settings::{BackendSettings, SessionSettings};
-use crate::backend::{Instance, InstanceContext, Model, ModelContext};
+use crate::{Instance, InstanceContext, Model, ModelContext};
 use nereid_gpu::{Gpu, Lanes};
 use nereid_model_config::TensorSpec;
 use nereid_model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};

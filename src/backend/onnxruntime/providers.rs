@@ -2,7 +2,7 @@
 //! (contract/backends.md section 4, "Optimization" and "Model parameters").
 
 use super::settings::{parse_boolean, parse_integer};
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_request::Status;
 use nereid_wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
 
@@ -235,7 +235,7 @@ fn parse_bytes(text: &str) -> Result<usize, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::onnxruntime::fixtures::{context, with_parameters};
+    use crate::onnxruntime::fixtures::{context, with_parameters};
     use nereid_wire::inference::model_optimization_policy::ExecutionAccelerators;
     use nereid_wire::inference::{ModelConfig, ModelOptimizationPolicy, ModelParameter};
 

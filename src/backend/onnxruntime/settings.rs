@@ -5,7 +5,7 @@ use ort::sys::GraphOptimizationLevel;
 
 use super::providers::GpuProviders;
 use super::runtime::{GlobalThreads, RuntimeOptions};
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_request::Status;
 use nereid_wire::inference::ModelInstanceGroup;
 use nereid_wire::inference::model_instance_group::Kind;
@@ -230,7 +230,7 @@ pub fn parse_integer(text: &str) -> Result<i32, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::onnxruntime::fixtures::{context, with_parameters};
+    use crate::onnxruntime::fixtures::{context, with_parameters};
     use nereid_request::Code;
 
     #[test]

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::link::Link;
 use super::marshal::{Malformed, Value};
 use super::message::SLOTS_MAX;
-use crate::backend::Host;
+use crate::Host;
 use call_request::CallRequest;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool};

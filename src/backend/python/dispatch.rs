@@ -8,7 +8,7 @@ use super::marshal::{Malformed, Value, Writer};
 use super::senders;
 use super::services::{self, Metrics, Models, Reply};
 use super::worker::{MessageHandler, Worker};
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_observe::metrics::Registry;
 use nereid_request::{Grant, Observer, Response};
 

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::layout::SCRIPT;
 use super::{archive, helper_program};
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 use nereid_wire::inference::{ModelConfig, ModelParameter};

@@ -125,7 +125,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::backend::python::marshal::Value;
+    use crate::python::marshal::Value;
     use nereid_gpu::simulated::{Simulated, Spec};
     use nereid_gpu::{Gpus, Settings};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_memory::Pool;
 use nereid_wire::inference::{ModelConfig, ModelParameter};
 

@@ -144,8 +144,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::backend::python::exported_tensors::ExportedTensors;
-    use crate::backend::python::link::{Bounds, Link};
+    use crate::python::exported_tensors::ExportedTensors;
+    use crate::python::link::{Bounds, Link};
     use nereid_gpu::Settings;
     use nereid_gpu::simulated::{Simulated, Spec};
     use nereid_request::DataType;

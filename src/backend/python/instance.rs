@@ -21,7 +21,7 @@ use super::open_requests::ReturnedRequest;
 use super::settings::Settings;
 use super::worker::{Ended, Wait, Worker};
 use super::worker_supervisor::WorkerSupervisor;
-use crate::backend::{Instance, InstanceContext};
+use crate::{Instance, InstanceContext};
 use nereid_clock::now_ns;
 use nereid_observe::statistics::Execution;
 use nereid_queue::AdaptiveSpin;
@@ -423,7 +423,7 @@ impl PythonInstance {
             }
             match fails && !returned.is_closed {
                 true => self.context.fail(returned.request, Status::internal(text.to_owned())),
-                false => crate::backend::report_failure(&self.context.statistics, &returned.request),
+                false => crate::report_failure(&self.context.statistics, &returned.request),
             }
         }
     }

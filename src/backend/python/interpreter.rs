@@ -16,8 +16,8 @@ use super::environment::{self, Change, Environment, Environments};
 use super::host;
 use super::probe::{self, InterpreterInfo};
 use super::settings::Settings;
-use crate::backend::ModelContext;
-use crate::backend::needed_libraries::needed_libraries;
+use crate::ModelContext;
+use crate::needed_libraries::needed_libraries;
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 
@@ -83,7 +83,7 @@ pub struct Surroundings {
 impl Surroundings {
     /// Those of this process.
     pub fn of_process() -> Surroundings {
-        let surroundings = crate::backend::onnxruntime::Surroundings::of_process(None);
+        let surroundings = crate::onnxruntime::Surroundings::of_process(None);
         let shared = surroundings.shared_runtimes();
         let (data_home, path) = (surroundings.data_home, std::env::var_os("PATH"));
         Surroundings { data_home, shared, path, host: host::interpreter() }

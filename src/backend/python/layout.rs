@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_request::Status;
 
 /// The default file of a model, and of a Python-based backend.
@@ -65,7 +65,7 @@ fn backend_directory(context: &ModelContext, base: Option<&Path>) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::python::fixtures::TestDirectory;
+    use crate::python::fixtures::TestDirectory;
 
     fn relative(place: &TestDirectory, layout: &Layout) -> (String, String, Vec<String>) {
         let shown = |path: &Path| path.strip_prefix(place.path()).unwrap().display().to_string();

@@ -16,7 +16,7 @@ use super::program;
 use super::settings::{Settings, check_stub_name};
 use super::worker::{Ended, OnEnd, Plan, Wait, Worker};
 use super::worker_supervisor::{WorkerCounts, WorkerFactory, WorkerSupervisor, not_healthy};
-use crate::backend::{Instance, InstanceContext, Model, ModelContext};
+use crate::{Instance, InstanceContext, Model, ModelContext};
 use nereid_model_config::json;
 use nereid_observe::log::verbose;
 use nereid_queue::Spin;

@@ -184,7 +184,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::python::fixtures::TestDirectory;
+    use crate::python::fixtures::TestDirectory;
 
     #[test]
     fn versions_are_numbers_with_whatever_behind_them() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_request::Status;
 
 /// The time limit of a batch in seconds; 0: none.
@@ -272,7 +272,7 @@ fn warn_unknown(key: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::python::fixtures::TestDirectory;
+    use crate::python::fixtures::TestDirectory;
     use nereid_request::Code;
 
     fn read(settings: &[(&str, &str)]) -> Result<Settings, Status> {

@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 
 use super::backoff::Backoff;
 use super::worker::{OnEnd, Worker};
-use crate::backend::ModelContext;
+use crate::ModelContext;
 use nereid_observe::metrics::Counter;
 use nereid_request::Status;
 

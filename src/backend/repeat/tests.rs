@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::*;
-use crate::backend::onnxruntime::fixtures::context;
+use crate::onnxruntime::fixtures::context;
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_model_config::ModelSpec;
 use nereid_request::{Completion, Delivery, InputTensor, Shape, Sink};

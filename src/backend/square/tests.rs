@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::backend::onnxruntime::fixtures::{context, with_parameters};
+use crate::onnxruntime::fixtures::{context, with_parameters};
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::ResponseTally;

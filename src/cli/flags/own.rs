@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Flag, Group};
-use crate::backend::python;
 use crate::cli::given::Given;
 use crate::cli::options::{BackendSetting, IoCores, IoEngine, RunToCompletion};
 use crate::cli::values::{Value, ValueError};
+use nereid_backend::python;
 
 pub const GROUP: &str = "Nereid";
 /// A day.

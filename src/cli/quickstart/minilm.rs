@@ -10,7 +10,7 @@ use std::process::Command;
 
 use super::super::runtime::Progress;
 use super::preparation::{Ended, Event, PrepareError, Workplace, size_of};
-use crate::backend::onnxruntime::Surroundings;
+use nereid_backend::onnxruntime::Surroundings;
 
 pub(super) const MODELS: [(&str, &str); 5] = [
     ("minilm", "makes embeddings of text: an ensemble of the next three"),

@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::{InstallError, Progress};
-use crate::backend::onnxruntime::GPU_SUFFIX;
+use nereid_backend::onnxruntime::GPU_SUFFIX;
 
 /// Copies the library, and its providers if they are requested, and only these, out of a wheel: this program chooses
 /// the names of the written files, not the archive.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Progress;
 use super::download::{Package, Python};
-use crate::backend::onnxruntime::{Inspected, LibraryError, Surroundings, inspect, runtimes_below};
+use nereid_backend::onnxruntime::{Inspected, LibraryError, Surroundings, inspect, runtimes_below};
 
 /// The version that this build was tested with.
 pub const TESTED_VERSION: &str = "1.31.1";

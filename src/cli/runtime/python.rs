@@ -12,8 +12,8 @@ use std::process::{Command, Output, Stdio};
 
 use super::Progress;
 use super::download::detail;
-use crate::backend::onnxruntime::runtimes_below;
-use crate::backend::python::{COMPLETE, InterpreterInfo, Surroundings, examine_interpreter};
+use nereid_backend::onnxruntime::runtimes_below;
+use nereid_backend::python::{COMPLETE, InterpreterInfo, Surroundings, examine_interpreter};
 
 /// The least requirement of models.
 const NUMPY: &str = "numpy>=1.20";

@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{BackendLocation, Inspection, Inspector, no_configuration};
-use crate::backend::plugin::Located;
-use crate::backend::registry::NATIVE_NAMES;
-use crate::backend::{Attributes, Backend};
+use crate::native_backends::NATIVE_NAMES;
+use nereid_backend::plugin::Located;
+use nereid_backend::{Attributes, Backend};
 use nereid_model_config::layout;
 use nereid_model_config::support;
 use nereid_model_config::validate::Findings;

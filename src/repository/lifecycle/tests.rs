@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::*;
-use crate::backend::HostPolicies;
-use crate::backend::plugin::no_libraries;
 use crate::repository::store;
 use crate::repository::{IndexRow, ParameterValue};
+use nereid_backend::HostPolicies;
+use nereid_backend::plugin::no_libraries;
 use nereid_memory::Pool;
 use nereid_scheduler::ServedModel;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::backend::instance::tests::model_context;
+use crate::instance::tests::model_context;
 use nereid_model_config::ModelSpec;
 use nereid_wire::inference::ModelConfig;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::backend::HostPolicies;
+use crate::HostPolicies;
 
 /// A directory that is removed after the test.
 struct Sysfs(PathBuf);

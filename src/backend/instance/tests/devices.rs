@@ -1,7 +1,7 @@
 //! Instances on devices of the simulated driver.
 
 use super::*;
-use crate::backend::ExecutionPolicy;
+use crate::ExecutionPolicy;
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{DriverError, Settings};
 use nereid_observe::statistics::Execution;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::backend::{Backend, identity::IdentityBackend};
+use crate::{Backend, identity::IdentityBackend};
 use nereid_memory::{BlockMut, Exhausted, Pool};
 use nereid_model_config::{from_dynamic, normalize, parse};
 use nereid_observe::statistics::ModelStatistics;

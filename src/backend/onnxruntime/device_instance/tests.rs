@@ -5,14 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use super::*;
-use crate::backend::onnxruntime::fixtures::{as_floats, context, floats, runtime};
-use crate::backend::onnxruntime::instance::tests::{
-    Rig, add_sub, config, input, numbers, output, ragged, running_sum, strings,
-};
-use crate::backend::onnxruntime::io_binding::tests::{library_that_records, taken};
-use crate::backend::onnxruntime::model::OnnxModel;
-use crate::backend::onnxruntime::runtime::Runtime;
-use crate::backend::onnxruntime::settings::BackendSettings;
+use crate::fixtures::{as_floats, floats};
+use crate::onnxruntime::fixtures::{context, runtime};
+use crate::onnxruntime::instance::tests::{Rig, add_sub, config, input, numbers, output, ragged, running_sum, strings};
+use crate::onnxruntime::io_binding::tests::{library_that_records, taken};
+use crate::onnxruntime::model::OnnxModel;
+use crate::onnxruntime::runtime::Runtime;
+use crate::onnxruntime::settings::BackendSettings;
 use nereid_gpu::simulated::{Simulated, Spec};
 use nereid_gpu::{DeviceSlice, DeviceTarget, Gpus, Settings};
 use nereid_memory::Slice;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::backend::onnxruntime::fixtures::{Answers, Draft, as_floats, context, floats, runtime};
-use crate::backend::onnxruntime::model::OnnxModel;
-use crate::backend::onnxruntime::settings::BackendSettings;
+use crate::fixtures::{Answers, Draft, as_floats, floats};
+use crate::onnxruntime::fixtures::{context, runtime};
+use crate::onnxruntime::model::OnnxModel;
+use crate::onnxruntime::settings::BackendSettings;
 use nereid_model_config::ModelSpec;
 use nereid_request::{Code, DataType};
 use nereid_wire::inference::model_config::SchedulingChoice;

@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ort::sys;
 
-use crate::backend::onnxruntime::fixtures::{context, runtime};
-use crate::backend::onnxruntime::instance::tests::add_sub;
-use crate::backend::onnxruntime::options::RunOptions;
-use crate::backend::onnxruntime::runtime::Runtime;
-use crate::backend::onnxruntime::session::Session;
-use crate::backend::onnxruntime::settings::SessionSettings;
+use crate::onnxruntime::fixtures::{context, runtime};
+use crate::onnxruntime::instance::tests::add_sub;
+use crate::onnxruntime::options::RunOptions;
+use crate::onnxruntime::runtime::Runtime;
+use crate::onnxruntime::session::Session;
+use crate::onnxruntime::settings::SessionSettings;
 
 /// The library's own table, and the calls through the recording one.
 static ORIGINAL: OnceLock<&'static sys::OrtApi> = OnceLock::new();

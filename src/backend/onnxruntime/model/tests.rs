@@ -1,10 +1,10 @@
 //! Opening models: completion and checks against their files.
 
 use super::*;
-use crate::backend::Backend;
-use crate::backend::onnxruntime::OnnxRuntimeBackend;
-use crate::backend::onnxruntime::fixtures::{context, runtime};
-use crate::backend::onnxruntime::scratch::Scratch;
+use crate::Backend;
+use crate::onnxruntime::OnnxRuntimeBackend;
+use crate::onnxruntime::fixtures::{context, runtime};
+use crate::scratch::Scratch;
 use nereid_model_config::ModelSpec;
 use nereid_request::Code;
 use nereid_wire::inference::{ModelInput, ModelOutput};
@@ -155,8 +155,8 @@ fn a_wrong_library_is_unavailable_and_wrong_settings_come_first() {
     let error = OnnxRuntimeBackend.create_model(Arc::new(context)).err().unwrap();
     assert_eq!(error.message, "failed to convert 'lots' to integral number");
     // Once a library is loaded it stays, so a process that has one does not search again.
-    let surroundings = crate::backend::onnxruntime::Surroundings::of_process(wrong.to_str());
-    let error: Status = crate::backend::onnxruntime::locate(&surroundings).unwrap_err().into();
+    let surroundings = crate::onnxruntime::Surroundings::of_process(wrong.to_str());
+    let error: Status = crate::onnxruntime::locate(&surroundings).unwrap_err().into();
     assert_eq!(error.code, Code::Unavailable);
     assert!(error.message.contains("libwrong.so cannot be opened"), "{error}");
 }

@@ -9,7 +9,7 @@ use ::zip::write::SimpleFileOptions;
 use ::zip::{CompressionMethod, ZipWriter};
 
 use super::*;
-use crate::backend::python::fixtures::TestDirectory;
+use crate::python::fixtures::TestDirectory;
 use nereid_test_support::skip::skip;
 
 /// One member: kind, name, target, contents.

@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::*;
-use crate::backend::python::fixtures::TestDirectory;
+use crate::python::fixtures::TestDirectory;
 
 const ACTIVATE: &str = "export NEREID_TEST_ENVIRONMENT=\"$(basename \"$0\")\"\nunset NEREID_TEST_GONE\n";
 

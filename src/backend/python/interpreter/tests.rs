@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::backend::python::fixtures::TestDirectory;
+use crate::python::fixtures::TestDirectory;
 use nereid_wire::inference::ModelParameter;
 
 /// A program that reports this version, with this numpy (empty: none).

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::link::Link;
 use super::super::marshal::{Malformed, Value, Writer};
-use crate::backend::Host;
+use crate::Host;
 use nereid_request::{Control, LoadUnderWay, Replacement, Status};
 
 /// The most operations of one worker at a time.

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::backend::python::link::Bounds;
-use crate::backend::python::marshal::{Malformed, Value};
-use crate::backend::python::worker::{MessageHandler, Plan};
+use crate::python::link::Bounds;
+use crate::python::marshal::{Malformed, Value};
+use crate::python::worker::{MessageHandler, Plan};
 use nereid_request::Grant;
 
 struct NullHandler;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::backend::onnxruntime::scratch::Scratch;
+use nereid_backend::scratch::Scratch;
 
 /// A word, and the action when it is reported.
 type Reaction = (&'static str, Box<dyn FnOnce()>);

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::*;
-use crate::backend::onnxruntime::fixtures::surroundings;
-use crate::backend::onnxruntime::locate;
-use crate::backend::onnxruntime::scratch::Scratch;
+use nereid_backend::onnxruntime::fixtures::surroundings;
+use nereid_backend::onnxruntime::locate;
+use nereid_backend::scratch::Scratch;
 use nereid_test_support::skip::skip;
 
 /// Records each step.

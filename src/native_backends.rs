@@ -7,13 +7,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Backend;
-use super::affine::AffineBackend;
-use super::identity::IdentityBackend;
-use super::onnxruntime::OnnxRuntimeBackend;
-use super::python::{self, PythonBackend};
-use super::repeat::RepeatBackend;
-use super::square::SquareBackend;
+use nereid_backend::Backend;
+use nereid_backend::affine::AffineBackend;
+use nereid_backend::identity::IdentityBackend;
+use nereid_backend::onnxruntime::OnnxRuntimeBackend;
+use nereid_backend::python::{self, PythonBackend};
+use nereid_backend::repeat::RepeatBackend;
+use nereid_backend::square::SquareBackend;
 use nereid_request::Status;
 
 /// Names of the built-in backends, sorted.

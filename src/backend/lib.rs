@@ -5,6 +5,8 @@
 //! instance is free as soon as it returns.
 
 pub mod affine;
+#[cfg(any(test, feature = "testing"))]
+pub mod fixtures;
 mod host_policy;
 pub mod identity;
 pub mod instance;
@@ -13,9 +15,10 @@ pub mod onnxruntime;
 mod pipeline;
 pub mod plugin;
 pub mod python;
-pub mod registry;
 pub mod repeat;
 mod responders;
+#[cfg(any(test, feature = "testing"))]
+pub mod scratch;
 pub mod square;
 mod vectors;
 

@@ -2,29 +2,29 @@
 
 use std::path::{Path, PathBuf};
 
-pub(crate) struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// `name` is unique among the tests; the process id keeps runs apart.
-    pub(crate) fn new(name: &str) -> Scratch {
+    pub fn new(name: &str) -> Scratch {
         let folder = std::env::temp_dir().join(format!("nereid-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Scratch(folder.canonicalize().unwrap())
     }
 
-    pub(crate) fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
+    pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.0.join(relative)
     }
 
-    pub(crate) fn write(&self, relative: &str, bytes: &[u8]) -> PathBuf {
+    pub fn write(&self, relative: &str, bytes: &[u8]) -> PathBuf {
         let path = self.path(relative);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, bytes).unwrap();
         path
     }
 
-    pub(crate) fn file(&self, relative: &str) -> PathBuf {
+    pub fn file(&self, relative: &str) -> PathBuf {
         self.write(relative, b"")
     }
 }

@@ -17,6 +17,7 @@ pub mod plugin;
 pub mod python;
 pub mod repeat;
 mod responders;
+pub mod rows;
 #[cfg(any(test, feature = "testing"))]
 pub mod scratch;
 pub mod square;

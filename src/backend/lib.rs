@@ -18,6 +18,7 @@ pub mod python;
 pub mod repeat;
 mod responders;
 pub mod rows;
+pub mod runtime_search;
 #[cfg(any(test, feature = "testing"))]
 pub mod scratch;
 pub mod square;

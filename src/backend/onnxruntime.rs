@@ -11,7 +11,6 @@ mod batch_input;
 mod binding;
 mod device_instance;
 mod device_outputs;
-mod discovery;
 mod element;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixtures;
@@ -32,15 +31,25 @@ mod value;
 
 use std::sync::Arc;
 
-pub use discovery::{GPU_SUFFIX, INSTALL_COMMAND, Origin, SYSTEM_PREFIX, SearchLocation, Surroundings, runtimes_below};
-pub use library::{Inspected, LibraryError, Missing, inspect, locate};
+pub use library::{Inspected, inspect, locate};
 
 use self::model::OnnxModel;
 use self::settings::{BackendSettings, SessionSettings};
+use super::runtime_search::{RuntimeKind, Surroundings};
 use super::{Attributes, Backend, Model, ModelContext};
 use nereid_model_config::normalize::PreferredGroup;
 use nereid_request::Status;
 use nereid_wire::inference::model_instance_group::Kind;
+
+/// How the library is found.
+pub static RUNTIME: RuntimeKind = RuntimeKind {
+    name: "onnxruntime",
+    title: "ONNX Runtime",
+    stem: "libonnxruntime.so",
+    variables: &["ORT_DYLIB_PATH", "NEREID_ONNXRUNTIME_LIBRARY"],
+    folders: &["onnxruntime/capi"],
+    gpu_marker: Some("libonnxruntime_providers_cuda.so"),
+};
 
 /// The backend. The library is not opened before a model needs it.
 #[derive(Debug, Default)]
@@ -54,8 +63,8 @@ impl Backend for OnnxRuntimeBackend {
     fn attributes(&self) -> Attributes {
         // If only a build for the host is found, models that do not request a GPU stay on the host. A library that a
         // flag names is not known here yet.
-        let found = library::candidate(&Surroundings::of_process(None));
-        let on_gpu = found.map_or(true, |library| discovery::computes_on_gpus(&library));
+        let found = Surroundings::of_process(&RUNTIME, None).candidate(&RUNTIME);
+        let on_gpu = found.map_or(true, |library| RUNTIME.computes_on_gpus(&library));
         let on_gpu = on_gpu.then(|| PreferredGroup::new(Kind::Gpu, 1));
         let preferred_groups = on_gpu.into_iter().chain([PreferredGroup::new(Kind::Cpu, 2)]).collect();
         Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
@@ -65,13 +74,13 @@ impl Backend for OnnxRuntimeBackend {
         BackendSettings::parse(context)?;
         SessionSettings::parse(context)?;
         model::model_path(context, None)?;
-        library::candidate(&Surroundings::of_process(context.setting("library")))?;
+        Surroundings::of_process(&RUNTIME, context.setting("library")).candidate(&RUNTIME)?;
         Ok(())
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
         let settings = BackendSettings::parse(&context)?;
-        let surroundings = Surroundings::of_process(context.setting("library"));
+        let surroundings = Surroundings::of_process(&RUNTIME, context.setting("library"));
         let runtime = library::load(&surroundings, &settings.runtime)?;
         Ok(Arc::new(OnnxModel::open(runtime, &settings, context)?))
     }

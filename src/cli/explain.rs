@@ -10,7 +10,8 @@ use super::check::report::{backend, numbers};
 use super::check::{place, print, split, worker_cpu_count};
 use crate::abi::LIBRARIES;
 use crate::repository::inspect::{BackendLocation, Inspection, Inspector};
-use nereid_backend::onnxruntime::{Surroundings, locate};
+use nereid_backend::onnxruntime::{RUNTIME, locate};
+use nereid_backend::runtime_search::Surroundings;
 use nereid_gpu::Gpus;
 use nereid_model_config::provenance::{self, Field, Source};
 
@@ -109,7 +110,7 @@ fn runtime(backend: &str, settings: &dyn Fn(&str) -> Vec<(String, String)>) -> O
     }
     let given = settings(backend);
     let library = given.iter().rev().find(|(key, _)| key == "library").map(|(_, value)| value.as_str());
-    let found = locate(&Surroundings::of_process(library)).ok()?;
+    let found = locate(&Surroundings::of_process(&RUNTIME, library)).ok()?;
     Some(format!("ONNX Runtime {}, {}", found.version, found.path.display()))
 }
 

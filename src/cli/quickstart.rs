@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use super::options::{BackendSetting, ModelControl, ServeOptions};
 use super::runtime::{self, Terminal};
 use super::{Arguments, serve};
-use nereid_backend::onnxruntime::Surroundings;
+use nereid_backend::onnxruntime::RUNTIME;
+use nereid_backend::runtime_search::Surroundings;
 use with::Example;
 
 /// A model and its description.
@@ -58,13 +59,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     arguments.words.splice(0..0, local.map(Into::into));
     let Some(mut line) = serve::read(&arguments) else { return ExitCode::FAILURE };
     let options = &mut line.options;
-    let repository = match bundled::repository(Surroundings::of_process(None).data_home.as_deref()) {
+    let repository = match bundled::repository(Surroundings::of_process(&RUNTIME, None).data_home.as_deref()) {
         Ok(repository) => repository,
         Err(error) => return failure(&format!("the example models cannot be written: {error}")),
     };
     options.model_repositories = vec![repository];
     let mut serves: Vec<Served> = NATIVE_MODELS.to_vec();
-    match runtime::ensure_onnxruntime(&mut Terminal::new()) {
+    match runtime::ensure("onnxruntime", &mut Terminal::new()) {
         Ok(library) => {
             serves.splice(0..0, ONNX_MODELS);
             options.backend_settings.push(BackendSetting {

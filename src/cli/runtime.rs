@@ -1,34 +1,37 @@
-//! `nereid runtime install onnxruntime`, `nereid runtime install python` and `nereid runtime list`.
+//! `nereid runtime install <name>` and `nereid runtime list`.
 //!
 //! Runtimes are found when needed, not linked (docs/design.md, decision 13); this command installs one where the search
 //! finds it: in the user's data folder, without root and without a Python environment of the user's, or in the folder
 //! for all users.
 
+mod distributions;
 mod download;
 mod install;
 mod progress;
 mod python;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub use install::{InstallError, InstallOptions, install_onnxruntime};
+pub use install::{InstallError, InstallOptions, install};
 pub use progress::{Progress, Silent, Terminal};
 pub use python::{PythonError, PythonOptions, ensure_python, install_python};
 
-use nereid_backend::onnxruntime::{Inspected, SYSTEM_PREFIX, Surroundings, locate};
+use distributions::Distribution;
 use nereid_backend::python as python_backend;
+use nereid_backend::runtime_search::{SYSTEM_PREFIX, Surroundings};
 
 const USAGE: &str = "\
-Usage: nereid runtime install onnxruntime [--version=<version>] [--gpu] [--force] [--system | --prefix=<dir>]
+Usage: nereid runtime install <runtime> [--version=<version>] [--gpu] [--force] [--system | --prefix=<dir>]
        nereid runtime install python [--version=<3.x>] [--package=<package>]... [--force]
                               [--system | --prefix=<dir>]
        nereid runtime list
 
-  install onnxruntime
-             Download the library for ONNX models into the user's data folder.
+  install <runtime>
+             Download the library of a runtime into the user's data folder.
              --version=<version>  Another version than the one this build was tested with.
-             --gpu                The one that computes on NVIDIA GPUs too; CUDA and cuDNN must be on the host.
+             --gpu                onnxruntime: the build that computes on NVIDIA GPUs too; CUDA and cuDNN must be on the
+                                  host.
              --force              Install again what is installed already.
   install python
              Make an environment with numpy for models in Python in the user's data folder.
@@ -39,14 +42,24 @@ Usage: nereid runtime install onnxruntime [--version=<version>] [--gpu] [--force
   --prefix=<dir>
              Install for all users, below lib in this directory: that of `nereid install`, whose program finds it.
   list       Show which runtimes are found, and which of them are used.
+
 ";
 
-/// The library that would be used now, or a freshly installed one if there is none.
-pub fn ensure_onnxruntime(progress: &mut dyn Progress) -> Result<PathBuf, InstallError> {
-    let surroundings = Surroundings::of_process(None);
-    match locate(&surroundings) {
-        Ok(Inspected { path, .. }) => Ok(path),
-        Err(_) => install_onnxruntime(&InstallOptions::default(), progress),
+/// The usage, with what each runtime is for.
+fn usage() -> String {
+    let runtimes = distributions::ALL.iter().filter(|one| !one.is_for_gpus);
+    let rows = runtimes.map(|one| format!("  {:<11} {} {}\n", one.runtime.name, one.runtime.title, one.purpose));
+    format!("{USAGE}Runtimes:\n{}  python      an interpreter for models in Python\n", rows.collect::<String>())
+}
+
+/// The library of the runtime `name` that would be used now, or a freshly installed one if there is none.
+pub fn ensure(name: &str, progress: &mut dyn Progress) -> Result<PathBuf, InstallError> {
+    let distribution = distributions::find(name, false).map_err(InstallError::Unknown)?;
+    let runtime = distribution.runtime;
+    let open = |path: &Path| (distribution.open)(path).map(|_| path.to_path_buf());
+    match Surroundings::of_process(runtime, None).find(runtime, open) {
+        Ok(path) => Ok(path),
+        Err(_) => install(distribution, &InstallOptions::default(), progress),
     }
 }
 
@@ -54,18 +67,20 @@ pub fn ensure_onnxruntime(progress: &mut dyn Progress) -> Result<PathBuf, Instal
 pub fn run(arguments: &[String]) -> ExitCode {
     match Command::parse(arguments) {
         Ok(Command::Help) => {
-            print!("{USAGE}");
+            print!("{}", usage());
             ExitCode::SUCCESS
         }
         Ok(Command::List) => {
-            print!("{}", list(&Surroundings::of_process(None)));
+            for distribution in distributions::ALL.iter().filter(|one| !one.is_for_gpus) {
+                print!("{}", list(distribution, &Surroundings::of_process(distribution.runtime, None)));
+            }
             print!("{}", list_python(&python_backend::Surroundings::of_process()));
             ExitCode::SUCCESS
         }
-        Ok(Command::Onnxruntime(options)) => installed(install_onnxruntime(&options, &mut Terminal::new())),
+        Ok(Command::Install(distribution, options)) => installed(install(distribution, &options, &mut Terminal::new())),
         Ok(Command::Python(options)) => installed(install_python(&options, &mut Terminal::new())),
         Err(text) => {
-            eprint!("error: {text}\n{USAGE}");
+            eprint!("error: {text}\n{}", usage());
             ExitCode::FAILURE
         }
     }
@@ -85,11 +100,11 @@ fn installed(outcome: Result<PathBuf, impl std::fmt::Display>) -> ExitCode {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 enum Command {
     Help,
     List,
-    Onnxruntime(InstallOptions),
+    Install(&'static Distribution, InstallOptions),
     Python(PythonOptions),
 }
 
@@ -133,21 +148,21 @@ impl Command {
         match words.as_slice() {
             ["list"] if is_plain => Ok(Command::List),
             ["list"] => Err("'list' takes no options".to_owned()),
-            ["install", "onnxruntime"] => {
-                let PythonOptions { version, packages, force, prefix } = options;
-                if !packages.is_empty() {
-                    return Err("unknown option '--package': a library has none".to_owned());
-                }
-                checked(&version, "1.31.1", is_version)?;
-                Ok(Command::Onnxruntime(InstallOptions { version, gpu, force, prefix }))
-            }
             ["install", "python"] if gpu => Err("unknown option '--gpu': Python has none".to_owned()),
             ["install", "python"] => {
                 checked(&options.version, "3.12", |text| is_version(text) && text.split('.').count() == 2)?;
                 Ok(Command::Python(options))
             }
-            ["install", other] => Err(format!("unknown runtime '{other}'; known runtimes: onnxruntime, python")),
-            ["install"] => Err("which runtime? Known runtimes: onnxruntime, python".to_owned()),
+            ["install", name] => {
+                let distribution = distributions::find(name, gpu)?;
+                let PythonOptions { version, packages, force, prefix } = options;
+                if !packages.is_empty() {
+                    return Err("unknown option '--package': a library has none".to_owned());
+                }
+                checked(&version, distribution.first().tested_version, is_version)?;
+                Ok(Command::Install(distribution, InstallOptions { version, force, prefix }))
+            }
+            ["install"] => Err(format!("which runtime? Known runtimes: {}, python", distributions::names().join(", "))),
             [] => Err("what shall be done?".to_owned()),
             [other, ..] => Err(format!("unknown command '{other}'")),
         }
@@ -167,18 +182,22 @@ fn is_version(text: &str) -> bool {
 }
 
 /// Every library that is found, the used one marked; only that one is opened.
-fn list(surroundings: &Surroundings) -> String {
-    let used = locate(surroundings);
+fn list(distribution: &Distribution, surroundings: &Surroundings) -> String {
+    let runtime = distribution.runtime;
+    let open = |path: &Path| Ok((path.to_path_buf(), (distribution.open)(path)?));
+    let used = surroundings.find(runtime, open);
     let mut text = String::new();
-    for location in surroundings.locations() {
+    for location in surroundings.locations(runtime) {
         for library in &location.libraries {
-            let is_used = matches!(&used, Ok(used) if library.canonicalize().is_ok_and(|path| path == used.path));
+            let is_used = matches!(&used, Ok((used, _)) if used == library);
             let mark = if is_used { '*' } else { ' ' };
-            text.push_str(&format!("{mark} onnxruntime  {}  ({})\n", library.display(), location.origin));
+            text.push_str(&format!("{mark} {:<11}  {}  ({})\n", runtime.name, library.display(), location.origin));
         }
     }
     match &used {
-        Ok(used) => text.push_str(&format!("onnxruntime {} is used: {}\n", used.version, used.path.display())),
+        Ok((path, version)) => {
+            text.push_str(&format!("{} {version} is used: {}\n", runtime.title, path.display()));
+        }
         Err(missing) => text.push_str(&format!("{missing}\n")),
     }
     text
@@ -212,14 +231,15 @@ mod tests {
         Command::parse(&words)
     }
 
+    fn onnxruntime(is_for_gpus: bool) -> &'static Distribution {
+        distributions::find("onnxruntime", is_for_gpus).unwrap()
+    }
+
     #[test]
     fn commands_and_their_options() {
         let with = |version: Option<&str>, force| {
-            Ok(Command::Onnxruntime(InstallOptions {
-                version: version.map(str::to_owned),
-                force,
-                ..InstallOptions::default()
-            }))
+            let version = version.map(str::to_owned);
+            Ok(Command::Install(onnxruntime(false), InstallOptions { version, force, prefix: None }))
         };
         let python = |version: Option<&str>, packages: &[&str], force| {
             let packages = packages.iter().map(|package| (*package).to_owned()).collect();
@@ -230,10 +250,10 @@ mod tests {
         assert_eq!(parse("install --force onnxruntime"), with(None, true));
         assert_eq!(parse("install onnxruntime --version=1.20.1 --force"), with(Some("1.20.1"), true));
         assert_eq!(parse("install onnxruntime --version 1.20.1"), with(Some("1.20.1"), false));
-        let gpu = InstallOptions { gpu: true, ..InstallOptions::default() };
-        assert_eq!(parse("install onnxruntime --gpu"), Ok(Command::Onnxruntime(gpu)));
+        let gpu = Ok(Command::Install(onnxruntime(true), InstallOptions::default()));
+        assert_eq!(parse("install onnxruntime --gpu"), gpu);
         let system = InstallOptions { prefix: Some("/usr/local".into()), ..InstallOptions::default() };
-        assert_eq!(parse("install onnxruntime --system"), Ok(Command::Onnxruntime(system)));
+        assert_eq!(parse("install onnxruntime --system"), Ok(Command::Install(onnxruntime(false), system)));
         let below = PythonOptions { prefix: Some("/opt/nereid".into()), ..PythonOptions::default() };
         assert_eq!(parse("install python --prefix=/opt/nereid"), Ok(Command::Python(below.clone())));
         assert_eq!(parse("install --prefix /opt/nereid python"), Ok(Command::Python(below)));

@@ -37,7 +37,7 @@ pub fn require(runtime: &Runtime, providers: &[(Provider, Options)], model: &str
         runtime.version(),
         runtime.path().display(),
         known.join(", "),
-        super::INSTALL_COMMAND,
+        super::RUNTIME.install_command(),
     )))
 }
 

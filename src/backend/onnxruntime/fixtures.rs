@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::discovery::Surroundings;
-use super::library;
 use super::runtime::{Runtime, RuntimeOptions};
+use super::{RUNTIME, library};
+use crate::runtime_search::Surroundings;
 use crate::{ModelContext, fixtures};
 use nereid_test_support::python::Python;
 use nereid_test_support::skip::skip;
@@ -19,8 +19,8 @@ pub fn folder() -> PathBuf {
 pub fn surroundings() -> Surroundings {
     static FOUND: OnceLock<Surroundings> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let mut surroundings = Surroundings::of_process(None);
-        if library::candidate(&surroundings).is_err() {
+        let mut surroundings = Surroundings::of_process(&RUNTIME, None);
+        if surroundings.candidate(&RUNTIME).is_err() {
             surroundings.library_setting = Python::get().map(|python| python.onnxruntime());
         }
         surroundings

@@ -11,40 +11,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ort::sys;
 
-use super::discovery::{INSTALL_COMMAND, Origin, Surroundings};
+use super::RUNTIME as KIND;
 use super::runtime::{Runtime, RuntimeOptions};
-use nereid_request::Status;
-
-/// Why a file is unusable as ONNX Runtime.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LibraryError {
-    #[error("cannot be opened: {0}")]
-    Open(String),
-    #[error("is not ONNX Runtime: it has no OrtGetApiBase")]
-    Foreign,
-    #[error("is not a usable ONNX Runtime: {0}")]
-    Unusable(&'static str),
-    #[error("is ONNX Runtime {version}, but 1.{needed} or newer is needed")]
-    TooOld { version: String, needed: u32 },
-    #[error("was not accepted: {0}")]
-    Refused(String),
-    #[error("does not start: {0}")]
-    Start(String),
-}
-
-/// Why there is no ONNX Runtime in this process.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("ONNX Runtime is not available ({searched}). Install it with: {INSTALL_COMMAND}")]
-pub struct Missing {
-    /// Each location and the result of trying it.
-    pub searched: String,
-}
-
-impl From<Missing> for Status {
-    fn from(missing: Missing) -> Status {
-        Status::unavailable(missing.to_string())
-    }
-}
+use crate::runtime_search::{LibraryError, Missing, Surroundings};
 
 /// A library that was opened and returned its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,35 +30,33 @@ pub fn inspect(path: &Path) -> Result<Inspected, LibraryError> {
     // would take it relative to the executable.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     // SAFETY: opening a library runs its initialisers; the user chose this file, or it lies where ONNX Runtime lies.
-    let library = unsafe { libloading::Library::new(&path) }.map_err(|error| LibraryError::Open(reason(&error)))?;
+    let library = unsafe { libloading::Library::new(&path) }.map_err(|error| LibraryError::opening(&error))?;
     // SAFETY: a symbol of this name has this type in every library that is ONNX Runtime (onnxruntime_c_api.h).
     let base = unsafe { library.get::<unsafe extern "system" fn() -> *const sys::OrtApiBase>(b"OrtGetApiBase\0") };
-    let Ok(get_base) = base else { return Err(LibraryError::Foreign) };
+    let Ok(get_base) = base else {
+        return Err(LibraryError::Foreign { title: KIND.title, symbol: "OrtGetApiBase" });
+    };
     // SAFETY: the function takes nothing and returns a static table, or null.
     let Some(base) = (unsafe { get_base().as_ref() }) else {
-        return Err(LibraryError::Unusable("OrtGetApiBase returned nothing"));
+        return Err(unusable("OrtGetApiBase returned nothing"));
     };
     // SAFETY: the table's function returns a static string, or null.
     let version = unsafe { (base.GetVersionString)() };
     if version.is_null() {
-        return Err(LibraryError::Unusable("it has no version"));
+        return Err(unusable("it has no version"));
     }
     // SAFETY: not null, and NUL-terminated by the interface's contract.
     let version = unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned();
     // SAFETY: any number may be passed; an unknown one gives null.
     if unsafe { (base.GetApi)(sys::ORT_API_VERSION) }.is_null() {
-        return Err(LibraryError::TooOld { version, needed: sys::ORT_API_VERSION });
+        return Err(LibraryError::TooOld { title: KIND.title, version, needed: format!("1.{}", sys::ORT_API_VERSION) });
     }
     std::mem::forget(library);
     Ok(Inspected { path, version })
 }
 
-/// The text of a loader's error and of its cause.
-fn reason(error: &libloading::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => source.to_string(),
-        None => error.to_string(),
-    }
+fn unusable(reason: &str) -> LibraryError {
+    LibraryError::Unusable { title: KIND.title, reason: reason.to_owned() }
 }
 
 /// The process's ONNX Runtime, opened at the first call that finds one. `options` count only for that call.
@@ -103,53 +70,14 @@ pub fn load(surroundings: &Surroundings, options: &RuntimeOptions) -> Result<&'s
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
     }
-    let runtime = find(surroundings, |path| open(path, options))?;
+    let runtime = surroundings.find(&KIND, |path| open(path, options))?;
     tracing::info!("ONNX Runtime {} from {}", runtime.version(), runtime.path().display());
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 
 /// The first library of `surroundings` that can be opened; it is not started.
 pub fn locate(surroundings: &Surroundings) -> Result<Inspected, Missing> {
-    find(surroundings, inspect)
-}
-
-/// The first library of `surroundings`, by its name alone: it is not opened.
-pub fn candidate(surroundings: &Surroundings) -> Result<PathBuf, Missing> {
-    find(surroundings, |path| {
-        // The loader resolves a bare name; it is not called here.
-        let is_name = path.components().count() == 1;
-        match is_name || path.is_file() {
-            true => Ok(path.to_path_buf()),
-            false => Err(LibraryError::Open("no such file".to_owned())),
-        }
-    })
-}
-
-fn find<T>(surroundings: &Surroundings, mut open: impl FnMut(&Path) -> Result<T, LibraryError>) -> Result<T, Missing> {
-    let mut searched = Vec::new();
-    for location in surroundings.locations() {
-        let origin = location.origin;
-        if location.libraries.is_empty() {
-            searched.push(match (location.searched_path.is_empty(), origin) {
-                (true, Origin::Setting | Origin::Variable(_) | Origin::VirtualEnvironment) => {
-                    format!("{origin}: not set")
-                }
-                (true, _) => format!("{origin}: none"),
-                (false, _) => format!("{origin}: no libonnxruntime.so in {}", location.searched_path),
-            });
-        }
-        for library in &location.libraries {
-            match open(library) {
-                Ok(opened) => return Ok(opened),
-                Err(error) => searched.push(format!("{origin}: {} {error}", library.display())),
-            }
-        }
-        // A location that a person set is not silently replaced by another.
-        if origin.is_explicit() && !location.searched_path.is_empty() {
-            break;
-        }
-    }
-    Err(Missing { searched: searched.join("; ") })
+    surroundings.find(&KIND, inspect)
 }
 
 fn open(path: &Path, options: &RuntimeOptions) -> Result<Runtime, LibraryError> {
@@ -163,6 +91,7 @@ fn open(path: &Path, options: &RuntimeOptions) -> Result<Runtime, LibraryError> 
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+    use nereid_request::Status;
 
     fn setting(path: PathBuf) -> Surroundings {
         Surroundings { library_setting: Some(path), ..Surroundings::default() }
@@ -185,9 +114,9 @@ mod tests {
     fn a_candidate_is_found_by_its_name() {
         let scratch = Scratch::new("library-candidate");
         let file = scratch.write("libonnxruntime.so", b"not a library");
-        assert_eq!(candidate(&setting(file.clone())), Ok(file.clone()));
-        assert_eq!(candidate(&setting("libonnxruntime.so".into())), Ok("libonnxruntime.so".into()));
-        let text = candidate(&setting(file.with_file_name("absent.so"))).unwrap_err().to_string();
+        assert_eq!(setting(file.clone()).candidate(&KIND), Ok(file.clone()));
+        assert_eq!(setting("libonnxruntime.so".into()).candidate(&KIND), Ok("libonnxruntime.so".into()));
+        let text = setting(file.with_file_name("absent.so")).candidate(&KIND).unwrap_err().to_string();
         assert!(text.contains("/absent.so cannot be opened: no such file"), "{text}");
     }
 
@@ -197,7 +126,10 @@ mod tests {
             Err(LibraryError::Open(_)) => None,
             other => Some(other),
         });
-        assert_eq!(libm.expect("every host has one of these"), Err(LibraryError::Foreign));
+        assert_eq!(
+            libm.expect("every host has one of these"),
+            Err(LibraryError::Foreign { title: "ONNX Runtime", symbol: "OrtGetApiBase" })
+        );
     }
 
     #[test]
@@ -232,7 +164,7 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         // The first that opens wins, even after others that do not.
-        let found = find(&surroundings, |path| Ok(path.to_path_buf())).unwrap();
+        let found = surroundings.find(&KIND, |path| Ok(path.to_path_buf())).unwrap();
         assert!(found.ends_with("1.31.1/libonnxruntime.so.1.31.1"));
     }
 }

@@ -83,7 +83,7 @@ pub struct Surroundings {
 impl Surroundings {
     /// Those of this process.
     pub fn of_process() -> Surroundings {
-        let surroundings = crate::onnxruntime::Surroundings::of_process(None);
+        let surroundings = crate::runtime_search::Surroundings::of_process(&crate::onnxruntime::RUNTIME, None);
         let shared = surroundings.shared_runtimes();
         let (data_home, path) = (surroundings.data_home, std::env::var_os("PATH"));
         Surroundings { data_home, shared, path, host: host::interpreter() }

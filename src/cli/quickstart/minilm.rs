@@ -10,7 +10,8 @@ use std::process::Command;
 
 use super::super::runtime::Progress;
 use super::preparation::{Ended, Event, PrepareError, Workplace, size_of};
-use nereid_backend::onnxruntime::Surroundings;
+use nereid_backend::onnxruntime::RUNTIME;
+use nereid_backend::runtime_search::Surroundings;
 
 pub(super) const MODELS: [(&str, &str); 5] = [
     ("minilm", "makes embeddings of text: an ensemble of the next three"),
@@ -57,7 +58,7 @@ const ENVIRONMENT: &str = "$$TRITON_MODEL_DIRECTORY/../../python";
 
 /// The model repository, made now unless it is there.
 pub(super) fn prepare(progress: &mut dyn Progress) -> Result<PathBuf, PrepareError> {
-    let data = Surroundings::of_process(None).data_home.ok_or(PrepareError::NoHome)?;
+    let data = Surroundings::of_process(&RUNTIME, None).data_home.ok_or(PrepareError::NoHome)?;
     prepare_in(&data.join("nereid/examples/minilm"), OsStr::new("python3"), progress)
 }
 

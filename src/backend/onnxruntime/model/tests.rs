@@ -155,7 +155,7 @@ fn a_wrong_library_is_unavailable_and_wrong_settings_come_first() {
     let error = OnnxRuntimeBackend.create_model(Arc::new(context)).err().unwrap();
     assert_eq!(error.message, "failed to convert 'lots' to integral number");
     // Once a library is loaded it stays, so a process that has one does not search again.
-    let surroundings = crate::onnxruntime::Surroundings::of_process(wrong.to_str());
+    let surroundings = crate::runtime_search::Surroundings::of_process(&crate::onnxruntime::RUNTIME, wrong.to_str());
     let error: Status = crate::onnxruntime::locate(&surroundings).unwrap_err().into();
     assert_eq!(error.code, Code::Unavailable);
     assert!(error.message.contains("libwrong.so cannot be opened"), "{error}");

@@ -5,8 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::*;
+use crate::cli::runtime::distributions;
+use crate::cli::runtime::distributions::Package;
 use nereid_backend::onnxruntime::fixtures::surroundings;
-use nereid_backend::onnxruntime::locate;
+use nereid_backend::onnxruntime::{inspect, locate};
 use nereid_backend::scratch::Scratch;
 use nereid_test_support::skip::skip;
 
@@ -22,6 +24,14 @@ impl Progress for RecordedProgress {
     fn done(&mut self, what: &str) {
         self.0.push(what.to_owned());
     }
+}
+
+fn onnxruntime() -> &'static Distribution {
+    distributions::find("onnxruntime", false).unwrap()
+}
+
+fn tested_version() -> &'static str {
+    onnxruntime().first().tested_version
 }
 
 /// A python3 whose pip "downloads" an empty wheel of `offered`, and whose unpacking copies `library`.
@@ -74,8 +84,9 @@ fn entries(folder: &Path) -> Vec<String> {
 fn without_python_or_pip_the_error_names_the_next_step() {
     let scratch = Scratch::new("install-python");
     let folder = scratch.path("runtimes");
-    let install =
-        |python: &Python| install_into(&folder, python, &InstallOptions::default(), &mut RecordedProgress::default());
+    let install = |python: &Python| {
+        install_into(onnxruntime(), &folder, python, &InstallOptions::default(), &mut RecordedProgress::default())
+    };
     let error = install(&Python::at(scratch.path("missing"))).unwrap_err();
     assert!(matches!(error, InstallError::NoPython(_)), "{error}");
     let file =
@@ -90,9 +101,10 @@ fn without_python_or_pip_the_error_names_the_next_step() {
 fn a_package_that_is_not_a_library_is_not_installed() {
     let scratch = Scratch::new("install-broken");
     let folder = scratch.path("runtimes");
-    let python = python(&scratch, TESTED_VERSION, &scratch.write("text", b"no library"));
+    let python = python(&scratch, tested_version(), &scratch.write("text", b"no library"));
     let error =
-        install_into(&folder, &python, &InstallOptions::default(), &mut RecordedProgress::default()).unwrap_err();
+        install_into(onnxruntime(), &folder, &python, &InstallOptions::default(), &mut RecordedProgress::default())
+            .unwrap_err();
     assert!(matches!(error, InstallError::Unusable(LibraryError::Open(_))), "{error}");
     assert!(entries(&folder).is_empty());
 }
@@ -103,7 +115,8 @@ fn a_requested_version_that_is_not_offered_is_an_error() {
     let python = python(&scratch, "1.20.1", &scratch.write("text", b"no library"));
     let options = InstallOptions { version: Some("1.19.0".to_owned()), ..InstallOptions::default() };
     let error =
-        install_into(&scratch.path("runtimes"), &python, &options, &mut RecordedProgress::default()).unwrap_err();
+        install_into(onnxruntime(), &scratch.path("runtimes"), &python, &options, &mut RecordedProgress::default())
+            .unwrap_err();
     assert!(matches!(&error, InstallError::NoSuchVersion { version, .. } if version == "1.19.0"), "{error}");
 }
 
@@ -116,8 +129,9 @@ fn without_an_index_the_network_is_named() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let options = InstallOptions::default();
     let error =
-        install_into(&scratch.path("r"), &Python::at(file), &options, &mut RecordedProgress::default()).unwrap_err();
-    assert!(matches!(error, InstallError::Download(_)), "{error}");
+        install_into(onnxruntime(), &scratch.path("r"), &Python::at(file), &options, &mut RecordedProgress::default())
+            .unwrap_err();
+    assert!(matches!(error, InstallError::Download { .. }), "{error}");
 }
 
 #[test]
@@ -143,7 +157,7 @@ fn a_library_is_installed_once_and_again_only_by_force() {
     let python = python(&scratch, "1.2.3", &found.path);
     let mut progress = RecordedProgress::default();
     // The tested version is not offered here, so the newest one is taken.
-    let path = install_into(&folder, &python, &InstallOptions::default(), &mut progress).unwrap();
+    let path = install_into(onnxruntime(), &folder, &python, &InstallOptions::default(), &mut progress).unwrap();
     assert_eq!(path, folder.join("1.2.3/libonnxruntime.so.1.2.3"));
     assert_eq!(inspect(&path).unwrap().version, found.version);
     assert_eq!(entries(&folder), ["1.2.3"]);
@@ -151,15 +165,18 @@ fn a_library_is_installed_once_and_again_only_by_force() {
 
     let nothing = Python::at(scratch.path("missing"));
     let again = InstallOptions { version: Some("1.2.3".to_owned()), ..InstallOptions::default() };
-    assert_eq!(install_into(&folder, &nothing, &again, &mut progress).unwrap(), path);
+    assert_eq!(install_into(onnxruntime(), &folder, &nothing, &again, &mut progress).unwrap(), path);
     let forced = InstallOptions { force: true, ..again };
-    assert!(matches!(install_into(&folder, &nothing, &forced, &mut progress), Err(InstallError::NoPython(_))));
+    assert!(matches!(
+        install_into(onnxruntime(), &folder, &nothing, &forced, &mut progress),
+        Err(InstallError::NoPython(_))
+    ));
     assert!(path.exists(), "a failed attempt leaves what was there");
-    assert_eq!(install_into(&folder, &python, &forced, &mut progress).unwrap(), path);
+    assert_eq!(install_into(onnxruntime(), &folder, &python, &forced, &mut progress).unwrap(), path);
     assert_eq!(entries(&folder), ["1.2.3"]);
     // The build for GPUs is another package, beside the other one.
-    let gpu = InstallOptions { gpu: true, ..InstallOptions::default() };
-    let other = install_into(&folder, &python, &gpu, &mut progress).unwrap();
+    let gpu = distributions::find("onnxruntime", true).unwrap();
+    let other = install_into(gpu, &folder, &python, &InstallOptions::default(), &mut progress).unwrap();
     assert_eq!(other, folder.join("1.2.3-gpu/libonnxruntime.so.1.2.3"));
     assert!(progress.0.iter().any(|step| step.contains("onnxruntime-gpu")), "{:?}", progress.0);
     assert_eq!(entries(&folder), ["1.2.3", "1.2.3-gpu"]);
@@ -190,17 +207,73 @@ with zipfile.ZipFile(sys.argv[1], "w") as archive:
         "onnxruntime/capi/../../../libonnxruntime.so.evil",
         "onnxruntime/__init__.py",
     ]);
+    let gpu = distributions::find("onnxruntime", true).unwrap().first();
     let target = scratch.path("out");
     fs::create_dir_all(&target).unwrap();
-    python.unpack(Package::default(), &wheel, &target).unwrap();
+    python.unpack(onnxruntime().first(), &wheel, &target).unwrap();
     assert_eq!(entries(&target), ["libonnxruntime.so.1.2.3"]);
     let beside = scratch.path("gpu");
     fs::create_dir_all(&beside).unwrap();
-    python.unpack(Package { is_for_gpus: true }, &wheel, &beside).unwrap();
+    python.unpack(gpu, &wheel, &beside).unwrap();
     assert_eq!(entries(&beside), ["libonnxruntime.so.1.2.3", "libonnxruntime_providers_shared.so"]);
     make(&["onnxruntime/capi/libonnxruntime_providers_shared.so"]);
-    assert!(python.unpack(Package { is_for_gpus: true }, &wheel, &beside).is_err(), "no library among them");
+    assert!(python.unpack(gpu, &wheel, &beside).is_err(), "no library among them");
     make(&["onnxruntime/__init__.py"]);
-    let error = python.unpack(Package::default(), &wheel, &target).unwrap_err();
+    let error = python.unpack(onnxruntime().first(), &wheel, &target).unwrap_err();
     assert!(error.to_string().contains("no onnxruntime/capi/libonnxruntime.so"), "{error}");
+}
+
+#[test]
+fn folders_of_a_wheel_are_kept_and_files_can_be_left_out() {
+    let python = Python::default();
+    if python.check().is_err() {
+        skip("no python3 with pip on this host");
+        return;
+    }
+    let scratch = Scratch::new("install-folders");
+    let wheel = scratch.path("x.whl");
+    let write = r#"
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], "w") as archive:
+    for name in sys.argv[2:]:
+        archive.writestr(name, name)
+"#;
+    let names = [
+        "p/libs/libp.so",
+        "p/libs/libq_gpu.so",
+        "p/libs/deep/libr.so",
+        "p.libs/libgomp-1.so",
+        "p/x.py",
+        "/p/libs/libs.so",
+    ];
+    let mut command = std::process::Command::new("python3");
+    assert!(command.args(["-c", write]).arg(&wheel).args(names).status().unwrap().success());
+    let package = Package {
+        name: "p",
+        tested_version: "1",
+        oldest_version: "1",
+        files: &["p/libs/*", "!*_gpu.so", "p.libs/libgomp-*"],
+        strip: "",
+    };
+    let target = scratch.path("out");
+    fs::create_dir_all(&target).unwrap();
+    python.unpack(&package, &wheel, &target).unwrap();
+    assert_eq!(entries(&target), ["p", "p.libs"]);
+    assert_eq!(entries(&target.join("p")), ["libs"]);
+    assert_eq!(entries(&target.join("p/libs")), ["deep", "libp.so"]);
+    finish_files(&target, true).unwrap();
+    let mode = |path: &str| fs::metadata(target.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("p/libs/deep"), mode("p/libs/deep/libr.so")), (0o755, 0o755));
+}
+
+#[test]
+fn every_runtime_is_known_by_its_name() {
+    assert_eq!(distributions::names()[0], "onnxruntime");
+    for name in distributions::names() {
+        let one = distributions::find(name, false).unwrap();
+        assert_eq!(one.runtime.name, name);
+        assert!(!one.packages.is_empty() && !one.first().files.is_empty());
+    }
+    assert!(distributions::find("onnxruntime", true).unwrap().is_for_gpus);
+    assert!(distributions::find("torch", false).is_err_and(|error| error.starts_with("unknown runtime 'torch'")));
 }

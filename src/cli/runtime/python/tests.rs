@@ -142,7 +142,8 @@ fn a_failure_names_its_cause_and_leaves_nothing() {
     fs::write(host.root.join("no-pip"), "").unwrap();
     assert_eq!(
         host.install(PythonOptions::default()),
-        Err("numpy>=1.20 cannot be installed; is this host connected, and are proxies set? pip said: no route".into())
+        Err("numpy>=1.20 cannot be installed; is this host connected, and are proxies set? pip printed: no route"
+            .into())
     );
     fs::remove_file(host.root.join("no-pip")).unwrap();
     host.python("python3", "3.7");

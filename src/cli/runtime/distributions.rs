@@ -1,0 +1,111 @@
+//! The runtimes that `nereid runtime install` can bring: the packages that hold them, and the files that are needed.
+//!
+//! A runtime of Python is made in another way (`super::python`).
+
+use std::path::Path;
+
+use nereid_backend::onnxruntime;
+use nereid_backend::runtime_search::{LibraryError, RuntimeKind};
+
+/// One package of the index, and its files that a runtime needs.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Package {
+    pub name: &'static str,
+    /// The version that this build was tested with.
+    pub tested_version: &'static str,
+    /// The oldest version that can be used; it limits the choice where the tested one is not offered.
+    pub oldest_version: &'static str,
+    /// The files, as patterns of paths in the wheel (`*` matches every character, also `/`). Each must match a file;
+    /// one that begins with `!` leaves files out.
+    pub files: &'static [&'static str],
+    /// What paths lose at their start when they are unpacked.
+    pub strip: &'static str,
+}
+
+/// A runtime as it is installed.
+#[derive(Debug)]
+pub struct Distribution {
+    pub runtime: &'static RuntimeKind,
+    /// What it is for, behind its title: `for ONNX models`.
+    pub purpose: &'static str,
+    /// What `--version` and the folder's name mean is the version of the first package.
+    pub packages: &'static [Package],
+    /// It computes on GPUs: `--gpu` chooses it.
+    pub is_for_gpus: bool,
+    /// Opens the library and returns its version.
+    pub open: fn(&Path) -> Result<String, LibraryError>,
+}
+
+/// The suffix of the folders of installed builds for GPUs.
+const GPU_SUFFIX: &str = "-gpu";
+
+/// One value for each entry of [`ALL`].
+impl PartialEq for Distribution {
+    fn eq(&self, other: &Distribution) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Distribution {
+    /// The folder of that version.
+    pub fn folder(&self, version: &str) -> String {
+        let suffix = if self.is_for_gpus { GPU_SUFFIX } else { "" };
+        format!("{version}{suffix}")
+    }
+
+    pub fn first(&self) -> &'static Package {
+        &self.packages[0]
+    }
+}
+
+/// All of them.
+pub static ALL: [Distribution; 2] = [
+    Distribution {
+        runtime: &onnxruntime::RUNTIME,
+        purpose: "for ONNX models",
+        packages: &[Package {
+            name: "onnxruntime",
+            tested_version: "1.31.1",
+            // Older packages hold no library of their own.
+            oldest_version: "1.20",
+            files: &["onnxruntime/capi/libonnxruntime.so*"],
+            strip: "onnxruntime/capi/",
+        }],
+        is_for_gpus: false,
+        open: open_onnxruntime,
+    },
+    Distribution {
+        runtime: &onnxruntime::RUNTIME,
+        purpose: "for ONNX models",
+        packages: &[Package {
+            name: "onnxruntime-gpu",
+            tested_version: "1.31.1",
+            oldest_version: "1.20",
+            // The library opens its providers from its own folder.
+            files: &["onnxruntime/capi/libonnxruntime.so*", "onnxruntime/capi/libonnxruntime_providers_*"],
+            strip: "onnxruntime/capi/",
+        }],
+        is_for_gpus: true,
+        open: open_onnxruntime,
+    },
+];
+
+fn open_onnxruntime(path: &Path) -> Result<String, LibraryError> {
+    Ok(onnxruntime::inspect(path)?.version)
+}
+
+/// The runtimes by their names in commands, each once.
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().filter(|one| !one.is_for_gpus).map(|one| one.runtime.name).collect()
+}
+
+/// The runtime of this name; the error is a sentence for the user.
+pub fn find(name: &str, is_for_gpus: bool) -> Result<&'static Distribution, String> {
+    let mut of_name = ALL.iter().filter(|one| one.runtime.name == name).peekable();
+    if of_name.peek().is_none() {
+        return Err(format!("unknown runtime '{name}'; known runtimes: {}, python", names().join(", ")));
+    }
+    of_name
+        .find(|one| one.is_for_gpus == is_for_gpus)
+        .ok_or_else(|| format!("unknown option '--gpu': {name} has no other build for GPUs"))
+}

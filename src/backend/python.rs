@@ -18,6 +18,7 @@ mod calls;
 mod dispatch;
 mod environment;
 mod exported_tensors;
+mod fence;
 #[cfg(test)]
 mod fixtures;
 mod health;

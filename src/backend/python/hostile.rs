@@ -104,8 +104,19 @@ fn worker(handler: Arc<dyn MessageHandler>) -> Arc<Worker> {
     let (name, model) = ("m_0_0".to_owned(), "m".to_owned());
     let (archive, spin) = (super::program::archive().unwrap(), Default::default());
     let ended = Box::new(|_| ());
-    Worker::start(Plan { name, model, command, archive, bounds: BOUNDS, spin, handler, ended, gpus: Arc::default() })
-        .unwrap()
+    Worker::start(Plan {
+        name,
+        model,
+        command,
+        archive,
+        bounds: BOUNDS,
+        fences: false,
+        spin,
+        handler,
+        ended,
+        gpus: Arc::default(),
+    })
+    .unwrap()
 }
 
 #[test]
@@ -152,7 +163,7 @@ fn messages_of_every_kind_may_hold_anything() {
 
 #[test]
 fn answers_may_hold_anything_and_name_any_memory() {
-    let (link, _socket) = Link::new(BOUNDS, 0, Default::default()).unwrap();
+    let (link, _socket) = Link::new(BOUNDS, 0, false, Default::default()).unwrap();
     link.grow(5000, &[]).unwrap();
     let mut random = Random(3);
     let mut request = Request::new(Completion::new(Arc::new(NullSink), 0));
@@ -195,7 +206,7 @@ fn whatever_stands_in_shared_memory_a_stream_ends_or_goes_on() {
     let mut random = Random(4);
     let mut refused = 0;
     for _ in 0..300 {
-        let (link, _socket) = Link::new(BOUNDS, 0, Default::default()).unwrap();
+        let (link, _socket) = Link::new(BOUNDS, 0, false, Default::default()).unwrap();
         let mut payload = Vec::new();
         for _ in 0..20 {
             let (at, len) = (random.below(1 << 20) as usize, random.below(64) as usize);

@@ -167,7 +167,7 @@ mod tests {
     fn link(simulated: &Arc<Simulated>) -> Link {
         let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
         let gpus = Gpus::with(Arc::clone(simulated) as Arc<_>, &Settings::default());
-        Link::new(bounds, 0, gpus).unwrap().0
+        Link::new(bounds, 0, false, gpus).unwrap().0
     }
 
     /// The numbers for the worker, once there are that many.

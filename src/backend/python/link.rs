@@ -2,8 +2,9 @@
 //!
 //! A doorbell is an eventfd that is rung after frames: by the worker after each frame, unless it is about to send
 //! another (see [`instance`](super::instance)), and by the server after the last of the frames that it has at the
-//! moment. Python has no fences, but the system call of its bell is one; so neither side has to announce that it
-//! sleeps, and no wake-up is lost.
+//! moment. The system call of the bell orders memory for the side that it wakes, and neither side has to announce that
+//! it sleeps, so that no wake-up is lost. Where a side reads a position without a bell, the worker needs a memory fence
+//! on CPUs that reorder accesses ([`fence`](super::fence)).
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -17,6 +18,7 @@ use rustix::net::{
 };
 
 use super::exported_tensors::{ExportedTensors, ON_DEVICE};
+use super::fence;
 use super::imported_tensors::ImportedTensors;
 use super::inbound::{Announce, Inbound, Range};
 use super::marshal::Writer;
@@ -168,8 +170,8 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     /// The link, and the worker's end of its socket, on which the first message already waits. The worker may spin for
-    /// `spin_ns` before it sleeps.
-    pub fn new(bounds: Bounds, spin_ns: u64, gpus: Arc<Gpus>) -> io::Result<(Link, OwnedFd)> {
+    /// `spin_ns` before it sleeps, and with `fences` calls a [memory fence](super::fence).
+    pub fn new(bounds: Bounds, spin_ns: u64, fences: bool, gpus: Arc<Gpus>) -> io::Result<(Link, OwnedFd)> {
         let control = Arc::new(Segment::create(message::CONTROL_BYTES)?);
         let place = |words, number| StreamLocation {
             segment: Arc::clone(&control),
@@ -201,7 +203,9 @@ impl Link {
         hello.int(message::VERSION);
         hello.int(spin_ns);
         let bells = [&link.input_bell, &link.output_bell, &link.aside_bell].map(Bell::as_fd);
-        let descriptors = [&[link.control.as_fd()][..], &bells].concat();
+        let fence = if fences { Some(fence::library()?) } else { None };
+        let mut descriptors = [&[link.control.as_fd()][..], &bells].concat();
+        descriptors.extend(fence.as_ref().map(OwnedFd::as_fd));
         link.send_control(hello.bytes(), &descriptors)?;
         Ok((link, theirs))
     }

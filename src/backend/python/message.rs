@@ -3,7 +3,7 @@
 //! `worker/nereid_python/kinds.py` and `wire.py` have the same numbers; a worker refuses a server of another version.
 
 /// The version of everything in this file.
-pub const VERSION: i32 = 3;
+pub const VERSION: i32 = 4;
 
 /// Kinds with this bit: the payload is only the location (key, segment, offset, length) of the message proper.
 pub const FAR: u32 = 1 << 31;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::dispatch::Dispatch;
+use super::fence;
 use super::instance::PythonInstance;
 use super::interpreter::Interpreter;
 use super::layout::Layout;
@@ -75,6 +76,7 @@ impl PythonModel {
                 growth_bytes: bytes(shm_growth_byte_size),
                 max_bytes: bytes(shm_max_byte_size),
             },
+            fences: fence::IS_NEEDED || self.settings.memory_fences,
             gpus: Arc::clone(&self.context.gpus),
             handler: Arc::new(Dispatch::new(&self.context)),
             ended,

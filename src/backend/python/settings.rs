@@ -25,8 +25,9 @@ const QUEUE_SIZE: &str = "shm_message_queue_size";
 const REGION_PREFIX: &str = "shm-region-prefix-name";
 const POOL_SIZE: &str = "thread-pool-size";
 const INTERPRETER: &str = "interpreter";
+const MEMORY_FENCES: &str = "memory-fences";
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     DEFAULT_SIZE,
     GROWTH_SIZE,
     MAX_SIZE,
@@ -35,6 +36,7 @@ const KNOWN: [&str; 10] = [
     REGION_PREFIX,
     POOL_SIZE,
     INTERPRETER,
+    MEMORY_FENCES,
     EXECUTE_TIMEOUT,
     RESTART,
 ];
@@ -75,6 +77,8 @@ pub struct Settings {
     pub interpreter: Option<PathBuf>,
     pub execute_timeout: Option<Duration>,
     pub restart: bool,
+    /// Workers call memory fences even on a CPU that needs none.
+    pub memory_fences: bool,
     /// FORCE_CPU_ONLY_INPUT_TENSORS.
     pub force_cpu_only_inputs: bool,
 }
@@ -92,6 +96,7 @@ impl Default for Settings {
             interpreter: None,
             execute_timeout: None,
             restart: true,
+            memory_fences: false,
             force_cpu_only_inputs: true,
         }
     }
@@ -148,6 +153,7 @@ impl Settings {
             INTERPRETER => self.interpreter = Some(PathBuf::from(value)).filter(|path| !path.as_os_str().is_empty()),
             EXECUTE_TIMEOUT => self.execute_timeout = execute_timeout(value)?,
             RESTART => self.restart = boolean(key, value)?,
+            MEMORY_FENCES => self.memory_fences = boolean(key, value)?,
             _ => warn_unknown(key),
         }
         Ok(())
@@ -180,7 +186,7 @@ impl fmt::Display for Settings {
         write!(
             f,
             "{DEFAULT_SIZE}={}, {GROWTH_SIZE}={}, {MAX_SIZE}={}, {STUB_TIMEOUT}={}, {QUEUE_SIZE}={}, \
-             {REGION_PREFIX}={}, {POOL_SIZE}={}, {EXECUTE_TIMEOUT}={}, {RESTART}={}",
+             {REGION_PREFIX}={}, {POOL_SIZE}={}, {EXECUTE_TIMEOUT}={}, {RESTART}={}, {MEMORY_FENCES}={}",
             self.shm_default_byte_size,
             self.shm_growth_byte_size,
             self.shm_max_byte_size,
@@ -190,6 +196,7 @@ impl fmt::Display for Settings {
             self.thread_pool_size,
             self.execute_timeout.map_or(0.0, |time| time.as_secs_f64()),
             self.restart,
+            self.memory_fences,
         )?;
         if let Some(interpreter) = &self.interpreter {
             write!(f, ", {INTERPRETER}={}", interpreter.display())?;
@@ -291,7 +298,7 @@ mod tests {
             "shm-default-byte-size=1048576, shm-growth-byte-size=1048576, shm-max-byte-size=1073741824, \
              stub-timeout-seconds=30, shm_message_queue_size=1000, \
              shm-region-prefix-name=triton_python_backend_shm_region_, thread-pool-size=32, execute-timeout=0, \
-             restart=true"
+             restart=true, memory-fences=false"
         );
         // A setting of all backends, and an unknown one.
         assert_eq!(read(&[("default-max-batch-size", "8"), ("colour", "red")]), Ok(settings));
@@ -311,6 +318,7 @@ mod tests {
             ("interpreter", "/opt/python"),
             ("execute-timeout", "2.5"),
             ("restart", "Off"),
+            ("memory-fences", "true"),
         ])
         .unwrap();
         let expected = Settings {
@@ -324,10 +332,11 @@ mod tests {
             interpreter: Some("/opt/python".into()),
             execute_timeout: Some(Duration::from_millis(2500)),
             restart: false,
+            memory_fences: true,
             force_cpu_only_inputs: true,
         };
         assert_eq!(settings, expected);
-        assert!(settings.to_string().ends_with("execute-timeout=2.5, restart=false, interpreter=/opt/python"));
+        assert!(settings.to_string().ends_with("restart=false, memory-fences=true, interpreter=/opt/python"));
         // The limit grows with the first segment's size, unless it is set.
         let large = read(&[("shm-default-byte-size", "4294967296")]).unwrap();
         assert_eq!(large.shm_max_byte_size, 4 << 30);

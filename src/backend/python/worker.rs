@@ -54,6 +54,8 @@ pub struct Plan {
     /// See [`program`].
     pub archive: Arc<OwnedFd>,
     pub bounds: Bounds,
+    /// It calls memory fences.
+    pub fences: bool,
     pub gpus: Arc<Gpus>,
     pub spin: Spin,
     pub handler: Arc<dyn MessageHandler>,
@@ -108,13 +110,13 @@ pub struct Worker {
 impl Worker {
     /// Starts the process; the caller waits for its first message.
     pub fn start(plan: Plan) -> Result<Arc<Worker>, Status> {
-        let Plan { name, model, command, archive, bounds, gpus, spin, handler, ended } = plan;
+        let Plan { name, model, command, archive, bounds, fences, gpus, spin, handler, ended } = plan;
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
         // The process counts as spinning as long as it lives: its polls are not visible here.
         let core = spin.enter();
         let spin_ns = core.as_ref().map_or(0, |_| spin.budget_ns());
-        let (link, socket) = Link::new(bounds, spin_ns, gpus).map_err(cannot)?;
+        let (link, socket) = Link::new(bounds, spin_ns, fences, gpus).map_err(cannot)?;
         let open = OpenRequests::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
         let worker = Arc::new(Worker {
             name: name.clone(),

@@ -1,7 +1,7 @@
 //! The stream of frames: no side reads bytes that are still written, or overwrites bytes that are still read, and no
 //! frame is lost where the reader sleeps on a doorbell.
 
-use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Condvar, Mutex};
 
 use super::super::frames::{Consumer, Memory, Producer};
@@ -140,4 +140,134 @@ fn a_bell_after_every_frame_wakes_a_reader_that_checked_before() {
         }
         writer.join().unwrap();
     });
+}
+
+/// The side in Python: its accesses to positions are plain loads and stores, and `IS_FENCED` places the fence between
+/// these and its accesses to bytes, as `backend/python/worker/nereid_python/wire.py` does. Frames have 16 bytes.
+struct Unordered<const IS_FENCED: bool> {
+    stream: Arc<Stream>,
+    position: u64,
+}
+
+const FRAME: usize = 16;
+
+impl<const IS_FENCED: bool> Unordered<IS_FENCED> {
+    fn new(stream: &Arc<Stream>) -> Unordered<IS_FENCED> {
+        Unordered { stream: Arc::clone(stream), position: 0 }
+    }
+
+    fn fence() {
+        if IS_FENCED {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn place(&self) -> usize {
+        self.position as usize % CAPACITY
+    }
+
+    /// `_Output.push`, which is only called where there may be room.
+    fn push(&mut self, kind: u32) -> bool {
+        if self.position - self.stream.tail.load(Ordering::Relaxed) > (CAPACITY - FRAME) as u64 {
+            return false;
+        }
+        Self::fence();
+        let payload = [kind as u8; FRAME - 8];
+        let head = [(payload.len() as u32).to_le_bytes(), kind.to_le_bytes()].concat();
+        self.stream.write(self.place(), &[&head[..], &payload].concat());
+        Self::fence();
+        self.position += FRAME as u64;
+        self.stream.head.store(self.position, Ordering::Relaxed);
+        true
+    }
+
+    /// `Link.receive` without its sleep.
+    fn pop(&mut self) -> Option<u32> {
+        if self.stream.head.load(Ordering::Relaxed) == self.position {
+            return None;
+        }
+        Self::fence();
+        let mut bytes = Vec::new();
+        self.stream.read(self.place(), FRAME, &mut bytes);
+        let kind = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        assert!(bytes[8..].iter().all(|byte| *byte == kind as u8), "{bytes:?}");
+        Self::fence();
+        self.position += FRAME as u64;
+        self.stream.tail.store(self.position, Ordering::Relaxed);
+        Some(kind)
+    }
+}
+
+/// Frames that meet the end of the memory: one more than it holds.
+const FRAMES: u32 = (CAPACITY / FRAME) as u32 + 1;
+
+/// The server writes, the worker reads without a bell.
+fn worker_reads<const IS_FENCED: bool>() {
+    let (mut producer, _) = stream();
+    let mut worker = Unordered::<IS_FENCED>::new(producer.memory());
+    let server = thread::spawn(move || {
+        let mut sent = 0;
+        while sent < FRAMES && producer.push(sent, &[sent as u8; FRAME - 8]).unwrap() {
+            sent += 1;
+        }
+        sent
+    });
+    let mut seen = 0;
+    for _ in 0..2 {
+        if let Some(kind) = worker.pop() {
+            assert_eq!(kind, seen);
+            seen += 1;
+        }
+    }
+    let sent = server.join().unwrap();
+    while let Some(kind) = worker.pop() {
+        assert_eq!(kind, seen);
+        seen += 1;
+    }
+    assert_eq!(seen, sent);
+}
+
+/// The worker writes, the server reads without a bell.
+fn worker_writes<const IS_FENCED: bool>() {
+    let (producer, mut consumer) = stream();
+    let mut worker = Unordered::<IS_FENCED>::new(producer.memory());
+    let process = thread::spawn(move || {
+        let mut sent = 0;
+        while sent < FRAMES && worker.push(sent) {
+            sent += 1;
+        }
+        sent
+    });
+    let (mut bytes, mut seen) = (Vec::new(), 0);
+    for _ in 0..2 {
+        if let Some(kind) = consumer.pop(&mut bytes).unwrap() {
+            assert_eq!((kind, &bytes[..]), (seen, &[seen as u8; FRAME - 8][..]));
+            seen += 1;
+        }
+    }
+    let sent = process.join().unwrap();
+    while let Some(kind) = consumer.pop(&mut bytes).unwrap() {
+        assert_eq!(kind, seen);
+        seen += 1;
+    }
+    assert_eq!(seen, sent);
+}
+
+#[test]
+fn a_worker_with_fences_reads_frames_without_a_bell() {
+    model(PREEMPTIONS, worker_reads::<true>);
+}
+
+#[test]
+fn a_worker_with_fences_writes_frames_that_are_read_without_a_bell() {
+    model(PREEMPTIONS, worker_writes::<true>);
+}
+
+/// The models above can fail: loom finds the access to bytes that are still written.
+#[test]
+fn without_fences_a_worker_and_the_server_touch_the_same_bytes() {
+    for run in [worker_reads::<false>, worker_writes::<false>] {
+        let outcome = std::panic::catch_unwind(|| model(PREEMPTIONS, run));
+        assert!(outcome.is_err(), "a fence is missing, and nothing is found");
+    }
 }

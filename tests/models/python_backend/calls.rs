@@ -36,6 +36,20 @@ fn serve(others: &[&str], flags: &[&str]) -> Option<(Repository, Server)> {
     Some((repository, server))
 }
 
+/// What workers do on CPUs that reorder memory accesses, where all tests of this module pass through the fence.
+#[test]
+fn workers_with_memory_fences_call_models_and_pass_large_tensors() {
+    let Some((_repository, server)) = serve(&["echo"], &["--backend-config=python,memory-fences=true"]) else { return };
+    let mut peer = Peer::connect(server.http);
+    for round in 0..200 {
+        let names = json!([["OUT"], ["FACTS"], ["FACTS", "OUT"], ["OUT"]]);
+        assert_eq!(answered(&mut peer, "pruned", &json!({})), names);
+        assert_eq!(answered(&mut peer, "passed_on", &json!({"size": 1000 * round})), true);
+    }
+    let log = server.log();
+    assert!(log.contains("memory-fences=true"), "{log}");
+}
+
 #[test]
 fn a_call_carries_all_that_a_request_may_say() {
     let Some((_repository, server)) = serve(&["echo"], &[]) else { return };

@@ -3,8 +3,10 @@
 import marshal
 import os
 import struct
+import sys
 import threading
 import unittest
+import unittest.mock
 
 import fake  # noqa: F401: finds the modules
 from nereid_python import wire
@@ -24,7 +26,7 @@ class Worker(wire.Link):
         os.set_blocking(self.rung, False)
         os.set_blocking(self.input_bell, False)
         at = wire.STREAMS + wire.STREAM_BYTES
-        self.output = wire._Output(self.memory, self.words, wire.OUTPUT_WORDS, wire.OUTPUT_HANDLED, at, bell)
+        self.output = wire._Output(self.memory, self.words, wire.OUTPUT_WORDS, wire.OUTPUT_HANDLED, at, bell, None)
         self.tail, self.head = 0, 0
         self.main = threading.get_ident()
         self.spin_ns, self.expected_ns, self.is_ring_owed = spin_ns, spin_ns, False
@@ -156,6 +158,36 @@ class Waits(unittest.TestCase):
         worker._await_input(worker.head)
         timer.join()
         self.assertGreater(worker.expected_ns, SPIN_NS // 2)
+
+
+class FenceTest(unittest.TestCase):
+    def test_a_frame_is_written_before_the_fence_and_announced_after_it(self):
+        worker = Worker()
+        start = wire.STREAMS + wire.STREAM_BYTES
+        seen = []
+
+        def fence():
+            is_written = bytes(worker.memory[start + 8 : start + 13]) == b"frame"
+            seen.append((is_written, worker.words[wire.OUTPUT_WORDS // 8]))
+
+        worker.output.fence = fence
+        worker.output.push(wire.DONE, b"frame")
+        self.assertEqual(seen, [(False, 0), (True, 0)])
+        self.assertEqual(worker.words[wire.OUTPUT_WORDS // 8], 16)
+
+    def test_a_frame_is_read_between_two_fences_and_given_back_after_them(self):
+        worker = Worker()
+        seen = []
+        worker.fence = lambda: seen.append((worker.tail, worker.words[(wire.INPUT_WORDS + wire.WORD_STRIDE) // 8]))
+        worker.told((1, 2))
+        self.assertEqual(worker.receive(), (wire.BATCH, (1, 2)))
+        self.assertEqual(seen, [(0, 0), (0, 0)])
+        self.assertEqual(worker.words[(wire.INPUT_WORDS + wire.WORD_STRIDE) // 8], worker.tail)
+
+    def test_an_interpreter_without_ctypes_is_refused_with_the_reason(self):
+        with unittest.mock.patch.dict(sys.modules, {"ctypes": None}):
+            with self.assertRaisesRegex(RuntimeError, "this CPU needs the module ctypes, which this Python lacks"):
+                wire._fence_of(-1)
 
 
 if __name__ == "__main__":

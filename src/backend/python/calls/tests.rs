@@ -157,7 +157,7 @@ fn rig_with(is_decoupled: bool, max_bytes: usize) -> Rig {
     server.spec.set(Arc::new(ModelSpec::new(config).unwrap())).unwrap();
     server.me.set(Arc::downgrade(&server)).unwrap();
     let (link, socket) =
-        Link::new(Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes }, 0, Default::default()).unwrap();
+        Link::new(Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes }, 0, false, Default::default()).unwrap();
     link.add_slots().unwrap();
     let worker = Arc::new(Bare { link, _socket: socket, killed: Mutex::default() });
     let caller = Arc::clone(&worker) as Arc<dyn Caller>;

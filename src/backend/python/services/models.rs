@@ -219,7 +219,7 @@ mod tests {
         let under_way = load.begin(7);
         server.open();
         let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
-        let (link, _socket) = Link::new(bounds, 0, Default::default()).unwrap();
+        let (link, _socket) = Link::new(bounds, 0, false, Default::default()).unwrap();
         let file = Value::Tuple(vec![text("file:1/model.py"), Value::Bytes(b"code")]);
         let load = [text("m"), text("{}"), Value::Tuple(vec![file])];
         models.load(&link, &load, reply(&answer_sender)).unwrap();

@@ -50,6 +50,7 @@ impl WorkerFactory for Sleepers {
             command,
             archive,
             bounds,
+            fences: false,
             spin: Default::default(),
             handler,
             ended,

@@ -1,8 +1,10 @@
 """The transport between a worker and its server: streams of frames, slots, and shared memory.
 
 Every message is one marshalled value, read and written by one call of C code. A frame's position is published after its
-bytes, and a doorbell (an eventfd) is rung after that: the system call is the fence that Python does not have. The
-server's half has the same layouts (`message.rs`). The rest of the shared memory is in `memory`.
+bytes, and a doorbell (an eventfd) is rung after that, whose system call orders memory for the side that it wakes. Either
+side also reads positions without a doorbell. That needs memory fences, which Python does not have: on CPUs that reorder
+accesses the server passes a library with one (`fence.rs`). The server's half has the same layouts (`message.rs`). The
+rest of the shared memory is in `memory`.
 """
 
 import array
@@ -18,7 +20,7 @@ import time
 from . import kinds
 from .memory import INLINE_MAX, PLACE_BITS, Memory, Refused, class_bytes  # noqa: F401
 
-VERSION = 3
+VERSION = 4
 FAR = 1 << 31
 SKIP = 0xFFFFFFFF
 
@@ -87,6 +89,21 @@ class _Nothing:
 NOTHING = _Nothing()
 
 
+def _fence_of(descriptor):
+    """The memory fence in a library of the server."""
+    try:
+        import ctypes
+    except ImportError as error:
+        # The interpreter was built without libffi.
+        text = "this CPU needs the module ctypes, which this Python lacks (%s); install a Python with ctypes" % error
+        raise RuntimeError(text) from None
+    fence = ctypes.PyDLL("/proc/self/fd/%d" % descriptor).nereid_fence
+    os.close(descriptor)
+    fence.restype = None
+    fence.argtypes = ()
+    return fence
+
+
 def _lost():
     return Refused(4, "a child of a model's process has no connection to the server")
 
@@ -107,9 +124,10 @@ class _Output:
         "bell",
         "busy",
         "waiting",
+        "fence",
     )
 
-    def __init__(self, memory, words, at, handled, base, bell):
+    def __init__(self, memory, words, at, handled, base, bell, fence):
         self.memory = memory
         self.words = words
         self.head = 0
@@ -121,6 +139,7 @@ class _Output:
         self.bell = bell
         self.busy = False
         self.waiting = []
+        self.fence = fence
 
     def push(self, kind, payload, rings=True):
         waiting = self.waiting
@@ -128,6 +147,7 @@ class _Output:
             waiting.append((kind, payload))
             return
         self.busy = True
+        fence = self.fence
         try:
             while True:
                 length = len(payload)
@@ -140,12 +160,18 @@ class _Output:
                 while head - words[self.tail_word] > room:
                     # The stream is full: waits until the server has read from it.
                     time.sleep(0.0002)
+                if fence is not None:
+                    # Between the server's position and the bytes that it has read.
+                    fence()
                 memory = self.memory
                 start = self.base + at
                 if skipped:
                     _HEAD.pack_into(memory, start, SKIP, 0)
                     start = self.base
                 memory[start : start + 8 + length] = _HEAD.pack(length, kind) + payload
+                if fence is not None:
+                    # Between the bytes and the position that announces them.
+                    fence()
                 self.head = words[self.head_word] = head + skipped + need
                 self.pushed += 1
                 if rings:
@@ -179,14 +205,21 @@ class Slot:
             tail = self._tail
             if words[0] == tail:
                 return NOTHING
+            fence = self._link.fence
+            if fence is not None:
+                fence()
             at = tail & SLOT_MASK
             start = self._base + SLOT_BYTES - SLOT_STREAM_BYTES + at
             length, kind = _HEAD.unpack_from(self._memory, start)
             if length == SKIP:
+                if fence is not None:
+                    fence()
                 self._tail = tail = tail + SLOT_STREAM_BYTES - at
                 words[WORD_STRIDE // 8] = tail
                 continue
             value = _loads(self._memory[start + 8 : start + 8 + length])
+            if fence is not None:
+                fence()
             self._tail = tail = tail + ((length + 15) & ~7)
             words[WORD_STRIDE // 8] = tail
             if kind & FAR:
@@ -220,6 +253,7 @@ class Link(Memory):
         self.is_connected = False
         self.is_lost = False
         self.is_ring_owed = False
+        self.fence = None
 
     def connect(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
@@ -229,7 +263,9 @@ class Link(Memory):
         hello, descriptors = self._receive_message()
         if hello[0] != "hello" or hello[1] != VERSION:
             raise RuntimeError("the server speaks another version of this protocol: %r" % (hello,))
-        control, self.input_bell, output_bell, aside_bell = descriptors
+        control, self.input_bell, output_bell, aside_bell = descriptors[:4]
+        # Called between an access to a position and an access to the bytes that it announces.
+        self.fence = fence = _fence_of(descriptors[4]) if len(descriptors) > 4 else None
         memory = mmap.mmap(control, 0)
         os.close(control)
         self.control = memory
@@ -237,8 +273,8 @@ class Link(Memory):
         self.words = words = view.cast("Q")
         self.cancelled = view[CANCEL_BYTES : CANCEL_BYTES + OPEN_MAX]
         self.tail = 0
-        self.output = _Output(view, words, OUTPUT_WORDS, OUTPUT_HANDLED, STREAMS + STREAM_BYTES, output_bell)
-        self.aside = _Output(view, words, ASIDE_WORDS, ASIDE_HANDLED, STREAMS + 2 * STREAM_BYTES, aside_bell)
+        self.output = _Output(view, words, OUTPUT_WORDS, OUTPUT_HANDLED, STREAMS + STREAM_BYTES, output_bell, fence)
+        self.aside = _Output(view, words, ASIDE_WORDS, ASIDE_HANDLED, STREAMS + 2 * STREAM_BYTES, aside_bell, fence)
         self.main = _get_ident()
         self.lock = threading.RLock()
         self.socket_lock = threading.RLock()
@@ -322,18 +358,25 @@ class Link(Memory):
     def receive(self):
         """The next message to the main thread: its kind and its value."""
         words = self.words
+        fence = self.fence
         while True:
             tail = self.tail
             if words[INPUT_WORDS // 8] == tail:
                 self._await_input(tail)
+            if fence is not None:
+                fence()
             at = tail & STREAM_MASK
             start = STREAMS + at
             length, kind = _HEAD.unpack_from(self.memory, start)
             if length == SKIP:
+                if fence is not None:
+                    fence()
                 self.tail = tail = tail + STREAM_BYTES - at
                 words[(INPUT_WORDS + WORD_STRIDE) // 8] = tail
                 continue
             value = _loads(self.memory[start + 8 : start + 8 + length])
+            if fence is not None:
+                fence()
             self.tail = tail = tail + ((length + 15) & ~7)
             words[(INPUT_WORDS + WORD_STRIDE) // 8] = tail
             if kind & FAR:
@@ -417,6 +460,8 @@ class Link(Memory):
         output, pushed = marked
         while self.words[output.handled_word] < pushed and not self.is_lost:
             time.sleep(0.0001)
+        if self.fence is not None:
+            self.fence()
 
     def _settle_others(self):
         other = self.aside if _get_ident() == self.main else self.output

@@ -9,9 +9,12 @@ mod append;
 mod batch;
 mod batch_input;
 mod binding;
+mod composite;
+mod description;
 mod device_instance;
 mod device_outputs;
 mod element;
+mod explain;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixtures;
 mod instance;
@@ -26,8 +29,10 @@ mod result;
 mod runtime;
 mod session;
 mod settings;
+mod shared_sessions;
 mod strings;
 mod value;
+mod value_type;
 
 use std::sync::Arc;
 

@@ -41,6 +41,25 @@ pub fn require(runtime: &Runtime, providers: &[(Provider, Options)], model: &str
     )))
 }
 
+/// Fails if the library that was found cannot compute with OpenVINO.
+pub fn require_openvino(runtime: &Runtime, model: &str) -> Result<(), Status> {
+    let known = runtime.available_providers()?;
+    if known.iter().any(|one| one == OPENVINO) {
+        return Ok(());
+    }
+    Err(Status::unavailable(format!(
+        "model '{model}' asks for the accelerator 'openvino', but ONNX Runtime {} at {} was built without {OPENVINO} (it \
+         has {}). Install the Python package onnxruntime-openvino and name its library with \
+         --backend-config=onnxruntime,library=<file>, or serve the model with backend \"openvino\"",
+        runtime.version(),
+        runtime.path().display(),
+        known.join(", "),
+    )))
+}
+
+/// The provider of OpenVINO in the library's list of its providers.
+const OPENVINO: &str = "OpenVINOExecutionProvider";
+
 const STREAM: &CStr = c"user_compute_stream";
 
 /// Adds the providers in their order.

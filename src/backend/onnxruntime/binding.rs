@@ -160,6 +160,12 @@ impl BoundOutputs {
         Ok(Produced::Numbers { shape, bytes })
     }
 
+    /// The same for an output that is no tensor: the library has allocated it.
+    pub fn take_value(&mut self, index: usize) -> Result<Value, RuntimeError> {
+        let missing = || RuntimeError::here("an output was taken twice");
+        self.values.get_mut(index).and_then(Option::take).ok_or_else(missing)
+    }
+
     /// True if an output of the library is an input, or the bound block of another output: one tensor with two names.
     /// The library does not own such bytes, so its value cannot keep them alive beyond this run.
     fn lies_in_ours(&self, data: *const u8, len: usize, inputs: &[BoundInput]) -> bool {

@@ -13,20 +13,20 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::batch::{Failure, find, model_shape, too_large};
-use super::binding::{BoundInput, Produced, Returns, contiguous};
-use super::device_outputs::{self, DeviceOutputs, OutputPart};
+use super::binding::{BoundInput, Returns, contiguous};
+use super::device_outputs::{self, Computed, DeviceOutputs, OutputPart, computed};
 use super::instance::is_shape_conflict;
-use super::io_binding::{AllocatedOutput, Binding, DeviceRange, Memory};
+use super::io_binding::{Binding, DeviceRange, Memory};
 use super::options::RunOptions;
 use super::plan::Plan;
 use super::recording::{Recording, RecordingKey, Recordings};
-use super::result::{ResultTensor, part, too_few_elements, too_few_rows};
+use super::result::{part, too_few_elements, too_few_rows};
 use super::session::Session;
 use super::strings::{Content, Strings};
 use crate::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::{Instance, InstanceContext};
 use nereid_clock::now_ns;
-use nereid_gpu::flight::{Input, Output};
+use nereid_gpu::flight::Input;
 use nereid_gpu::{DriverError, Flight, Gpu, Lanes, Piece};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape};
@@ -81,12 +81,6 @@ impl Running {
 enum Fed {
     Host(BoundInput),
     Device(Input, Shape),
-}
-
-/// An output of a run.
-enum Computed {
-    Device { output: Output, shape: Shape },
-    Strings(ResultTensor),
 }
 
 impl DeviceInstance {
@@ -255,7 +249,7 @@ impl DeviceInstance {
         fed: &[(usize, Fed)],
         batch_inputs: &[BoundInput],
         (rows, recording): (u64, Option<usize>),
-    ) -> Result<Vec<Computed>, Status> {
+    ) -> Result<SmallVec<[Computed; 4]>, Status> {
         let recording = self.running.recording(recording);
         let mut binding = Binding::new(&self.session, &self.memory)?;
         for (index, input) in fed {
@@ -274,13 +268,13 @@ impl DeviceInstance {
             binding.input(name, bound.value())?;
         }
         let mut bound: Vec<Option<Computed>> = Vec::with_capacity(self.plan.outputs.len());
-        for (index, plan) in self.plan.outputs.iter().enumerate() {
+        for (index, plan) in self.plan.computed() {
             let fixed = match self.declares_wrongly {
                 true => None,
                 false => self.plan.fixed_output(index, rows, &self.context.model)?,
             };
             let Some((shape, len)) = fixed else {
-                binding.open_output(&plan.name, plan.element)?;
+                binding.open_output(&plan.name, plan.stays_on_host())?;
                 bound.push(None);
                 continue;
             };
@@ -294,22 +288,9 @@ impl DeviceInstance {
             unsafe { binding.device_output(&plan.name, range, &shape, plan.element) }?;
             bound.push(Some(Computed::Device { output, shape }));
         }
-        let opened = binding.run(recording.map_or(&self.running.options, |one| &one.options), &self.returns)?;
-        let outputs = self.plan.outputs.iter().zip(bound).zip(opened);
-        let pool = &self.context.model.pool;
-        let content = &mut self.content;
-        let computed = outputs.map(|((plan, bound), allocated)| match (bound, allocated) {
-            (Some(bound), _) => Ok(bound),
-            (None, Some(AllocatedOutput::Device { shape, slice })) => {
-                Ok(Computed::Device { output: flight.output_made(slice), shape })
-            }
-            (None, Some(AllocatedOutput::Strings { shape, value })) => {
-                let produced = Produced::Strings { shape, value };
-                Ok(Computed::Strings(ResultTensor::new(produced, plan, content, pool)?))
-            }
-            (None, None) => Err(Status::internal(format!("output '{}' was not computed", plan.text))),
-        });
-        computed.collect()
+        let allocated = binding.run(recording.map_or(&self.running.options, |one| &one.options), &self.returns)?;
+        let outputs = bound.into_iter().zip(allocated);
+        computed(&self.plan, flight, outputs, (&mut self.content, &self.context.model.pool))
     }
 
     /// The client's memory on this device, if one request has all rows of an output and wants it there.
@@ -336,7 +317,7 @@ impl DeviceInstance {
         &self,
         flight: &mut Flight,
         requests: &[Box<Request>],
-        computed: Vec<Computed>,
+        computed: SmallVec<[Computed; 4]>,
     ) -> Result<Vec<Vec<OutputPart>>, Status> {
         let mut parts: Vec<Vec<OutputPart>> =
             requests.iter().map(|request| Vec::with_capacity(request.outputs.len())).collect();
@@ -370,7 +351,7 @@ impl DeviceInstance {
                     on_device: None,
                 };
                 match &computed {
-                    Computed::Strings(result) => {
+                    Computed::Host(result) => {
                         let (shape, data) = match scatter {
                             Some(shape) => result.scatter(plan, shape, &mut { from })?,
                             None => result.cut(plan, rows)?,

@@ -2,7 +2,14 @@
 
 use std::ops::Range;
 
-use super::plan::Plan;
+use smallvec::SmallVec;
+
+use super::binding::Produced;
+use super::composite::convert;
+use super::io_binding::AllocatedOutput;
+use super::plan::{OutputSource, Plan};
+use super::result::ResultTensor;
+use super::strings::Content;
 use nereid_gpu::flight::{Fetched, Output};
 use nereid_gpu::{DeviceSlice, DeviceTarget, DriverError, Flight};
 use nereid_memory::{Pool, Slice};
@@ -56,6 +63,49 @@ pub struct PartToCopy {
     pub is_wanted: bool,
     /// Whether it is a state for the sequence's next request.
     pub has_state: bool,
+}
+
+/// An output of a run.
+pub enum Computed {
+    Device {
+        output: Output,
+        shape: Shape,
+    },
+    /// Strings, or a value that is no tensor.
+    Host(ResultTensor),
+}
+
+/// The outputs of a run in the order of the configuration: those that were bound, and those that the library
+/// allocated.
+pub fn computed(
+    plan: &Plan,
+    flight: &mut Flight,
+    outputs: impl Iterator<Item = (Option<Computed>, Option<AllocatedOutput>)>,
+    (content, pool): (&mut Content, &Pool),
+) -> Result<SmallVec<[Computed; 4]>, Status> {
+    let (mut all, mut keys) = (SmallVec::new(), SmallVec::new());
+    for ((index, output), (bound, allocated)) in plan.computed().zip(outputs) {
+        all.push(match (bound, allocated) {
+            (Some(bound), _) => bound,
+            (None, Some(AllocatedOutput::Device { shape, slice })) => {
+                Computed::Device { output: flight.output_made(slice), shape }
+            }
+            (None, Some(AllocatedOutput::Host(value))) => match output.source {
+                OutputSource::Converted(kind) => {
+                    let converted = convert(&value, kind, output, content, pool)?;
+                    keys.extend(converted.keys.map(|keys| (index, Computed::Host(keys))));
+                    Computed::Host(converted.values)
+                }
+                _ => {
+                    let produced = Produced::Strings { shape: value.tensor_type()?.1, value };
+                    Computed::Host(ResultTensor::new(produced, output, content, pool)?)
+                }
+            },
+            (None, None) => return Err(output.not_computed()),
+        });
+    }
+    plan.insert_keys(&mut all, keys)?;
+    Ok(all)
 }
 
 /// Enqueues the copies of an output for all requests: adjacent parts for the host are one copy.

@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 
 use super::batch::{Failure, find, model_shape, too_large};
 use super::binding::{BoundInput, BoundOutputs, Returns, contiguous};
+use super::composite::convert;
 use super::options::RunOptions;
-use super::plan::Plan;
+use super::plan::{OutputSource, Plan};
 use super::result::ResultTensor;
 use super::session::Session;
 use super::strings::{Content, Strings};
@@ -38,8 +39,7 @@ pub struct OnnxInstance {
 }
 
 impl OnnxInstance {
-    pub fn new(context: InstanceContext, session: Session, options: RunOptions, plan: Plan) -> OnnxInstance {
-        let session = Arc::new(session);
+    pub fn new(context: InstanceContext, session: Arc<Session>, options: RunOptions, plan: Plan) -> OnnxInstance {
         OnnxInstance {
             context,
             plan,
@@ -50,6 +50,11 @@ impl OnnxInstance {
             content: Content::default(),
             declares_wrongly: false,
         }
+    }
+
+    #[cfg(test)]
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
     }
 
     fn fail_all(&self, requests: Requests, status: &Status) {
@@ -91,7 +96,7 @@ impl OnnxInstance {
             .filter_map(|(&index, input)| Some((plan.inputs.get(index)?.name.as_c_str(), input.value())))
             .chain(plan.batch_inputs.iter().flat_map(|input| &input.names).map(|name| name.as_c_str()).zip(made))
             .collect();
-        let names: SmallVec<[_; 8]> = plan.outputs.iter().map(|output| output.name.as_c_str()).collect();
+        let names: SmallVec<[_; 8]> = plan.computed().map(|(_, output)| output.name.as_c_str()).collect();
         execution.compute_start_ns = now_ns();
         let mut ran = self.session.run(&self.options, &named, &names, outputs.values_mut());
         let mut declares_wrongly = self.declares_wrongly;
@@ -107,13 +112,31 @@ impl OnnxInstance {
         execution.compute_end_ns = now_ns();
         self.declares_wrongly = declares_wrongly;
         ran?;
-        let mut results: SmallVec<[ResultTensor; 4]> = SmallVec::new();
-        for (index, plan) in self.plan.outputs.iter().enumerate() {
-            let pool = &self.context.model.pool;
-            let produced = outputs.take(index, plan.element, &bound, &self.returns, pool)?;
-            results.push(ResultTensor::new(produced, plan, &mut self.content, pool)?);
-        }
+        drop((named, names));
+        let results = self.results(&mut outputs, &bound)?;
         Ok((self.hand_out(requests, &results)?, execution))
+    }
+
+    /// The outputs of a run, in the order of the configuration.
+    fn results(
+        &mut self,
+        outputs: &mut BoundOutputs,
+        inputs: &[BoundInput],
+    ) -> Result<SmallVec<[ResultTensor; 4]>, Status> {
+        let (content, pool) = (&mut self.content, &self.context.model.pool);
+        let (mut results, mut keys) = (SmallVec::new(), SmallVec::new());
+        for (at, (index, plan)) in self.plan.computed().enumerate() {
+            let OutputSource::Converted(kind) = plan.source else {
+                let produced = outputs.take(at, plan.element, inputs, &self.returns, pool)?;
+                results.push(ResultTensor::new(produced, plan, content, pool)?);
+                continue;
+            };
+            let converted = convert(&outputs.take_value(at)?, kind, plan, content, pool)?;
+            results.push(converted.values);
+            keys.extend(converted.keys.map(|keys| (index, keys)));
+        }
+        self.plan.insert_keys(&mut results, keys)?;
+        Ok(results)
     }
 
     /// Makes the responses to `requests`; their states are updated after all responses are made.
@@ -190,7 +213,7 @@ impl OnnxInstance {
     /// block that the requests share.
     fn bind_outputs(&self, requests: &[Box<Request>], rows: u64, leave_open: bool) -> Result<BoundOutputs, Status> {
         let mut outputs = BoundOutputs::default();
-        for (index, plan) in self.plan.outputs.iter().enumerate() {
+        for (index, plan) in self.plan.computed() {
             let fixed = if leave_open { None } else { self.plan.fixed_output(index, rows, &self.context.model)? };
             let Some((shape, len)) = fixed else {
                 outputs.leave_open();

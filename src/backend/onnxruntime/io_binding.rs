@@ -124,8 +124,21 @@ pub struct DeviceRange {
 
 /// An output that the library allocated.
 pub enum AllocatedOutput {
-    Device { shape: Shape, slice: DeviceSlice },
-    Strings { shape: Shape, value: Value },
+    Device {
+        shape: Shape,
+        slice: DeviceSlice,
+    },
+    /// Strings, or a value that is no tensor.
+    Host(Value),
+}
+
+/// The memory of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Allocation {
+    /// The caller's.
+    Bound,
+    /// The library allocates it, on the host or on the device.
+    Open { is_on_host: bool },
 }
 
 /// The tensors of one run.
@@ -135,8 +148,8 @@ pub struct Binding<'a> {
     at: NonNull<sys::OrtIoBinding>,
     /// The bound values, dropped after the binding; the library counts references to them too.
     values: Vec<Value>,
-    /// For each output whether the library allocates it.
-    open: Vec<bool>,
+    /// For each output its memory.
+    allocations: Vec<Allocation>,
 }
 
 impl<'a> Binding<'a> {
@@ -145,7 +158,7 @@ impl<'a> Binding<'a> {
         let mut binding = ptr::null_mut();
         // SAFETY: the session is alive; a handle is written to the given place.
         runtime.check(unsafe { (runtime.api.CreateIoBinding)(session.as_ptr(), &mut binding) })?;
-        Ok(Binding { session, memory, at: filled(binding)?, values: Vec::new(), open: Vec::new() })
+        Ok(Binding { session, memory, at: filled(binding)?, values: Vec::new(), allocations: Vec::new() })
     }
 
     /// Binds an input on the host; the library copies it at once to where the model needs it.
@@ -192,18 +205,17 @@ impl<'a> Binding<'a> {
         // SAFETY: all handles are alive; the library counts the value.
         runtime.check(unsafe { (runtime.api.BindOutput)(self.at.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
         self.values.push(value);
-        self.open.push(false);
+        self.allocations.push(Allocation::Bound);
         Ok(())
     }
 
-    /// Leaves the allocation of the next output to the library: strings on the host, numbers on the device.
-    pub fn open_output(&mut self, name: &CStr, element: ElementType) -> Result<(), RuntimeError> {
+    /// Leaves the allocation of the next output to the library, on the host or on the device.
+    pub fn open_output(&mut self, name: &CStr, is_on_host: bool) -> Result<(), RuntimeError> {
         let runtime = self.session.runtime();
-        let is_string = element.datatype().byte_size() == 0;
-        let info = if is_string { runtime.memory() } else { self.memory.info() };
+        let info = if is_on_host { runtime.memory() } else { self.memory.info() };
         // SAFETY: all handles are alive; the library copies the description.
         runtime.check(unsafe { (runtime.api.BindOutputToDevice)(self.at.as_ptr(), name.as_ptr(), info) })?;
-        self.open.push(true);
+        self.allocations.push(Allocation::Open { is_on_host });
         Ok(())
     }
 
@@ -218,15 +230,20 @@ impl<'a> Binding<'a> {
         // is complete.
         let status = unsafe { (runtime.api.RunWithBinding)(self.session.as_ptr(), options.as_ptr(), self.at.as_ptr()) };
         runtime.check(status)?;
-        if !self.open.contains(&true) {
-            return Ok(self.open.iter().map(|_| None).collect());
+        if self.allocations.iter().all(|allocation| *allocation == Allocation::Bound) {
+            return Ok(self.allocations.iter().map(|_| None).collect());
         }
         let values = self.take_values()?;
-        if values.len() != self.open.len() {
+        if values.len() != self.allocations.len() {
             return Err(RuntimeError::here("outputs and their values differ in number").into());
         }
-        let outputs = values.into_iter().zip(&self.open);
-        outputs.map(|(value, is_open)| is_open.then(|| self.allocated_output(value, returns)).transpose()).collect()
+        let outputs = values.into_iter().zip(&self.allocations);
+        let output = |(value, allocation): (Value, &Allocation)| match allocation {
+            Allocation::Bound => Ok(None),
+            Allocation::Open { is_on_host: true } => Ok(Some(AllocatedOutput::Host(value))),
+            Allocation::Open { is_on_host: false } => self.allocated_output(value, returns).map(Some),
+        };
+        outputs.map(output).collect()
     }
 
     fn take_values(&self) -> Result<Vec<Value>, RuntimeError> {
@@ -252,10 +269,9 @@ impl<'a> Binding<'a> {
     fn allocated_output(&self, value: Value, returns: &Arc<Returns>) -> Result<AllocatedOutput, Status> {
         let (element, shape) = value.tensor_type()?;
         let size = element.map(|element| element.datatype().byte_size());
-        let Some(size) = size else { return Err(RuntimeError::here("an output has an unknown type").into()) };
-        if size == 0 {
-            return Ok(AllocatedOutput::Strings { shape, value });
-        }
+        let Some(size) = size.filter(|size| *size > 0) else {
+            return Err(RuntimeError::here("an output has another type than the model declares").into());
+        };
         let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
         let len = count
             .and_then(|count| count.checked_mul(size))

@@ -4,27 +4,28 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tracing::info;
+use tracing::{debug, info, warn};
 
-use super::append::{OnGpu, require};
+use super::append::{OnGpu, require, require_openvino};
+use super::description::{configured, is_optional, learned, learned_for, output_for_whole_run};
 use super::device_instance::{DeviceInstance, Running};
-use super::element::ElementType;
+use super::explain::load_error;
 use super::instance::OnnxInstance;
 use super::io_binding::is_simulated;
 use super::options::RunOptions;
-use super::plan::{ConfiguredTensor, Plan};
-use super::providers::GpuProviders;
+use super::plan::Plan;
+use super::providers::{GpuProviders, Provider};
 use super::recording::Recordings;
 use super::runtime::Runtime;
-use super::session::{Session, TensorInfo};
+use super::session::Session;
 use super::settings::{BackendSettings, SessionSettings};
+use super::shared_sessions::SharedSessions;
 use crate::{Instance, InstanceContext, Model, ModelContext};
 use nereid_gpu::{Gpu, Lanes};
-use nereid_model_config::TensorSpec;
-use nereid_model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};
-use nereid_request::{DataType, Shape, Status};
+use nereid_model_config::complete::{Completion, Learned, check_instance, complete};
+use nereid_request::{Code, Status};
+use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_instance_group::Kind;
-use nereid_wire::inference::{self as wire, ModelConfig};
 
 const DEFAULT_FILE: &str = "model.onnx";
 
@@ -36,6 +37,8 @@ pub struct OnnxModel {
     completed: Option<ModelConfig>,
     /// The session that auto-completion read; the first instance takes it over instead of loading the file again.
     trial: Mutex<Option<Session>>,
+    /// Sessions on the host that instances share, if the configuration asks for that.
+    shared: SharedSessions,
     /// Files with some node that runs on the CPU.
     with_cpu: Mutex<BTreeSet<Option<String>>>,
 }
@@ -47,8 +50,9 @@ impl OnnxModel {
         context: Arc<ModelContext>,
     ) -> Result<OnnxModel, Status> {
         let settings = SessionSettings::parse(&context)?;
-        let (trial, with_cpu) = (Mutex::new(None), Mutex::default());
-        let mut model = OnnxModel { runtime, context, settings, completed: None, trial, with_cpu };
+        settings.log(&context);
+        let (trial, shared, with_cpu) = (Mutex::new(None), SharedSessions::default(), Mutex::default());
+        let mut model = OnnxModel { runtime, context, settings, completed: None, trial, shared, with_cpu };
         if model.context.auto_complete {
             model.complete(backend.default_max_batch_size)?;
         }
@@ -60,37 +64,81 @@ impl OnnxModel {
     fn complete(&mut self, default_max_batch_size: i32) -> Result<(), Status> {
         let mut config = self.context.config.clone();
         let known = (!config.input.is_empty() || !config.batch_input.is_empty()) && !config.output.is_empty();
-        let learned = match known {
-            true => Learned::default(),
+        let completion = match known {
+            true => complete(&mut config, &Learned::default(), default_max_batch_size)?,
             false => {
                 let on_gpu = self.trial_gpu();
                 let session = match &on_gpu {
                     Some(gpu) => self.open_session_on(gpu, None, &self.settings)?.1,
                     None => self.open_session(None)?,
                 };
-                let learned = learned(&session);
+                let completion = self.complete_from(&mut config, &session, default_max_batch_size)?;
                 // A session on a device has streams that do not belong to an instance.
                 let kept = Some(session).filter(|_| on_gpu.is_none());
                 *self.trial.get_mut().unwrap_or_else(PoisonError::into_inner) = kept;
-                learned
+                completion
             }
         };
-        let completion = complete(&mut config, &learned, default_max_batch_size)?;
         if let Some(skipped) = completion.skipped {
-            tracing::info!("{skipped}");
+            info!("{skipped}");
             return Ok(());
         }
         if let Some(warning) = completion.warning {
-            tracing::warn!("{warning}");
+            // Triton spells this word so, and tests of its users search the text.
+            warn!("{}", warning.replace("batching is supported but", "batching is supporrted but"));
         }
         self.completed = Some(config);
         Ok(())
     }
 
+    fn complete_from(
+        &self,
+        config: &mut ModelConfig,
+        session: &Session,
+        default_max_batch_size: i32,
+    ) -> Result<Completion, Status> {
+        let name = &self.context.name;
+        let batches = output_for_whole_run(session).is_none();
+        if !batches && config.max_batch_size > 0 {
+            return Err(Status::invalid(format!(
+                "autofill failed for model '{name}': model does not support batching while non-zero max_batch_size is \
+                 specified"
+            )));
+        }
+        let fills_inputs = config.input.is_empty();
+        let default_max_batch_size = if batches { default_max_batch_size } else { 0 };
+        let completion = complete(config, &learned(session), default_max_batch_size);
+        let completion = completion.map_err(|error| self.refused(error.into()))?;
+        let may_leave_out = fills_inputs && config.max_batch_size == 0;
+        for input in config.input.iter_mut().filter(|_| may_leave_out) {
+            input.optional = session.inputs.iter().any(|info| info.name == input.name && is_optional(info));
+        }
+        Ok(completion)
+    }
+
+    /// Logs what can be done about a type that no tensor stands for: its error has Triton's text.
+    fn refused(&self, status: Status) -> Status {
+        if status.code == Code::Unsupported {
+            warn!(
+                "model '{}': {} Clients exchange tensors only; export the model with a tensor in place of this value",
+                self.context.name, status.message
+            );
+        }
+        status
+    }
+
     /// `filename`: another file than the default one.
     fn open_session(&self, filename: Option<&str>) -> Result<Session, Status> {
         let path = model_path(&self.context, filename)?;
-        Ok(Session::open(self.runtime, &path, &self.settings, None)?)
+        if self.settings.openvino {
+            require_openvino(self.runtime, &self.context.name)?;
+        }
+        let session = Session::open(self.runtime, &path, &self.settings, None);
+        let session = session.map_err(|error| load_error(&error, &path, self.runtime))?;
+        if self.settings.openvino {
+            debug!("OpenVINO Execution Accelerator is set for '{}' on CPU", self.context.name);
+        }
+        Ok(session)
     }
 
     /// Where the configuration is completed: device 0 if some group is for GPUs, else the host.
@@ -115,7 +163,19 @@ impl OnnxModel {
             require(self.runtime, &providers, &self.context.name)?;
         }
         let on_gpu = OnGpu { lanes: &lanes, providers: (!is_simulated).then_some(&providers) };
-        let session = Session::open(self.runtime, &path, settings, Some(on_gpu))?;
+        let session = Session::open(self.runtime, &path, settings, Some(on_gpu));
+        let session = session.map_err(|error| load_error(&error, &path, self.runtime))?;
+        for (provider, options) in providers.iter().filter(|_| !is_simulated) {
+            let (model, device) = (&self.context.name, gpu.ordinal());
+            let is_set = format!("{} Execution Accelerator is set for '{model}' on device {device}", provider.title());
+            match provider {
+                Provider::TensorRt => debug!("{is_set}"),
+                Provider::Cuda => {
+                    let options: Vec<String> = options.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                    debug!("{is_set} with options: {}", options.join(";"));
+                }
+            }
+        }
         Ok((lanes, session))
     }
 
@@ -154,12 +214,20 @@ impl OnnxModel {
 
     /// Checks the final configuration against the file, and makes one instance.
     pub fn instance(&self, context: InstanceContext) -> Result<OnnxInstance, Status> {
-        let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The trial session's threads and memory are where the model was opened, not where a policy places them.
         let filename = context.filename_for_device();
-        let session = match trial.filter(|_| filename.is_none() && !context.host_policy.is_placement()) {
-            Some(session) => session,
-            None => self.open_session(filename)?,
+        let open = || {
+            let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner).take();
+            // The trial session's threads and memory are where the model was opened, not where a policy places them.
+            let session = match trial.filter(|_| filename.is_none() && !context.host_policy.is_placement()) {
+                Some(session) => session,
+                None => self.open_session(filename)?,
+            };
+            info!("Created session for instance: {}", context.name);
+            Ok(session)
+        };
+        let session = match self.settings.shares_sessions {
+            true => self.shared.get(&context.name, open)?,
+            false => Arc::new(open()?),
         };
         let plan = self.plan(&context, &session)?;
         let options = RunOptions::new(self.runtime, &self.settings)?;
@@ -184,8 +252,20 @@ impl OnnxModel {
     }
 
     fn plan(&self, context: &InstanceContext, session: &Session) -> Result<Plan, Status> {
-        check_instance(&context.spec.config, &learned(session))?;
         let spec = &context.spec;
+        let learned = learned_for(session, &spec.config);
+        check_instance(&spec.config, &learned).map_err(|error| self.refused(error.into()))?;
+        let is_configured = |name: &str| spec.config.output.iter().any(|output| output.name == name);
+        if let Some(output) = output_for_whole_run(session)
+            && spec.config.max_batch_size > 0
+            && is_configured(&output.name)
+        {
+            return Err(self.refused(Status::unsupported(format!(
+                "Unsupported ONNX Type '{}' for I/O '{}', expected 'ONNX_TYPE_TENSOR'.",
+                output.kind.onnx_name(),
+                output.name
+            ))));
+        }
         let mut inputs = configured(spec.inputs.iter().chain(&spec.hidden_inputs))?;
         for (tensor, input) in inputs.iter_mut().zip(&spec.config.input) {
             tensor.ragged = input.allow_ragged_batch;
@@ -233,43 +313,6 @@ pub(super) fn model_path(context: &ModelContext, for_device: Option<&str>) -> Re
             context.name
         ))),
     }
-}
-
-/// The model's own description, in the terms of the configuration.
-fn learned(session: &Session) -> Learned {
-    let tensors = |infos: &[TensorInfo]| infos.iter().map(learned_tensor).collect();
-    Learned {
-        inputs: tensors(&session.inputs),
-        overridable: tensors(&session.initializers),
-        outputs: tensors(&session.outputs),
-    }
-}
-
-fn learned_tensor(info: &TensorInfo) -> LearnedTensor {
-    let data_type = |element: ElementType| wire::DataType::try_from(element.datatype() as i32).ok();
-    let kind = match info.is_tensor() {
-        // The checks refuse a type that configurations have no name for.
-        true => LearnedKind::Tensor(info.element.and_then(data_type).unwrap_or(wire::DataType::TypeInvalid)),
-        false => LearnedKind::Other(info.onnx_type.to_owned()),
-    };
-    LearnedTensor { name: info.name.clone(), kind, dims: info.dims.to_vec() }
-}
-
-fn configured<'a>(tensors: impl Iterator<Item = &'a TensorSpec>) -> Result<Vec<ConfiguredTensor>, Status> {
-    let tensor = |tensor: &TensorSpec| {
-        let number = u32::try_from(tensor.wire_number()).ok();
-        let datatype = number.and_then(DataType::from_number);
-        Ok(ConfiguredTensor {
-            name: tensor.name.clone(),
-            datatype: datatype
-                .ok_or_else(|| Status::invalid(format!("tensor '{}' must specify 'data_type'", tensor.name)))?,
-            dims: Shape::from_slice(&tensor.dims),
-            reshape: tensor.reshape.as_deref().map(Shape::from_slice),
-            optional: tensor.optional,
-            ragged: false,
-        })
-    };
-    tensors.map(tensor).collect()
 }
 
 #[cfg(test)]

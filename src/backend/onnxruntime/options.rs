@@ -96,10 +96,10 @@ impl SessionOptions {
             runtime.check(unsafe { (api.RegisterCustomOpsLibrary_V2)(at, library.as_ptr()) })?;
         }
         if settings.openvino {
-            let (keys, values) = (ptr::null(), ptr::null());
-            // SAFETY: the handle is alive; there are no keys and no values.
-            let status =
-                unsafe { (api.SessionOptionsAppendExecutionProvider)(at, c"OpenVINO".as_ptr(), keys, values, 0) };
+            let (keys, values) = ([c"device_type".as_ptr()], [c"CPU".as_ptr()]);
+            let append = api.SessionOptionsAppendExecutionProvider;
+            // SAFETY: the handle is alive; there is one key with its value, and both are copied.
+            let status = unsafe { append(at, c"OpenVINO".as_ptr(), keys.as_ptr(), values.as_ptr(), keys.len()) };
             runtime.check(status)?;
         }
         Ok(())

@@ -2,9 +2,12 @@
 
 use std::ffi::CString;
 
+use smallvec::SmallVec;
+
 use super::batch_input::BatchInputPlan;
 use super::element::ElementType;
 use super::session::{Session, TensorInfo};
+use super::value_type::ValueKind;
 use nereid_request::{DataType, OutputShape, Shape, Status, Text};
 use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_config::SchedulingChoice;
@@ -50,10 +53,28 @@ impl InputPlan {
     }
 }
 
+/// The end of the name of an output that gives the keys of a sequence of maps or of a map: `<output>.keys`.
+pub const KEYS_SUFFIX: &str = ".keys";
+
+/// The origin of an output's tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputSource {
+    /// The tensor that the model computes.
+    Tensor,
+    /// A value of another kind that the model computes, converted.
+    Converted(ValueKind),
+    /// The keys of the maps of the output with this number.
+    Keys(usize),
+}
+
 /// How one output is taken from the model.
 #[derive(Debug)]
 pub struct OutputPlan {
+    /// The name in the model.
     pub name: CString,
+    pub source: OutputSource,
+    /// Dimensions in the model.
+    pub rank: usize,
     pub text: Text,
     pub element: ElementType,
     /// Dimensions without the batch, where the model fixes all of them: the block is then made before the run.
@@ -141,31 +162,64 @@ impl Plan {
                 })
             })
             .collect::<Result<_, Status>>()?;
+        let names = outputs;
         let outputs = outputs
             .iter()
             .map(|tensor| {
-                let info = find(session.outputs.iter(), &tensor.name)?;
+                let (info, source) = source_of(session, names, &tensor.name)?;
                 // Strings have no fixed size, and the library does not write to an output that is an input by name.
                 let is_input =
                     session.inputs.iter().chain(&session.initializers).any(|input| input.name == tensor.name);
-                let bindable = tensor.datatype != DataType::Bytes && !is_input;
+                let is_tensor = source == OutputSource::Tensor;
+                let bindable = is_tensor && tensor.datatype != DataType::Bytes && !is_input;
                 Ok(OutputPlan {
-                    name: c_name(&tensor.name)?,
+                    name: c_name(&info.name)?,
+                    source,
+                    rank: info.dims.len(),
                     text: Text::from(tensor.name.as_str()),
                     element: tensor.datatype.into(),
                     fixed: fixed_dims(info, batching).filter(|_| bindable && scatter(&tensor.name).is_none()),
                     is_state: states.iter().any(|state| state.output_name == tensor.name),
                     scatter: scatter(&tensor.name),
-                    scalar: !batching && info.dims.is_empty(),
+                    scalar: !batching && is_tensor && info.dims.is_empty(),
                     shape: OutputShape { dims: tensor.dims.clone(), reshape: tensor.reshape.clone() },
                 })
             })
             .collect::<Result<_, Status>>()?;
         Ok(Plan { inputs, outputs, batch_inputs, batching, max_batch_size })
     }
+
+    /// The outputs that a run computes, with their numbers: all but keys, which come with their maps.
+    pub fn computed(&self) -> impl Iterator<Item = (usize, &OutputPlan)> {
+        self.outputs.iter().enumerate().filter(|(_, output)| !matches!(output.source, OutputSource::Keys(_)))
+    }
+
+    /// Adds the keys of maps, each with the number of its maps, to the `results` of the computed outputs, so that all are
+    /// in the order of the configuration.
+    pub fn insert_keys<T>(
+        &self,
+        results: &mut SmallVec<[T; 4]>,
+        mut keys: SmallVec<[(usize, T); 1]>,
+    ) -> Result<(), Status> {
+        for (index, output) in self.outputs.iter().enumerate() {
+            let OutputSource::Keys(of) = output.source else { continue };
+            let at = keys.iter().position(|(maps, _)| *maps == of).filter(|_| index <= results.len());
+            results.insert(index, keys.swap_remove(at.ok_or_else(|| output.not_computed())?).1);
+        }
+        Ok(())
+    }
 }
 
 impl OutputPlan {
+    /// Whether the library leaves the output on the host even where it computes on a device.
+    pub fn stays_on_host(&self) -> bool {
+        self.source != OutputSource::Tensor || self.element.datatype() == DataType::Bytes
+    }
+
+    pub fn not_computed(&self) -> Status {
+        Status::internal(format!("output '{}' was not computed", self.text))
+    }
+
     /// The shape that a client gets for `shape` of the model; a scalar has the configuration's dimensions.
     pub fn client_shape(&self, shape: &[i64], batching: bool) -> Shape {
         match self.scalar {
@@ -179,6 +233,36 @@ impl OutputPlan {
 fn fixed_dims(info: &TensorInfo, batching: bool) -> Option<Shape> {
     let items = info.dims.get(usize::from(batching)..)?;
     items.iter().all(|dim| *dim >= 0).then(|| Shape::from_slice(items))
+}
+
+/// The output of the model from which the output `name` of the configuration is taken, and how.
+fn source_of<'a>(
+    session: &'a Session,
+    configured: &[ConfiguredTensor],
+    name: &str,
+) -> Result<(&'a TensorInfo, OutputSource), Status> {
+    let Some(maps) = maps_of_keys(session, name) else {
+        let info = find(session.outputs.iter(), name)?;
+        return match info.kind {
+            ValueKind::Tensor => Ok((info, OutputSource::Tensor)),
+            other => Ok((info, OutputSource::Converted(other))),
+        };
+    };
+    let at = configured.iter().position(|tensor| tensor.name == maps.name).ok_or_else(|| {
+        let maps = &maps.name;
+        Status::invalid(format!("output '{name}' gives the keys of output '{maps}'; add '{maps}' to the configuration"))
+    })?;
+    Ok((maps, OutputSource::Keys(at)))
+}
+
+/// The maps of which the output `name` gives the keys, unless the model itself has an output of that name.
+fn maps_of_keys<'a>(session: &'a Session, name: &str) -> Option<&'a TensorInfo> {
+    if session.outputs.iter().any(|output| output.name == name) {
+        return None;
+    }
+    let maps = name.strip_suffix(KEYS_SUFFIX)?;
+    let is_map = |output: &&TensorInfo| matches!(output.kind, ValueKind::Maps(_) | ValueKind::Map(_));
+    session.outputs.iter().filter(is_map).find(|output| output.name == maps)
 }
 
 fn find<'a>(mut tensors: impl Iterator<Item = &'a TensorInfo>, name: &str) -> Result<&'a TensorInfo, Status> {
@@ -199,7 +283,7 @@ mod tests {
     fn only_shapes_without_variables_are_fixed() {
         let info = |dims: &[i64]| TensorInfo {
             name: "x".to_owned(),
-            onnx_type: "ONNX_TYPE_TENSOR",
+            kind: ValueKind::Tensor,
             element: None,
             dims: Shape::from_slice(dims),
         };

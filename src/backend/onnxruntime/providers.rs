@@ -14,6 +14,14 @@ pub enum Provider {
 }
 
 impl Provider {
+    /// The name in Triton's log lines.
+    pub fn title(self) -> &'static str {
+        match self {
+            Provider::TensorRt => "TensorRT",
+            Provider::Cuda => "CUDA",
+        }
+    }
+
     /// The name in the library's list of its providers.
     pub fn name(self) -> &'static str {
         match self {

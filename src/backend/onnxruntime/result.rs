@@ -18,6 +18,7 @@ pub struct ResultTensor {
 enum Bytes {
     Numbers(Slice),
     Strings(Encoded),
+    Absent,
 }
 
 impl ResultTensor {
@@ -28,24 +29,47 @@ impl ResultTensor {
         pool: &Pool,
     ) -> Result<ResultTensor, Status> {
         match produced {
-            Produced::Numbers { shape, bytes } => Ok(ResultTensor { shape, bytes: Bytes::Numbers(bytes) }),
+            Produced::Numbers { shape, bytes } => Ok(ResultTensor::of_numbers(shape, bytes)),
             Produced::Strings { shape, value } => {
                 let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
                 let count = count.ok_or_else(|| {
                     Status::internal(format!("output '{}' has the shape {}", plan.text, format_shape(&shape)))
                 })?;
                 value.string_content(count, &mut content.bytes, &mut content.starts)?;
-                let encoded = content.encode(pool).map_err(|error| match error {
-                    EncodeError::Exhausted(exhausted) => exhausted.into(),
-                    other => Status::internal(format!("output '{}': {other}", plan.text)),
-                })?;
-                Ok(ResultTensor { shape, bytes: Bytes::Strings(encoded) })
+                ResultTensor::of_strings(shape, content, plan, pool)
             }
         }
     }
 
+    pub fn of_numbers(shape: Shape, bytes: Slice) -> ResultTensor {
+        ResultTensor { shape, bytes: Bytes::Numbers(bytes) }
+    }
+
+    /// `content` has as many elements as `shape`.
+    pub fn of_strings(shape: Shape, content: &Content, plan: &OutputPlan, pool: &Pool) -> Result<ResultTensor, Status> {
+        let encoded = content.encode(pool).map_err(|error| match error {
+            EncodeError::Exhausted(exhausted) => exhausted.into(),
+            other => Status::internal(format!("output '{}': {other}", plan.text)),
+        })?;
+        Ok(ResultTensor { shape, bytes: Bytes::Strings(encoded) })
+    }
+
+    /// The result of a run that gave no value for an optional output: an error for the requests that want it.
+    pub fn absent() -> ResultTensor {
+        ResultTensor { shape: Shape::new(), bytes: Bytes::Absent }
+    }
+
+    /// The same elements without a first dimension of 1.
+    pub fn without_first_dim(mut self) -> ResultTensor {
+        if !self.shape.is_empty() {
+            self.shape.remove(0);
+        }
+        self
+    }
+
     /// Shape and bytes of `(first, count)` rows; of everything for a model without batching.
     pub fn cut(&self, plan: &OutputPlan, rows: Option<(u64, u64)>) -> Result<(Shape, Slice), Status> {
+        self.require_presence(plan)?;
         let cut = || {
             let (shape, elements) = part(&self.shape, rows)?;
             Some((shape, self.bytes.window(elements.start, elements.end, plan)?))
@@ -55,6 +79,7 @@ impl ResultTensor {
 
     /// The next elements of a flat output, as many as `shape` says; `from` moves on.
     pub fn scatter(&self, plan: &OutputPlan, shape: Shape, from: &mut usize) -> Result<(Shape, Slice), Status> {
+        self.require_presence(plan)?;
         let cut = || {
             let count = usize::try_from(element_count(&shape)?).ok()?;
             let to = from.checked_add(count)?;
@@ -63,6 +88,18 @@ impl ResultTensor {
         let (bytes, to) = cut().ok_or_else(|| too_few_elements(plan, &self.shape))?;
         *from = to;
         Ok((shape, bytes))
+    }
+}
+
+impl ResultTensor {
+    fn require_presence(&self, plan: &OutputPlan) -> Result<(), Status> {
+        match self.bytes {
+            Bytes::Absent => Err(Status::internal(format!(
+                "output '{}' is optional, and the model gave no value for these inputs; request the other outputs only",
+                plan.text
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -95,6 +132,7 @@ impl Bytes {
     /// Elements `from..to`.
     fn window(&self, from: usize, to: usize, plan: &OutputPlan) -> Option<Slice> {
         match self {
+            Bytes::Absent => None,
             Bytes::Strings(encoded) => encoded.window(from, to),
             Bytes::Numbers(bytes) => {
                 let size = plan.element.datatype().byte_size();

@@ -41,6 +41,8 @@ impl From<RuntimeError> for Status {
 pub struct GlobalThreads {
     pub intra_op: i32,
     pub inter_op: i32,
+    /// Whether threads of the pool may spin before they sleep.
+    pub may_spin: bool,
 }
 
 /// Options that apply to the whole process.
@@ -224,6 +226,7 @@ fn create_environment(
             let result = unsafe {
                 check(api, (api.SetGlobalIntraOpNumThreads)(pool, threads.intra_op))
                     .and_then(|()| check(api, (api.SetGlobalInterOpNumThreads)(pool, threads.inter_op)))
+                    .and_then(|()| check(api, (api.SetGlobalSpinControl)(pool, c_int::from(threads.may_spin))))
                     .and_then(|()| {
                         let status = (api.CreateEnvWithCustomLoggerAndGlobalThreadPools)(
                             logger(),

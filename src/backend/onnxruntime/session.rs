@@ -19,7 +19,8 @@ use super::element::ElementType;
 use super::options::{RunOptions, SessionOptions, c_string};
 use super::runtime::{Runtime, RuntimeError, filled};
 use super::settings::SessionSettings;
-use super::value::{Value, read_tensor_type};
+use super::value::Value;
+use super::value_type::{self, ValueKind, ValueType};
 use nereid_gpu::Lanes;
 use nereid_request::Shape;
 
@@ -27,33 +28,11 @@ use nereid_request::Shape;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
     pub name: String,
-    /// `ONNX_TYPE_TENSOR` for tensors; only they have an element type and dimensions.
-    pub onnx_type: &'static str,
-    /// `None`: a type that the protocol does not have.
+    pub kind: ValueKind,
+    /// That of the tensor which stands for it; `None`: a type that the protocol does not have.
     pub element: Option<ElementType>,
     /// -1 is variable; empty for a scalar.
     pub dims: Shape,
-}
-
-impl TensorInfo {
-    pub fn is_tensor(&self) -> bool {
-        self.onnx_type == TENSOR
-    }
-}
-
-const TENSOR: &str = "ONNX_TYPE_TENSOR";
-
-/// The names of `ONNXType`, for messages.
-fn onnx_type_name(number: i32) -> &'static str {
-    match number {
-        1 => TENSOR,
-        2 => "ONNX_TYPE_SEQUENCE",
-        3 => "ONNX_TYPE_MAP",
-        4 => "ONNX_TYPE_OPAQUE",
-        5 => "ONNX_TYPE_SPARSETENSOR",
-        6 => "ONNX_TYPE_OPTIONAL",
-        _ => "ONNX_TYPE_UNKNOWN",
-    }
 }
 
 /// A model ready to run.
@@ -150,11 +129,11 @@ impl Session {
                 runtime.check(unsafe { info(session, index, &mut description) })?;
                 let description = filled(description)?;
                 // SAFETY: the description is alive until the next statement releases it.
-                let read = unsafe { read_type(runtime, description.as_ptr()) };
+                let read = unsafe { value_type::read(runtime, description.as_ptr()) };
                 // SAFETY: created above and released once.
                 unsafe { (runtime.api.ReleaseTypeInfo)(description.as_ptr()) };
-                let (onnx_type, element, dims) = read?;
-                Ok(TensorInfo { name, onnx_type, element, dims })
+                let ValueType { kind, element, dims } = read?;
+                Ok(TensorInfo { name, kind, element, dims })
             })
             .collect()
     }
@@ -220,27 +199,4 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("inputs", &self.inputs).field("outputs", &self.outputs).finish_non_exhaustive()
     }
-}
-
-type Type = (&'static str, Option<ElementType>, Shape);
-
-/// # Safety
-/// `description` is alive.
-unsafe fn read_type(runtime: &Runtime, description: *const sys::OrtTypeInfo) -> Result<Type, RuntimeError> {
-    let api = runtime.api;
-    // Read as a number: a newer library may answer with a kind that the binding's enum does not declare.
-    let mut kind = std::mem::MaybeUninit::<sys::ONNXType>::zeroed();
-    // SAFETY: the description is alive by contract; a kind is written to the given place.
-    runtime.check(unsafe { (api.GetOnnxTypeFromTypeInfo)(description, kind.as_mut_ptr()) })?;
-    // SAFETY: the enum is repr(i32) and the place was zeroed, so these are four initialised bytes.
-    let onnx_type = onnx_type_name(unsafe { kind.as_ptr().cast::<i32>().read() });
-    let mut tensor = ptr::null();
-    // SAFETY: as above; what is written belongs to the description and is not released on its own.
-    runtime.check(unsafe { (api.CastTypeInfoToTensorInfo)(description, &mut tensor) })?;
-    if onnx_type != TENSOR || tensor.is_null() {
-        return Ok((onnx_type, None, Shape::new()));
-    }
-    // SAFETY: alive as long as the description.
-    let (element, dims) = unsafe { read_tensor_type(runtime, tensor) }?;
-    Ok((onnx_type, ElementType::from_number(element), dims))
 }

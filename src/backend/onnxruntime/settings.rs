@@ -2,6 +2,7 @@
 //! section 4).
 
 use ort::sys::GraphOptimizationLevel;
+use tracing::{debug, info};
 
 use super::providers::GpuProviders;
 use super::runtime::{GlobalThreads, RuntimeOptions};
@@ -25,6 +26,11 @@ pub struct BackendSettings {
 
 impl BackendSettings {
     pub fn parse(context: &ModelContext) -> Result<BackendSettings, Status> {
+        BackendSettings::parse_for(context, physical_core_count())
+    }
+
+    /// `library_threads` is the library's default count.
+    fn parse_for(context: &ModelContext, library_threads: usize) -> Result<BackendSettings, Status> {
         let integer = |key: &str, default: i32| context.setting(key).map_or(Ok(default), parse_integer);
         let boolean = |key: &str| context.setting(key).map_or(Ok(false), parse_boolean);
         let default_max_batch_size = integer("default-max-batch-size", 4)?;
@@ -32,13 +38,23 @@ impl BackendSettings {
         let (intra_op, inter_op) = (integer("intra_op_thread_count", 0)?, integer("inter_op_thread_count", 0)?);
         // In Triton it reports the use of device memory; here it has no effect, and only its spelling is checked.
         boolean("triton-backend-memory-tracker")?;
+        let worker_cpus = context.worker_cpu_count;
+        let threads = |given: i32| match given {
+            1.. => given.min(THREADS_MAX),
+            // 0 is the library's default.
+            _ => threads_of_workers(worker_cpus, library_threads).map_or(0, |count| count as i32),
+        };
         let global_threads = global.then(|| GlobalThreads {
-            intra_op: intra_op.clamp(0, THREADS_MAX),
-            inter_op: inter_op.clamp(0, THREADS_MAX),
+            intra_op: threads(intra_op),
+            inter_op: threads(inter_op),
+            may_spin: !is_few(worker_cpus),
         });
         Ok(BackendSettings { default_max_batch_size, runtime: RuntimeOptions { global_threads } })
     }
 }
+
+/// The run option that gives memory back to the system after a run. A model's parameter of the same name sets it.
+const SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 
 /// How far graphs are optimised when they are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +76,9 @@ impl From<Optimization> for GraphOptimizationLevel {
     }
 }
 
+/// The parameter of a model whose instances share a session.
+const SHARES_SESSIONS: &str = "share_session_between_instances";
+
 /// The run option for a return before the work on a device is complete. A model's parameter of the same name sets it.
 pub const RETURNS_EARLY: &str = "disable_synchronize_execution_providers";
 
@@ -76,6 +95,8 @@ pub struct SessionSettings {
     pub optimization: Optimization,
     pub custom_op_libraries: Vec<String>,
     pub openvino: bool,
+    /// Whether the instances of a group share a session.
+    pub shares_sessions: bool,
     /// Settings of instances on GPUs.
     pub gpu: GpuProviders,
     /// Whether runs return before their work on a device is complete; `None`: if no node of the model is on the CPU.
@@ -105,8 +126,7 @@ impl SessionSettings {
                 )));
             }
         };
-        // The library's default count includes the cores of I/O shards, to which it would pin threads.
-        let sized = (worker_cpus > 0 && worker_cpus < library_threads).then(|| thread_count(worker_cpus));
+        let sized = threads_of_workers(worker_cpus, library_threads);
         let threads = |given: i32| match given {
             1.. => Some(given.min(THREADS_MAX).unsigned_abs()),
             _ => sized,
@@ -121,19 +141,15 @@ impl SessionSettings {
             .map(|(key, value)| (key.clone(), value.string_value.clone()))
             .collect();
         session_entries.sort();
-        if worker_cpus > 0 && worker_cpus < SPIN_FROM_CPUS {
+        if is_few(worker_cpus) {
             for key in SPINNING {
                 if !session_entries.iter().any(|(given, _)| given == key) {
                     session_entries.push((key.to_owned(), "0".to_owned()));
                 }
             }
         }
-        let shrinkage = "memory.enable_memory_arena_shrinkage";
-        let run_entries = context
-            .parameter(shrinkage)
-            .map(|devices| (shrinkage.to_owned(), devices.to_owned()))
-            .into_iter()
-            .collect();
+        let shrinkage = context.parameter(SHRINKAGE).map(|devices| (SHRINKAGE.to_owned(), devices.to_owned()));
+        let run_entries = shrinkage.into_iter().collect();
         let operations = context.config.model_operations.as_ref();
         Ok(SessionSettings {
             parallel,
@@ -144,11 +160,35 @@ impl SessionSettings {
             session_entries,
             run_entries,
             optimization: optimization(context),
-            custom_op_libraries: operations.map(|given| given.op_library_filename.clone()).unwrap_or_default(),
+            custom_op_libraries: operations
+                .map_or(&[][..], |given| &given.op_library_filename)
+                .iter()
+                .map(|given| library_path(context, given))
+                .collect(),
             openvino: accelerators(context)?,
+            shares_sessions: boolean(SHARES_SESSIONS)?.unwrap_or(false),
             gpu: gpu_providers(context)?,
             returns_early: boolean(RETURNS_EARLY)?,
         })
+    }
+
+    /// Logs the settings of the model's parameters, in Triton's words.
+    pub fn log(&self, context: &ModelContext) {
+        for key in ["enable_mem_arena", "enable_mem_pattern", SHRINKAGE] {
+            if let Some(value) = context.parameter(key) {
+                debug!("Configuring {key} to {value}");
+            }
+        }
+        for (key, value) in self.session_entries.iter().filter(|(key, _)| context.parameter(key).is_some()) {
+            debug!("Configuring '{key}' to '{value}' for '{}'", context.name);
+        }
+        if self.shares_sessions && context.config.instance_group.iter().any(is_for_gpu) {
+            info!(
+                "instances of model '{}' on GPUs have sessions of their own, because each computes on a stream of its \
+                 own",
+                context.name
+            );
+        }
     }
 
     /// The same, for a session that fails if a node of the model would be on the CPU.
@@ -159,8 +199,15 @@ impl SessionSettings {
     }
 }
 
-fn thread_count(cpus: usize) -> u32 {
-    u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, THREADS_MAX.unsigned_abs())
+/// The count of threads for `cpus` cores of workers (0: unknown) if it is below the library's default: that includes the
+/// cores of I/O shards, to which the library would pin threads.
+fn threads_of_workers(cpus: usize, library_threads: usize) -> Option<u32> {
+    let count = || u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, THREADS_MAX.unsigned_abs());
+    (cpus > 0 && cpus < library_threads).then(count)
+}
+
+fn is_few(cpus: usize) -> bool {
+    cpus > 0 && cpus < SPIN_FROM_CPUS
 }
 
 /// `optimization { graph { level } }`: -1 basic, 1 extended, 2 none, everything else all.
@@ -174,10 +221,22 @@ fn optimization(context: &ModelContext) -> Optimization {
     }
 }
 
+/// The path of a library of custom operators: beside the model's file or its versions if a file has that name there, so
+/// that it may come from a bucket with its model; else the one that the loader finds.
+fn library_path(context: &ModelContext, given: &str) -> String {
+    let folders = [&context.version_directory, &context.directory];
+    let beside = folders.into_iter().map(|folder| folder.join(given)).find(|path| path.is_file());
+    beside.map_or_else(|| given.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// Whether instances of the group may be on GPUs.
+pub fn is_for_gpu(group: &ModelInstanceGroup) -> bool {
+    matches!(group.kind(), Kind::Gpu | Kind::Auto)
+}
+
 /// Reads the settings for GPUs, only if an instance may run on one.
 fn gpu_providers(context: &ModelContext) -> Result<GpuProviders, Status> {
-    let is_asked = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Gpu | Kind::Auto);
-    match (GpuProviders::parse(context), context.config.instance_group.iter().any(is_asked)) {
+    match (GpuProviders::parse(context), context.config.instance_group.iter().any(is_for_gpu)) {
         (Err(status), true) => Err(status),
         // A later instance may be on a GPU; the error is reported then.
         (parsed, _) => Ok(parsed.unwrap_or_default()),
@@ -262,6 +321,7 @@ mod tests {
             ("enable_mem_pattern", "TRUE"),
             ("session.use_device_allocator_for_initializers", "1"),
             ("memory.enable_memory_arena_shrinkage", "cpu:0"),
+            ("share_session_between_instances", "1"),
             ("unrelated", "x"),
         ]);
         let settings = SessionSettings::parse_for(&context, 64, 32).unwrap();
@@ -273,6 +333,7 @@ mod tests {
         let entry = ("memory.enable_memory_arena_shrinkage".to_owned(), "cpu:0".to_owned());
         assert_eq!(settings.run_entries, [entry]);
         assert_eq!((settings.optimization, settings.returns_early), (Optimization::All, None));
+        assert!(settings.shares_sessions);
         for (given, returns_early) in [("1", true), ("0", false)] {
             let settings = SessionSettings::parse(&with_parameters(&[(RETURNS_EARLY, given)])).unwrap();
             assert_eq!(settings.returns_early, Some(returns_early));
@@ -320,6 +381,7 @@ mod tests {
             ("intra_op_thread_count", "many", "failed to convert 'many' to integral number"),
             ("enable_mem_arena", "2", "failed to convert '2' to boolean"),
             ("enable_mem_pattern", "", "failed to convert '' to boolean"),
+            ("share_session_between_instances", "maybe", "failed to convert 'maybe' to boolean"),
         ] {
             let error = SessionSettings::parse_for(&with_parameters(&[(key, value)]), 4, 4).unwrap_err();
             assert_eq!((error.code, &*error.message), (Code::InvalidArg, text));
@@ -339,9 +401,14 @@ mod tests {
             ("default-max-batch-size", "16"),
         ];
         context.settings = given.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-        let settings = BackendSettings::parse(&context).unwrap();
-        assert_eq!(settings.default_max_batch_size, 16);
-        assert_eq!(settings.runtime.global_threads, Some(GlobalThreads { intra_op: 3, inter_op: 0 }));
+        let of = |context: &ModelContext| BackendSettings::parse_for(context, 8).unwrap();
+        assert_eq!(of(&context).default_max_batch_size, 16);
+        // A pool gets as many threads as there are cores for workers, and spins only where there are several.
+        for (worker_cpu_count, inter_op, may_spin) in [(1, 1, false), (6, 6, true), (8, 0, true), (0, 0, true)] {
+            context.worker_cpu_count = worker_cpu_count;
+            let expected = GlobalThreads { intra_op: 3, inter_op, may_spin };
+            assert_eq!(of(&context).runtime.global_threads, Some(expected), "{worker_cpu_count}");
+        }
         context.settings.push(("enable-global-threadpool".to_owned(), "maybe".to_owned()));
         assert_eq!(BackendSettings::parse(&context).unwrap_err().message, "failed to convert 'maybe' to boolean");
     }

@@ -92,7 +92,7 @@ impl Reader<'_> {
 
 /// The content of a string tensor: all bytes one behind the other, and the offset of each element. Scratch memory that
 /// is filled again for each tensor.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Content {
     pub bytes: Vec<u8>,
     pub starts: Vec<usize>,
@@ -131,6 +131,13 @@ impl Content {
         }
         offsets.push(block.len());
         Ok(Encoded { data: block.freeze(), offsets })
+    }
+
+    /// Appends the elements of another tensor.
+    pub fn append(&mut self, other: &Content) {
+        let end = self.bytes.len();
+        self.starts.extend(other.starts.iter().map(|start| end + start));
+        self.bytes.extend_from_slice(&other.bytes);
     }
 
     pub fn clear(&mut self) {

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
@@ -10,7 +10,7 @@ use ort::sys;
 
 use super::element::ElementType;
 use super::runtime::{Runtime, RuntimeError, filled};
-use nereid_request::Shape;
+use nereid_request::{Shape, element_count};
 
 /// Dimensions that a tensor may have here; more would be a mistake or an attack, and make shapes costly.
 pub(super) const RANK_MAX: usize = 1024;
@@ -122,6 +122,48 @@ impl Value {
         unsafe { (api.ReleaseTensorTypeAndShapeInfo)(info.as_ptr()) };
         let (element, shape) = read?;
         Ok((ElementType::from_number(element), shape))
+    }
+
+    /// The number of elements of a sequence; 2 for a map, which has keys and values.
+    pub fn count(&self) -> Result<usize, RuntimeError> {
+        let mut count = 0;
+        // SAFETY: the value is alive; a number is written to the given place.
+        self.runtime.check(unsafe { (self.runtime.api.GetValueCount)(self.as_ptr(), &mut count) })?;
+        Ok(count)
+    }
+
+    /// A copy of element number `index` of a sequence; of a map's keys (0) or values (1), as a tensor in the order of
+    /// the keys.
+    pub fn element(&self, index: usize) -> Result<Value, RuntimeError> {
+        let runtime = self.runtime;
+        let index = c_int::try_from(index).map_err(|_| RuntimeError::here("a sequence has too many elements"))?;
+        let mut element = ptr::null_mut();
+        // SAFETY: the value is alive; the library checks the index and writes a new value to the given place.
+        runtime.check(unsafe { (runtime.api.GetValue)(self.as_ptr(), index, runtime.allocator(), &mut element) })?;
+        Ok(Value { runtime, at: filled(element)? })
+    }
+
+    /// Whether an optional value is there.
+    pub fn is_present(&self) -> Result<bool, RuntimeError> {
+        let mut present = 0;
+        // SAFETY: the value is alive; a number is written to the given place.
+        self.runtime.check(unsafe { (self.runtime.api.HasValue)(self.as_ptr(), &mut present) })?;
+        Ok(present != 0)
+    }
+
+    /// Copies the numbers of a tensor, which fill `to`.
+    pub fn copy_numbers(&self, to: &mut [u8]) -> Result<(), RuntimeError> {
+        let (element, shape) = self.tensor_type()?;
+        let size = element.map_or(0, |element| element.datatype().byte_size());
+        let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
+        if size == 0 || count.and_then(|count| count.checked_mul(size)) != Some(to.len()) {
+            return Err(RuntimeError::here("a tensor has another size than its neighbours"));
+        }
+        if !to.is_empty() {
+            // SAFETY: a tensor of numbers has its elements one behind the other, as many bytes as just computed.
+            to.copy_from_slice(unsafe { std::slice::from_raw_parts(self.data()?, to.len()) });
+        }
+        Ok(())
     }
 
     /// The first byte of a tensor that holds numbers; valid as long as the value.

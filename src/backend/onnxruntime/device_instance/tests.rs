@@ -373,3 +373,20 @@ fn an_error_of_the_device_is_known_by_the_librarys_words() {
     assert_eq!(device_error("onnx runtime error 2: CUDA failure x"), None);
     assert_eq!(device_error("Gather: index out of range"), None);
 }
+
+#[test]
+fn maps_are_read_on_the_host() {
+    let outputs = vec![output("MAPS", DataType::Fp32, &[3]), output("MAPS.keys", DataType::Int64, &[3])];
+    let given = config("maps", 4, vec![input("INPUT", DataType::Fp32, &[3])], outputs);
+    let mut place = place!(given, 7);
+    let first = place.rig.draft(1).batch(1).floats(0, &[1, 3], &[1., 2., 3.]).outputs([0, 1]);
+    let second = place.rig.draft(2).batch(2).floats(0, &[2, 3], &[4., 5., 6., 7., 8., 9.]).outputs([0]);
+    let answers = place.run([first, second]);
+    let responses: Vec<&Response> = answers.iter().map(|(_, answer)| answer.as_ref().unwrap()).collect();
+    let [values, keys] = &responses[0].outputs[..] else { panic!("{:?}", responses[0]) };
+    assert_eq!((&values.shape[..], as_floats(&values.data)), (&[1, 3][..], vec![2., 3., 1.]));
+    let keys: Vec<u8> = keys.data.iter().flat_map(|piece| piece.to_vec()).collect();
+    assert_eq!(keys, [10i64, 20, 30].map(i64::to_le_bytes).concat());
+    assert_eq!(as_floats(&responses[1].outputs[0].data), [5., 6., 4., 8., 9., 7.]);
+    place.check();
+}

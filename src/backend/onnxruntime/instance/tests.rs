@@ -53,7 +53,7 @@ pub struct Rig<I = OnnxInstance> {
 
 impl Rig {
     /// `None`: there is no library, which was reported.
-    fn new(config: ModelConfig) -> Option<Rig> {
+    pub fn new(config: ModelConfig) -> Option<Rig> {
         let runtime = runtime()?;
         let context = Arc::new(context("m", config.clone()));
         let backend = BackendSettings::parse(&context).unwrap();

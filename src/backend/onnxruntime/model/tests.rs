@@ -7,7 +7,7 @@ use crate::onnxruntime::fixtures::{context, runtime};
 use crate::scratch::Scratch;
 use nereid_model_config::ModelSpec;
 use nereid_request::Code;
-use nereid_wire::inference::{ModelInput, ModelOutput};
+use nereid_wire::inference::{self as wire, ModelInput, ModelOutput};
 
 fn config(file: &str) -> ModelConfig {
     ModelConfig { name: "m".to_owned(), default_model_filename: format!("{file}.onnx"), ..ModelConfig::default() }
@@ -120,13 +120,198 @@ fn what_the_file_does_not_say_is_refused() {
 }
 
 #[test]
-fn outputs_that_are_no_tensors_are_unsupported() {
-    let error = opened!(config("sequence")).err().unwrap();
-    assert_eq!(error.code, Code::Unsupported);
-    assert_eq!(
-        error.message,
-        "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'OUTPUT', expected 'ONNX_TYPE_TENSOR'."
-    );
+fn what_is_no_tensor_is_completed_as_the_tensor_that_stands_for_it() {
+    use wire::DataType::{TypeBool, TypeFp32, TypeInt64, TypeString};
+    let outputs = |completed: &ModelConfig| -> Vec<(String, wire::DataType, Vec<i64>)> {
+        let tensor = |output: &ModelOutput| (output.name.clone(), output.data_type(), output.dims.clone());
+        completed.output.iter().map(tensor).collect()
+    };
+    let expect = |tensors: &[(&str, wire::DataType, &[i64])]| -> Vec<(String, wire::DataType, Vec<i64>)> {
+        tensors.iter().map(|(name, data_type, dims)| ((*name).to_owned(), *data_type, dims.to_vec())).collect()
+    };
+    let maps = opened!(config("maps")).unwrap();
+    let completed = maps.completed_config().unwrap();
+    assert_eq!(completed.max_batch_size, 4, "a map for each row is a batch");
+    assert_eq!(outputs(&completed), expect(&[("LABEL", TypeInt64, &[1]), ("MAPS", TypeFp32, &[-1])]));
+    assert!(instance(&maps, &completed).is_ok());
+    let split = opened!(config("split")).unwrap();
+    let completed = split.completed_config().unwrap();
+    assert_eq!(completed.max_batch_size, 0, "a sequence is for the whole run");
+    let expected =
+        [("ROWS", TypeFp32, &[-1, 2][..]), ("UNEQUAL", TypeFp32, &[-1, -1, 2]), ("LISTS", TypeString, &[-1, 2])];
+    assert_eq!(outputs(&completed), expect(&expected));
+    assert!(instance(&split, &completed).is_ok());
+    let optionals = opened!(config("optionals")).unwrap();
+    let completed = optionals.completed_config().unwrap();
+    let expected = [("HAS", TypeBool, &[1][..]), ("VALUE", TypeFp32, &[2]), ("NOTHING", TypeFp32, &[2])];
+    assert_eq!(outputs(&completed), expect(&expected));
+    let optional: Vec<bool> = completed.input.iter().map(|input| input.optional).collect();
+    assert_eq!(optional, [true, false]);
+    assert!(instance(&optionals, &completed).is_ok());
+}
+
+#[test]
+fn what_no_tensor_stands_for_is_unsupported() {
+    let error = opened!(config("map_input")).err().unwrap();
+    let text = "Unsupported ONNX Type 'ONNX_TYPE_MAP' for I/O 'INPUT', expected 'ONNX_TYPE_TENSOR'.";
+    assert_eq!((error.code, &*error.message), (Code::Unsupported, text));
+    // A sequence has no part for each request of a batch.
+    let error = opened!(ModelConfig { max_batch_size: 2, ..config("split") }).err().unwrap();
+    let text = "autofill failed for model 'm': model does not support batching while non-zero max_batch_size is \
+                specified";
+    assert_eq!((error.code, &*error.message), (Code::InvalidArg, text));
+    let fp32 = wire::DataType::TypeFp32;
+    let full = ModelConfig {
+        max_batch_size: 2,
+        input: vec![
+            input("INPUT", fp32, &[2]),
+            input("SHORT", fp32, &[2]),
+            input("WORDS", wire::DataType::TypeString, &[2]),
+        ],
+        output: vec![output("ROWS", fp32, &[2])],
+        ..config("split")
+    };
+    let error = instance(&opened!(full.clone()).unwrap(), &full).err().unwrap();
+    let text = "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'ROWS', expected 'ONNX_TYPE_TENSOR'.";
+    assert_eq!((error.code, &*error.message), (Code::Unsupported, text));
+}
+
+#[test]
+fn keys_are_an_output_beside_their_maps() {
+    let fp32 = wire::DataType::TypeFp32;
+    let with = |outputs| ModelConfig {
+        max_batch_size: 4,
+        input: vec![input("INPUT", fp32, &[3])],
+        output: outputs,
+        ..config("maps")
+    };
+    let keys = |data_type| output("MAPS.keys", data_type, &[3]);
+    let alone = with(vec![keys(wire::DataType::TypeInt64)]);
+    let error = instance(&opened!(alone.clone()).unwrap(), &alone).err().unwrap();
+    let text = "output 'MAPS.keys' gives the keys of output 'MAPS'; add 'MAPS' to the configuration";
+    assert_eq!((error.code, &*error.message), (Code::InvalidArg, text));
+    let wrong = with(vec![output("MAPS", fp32, &[3]), keys(wire::DataType::TypeString)]);
+    let error = instance(&open(wrong.clone()).unwrap().unwrap(), &wrong).err().unwrap();
+    assert!(error.message.contains("datatype TYPE_STRING for output 'MAPS.keys', model provides TYPE_INT64"));
+    // Only maps have keys.
+    let none = with(vec![output("LABEL.keys", wire::DataType::TypeInt64, &[3])]);
+    let error = instance(&open(none.clone()).unwrap().unwrap(), &none).err().unwrap();
+    let text = "unexpected inference output 'LABEL.keys', allowed outputs are: LABEL, MAPS, MAPS.keys";
+    assert_eq!(error.message, text);
+}
+
+#[test]
+fn instances_of_a_group_share_a_session_if_the_model_asks_for_it() {
+    let mut shared = config("add_sub");
+    let parameter = wire::ModelParameter { string_value: "true".to_owned() };
+    shared.parameters.insert("share_session_between_instances".to_owned(), parameter);
+    for (given, is_shared) in [(shared, true), (config("add_sub"), false)] {
+        let model = opened!(given).unwrap();
+        let completed = model.completed_config().unwrap();
+        let spec = Arc::new(ModelSpec::new(completed).unwrap());
+        let [first, second, other] = ["m_0_0", "m_0_1", "m_1_0"].map(|name| {
+            model.instance(InstanceContext::new(name, Arc::clone(&spec), Arc::clone(&model.context))).unwrap()
+        });
+        assert_eq!(Arc::ptr_eq(first.session(), second.session()), is_shared);
+        assert!(!Arc::ptr_eq(first.session(), other.session()), "another group");
+        let weak = Arc::downgrade(first.session());
+        drop((first, second));
+        assert!(weak.upgrade().is_none(), "the session ends with its instances");
+    }
+}
+
+#[test]
+fn weights_in_a_file_of_their_own_lie_beside_the_model() {
+    let scratch = Scratch::new("model-external");
+    let fixtures = crate::onnxruntime::fixtures::folder();
+    let copy = |name: &str, to: &str| {
+        scratch.write(to, &std::fs::read(fixtures.join(name)).unwrap());
+    };
+    let Some(runtime) = runtime() else { return };
+    let load = |given: ModelConfig| {
+        let context = ModelContext { version_directory: scratch.path("1"), ..context("m", given) };
+        let backend = BackendSettings::parse(&context).unwrap();
+        OnnxModel::open(runtime, &backend, Arc::new(context)).map(|model| model.completed_config().is_some())
+    };
+    scratch.file("1/other.onnx");
+    copy("external.onnx", "1/other.onnx");
+    let error = load(config("other")).unwrap_err();
+    let step = format!("Put all files of external data beside {}", scratch.path("1/other.onnx").display());
+    assert!(error.code == Code::Internal && error.message.contains(&step), "{error}");
+    copy("external.weights", "1/external.weights");
+    assert_eq!(load(config("other")), Ok(true));
+    // A directory instead of the file.
+    scratch.file("1/model.onnx/model.onnx");
+    copy("external.onnx", "1/model.onnx/model.onnx");
+    copy("external.weights", "1/model.onnx/external.weights");
+    assert_eq!(load(ModelConfig { name: "m".to_owned(), ..ModelConfig::default() }), Ok(true));
+}
+
+#[test]
+fn operators_come_from_a_library_beside_the_model_or_from_a_path() {
+    let Some(library) = nereid_test_support::library::compiled("onnx_operator.c") else { return };
+    let custom = |filename: &str| {
+        let operations = wire::ModelOperations { op_library_filename: vec![filename.to_owned()] };
+        ModelConfig { model_operations: Some(operations), ..config("custom") }
+    };
+    let error = opened!(config("custom")).err().unwrap();
+    assert!(error.message.contains("com.example:Triple(-1) is not a registered function/op"), "{error}");
+    assert!(error.message.contains("list the library that has it in model_operations"), "{error}");
+    let error = opened!(custom("absent.so")).err().unwrap();
+    assert!(error.message.contains("Check op_library_filename of model_operations"), "{error}");
+    assert!(opened!(custom(&library.to_string_lossy())).is_ok());
+    // By its name alone: from the version's directory, or from that of the model.
+    let scratch = Scratch::new("model-operators");
+    let model = std::fs::read(crate::onnxruntime::fixtures::folder().join("custom.onnx")).unwrap();
+    scratch.file("1/custom.onnx");
+    scratch.write("1/custom.onnx", &model);
+    for place in ["1/triple.so", "triple.so"] {
+        std::fs::copy(&library, scratch.path(place)).unwrap();
+        let (version_directory, directory) = (scratch.path("1"), scratch.path(""));
+        let context = ModelContext { version_directory, directory, ..context("m", custom("triple.so")) };
+        let backend = BackendSettings::parse(&context).unwrap();
+        let opened = OnnxModel::open(runtime().unwrap(), &backend, Arc::new(context));
+        assert!(opened.is_ok(), "{place}: {:?}", opened.err());
+        std::fs::remove_file(scratch.path(place)).unwrap();
+    }
+}
+
+#[test]
+fn errors_of_files_end_with_the_next_step() {
+    for (file, text, step) in [
+        ("unknown_operator", "Unheard", "list the library that has it in model_operations"),
+        ("future_ir", "Unsupported model IR version: 99", "is newer than ONNX Runtime"),
+        ("future_opset", "Opset 99", "is newer than ONNX Runtime"),
+    ] {
+        let error = opened!(config(file)).err().unwrap();
+        assert_eq!(error.code, Code::Internal);
+        assert!(error.message.starts_with("onnx runtime error "), "{error}");
+        assert!(error.message.contains(text) && error.message.contains(step), "{error}");
+    }
+}
+
+#[test]
+fn openvino_is_refused_where_the_library_does_not_have_it() {
+    use wire::model_optimization_policy::ExecutionAccelerators;
+    use wire::model_optimization_policy::execution_accelerators::Accelerator;
+    let accelerator = Accelerator { name: "openvino".to_owned(), ..Accelerator::default() };
+    let given = ExecutionAccelerators { cpu_execution_accelerator: vec![accelerator], ..Default::default() };
+    let policy = wire::ModelOptimizationPolicy { execution_accelerators: Some(given), ..Default::default() };
+    let opened = opened!(ModelConfig { optimization: Some(policy), ..config("add_sub") });
+    let runtime = runtime().unwrap();
+    let has_openvino = runtime.available_providers().unwrap().iter().any(|name| name == "OpenVINOExecutionProvider");
+    match opened {
+        Ok(model) => {
+            assert!(has_openvino);
+            assert!(instance(&model, &model.completed_config().unwrap()).is_ok());
+        }
+        Err(error) => {
+            assert!(!has_openvino && error.code == Code::Unavailable, "{error}");
+            for part in ["model 'm' asks for the accelerator 'openvino'", "built without", "onnxruntime-openvino"] {
+                assert!(error.message.contains(part), "{error}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -144,6 +329,7 @@ fn a_directory_holds_its_model_and_a_broken_file_is_the_librarys_error() {
     let error = OnnxModel::open(runtime, &backend, Arc::new(context)).err().unwrap();
     assert_eq!(error.code, Code::Internal);
     assert!(error.message.starts_with("onnx runtime error "), "{error}");
+    assert!(error.message.contains("The file is not an ONNX model"), "{error}");
 }
 
 #[test]

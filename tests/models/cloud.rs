@@ -6,5 +6,6 @@ pub mod stands;
 
 mod failures;
 mod google_azure;
+mod onnx;
 mod s3;
 mod server;

@@ -1,8 +1,9 @@
-//! Tests of a whole server with models: scheduling of requests, loads and unloads from directories and buckets, and
+//! Tests of a whole server with models: scheduling of requests, loads and unloads from directories and buckets, ONNX and
 //! Python models; some compare the responses with those of the official server.
 
 mod cloud;
 mod differential;
+mod onnx;
 mod python_backend;
 mod repository;
 mod scheduling;

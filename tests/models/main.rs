@@ -1,5 +1,5 @@
-//! Tests of a whole server with models: scheduling of requests, loads and unloads from directories and buckets, ONNX and
-//! Python models; some compare the responses with those of the official server.
+//! Tests of a whole server with models: scheduling of requests, loads and unloads from directories and buckets, ONNX
+//! and Python models; some compare the responses with those of the official server.
 
 mod cloud;
 mod differential;

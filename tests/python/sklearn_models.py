@@ -14,7 +14,7 @@ features, numbers = load_iris(return_X_y=True)
 features = features.astype(numpy.float32)
 # Not in the order of their numbers.
 words = numpy.array(["virginica", "setosa", "versicolor"])[numbers]
-rows = features[::30]
+rows = features[::40]
 printed = {"rows": rows.flatten().tolist()}
 for name, targets in [("numbers", numbers), ("words", words)]:
     model = LogisticRegression(max_iter=1000).fit(features, targets)

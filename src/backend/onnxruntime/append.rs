@@ -48,8 +48,8 @@ pub fn require_openvino(runtime: &Runtime, model: &str) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::unavailable(format!(
-        "model '{model}' asks for the accelerator 'openvino', but ONNX Runtime {} at {} was built without {OPENVINO} (it \
-         has {}). Install the Python package onnxruntime-openvino and name its library with \
+        "model '{model}' asks for the accelerator 'openvino', but ONNX Runtime {} at {} was built without {OPENVINO} \
+         (it has {}). Install the Python package onnxruntime-openvino and name its library with \
          --backend-config=onnxruntime,library=<file>, or serve the model with backend \"openvino\"",
         runtime.version(),
         runtime.path().display(),

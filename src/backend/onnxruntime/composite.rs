@@ -21,6 +21,13 @@ pub struct Converted {
     pub keys: Option<ResultTensor>,
 }
 
+impl Converted {
+    /// The result for an output that no request needs.
+    pub fn absent() -> Converted {
+        Converted { values: ResultTensor::absent(), keys: Some(ResultTensor::absent()) }
+    }
+}
+
 /// Converts `value`, which is of the kind `kind`.
 pub fn convert(
     value: &Value,

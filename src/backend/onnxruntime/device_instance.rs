@@ -290,7 +290,7 @@ impl DeviceInstance {
         }
         let allocated = binding.run(recording.map_or(&self.running.options, |one| &one.options), &self.returns)?;
         let outputs = bound.into_iter().zip(allocated);
-        computed(&self.plan, flight, outputs, (&mut self.content, &self.context.model.pool))
+        computed(&self.plan, flight, outputs, requests, (&mut self.content, &self.context.model.pool))
     }
 
     /// The client's memory on this device, if one request has all rows of an output and wants it there.

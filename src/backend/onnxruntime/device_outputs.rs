@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::binding::Produced;
-use super::composite::convert;
+use super::composite::{Converted, convert};
 use super::io_binding::AllocatedOutput;
 use super::plan::{OutputSource, Plan};
 use super::result::ResultTensor;
@@ -81,6 +81,7 @@ pub fn computed(
     plan: &Plan,
     flight: &mut Flight,
     outputs: impl Iterator<Item = (Option<Computed>, Option<AllocatedOutput>)>,
+    requests: &[Box<Request>],
     (content, pool): (&mut Content, &Pool),
 ) -> Result<SmallVec<[Computed; 4]>, Status> {
     let (mut all, mut keys) = (SmallVec::new(), SmallVec::new());
@@ -92,7 +93,10 @@ pub fn computed(
             }
             (None, Some(AllocatedOutput::Host(value))) => match output.source {
                 OutputSource::Converted(kind) => {
-                    let converted = convert(&value, kind, output, content, pool)?;
+                    let converted = match plan.is_needed(index, requests) {
+                        true => convert(&value, kind, output, content, pool)?,
+                        false => Converted::absent(),
+                    };
                     keys.extend(converted.keys.map(|keys| (index, Computed::Host(keys))));
                     Computed::Host(converted.values)
                 }

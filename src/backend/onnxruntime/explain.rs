@@ -10,6 +10,8 @@ use std::path::Path;
 use super::runtime::{Runtime, RuntimeError};
 use nereid_request::Status;
 
+/// The numbers of the fields of a model (ModelProto): what has others is no model.
+const FIELDS: [u64; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26];
 /// Fields of a file that are examined; a model has about ten, and more with local functions and metadata.
 const FIELDS_MAX: usize = 4_096;
 
@@ -27,7 +29,8 @@ fn next_step(text: &str, path: &Path, version: &str) -> Option<String> {
     if has(&["Protobuf parsing failed", "No graph was found"]) {
         return Some(of_file(path));
     }
-    if has(&["External data", "External initializer", "external data", "GetFileLength"]) {
+    // Each version of the library has its own text for a file that is absent.
+    if has(&["External data", "External initializer", "external data", "GetFileLength", "cannot get file size"]) {
         return Some(format!(
             "Put all files of external data beside {}, under the names that the model gives them",
             path.display()
@@ -122,8 +125,7 @@ fn cut_off(path: &Path) -> Option<String> {
         let mut bytes = [0u8; 20];
         let filled = read_up_to(&mut file, &mut bytes)?;
         let head = bytes.get(..filled)?;
-        // No message has a field 0.
-        let (tag, tag_len) = varint(head).filter(|(tag, _)| tag >> 3 > 0)?;
+        let (tag, tag_len) = varint(head).filter(|(tag, _)| FIELDS.contains(&(tag >> 3)))?;
         let (value, value_len) = varint(head.get(tag_len..)?).unwrap_or((0, 0));
         let body = match tag & 7 {
             0 => value_len as u64,
@@ -189,6 +191,7 @@ mod tests {
             (b"{\"learner\": {}}", "fil"),
             (b"\x80\x04\x95", "pickle"),
             (b"\x00\x01\x02\x03", "not an ONNX model"),
+            (&[0x5a; 100], "not an ONNX model"),
         ] {
             let file = scratch.write("model.onnx", content);
             let step = next_step("Load model from x failed:Protobuf parsing failed.", &file, "1.31.1").unwrap();
@@ -230,6 +233,7 @@ mod tests {
             ("Unsupported model IR version: 99, max supported IR version: 13", "export the model for an older opset"),
             ("Opset 99 is under development and support for this is limited.", "install a newer version"),
             ("External data path does not exist: \"/r/m/1/w\"", "beside /r/m/1/model.onnx"),
+            ("filesystem error: cannot get file size: No such file or directory [/r/m/1/w]", "of external data"),
             ("NOT_IMPLEMENTED : Could not find an implementation for Sin(7)", "no kernel"),
             ("Failed to load library /x.so with error: /x.so: cannot open", "RegisterCustomOps"),
         ] {

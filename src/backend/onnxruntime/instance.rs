@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Failure, find, model_shape, too_large};
 use super::binding::{BoundInput, BoundOutputs, Returns, contiguous};
-use super::composite::convert;
+use super::composite::{Converted, convert};
 use super::options::RunOptions;
 use super::plan::{OutputSource, Plan};
 use super::result::ResultTensor;
@@ -113,7 +113,7 @@ impl OnnxInstance {
         self.declares_wrongly = declares_wrongly;
         ran?;
         drop((named, names));
-        let results = self.results(&mut outputs, &bound)?;
+        let results = self.results(&mut outputs, &bound, requests)?;
         Ok((self.hand_out(requests, &results)?, execution))
     }
 
@@ -122,6 +122,7 @@ impl OnnxInstance {
         &mut self,
         outputs: &mut BoundOutputs,
         inputs: &[BoundInput],
+        requests: &[Box<Request>],
     ) -> Result<SmallVec<[ResultTensor; 4]>, Status> {
         let (content, pool) = (&mut self.content, &self.context.model.pool);
         let (mut results, mut keys) = (SmallVec::new(), SmallVec::new());
@@ -131,7 +132,10 @@ impl OnnxInstance {
                 results.push(ResultTensor::new(produced, plan, content, pool)?);
                 continue;
             };
-            let converted = convert(&outputs.take_value(at)?, kind, plan, content, pool)?;
+            let converted = match self.plan.is_needed(index, requests) {
+                true => convert(&outputs.take_value(at)?, kind, plan, content, pool)?,
+                false => Converted::absent(),
+            };
             results.push(converted.values);
             keys.extend(converted.keys.map(|keys| (index, keys)));
         }

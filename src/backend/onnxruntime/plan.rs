@@ -8,7 +8,7 @@ use super::batch_input::BatchInputPlan;
 use super::element::ElementType;
 use super::session::{Session, TensorInfo};
 use super::value_type::ValueKind;
-use nereid_request::{DataType, OutputShape, Shape, Status, Text};
+use nereid_request::{DataType, OutputShape, Request, Shape, Status, Text};
 use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_config::SchedulingChoice;
 
@@ -194,8 +194,18 @@ impl Plan {
         self.outputs.iter().enumerate().filter(|(_, output)| !matches!(output.source, OutputSource::Keys(_)))
     }
 
-    /// Adds the keys of maps, each with the number of its maps, to the `results` of the computed outputs, so that all are
-    /// in the order of the configuration.
+    /// Whether a request, or the sequence of one, needs output number `index` or its keys. Others are not converted, so
+    /// that they cannot fail a request.
+    pub fn is_needed(&self, index: usize, requests: &[Box<Request>]) -> bool {
+        let of = |index: usize| self.outputs.get(index);
+        let gives =
+            |wanted: usize| wanted == index || of(wanted).is_some_and(|plan| plan.source == OutputSource::Keys(index));
+        of(index).is_some_and(|plan| plan.is_state)
+            || requests.iter().flat_map(|request| &request.outputs).any(|output| gives(output.index))
+    }
+
+    /// Adds the keys of maps, each with the number of its maps, to the `results` of the computed outputs, so that all
+    /// are in the order of the configuration.
     pub fn insert_keys<T>(
         &self,
         results: &mut SmallVec<[T; 4]>,

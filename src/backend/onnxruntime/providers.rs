@@ -86,8 +86,18 @@ const TENSORRT_PLAIN: [&str; 28] = [
     "trt_ep_context_embed_mode",
 ];
 
+/// Parameters whose values are numbers.
+const TENSORRT_INTEGERS: [&str; 6] = [
+    "trt_max_partition_iterations",
+    "trt_min_subgraph_size",
+    "trt_dla_core",
+    "trt_builder_optimization_level",
+    "trt_auxiliary_streams",
+    "trt_ep_context_embed_mode",
+];
+
 /// Parameters with boolean values, of which the library accepts fewer spellings.
-const TENSORRT_BOOLEANS: [&str; 15] = [
+const TENSORRT_BOOLEANS: [&str; 14] = [
     "trt_int8_use_native_calibration_table",
     "trt_dla_enable",
     "trt_engine_cache_enable",
@@ -102,7 +112,6 @@ const TENSORRT_BOOLEANS: [&str; 15] = [
     "trt_sparsity_enable",
     "trt_cuda_graph_enable",
     "trt_dump_ep_context_model",
-    "trt_fp16_enable",
 ];
 
 impl GpuProviders {
@@ -193,9 +202,16 @@ fn tensorrt_options(accelerator: &Accelerator) -> Result<Options, Status> {
                 "unknown parameter '{key}' is provided for TensorRT Execution Accelerator"
             )));
         };
-        // A value that is no boolean here may be one for the library, which otherwise reports it with its own text.
-        let is_set = parse_boolean(value).ok().filter(|_| TENSORRT_BOOLEANS.contains(&name));
-        options.push((name.to_owned(), is_set.map_or_else(|| value.to_owned(), number_of)));
+        let value = match name {
+            _ if TENSORRT_BOOLEANS.contains(&name) => number_of(parse_boolean(value)?),
+            _ if TENSORRT_INTEGERS.contains(&name) => parse_integer(value).map(|_| value.to_owned())?,
+            "trt_max_workspace_size" => parse_bytes(value, "unsigned long long integral")?.to_string(),
+            _ => value.to_owned(),
+        };
+        // An empty text leaves the library's default.
+        if !value.is_empty() {
+            options.push((name.to_owned(), value));
+        }
     }
     Ok(options)
 }
@@ -221,7 +237,7 @@ fn older_options(context: &ModelContext) -> Result<[(&'static str, String); 4], 
     };
     let limit = match context.parameter("gpu_mem_limit") {
         None => usize::MAX,
-        Some(text) => parse_bytes(text)?,
+        Some(text) => parse_bytes(text, "integral")?,
     };
     Ok([
         choice("cudnn_conv_algo_search", &["EXHAUSTIVE", "HEURISTIC", "DEFAULT"])?,
@@ -231,12 +247,12 @@ fn older_options(context: &ModelContext) -> Result<[(&'static str, String); 4], 
     ])
 }
 
-/// A leading number, as in [`parse_integer`], that may be larger.
-fn parse_bytes(text: &str) -> Result<usize, Status> {
+/// A leading number, as in [`parse_integer`], that may be larger; `kind` of number is how its error names it.
+fn parse_bytes(text: &str, kind: &str) -> Result<usize, Status> {
     let digits = text.trim_start();
     let digits = digits.strip_prefix('+').unwrap_or(digits);
     let end = digits.bytes().take_while(u8::is_ascii_digit).count();
-    let error = |_| Status::invalid(format!("failed to convert '{text}' to integral number"));
+    let error = |_| Status::invalid(format!("failed to convert '{text}' to {kind} number"));
     digits[..end].parse().map_err(error)
 }
 
@@ -357,8 +373,15 @@ mod tests {
     #[test]
     fn every_parameter_of_tensorrt_is_taken() {
         for key in TENSORRT_PLAIN {
-            let providers = GpuProviders::parse(&accelerated(&[("tensorrt", &[(key, "x")])])).unwrap();
-            assert_eq!(providers.tensorrt, Some(options(&[(key, "x")])));
+            let (given, sent) = match key {
+                _ if TENSORRT_BOOLEANS.contains(&key) => ("on", "1"),
+                _ if TENSORRT_INTEGERS.contains(&key) => ("-1", "-1"),
+                _ => ("x", "x"),
+            };
+            let providers = GpuProviders::parse(&accelerated(&[("tensorrt", &[(key, given)])])).unwrap();
+            assert_eq!(providers.tensorrt, Some(options(&[(key, sent)])));
+            let empty = GpuProviders::parse(&accelerated(&[("tensorrt", &[(key, "")])]));
+            assert_eq!(empty.is_err(), given != "x", "{key}");
         }
         for (mode, expected) in [
             ("FP32", None),
@@ -388,6 +411,15 @@ mod tests {
             (
                 accelerated(&[("cuda", &[("do_copy_in_default_stream", "maybe")])]),
                 "failed to convert 'maybe' to boolean",
+            ),
+            (
+                accelerated(&[("tensorrt", &[("trt_engine_cache_enable", "maybe")])]),
+                "failed to convert 'maybe' to boolean",
+            ),
+            (accelerated(&[("tensorrt", &[("trt_dla_core", "one")])]), "failed to convert 'one' to integral number"),
+            (
+                accelerated(&[("tensorrt", &[("max_workspace_size_bytes", "much")])]),
+                "failed to convert 'much' to unsigned long long integral number",
             ),
             (
                 with_parameters(&[("cudnn_conv_algo_search", "3")]),

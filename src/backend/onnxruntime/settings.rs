@@ -199,8 +199,8 @@ impl SessionSettings {
     }
 }
 
-/// The count of threads for `cpus` cores of workers (0: unknown) if it is below the library's default: that includes the
-/// cores of I/O shards, to which the library would pin threads.
+/// The count of threads for `cpus` cores of workers (0: unknown) if it is below the library's default: that includes
+/// the cores of I/O shards, to which the library would pin threads.
 fn threads_of_workers(cpus: usize, library_threads: usize) -> Option<u32> {
     let count = || u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, THREADS_MAX.unsigned_abs());
     (cpus > 0 && cpus < library_threads).then(count)

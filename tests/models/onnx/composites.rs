@@ -48,7 +48,7 @@ fn maps_are_matrices_in_metadata_and_in_answers() {
     let request = ModelInferRequest {
         model_name: "named".into(),
         inputs: vec![tensor],
-        raw_input_contents: vec![raw],
+        raw_input_contents: vec![raw.into()],
         ..Default::default()
     };
     let response: ModelInferResponse = Grpc::connect(server.grpc).call("ModelInfer", &request).expect("an answer");

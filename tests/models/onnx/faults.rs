@@ -1,4 +1,5 @@
-//! Files that are no models that the library at hand can run: each is the reason of its model alone, with the next step.
+//! Files that are no models that the library at hand can run: each is the reason of its model alone, with the next
+//! step.
 
 use super::{fixture, fp32, infer, put, start_probing};
 use nereid_test_support::http::Peer;

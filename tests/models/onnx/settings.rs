@@ -30,8 +30,8 @@ fn settings_are_logged_in_the_words_that_are_searched() {
         "Configuring enable_mem_pattern to off",
         "Configuring memory.enable_memory_arena_shrinkage to cpu:0",
         "Configuring 'session.use_device_allocator_for_initializers' to '1' for 'set'",
-        "autofilled max_batch_size to 4 for model 'set' since batching is supporrted but no max_batch_size is specified \
-         in model configuration. Must specify max_batch_size to utilize autofill with a larger max batch size",
+        "autofilled max_batch_size to 4 for model 'set' since batching is supporrted but no max_batch_size is \
+         specified in model configuration. Must specify max_batch_size to utilize autofill with a larger max batch size",
         "Could not find a session corresponding to instance group: group",
         "Created session for instance: group_",
         "Reusing session for instance: group_",

@@ -74,7 +74,7 @@ fn every_type_passes_over_http_and_grpc() {
     let request = ModelInferRequest {
         model_name: "types".into(),
         inputs: TYPES.iter().map(|(name, _)| tensor(name)).collect(),
-        raw_input_contents: TYPES.iter().map(|(name, size)| bytes_of(name, *size)).collect(),
+        raw_input_contents: TYPES.iter().map(|(name, size)| bytes_of(name, *size).into()).collect(),
         ..Default::default()
     };
     let response: ModelInferResponse = Grpc::connect(server.grpc).call("ModelInfer", &request).expect("an answer");

@@ -101,6 +101,8 @@ fn tensors_of_a_sequence_are_stacked_if_they_have_one_shape() {
     assert_eq!(both.shape[..], [2, 2, 2]);
     assert_eq!(as_floats(&both.data), [1., 2., 3., 4., 9., 9., 9., 9.]);
     assert_eq!((&lists.shape[..], bytes(lists)), (&[2, 2][..], strings(&[b"a", b"", b"long", b"d"])));
+    let without = request(&rig, 1, &[2, 0]);
+    assert_eq!(rig.run_one(without).unwrap().outputs.len(), 2, "an output that is not requested fails no request");
     let unequal = request(&rig, 1, &[0, 1]);
     let status = rig.run_one(unequal).unwrap_err();
     let text = "output 'UNEQUAL' is a sequence whose tensors 0 and 1 differ in shape, so that no tensor can hold it; \

@@ -11,6 +11,7 @@ pub mod grpc;
 pub mod http;
 pub mod http2;
 pub mod in_process;
+pub mod large_runtimes;
 pub mod library;
 pub mod original;
 pub mod own_process;
@@ -27,3 +28,5 @@ pub mod skip;
 pub mod steadily;
 pub mod strace;
 pub mod variant;
+
+pub use large_runtimes::large_runtimes;

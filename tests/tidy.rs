@@ -81,6 +81,7 @@ const UNSAFE: [&str; 10] = [
     "shard/engine",
     "backend/onnxruntime",
     "backend/openvino/runtime",
+    "backend/pytorch/torch",
     "backend/python/host",
     "backend/python/process",
 ];

@@ -1,0 +1,112 @@
+//! The process's PyTorch: locates `libtorch_cpu.so` and opens it once.
+
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+
+use nereid_backend::runtime_search::{LibraryError, Missing, RuntimeKind, Surroundings};
+
+/// How the library is found.
+pub static RUNTIME: RuntimeKind = RuntimeKind {
+    name: super::NAME,
+    title: "PyTorch",
+    stem: "libtorch_cpu.so",
+    variables: &["NEREID_PYTORCH_LIBRARY"],
+    folders: &["torch/lib"],
+    gpu_marker: None,
+};
+
+/// PyTorch, opened. It stays open: its destructors are not made for a process that continues.
+#[derive(Debug)]
+pub struct Torch {
+    library: Library,
+    path: PathBuf,
+    version: String,
+}
+
+impl Torch {
+    /// The opened `libtorch_cpu.so`, for symbols of its C interface.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// The absolute path of `libtorch_cpu.so`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As the package states it, e.g. `2.15.0+cu132`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+/// The process's PyTorch, opened at the first call that finds one.
+pub fn load(surroundings: &Surroundings) -> Result<&'static Torch, Missing> {
+    static TORCH: OnceLock<Torch> = OnceLock::new();
+    static LOADING: Mutex<()> = Mutex::new(());
+    if let Some(torch) = TORCH.get() {
+        return Ok(torch);
+    }
+    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(torch) = TORCH.get() {
+        return Ok(torch);
+    }
+    let torch = surroundings.find(&RUNTIME, open)?;
+    tracing::info!("PyTorch {} from {}", torch.version, torch.path.display());
+    Ok(TORCH.get_or_init(|| torch))
+}
+
+/// Opens `path`, which must be a `libtorch_cpu.so` with its dependencies where its package has them.
+pub fn open(path: &Path) -> Result<Torch, LibraryError> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    // Local: other libraries of this process must not see its copies of oneDNN, MKL and protobuf. What is linked against
+    // it finds it by its name.
+    // SAFETY: opening a library runs its initialisers; the user chose this file, or it lies where PyTorch lies.
+    let library = unsafe { Library::open(Some(&path), RTLD_LAZY | RTLD_LOCAL) };
+    let library = library.map_err(|error| LibraryError::opening(&error))?;
+    let symbol = "aoti_torch_create_tensor_from_blob";
+    // SAFETY: the symbol is only looked for; it is not called.
+    if unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) }.is_err() {
+        return Err(LibraryError::Foreign { title: RUNTIME.title, symbol });
+    }
+    let version = version_beside(&path).ok_or_else(|| LibraryError::Unusable {
+        title: RUNTIME.title,
+        reason: "neither version.py nor include/torch/version.h is in its package".to_owned(),
+    })?;
+    Ok(Torch { library, path, version })
+}
+
+/// The version of the package that holds `library`: that of the Python package, else of the archive of libtorch, else of
+/// the headers.
+fn version_beside(library: &Path) -> Option<String> {
+    let package = library.parent()?.parent()?;
+    let read = |file: &str| fs::read_to_string(package.join(file)).ok();
+    let quoted = |text: &str, start: &str| {
+        let line = text.lines().map(str::trim).skip_while(|line| !line.starts_with(start));
+        // The value may be on the line behind that of the name.
+        let found = line.take(2).find_map(|line| line.split(['\'', '"']).nth(1))?;
+        Some(found.to_owned()).filter(|version| is_version(version))
+    };
+    read("version.py")
+        .and_then(|text| quoted(&text, "__version__"))
+        .or_else(|| read("build-version").map(|text| text.trim().to_owned()).filter(|text| is_version(text)))
+        .or_else(|| read("include/torch/headeronly/version.h").and_then(|text| quoted(&text, "#define TORCH_VERSION ")))
+        .or_else(|| {
+            let header = read("include/torch/csrc/api/include/torch/version.h")?;
+            quoted(&header, "#define TORCH_VERSION ")
+        })
+}
+
+/// It becomes the name of a folder.
+fn is_version(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-' | '_');
+    text.starts_with(|c: char| c.is_ascii_digit()) && text.len() <= 64 && text.chars().all(is_part)
+}
+
+#[cfg(test)]
+mod tests;

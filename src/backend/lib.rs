@@ -5,6 +5,7 @@
 //! instance is free as soon as it returns.
 
 pub mod affine;
+pub mod batch_input;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixtures;
 mod host_policy;
@@ -12,6 +13,7 @@ pub mod identity;
 pub mod instance;
 pub mod needed_libraries;
 pub mod onnxruntime;
+pub mod parameters;
 mod pipeline;
 pub mod plugin;
 pub mod python;

@@ -22,7 +22,7 @@ mod fence;
 #[cfg(test)]
 mod fixtures;
 mod health;
-mod helper_program;
+pub mod helper_program;
 mod host;
 #[cfg(test)]
 mod hostile;

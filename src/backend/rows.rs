@@ -83,6 +83,9 @@ pub enum Bytes<'a> {
     /// Memory that the runtime reuses: each request's rows are copied once, to where its client wants them.
     Borrowed(&'a [u8]),
     Strings(&'a EncodedStrings),
+    /// The requests' parts one behind the other, each of its own shape, as `batch_output` splits an output; the shape of
+    /// the whole does not matter.
+    Scattered(&'a [u8], &'a [Shape]),
 }
 
 /// The requests of one run.
@@ -91,6 +94,15 @@ pub struct Batch<'a> {
     batching: bool,
     rows: u64,
     pool: &'a Pool,
+}
+
+/// What one request gets of an output.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    /// Position of the request in the batch.
+    at: usize,
+    /// `(first, count)` rows; `None`: everything.
+    rows: Option<(u64, u64)>,
 }
 
 /// Answers of a run, one for each request in their order, and its times. [`execute`] sets its start and end.
@@ -274,7 +286,7 @@ impl<'a> Batch<'a> {
         let computed =
             || outputs.iter().zip(produced).filter_map(|(output, produced)| Some((output, produced.as_ref()?)));
         for (output, produced) in computed() {
-            let has_rows = self.has_rows(&produced.shape);
+            let has_rows = matches!(produced.bytes, Bytes::Scattered(..)) || self.has_rows(&produced.shape);
             if !has_rows || !produced.fits(output) {
                 let shape = format_shape(&produced.shape);
                 let text = format!("output '{}' of shape {shape} has fewer rows than its batch", output.name);
@@ -283,15 +295,15 @@ impl<'a> Batch<'a> {
         }
         let mut first_row = 0;
         let mut answers = Vec::with_capacity(self.requests.len());
-        for request in self.requests {
-            let rows = self.batching.then_some((first_row, request.batch_size));
+        for (at, request) in self.requests.iter().enumerate() {
+            let share = Share { at, rows: self.batching.then_some((first_row, request.batch_size)) };
             first_row += request.batch_size;
             let mut response = Response::new(request.id.clone());
             let answer = request.outputs.iter().try_for_each(|requested| {
                 let (output, produced) = computed()
                     .find(|(output, _)| output.index == requested.index)
                     .ok_or_else(|| Status::internal(format!("the model has no output '{}'", requested.name)))?;
-                let (shape, data) = produced.part(output, rows, |len| request.allocate_output(&output.name, len))?;
+                let (shape, data) = produced.part(output, share, |len| request.allocate_output(&output.name, len))?;
                 response.outputs.push(OutputTensor {
                     name: output.name.clone(),
                     datatype: output.datatype,
@@ -302,7 +314,7 @@ impl<'a> Batch<'a> {
                 });
                 Ok(())
             });
-            let answer = answer.and_then(|()| self.update_states(request, rows, computed()));
+            let answer = answer.and_then(|()| self.update_states(request, share, computed()));
             answers.push(answer.map(|()| response));
         }
         Ok(answers)
@@ -311,12 +323,12 @@ impl<'a> Batch<'a> {
     fn update_states<'b>(
         &self,
         request: &Request,
-        rows: Option<(u64, u64)>,
+        share: Share,
         computed: impl Iterator<Item = (&'b Output, &'b Produced<'b>)>,
     ) -> Result<(), Status> {
         let Some(states) = &request.states else { return Ok(()) };
         for (output, produced) in computed.filter(|(output, _)| output.is_state) {
-            let (shape, data) = produced.part(output, rows, |len| Ok(self.pool.get(len)?.into()))?;
+            let (shape, data) = produced.part(output, share, |len| Ok(self.pool.get(len)?.into()))?;
             let data = match &produced.bytes {
                 // The next request may come late: it must not keep the results of the whole batch.
                 Bytes::Shared(_) | Bytes::Strings(_) => {
@@ -324,7 +336,7 @@ impl<'a> Batch<'a> {
                     block.copy_from_slice(&data);
                     block.freeze()
                 }
-                Bytes::Borrowed(_) => data,
+                Bytes::Borrowed(_) | Bytes::Scattered(..) => data,
             };
             states.update(&output.name.to_str_lossy(), output.datatype, shape, data)?;
         }
@@ -386,23 +398,28 @@ impl Produced<'_> {
             Bytes::Shared(bytes) => bytes.len(),
             Bytes::Borrowed(bytes) => bytes.len(),
             Bytes::Strings(strings) => return elements(&self.shape).is_some_and(|count| count <= strings.len()),
+            // Each request's part is looked for by itself.
+            Bytes::Scattered(..) => return true,
         };
         byte_size(&self.shape, output.datatype).is_some_and(|expected| expected <= len)
     }
 
-    /// Shape and bytes of `(first, count)` rows; `None`: of everything. Borrowed bytes are copied to what `allocate`
-    /// returns.
+    /// Shape and bytes of one request's share. Borrowed bytes are copied to what `allocate` returns.
     fn part(
         &self,
         output: &Output,
-        rows: Option<(u64, u64)>,
+        share: Share,
         allocate: impl FnOnce(usize) -> Result<Target, Status>,
     ) -> Result<(Shape, Slice), Status> {
         let missing = || {
             let shape = format_shape(&self.shape);
             Status::internal(format!("output '{}' of shape {shape} has fewer rows than its batch", output.name))
         };
-        let (shape, elements) = part(&self.shape, rows).ok_or_else(missing)?;
+        let (shape, elements) = match &self.bytes {
+            Bytes::Scattered(_, shapes) => scattered_part(shapes, share.at),
+            _ => part(&self.shape, share.rows),
+        }
+        .ok_or_else(missing)?;
         let size = output.datatype.byte_size();
         let range = || Some(elements.start.checked_mul(size)?..elements.end.checked_mul(size)?);
         let data = match &self.bytes {
@@ -410,7 +427,7 @@ impl Produced<'_> {
             Bytes::Shared(bytes) => {
                 bytes.window(range().filter(|range| bytes.get(range.clone()).is_some()).ok_or_else(missing)?)
             }
-            Bytes::Borrowed(bytes) => {
+            Bytes::Borrowed(bytes) | Bytes::Scattered(bytes, _) => {
                 let part = range().and_then(|range| bytes.get(range)).ok_or_else(missing)?;
                 let mut target = allocate(part.len())?;
                 target.copy_from_slice(part);
@@ -419,6 +436,13 @@ impl Produced<'_> {
         };
         Ok((shape, data))
     }
+}
+
+/// Shape and elements of the part at `at`, behind the parts before it.
+fn scattered_part(shapes: &[Shape], at: usize) -> Option<(Shape, Range<usize>)> {
+    let before = shapes.get(..at)?.iter().try_fold(0usize, |sum, shape| sum.checked_add(elements(shape)?))?;
+    let shape = shapes.get(at)?;
+    Some((shape.clone(), before..before.checked_add(elements(shape)?)?))
 }
 
 /// Shape and elements of `(first, count)` rows of a tensor; `None` for `rows`: of everything.

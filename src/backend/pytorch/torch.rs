@@ -1,12 +1,20 @@
-//! The process's PyTorch: locates `libtorch_cpu.so` and opens it once.
+//! The process's PyTorch: locates `libtorch_cpu.so` and opens it once; and the shim through which its C++ interface is
+//! called.
 
 #![allow(unsafe_code)]
+
+mod compile;
+mod shim;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+
+use compile::Compiler;
+pub use compile::ShimError;
+pub use shim::{Argument, ArgumentKind, Input, InputData, Module, Options, Output, Run, Shim, has_type};
 
 use nereid_backend::runtime_search::{LibraryError, Missing, RuntimeKind, Surroundings};
 
@@ -26,6 +34,7 @@ pub struct Torch {
     library: Library,
     path: PathBuf,
     version: String,
+    shim: OnceLock<Shim>,
 }
 
 impl Torch {
@@ -42,6 +51,47 @@ impl Torch {
     /// As the package states it, e.g. `2.15.0+cu132`.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// The folder of the package that holds the library: its headers are in `include` there.
+    pub fn package(&self) -> &Path {
+        self.path.parent().and_then(Path::parent).unwrap_or(Path::new("/"))
+    }
+
+    /// Whether its C++ interface has the strings of GCC 4 (contract/frameworks.md section 11, trap 12). What is compiled
+    /// for it must have the same.
+    pub fn has_old_strings(&self) -> bool {
+        let symbol = b"_ZN3c106Symbol14fromQualStringERKSs\0";
+        // SAFETY: `c10::Symbol::fromQualString(std::string const&)` is only looked for; it is not called.
+        unsafe { self.library.get::<unsafe extern "C" fn()>(symbol) }.is_ok()
+    }
+
+    /// The shim for this PyTorch. The first call opens it, and compiles it if it is not there yet, which takes about
+    /// half a minute; `report` gets a sentence about that now and then.
+    pub fn shim(&self, surroundings: &Surroundings, report: &(dyn Fn(&str) + Sync)) -> Result<&Shim, ShimError> {
+        static OPENING: Mutex<()> = Mutex::new(());
+        if let Some(shim) = self.shim.get() {
+            return Ok(shim);
+        }
+        let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shim) = self.shim.get() {
+            return Ok(shim);
+        }
+        let compiler = Compiler::find(&self.version);
+        let shim = match compile::open(self, compiler.as_ref(), &compile::folder_beside(self)) {
+            Some(installed) => installed,
+            None => {
+                let folder = compile::folder_of_user(self, surroundings)?;
+                compile::open_or_compile(self, compiler, &folder, report)?
+            }
+        };
+        Ok(self.shim.get_or_init(|| shim))
+    }
+
+    /// Compiles the shim into the package's own folder, unless it is there: for an installation.
+    pub fn install_shim(&self, report: &(dyn Fn(&str) + Sync)) -> Result<(), ShimError> {
+        let compiler = Compiler::find(&self.version);
+        compile::open_or_compile(self, compiler, &compile::folder_beside(self), report).map(drop)
     }
 }
 
@@ -78,7 +128,7 @@ pub fn open(path: &Path) -> Result<Torch, LibraryError> {
         title: RUNTIME.title,
         reason: "neither version.py nor include/torch/version.h is in its package".to_owned(),
     })?;
-    Ok(Torch { library, path, version })
+    Ok(Torch { library, path, version, shim: OnceLock::new() })
 }
 
 /// The version of the package that holds `library`: that of the Python package, else of the archive of libtorch, else of

@@ -352,3 +352,23 @@ fn malformed_strings_fail_their_request_with_the_texts_of_the_contract() {
     let refused = Batch::new(&requests, true, &rig.pool).join_strings(&input(DataType::Bytes));
     assert!(matches!(refused, Err(Failure::One(0, _))));
 }
+
+#[test]
+fn parts_of_different_shapes_are_given_out_one_behind_the_other() {
+    let rig = Rig::new();
+    let requests = [rig.pairs(1, &[1., 2.]).outputs([0]), rig.pairs(2, &[3., 4., 5., 6.]).outputs([0])];
+    let values: Vec<u8> = [1f32, 2., 3., 4., 5.].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let run = |shapes: [&[i64]; 2]| {
+        let shapes = shapes.map(Shape::from_slice);
+        let batch = Batch::new(&requests, true, &rig.pool);
+        let produced = Produced { shape: Shape::from_slice(&[5]), bytes: Bytes::Scattered(&values, &shapes) };
+        batch.split(&[output(0, DataType::Fp32)], &[Some(produced)]).unwrap()
+    };
+    let answers = run([&[1, 3], &[2, 1]]);
+    let of = |at: usize| answers[at].as_ref().unwrap().outputs.first().unwrap();
+    assert_eq!((&of(0).shape[..], as_floats(&of(0).data)), (&[1, 3][..], vec![1., 2., 3.]));
+    assert_eq!((&of(1).shape[..], as_floats(&of(1).data)), (&[2, 1][..], vec![4., 5.]));
+    // One part more than there are elements: its request alone fails.
+    let answers = run([&[1, 3], &[2, 2]]);
+    assert!(answers[0].is_ok() && answers[1].as_ref().unwrap_err().message.contains("fewer rows"));
+}

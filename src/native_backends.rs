@@ -15,17 +15,24 @@ use nereid_backend::python::{self, PythonBackend};
 use nereid_backend::repeat::RepeatBackend;
 use nereid_backend::square::SquareBackend;
 use nereid_openvino::OpenVinoBackend;
+use nereid_pytorch::PytorchBackend;
 use nereid_request::Status;
 
 /// Names of the built-in backends, sorted.
 pub const NATIVE_NAMES: [&str; 7] =
     ["affine", "identity", "onnxruntime", nereid_openvino::NAME, python::NAME, "repeat", "square"];
+    ["affine", "identity", "onnxruntime", python::NAME, nereid_pytorch::NAME, "repeat", "square"];
 
 /// Backends that may complete a configuration, even a missing one.
 pub const COMPLETING: [&str; 3] = ["onnxruntime", nereid_openvino::NAME, python::NAME];
 
 /// `platform` of older configurations and the backend it stands for, if that backend is built in.
-pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxruntime")];
+pub const NATIVE_PLATFORMS: [(&str, &str); 4] = [
+    ("onnxruntime_onnx", "onnxruntime"),
+    ("pytorch_libtorch", nereid_pytorch::NAME),
+    ("libtorch", nereid_pytorch::NAME),
+    ("torch_aoti", nereid_pytorch::NAME),
+];
 
 /// One value of each built-in backend, for the whole process.
 pub struct NativeBackends {
@@ -34,6 +41,7 @@ pub struct NativeBackends {
     onnxruntime: Arc<OnnxRuntimeBackend>,
     openvino: Arc<OpenVinoBackend>,
     python: Arc<PythonBackend>,
+    pytorch: Arc<PytorchBackend>,
     repeat: Arc<RepeatBackend>,
     square: Arc<SquareBackend>,
 }
@@ -46,6 +54,7 @@ impl Default for NativeBackends {
             onnxruntime: Arc::new(OnnxRuntimeBackend),
             openvino: Arc::new(OpenVinoBackend),
             python: Arc::new(PythonBackend::new(None)),
+            pytorch: Arc::new(PytorchBackend),
             repeat: Arc::new(RepeatBackend),
             square: Arc::new(SquareBackend),
         }
@@ -61,6 +70,7 @@ impl NativeBackends {
             "onnxruntime" => Some(self.onnxruntime.clone()),
             nereid_openvino::NAME => Some(self.openvino.clone()),
             python::NAME => Some(self.python.clone()),
+            nereid_pytorch::NAME => Some(self.pytorch.clone()),
             "repeat" => Some(self.repeat.clone()),
             "square" => Some(self.square.clone()),
             _ => None,
@@ -114,7 +124,7 @@ mod tests {
         let backends = NativeBackends::default();
         let names: Vec<String> = backends.iter().map(|backend| backend.name().to_owned()).collect();
         assert_eq!(names, NATIVE_NAMES);
-        assert!(backends.get("pytorch").is_none() && backends.get("").is_none());
+        assert!(backends.get("vllm").is_none() && backends.get("").is_none());
         for (platform, name) in NATIVE_PLATFORMS {
             assert_eq!(backend_of_platform(platform), Some(name));
             assert!(backends.get(name).is_some());
@@ -123,7 +133,10 @@ mod tests {
         let named = |backend: &str, runtime: &str| backends.named(backend, runtime).map(|one| one.name().to_owned());
         assert_eq!(named("python", ""), Some("python".to_owned()));
         assert_eq!(named("python", "model.py"), Some("python".to_owned()));
-        for (backend, runtime) in [("python", "libtriton_python.so"), ("identity", "model.py"), ("snake", "")] {
+        // Its script is one of a Python-based backend.
+        let others =
+            [("python", "libtriton_python.so"), ("identity", "model.py"), ("pytorch", "model.py"), ("snake", "")];
+        for (backend, runtime) in others {
             assert_eq!(named(backend, runtime), None, "{backend} {runtime}");
         }
     }
@@ -144,6 +157,6 @@ mod tests {
         assert_eq!(based.attributes().preferred_groups, on_either);
         let parallel = backends.iter().filter(|backend| backend.attributes().parallel_instance_loading);
         let parallel: Vec<String> = parallel.map(|backend| backend.name().to_owned()).collect();
-        assert_eq!(parallel, ["affine", "identity", "onnxruntime", "python"]);
+        assert_eq!(parallel, ["affine", "identity", "onnxruntime", "python", "pytorch"]);
     }
 }

@@ -32,6 +32,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     // as a load would, and the cores that they would get; installing writes the headers of the C interface; serving
     // passes `abi::LIBRARIES` to the server.
     ("cli", &["abi", "server", "repository", "backend", "openvino", "observe", "perf", "shard"]),
+    ("cli", &["abi", "server", "repository", "backend", "pytorch", "observe", "perf", "shard"]),
     // Programs that link the library start and drive a server through it. It implements the traits of backend,
     // scheduler and repository through which libraries are opened (`server::Libraries`).
     ("abi", &["server", "repository", "backend", "memory", "observe", "scheduler"]),
@@ -56,6 +57,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("repository", &["native_backends", "backend", "scheduler", "observe"]),
     // The table of the backends that are built in.
     ("native_backends", &["backend", "openvino"]),
+    ("native_backends", &["backend", "pytorch"]),
 ];
 
 /// To count calls of the allocator and of memcpy, tests must replace them.

@@ -5,7 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::python::SCRIPT;
+use super::python::{SCRIPT, based};
 use super::{Backend, Model, ModelContext};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
@@ -109,10 +109,11 @@ impl Plugins {
         }
         if runtime == SCRIPT {
             // A model may have a file of that name for other purposes.
-            return match own.join(SCRIPT).is_file() {
-                true => Ok(Located::Script { directory: own }),
-                false => Err(absent(&file, model, &[own])),
-            };
+            if own.join(SCRIPT).is_file() {
+                return Ok(Located::Script { directory: own });
+            }
+            let built_in = based::directory_of(backend).unwrap_or_else(|| Err(absent(&file, model, &[own])));
+            return built_in.map(|directory| Located::Script { directory });
         }
         for place in &places {
             let path = place.join(&file);

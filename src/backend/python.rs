@@ -13,6 +13,7 @@
 mod answers;
 mod archive;
 mod backoff;
+pub(crate) mod based;
 mod batch;
 mod calls;
 mod dispatch;

@@ -83,8 +83,8 @@ pub enum Bytes<'a> {
     /// Memory that the runtime reuses: each request's rows are copied once, to where its client wants them.
     Borrowed(&'a [u8]),
     Strings(&'a EncodedStrings),
-    /// The requests' parts one behind the other, each of its own shape, as `batch_output` splits an output; the shape of
-    /// the whole does not matter.
+    /// The requests' parts one behind the other, each of its own shape, as `batch_output` splits an output; the shape
+    /// of the whole does not matter.
     Scattered(&'a [u8], &'a [Shape]),
 }
 

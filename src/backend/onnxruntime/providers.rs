@@ -1,8 +1,8 @@
 //! The library's CUDA and TensorRT providers, which compute models on GPUs, with their options in the library's terms
 //! (contract/backends.md section 4, "Optimization" and "Model parameters").
 
-use crate::parameters::{parse_boolean, parse_integer};
 use crate::ModelContext;
+use crate::parameters::{parse_boolean, parse_integer};
 use nereid_request::Status;
 use nereid_wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
 

@@ -1,9 +1,11 @@
 //! `pytorch`: models of PyTorch, run by the library of a PyTorch that is located when the first of them is loaded
 //! (contract/frameworks.md section 1).
 //!
-//! The configuration's `platform` chooses how a model is run: `torch_aoti` is a package that was compiled ahead of time,
-//! every other one a TorchScript module.
+//! The configuration's `platform` chooses how a model is run: `torch_aoti` is a package that was compiled ahead of
+//! time, every other one a TorchScript module.
 
+#[cfg(test)]
+mod fixtures;
 pub mod torch;
 mod torchscript;
 

@@ -58,8 +58,8 @@ impl Torch {
         self.path.parent().and_then(Path::parent).unwrap_or(Path::new("/"))
     }
 
-    /// Whether its C++ interface has the strings of GCC 4 (contract/frameworks.md section 11, trap 12). What is compiled
-    /// for it must have the same.
+    /// Whether its C++ interface has the strings of GCC 4 (contract/frameworks.md section 11, trap 12). What is
+    /// compiled for it must have the same.
     pub fn has_old_strings(&self) -> bool {
         let symbol = b"_ZN3c106Symbol14fromQualStringERKSs\0";
         // SAFETY: `c10::Symbol::fromQualString(std::string const&)` is only looked for; it is not called.
@@ -68,7 +68,7 @@ impl Torch {
 
     /// The shim for this PyTorch. The first call opens it, and compiles it if it is not there yet, which takes about
     /// half a minute; `report` gets a sentence about that now and then.
-    pub fn shim(&self, surroundings: &Surroundings, report: &(dyn Fn(&str) + Sync)) -> Result<&Shim, ShimError> {
+    pub fn shim(&self, surroundings: &Surroundings, report: &mut dyn FnMut(&str)) -> Result<&Shim, ShimError> {
         static OPENING: Mutex<()> = Mutex::new(());
         if let Some(shim) = self.shim.get() {
             return Ok(shim);
@@ -89,7 +89,7 @@ impl Torch {
     }
 
     /// Compiles the shim into the package's own folder, unless it is there: for an installation.
-    pub fn install_shim(&self, report: &(dyn Fn(&str) + Sync)) -> Result<(), ShimError> {
+    pub fn install_shim(&self, report: &mut dyn FnMut(&str)) -> Result<(), ShimError> {
         let compiler = Compiler::find(&self.version);
         compile::open_or_compile(self, compiler, &compile::folder_beside(self), report).map(drop)
     }
@@ -114,8 +114,8 @@ pub fn load(surroundings: &Surroundings) -> Result<&'static Torch, Missing> {
 /// Opens `path`, which must be a `libtorch_cpu.so` with its dependencies where its package has them.
 pub fn open(path: &Path) -> Result<Torch, LibraryError> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    // Local: other libraries of this process must not see its copies of oneDNN, MKL and protobuf. What is linked against
-    // it finds it by its name.
+    // Local: other libraries of this process must not see its copies of oneDNN, MKL and protobuf. What is linked
+    // against it finds it by its name.
     // SAFETY: opening a library runs its initialisers; the user chose this file, or it lies where PyTorch lies.
     let library = unsafe { Library::open(Some(&path), RTLD_LAZY | RTLD_LOCAL) };
     let library = library.map_err(|error| LibraryError::opening(&error))?;
@@ -131,8 +131,8 @@ pub fn open(path: &Path) -> Result<Torch, LibraryError> {
     Ok(Torch { library, path, version, shim: OnceLock::new() })
 }
 
-/// The version of the package that holds `library`: that of the Python package, else of the archive of libtorch, else of
-/// the headers.
+/// The version of the package that holds `library`: that of the Python package, else of the archive of libtorch, else
+/// of the headers.
 fn version_beside(library: &Path) -> Option<String> {
     let package = library.parent()?.parent()?;
     let read = |file: &str| fs::read_to_string(package.join(file)).ok();

@@ -10,7 +10,7 @@ mod threads;
 
 use std::sync::Arc;
 
-use self::model::TorchScriptModel;
+pub(crate) use self::model::TorchScriptModel;
 use self::settings::Settings;
 use super::torch::{Shim, Torch};
 use nereid_backend::runtime_search::Surroundings;
@@ -33,6 +33,9 @@ pub fn create_model(context: Arc<ModelContext>, torch: &'static Torch) -> Result
 /// The shim; a compilation reports its progress in the log.
 fn shim_of(torch: &'static Torch, surroundings: &Surroundings) -> Result<&'static Shim, Status> {
     torch
-        .shim(surroundings, &|progress| tracing::info!("{progress}"))
+        .shim(surroundings, &mut |progress| tracing::info!("{progress}"))
         .map_err(|error| Status::unavailable(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

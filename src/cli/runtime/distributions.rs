@@ -6,6 +6,7 @@ use std::path::Path;
 
 use nereid_backend::onnxruntime;
 use nereid_backend::runtime_search::{LibraryError, RuntimeKind};
+use nereid_pytorch::torch;
 
 /// One package of the index, and its files that a runtime needs.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +35,13 @@ pub struct Distribution {
     pub is_for_gpus: bool,
     /// Opens the library and returns its version.
     pub open: fn(&Path) -> Result<String, LibraryError>,
+    /// What else an installation does with the unpacked library, which takes long; the error is a sentence for the
+    /// user, and does not undo the installation.
+    pub finish: Option<Finish>,
 }
+
+/// Gets the library, and a function that reports progress.
+pub type Finish = fn(&Path, &mut dyn FnMut(&str)) -> Result<(), String>;
 
 /// The suffix of the folders of installed builds for GPUs.
 const GPU_SUFFIX: &str = "-gpu";
@@ -73,6 +80,7 @@ pub static ALL: [Distribution; 3] = [
         }],
         is_for_gpus: false,
         open: open_onnxruntime,
+        finish: None,
     },
     Distribution {
         runtime: &onnxruntime::RUNTIME,
@@ -87,6 +95,48 @@ pub static ALL: [Distribution; 3] = [
         }],
         is_for_gpus: true,
         open: open_onnxruntime,
+        finish: None,
+    },
+    Distribution {
+        runtime: &torch::RUNTIME,
+        purpose: "for TorchScript models; a C++ compiler is needed",
+        packages: &[
+            Package {
+                name: "torch",
+                tested_version: "2.15.0",
+                oldest_version: "2.6",
+                // Without the code for GPUs, and with the headers that the interface to it is compiled against.
+                files: &[
+                    "torch/lib/lib*.so*",
+                    "torch/include/*",
+                    "torch/version.py",
+                    "!torch/lib/*cuda*",
+                    "!torch/lib/*nv*",
+                    "!torch/lib/libtorch.so",
+                    "!torch/lib/libtorch_python.so",
+                    "!torch/lib/libshm*",
+                ],
+                strip: "",
+            },
+            // The library does not open without these two, even where it computes on the host.
+            Package {
+                name: "nvidia-cuda-runtime",
+                tested_version: "13.5.37",
+                oldest_version: "13.0",
+                files: &["nvidia/*/lib/libcudart.so*"],
+                strip: "",
+            },
+            Package {
+                name: "nvidia-cuda-cupti",
+                tested_version: "13.5.25",
+                oldest_version: "13.0",
+                files: &["nvidia/*/lib/libcupti.so*"],
+                strip: "",
+            },
+        ],
+        is_for_gpus: false,
+        open: open_pytorch,
+        finish: Some(finish_pytorch),
     },
     Distribution {
         runtime: &nereid_openvino::RUNTIME,
@@ -120,6 +170,15 @@ pub static ALL: [Distribution; 3] = [
 
 fn open_onnxruntime(path: &Path) -> Result<String, LibraryError> {
     Ok(onnxruntime::inspect(path)?.version)
+}
+
+fn open_pytorch(path: &Path) -> Result<String, LibraryError> {
+    Ok(torch::open(path)?.version().to_owned())
+}
+
+fn finish_pytorch(path: &Path, report: &mut dyn FnMut(&str)) -> Result<(), String> {
+    let torch = torch::open(path).map_err(|error| error.to_string())?;
+    torch.install_shim(report).map_err(|error| error.to_string())
 }
 
 /// The runtimes by their names in commands, each once.

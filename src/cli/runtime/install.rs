@@ -120,9 +120,13 @@ pub(super) fn install_into(
     // It is opened where it was unpacked, and moved after that: a broken library is never installed.
     let library = library_in(distribution, &unpacked)?;
     let opened = (distribution.open)(&library)?;
+    let finished = distribution.finish.map(|finish| finish(&library, &mut |what| progress.step(what)));
     finish_files(&unpacked, options.prefix.is_some())?;
     let target = folder.join(distribution.folder(&version.unwrap_or_default()));
     put_in_place(distribution, &unpacked, &target, &work)?;
+    if let Some(Err(reason)) = finished {
+        progress.step(&format!("Not complete: {reason}"));
+    }
     progress.done(&format!("{title} {opened} is installed in {}", target.display()));
     library_in(distribution, &target)
 }

@@ -94,7 +94,10 @@ pub(super) fn infer(config: &mut ModelConfig, model: &str, files: Option<&[Entry
         };
         fill(&mut config.backend, signature.backend);
         fill(&mut config.platform, signature.platforms.first().copied().unwrap_or_default());
-        fill(&mut config.default_model_filename, signature.filename);
+        // The script of a Python-based PyTorch model searches its file itself (contract/model_config.md, M2).
+        if !(signature.backend == "pytorch" && config.runtime == "model.py") {
+            fill(&mut config.default_model_filename, signature.filename);
+        }
         return Ok(());
     }
     // Only a model that configures none of the three is guessed from its name.

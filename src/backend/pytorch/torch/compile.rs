@@ -1,5 +1,5 @@
-//! Compiles the shim against the PyTorch that was found, once: later starts find it beside PyTorch or in the user's data
-//! folder.
+//! Compiles the shim against the PyTorch that was found, once: later starts find it beside PyTorch or in the user's
+//! data folder.
 //!
 //! The C++ interface of a PyTorch is the one of its version and of its compiler's strings, so the file's name has the
 //! version, and a number of everything else that it depends on.
@@ -35,8 +35,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum ShimError {
     #[error(
-        "PyTorch models need a C++ compiler once, which compiles the server's interface to PyTorch {version}, and there \
-         is none: {tried}. Install one, on Debian: apt install g++; then load the model again"
+        "PyTorch models need a C++ compiler once, which compiles the server's interface to PyTorch {version}, and \
+         there is none: {tried}. Install one, on Debian: apt install g++; then load the model again"
     )]
     NoCompiler { version: String, tried: String },
     #[error(
@@ -67,10 +67,7 @@ pub(super) fn folder_beside(torch: &Torch) -> PathBuf {
 /// The folder of the shims that this user has compiled. The search for runtimes skips it for its dot.
 pub(super) fn folder_of_user(torch: &Torch, surroundings: &Surroundings) -> Result<PathBuf, ShimError> {
     let folder = surroundings.user_folder(&RUNTIME).map(|folder| folder.join(".shims"));
-    folder.ok_or_else(|| ShimError::NoHome {
-        version: torch.version().to_owned(),
-        command: RUNTIME.install_command(),
-    })
+    folder.ok_or_else(|| ShimError::NoHome { version: torch.version().to_owned(), command: RUNTIME.install_command() })
 }
 
 /// Opens the usable shim of `folder`, if there is one.
@@ -94,7 +91,7 @@ pub(super) fn open_or_compile(
     torch: &Torch,
     compiler: Result<Compiler, ShimError>,
     folder: &Path,
-    report: &(dyn Fn(&str) + Sync),
+    report: &mut dyn FnMut(&str),
 ) -> Result<Shim, ShimError> {
     if let Some(shim) = open(torch, compiler.as_ref(), folder) {
         return Ok(shim);
@@ -168,7 +165,7 @@ impl Compiler {
 }
 
 /// Compiles in a folder of its own beside `file`, which then appears whole: several servers may do the same.
-fn compile(torch: &Torch, compiler: &Compiler, file: &Path, report: &(dyn Fn(&str) + Sync)) -> Result<(), ShimError> {
+fn compile(torch: &Torch, compiler: &Compiler, file: &Path, report: &mut dyn FnMut(&str)) -> Result<(), ShimError> {
     let (version, shown) = (torch.version(), &compiler.description);
     let include = torch.package().join("include");
     let header = include.join(HEADER);
@@ -222,7 +219,7 @@ fn first_error(finished: &helper_program::Finished) -> String {
 fn run_visibly(
     command: &mut Command,
     version: &str,
-    report: &(dyn Fn(&str) + Sync),
+    report: &mut dyn FnMut(&str),
 ) -> Result<helper_program::Finished, Failure> {
     let (done, ended) = channel();
     std::thread::scope(|scope| {
@@ -261,4 +258,3 @@ impl Drop for WorkFolder {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
-

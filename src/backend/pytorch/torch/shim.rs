@@ -129,7 +129,8 @@ fn unusable(reason: String) -> LibraryError {
 impl Shim {
     /// Opens a compiled shim. PyTorch must be open in this process, because the shim needs it by its name.
     pub(super) fn open(path: &Path) -> Result<Shim, LibraryError> {
-        // SAFETY: opening a library runs its initialisers; this one was compiled from shim.cpp, which has none of its own.
+        // SAFETY: opening a library runs its initialisers; this one was compiled from shim.cpp, which has none of its
+        // own.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|error| LibraryError::opening(&error))?;
         // SAFETY: every version of shim.cpp has this function with this type.
@@ -252,7 +253,8 @@ impl Module {
             // SAFETY: the index is below the count, and the three places are writable.
             unsafe { (shim.0.argument)(raw.as_ptr(), index, name, type_name, &mut kind) };
             // SAFETY: both texts were filled in and live as long as the module.
-            let [name, type_name] = texts.map(|text| String::from_utf8_lossy(unsafe { slice(text.bytes.cast(), text.size) }).into_owned());
+            let [name, type_name] =
+                texts.map(|text| String::from_utf8_lossy(unsafe { slice(text.bytes.cast(), text.size) }).into_owned());
             let kind = match kind {
                 0 => ArgumentKind::Tensor,
                 1 => ArgumentKind::List,
@@ -289,9 +291,8 @@ impl Module {
         // SAFETY: the module lives; the inputs describe memory that `Input::raw` has checked against shape and type and
         // that lives as long as the result; the shim copies an input that the model writes to or keeps; `texts` holds
         // the lists of strings, which the call copies; `raw` is writable.
-        let failed = unsafe {
-            (self.shim.0.run)(self.raw.as_ptr(), &options, raw_inputs.as_ptr(), raw_inputs.len(), &mut raw)
-        };
+        let failed =
+            unsafe { (self.shim.0.run)(self.raw.as_ptr(), &options, raw_inputs.as_ptr(), raw_inputs.len(), &mut raw) };
         self.shim.check(failed)?;
         let raw = NonNull::new(raw).ok_or("the library returned no result")?;
         Ok(Run { shim: self.shim, raw, inputs: PhantomData })
@@ -357,7 +358,7 @@ impl Input<'_> {
                 texts.push(list);
             }
             InputData::Tensor { datatype, shape, bytes } => {
-                let is_aligned = bytes.as_ptr().addr() % datatype.byte_size().max(1) == 0;
+                let is_aligned = bytes.is_empty() || bytes.as_ptr().addr() % datatype.byte_size().max(1) == 0;
                 if byte_size(shape, *datatype) != Some(bytes.len()) || !is_aligned {
                     return Err(format!("{} bytes are no {datatype} tensor of shape {shape:?}", bytes.len()));
                 }

@@ -52,14 +52,18 @@ fn join<'a>(plan: &'a Plan, batch: &Batch<'_>, pool: &Pool) -> Result<SmallVec<[
     }
     let batching = plan.max_batch_size > 0;
     for (described, targets) in &plan.batch_inputs {
-        let sources: Option<Vec<&[i64]>> =
-            batch.requests.iter().map(|request| Some(rows::model_shape(rows::find(request, described.source)?))).collect();
+        let sources: Option<Vec<&[i64]>> = batch
+            .requests
+            .iter()
+            .map(|request| Some(rows::model_shape(rows::find(request, described.source)?)))
+            .collect();
         let sources = sources.ok_or_else(|| {
             Status::internal(format!("a request has no input that batch input '{}' describes", described.label))
         })?;
         let (shape, bytes) = described.make(&sources, batching, pool)?;
         for target in targets {
-            let joined = Joined { elements: rows::elements(&shape).unwrap_or(0), shape: shape.clone(), bytes: bytes.clone() };
+            let joined =
+                Joined { elements: rows::elements(&shape).unwrap_or(0), shape: shape.clone(), bytes: bytes.clone() };
             values.push((target, Value::Tensor(described.datatype, joined)));
         }
     }
@@ -95,8 +99,12 @@ fn split(
     batch: &Batch<'_>,
     pool: &Pool,
 ) -> Result<Vec<Result<Response, Status>>, Status> {
-    let checked: SmallVec<[Checked<'_>; 4]> =
-        plan.outputs.iter().zip(&plan.origins).map(|(output, origin)| check(plan, (output, *origin), result, batch, pool)).collect::<Result<_, Status>>()?;
+    let checked: SmallVec<[Checked<'_>; 4]> = plan
+        .outputs
+        .iter()
+        .zip(&plan.origins)
+        .map(|(output, origin)| check(plan, (output, *origin), result, batch, pool))
+        .collect::<Result<_, Status>>()?;
     let produced: SmallVec<[Option<Produced<'_>>; 4]> = checked
         .iter()
         .map(|output| {

@@ -49,7 +49,7 @@ impl TorchScriptModel {
     }
 
     /// The module of an instance: of all instances with the same placement one, if they share it.
-    fn module(&self, instance: &InstanceContext) -> Result<Arc<Module>, Status> {
+    pub(super) fn module(&self, instance: &InstanceContext) -> Result<Arc<Module>, Status> {
         let placement = match instance.kind {
             Kind::Model => Placement::AsSaved,
             Kind::Gpu => {

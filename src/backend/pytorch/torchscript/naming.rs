@@ -69,22 +69,21 @@ pub fn output_positions(names: &[&str], model: &str) -> (Vec<usize>, Option<Stri
 
 /// The argument of a sequence control.
 pub fn control_argument(name: &str) -> Result<usize, Status> {
-    index_of(name).ok_or_else(|| {
-        Status::internal(format!("input '{name}' does not follow <name>__<index> naming convention."))
-    })
+    index_of(name)
+        .ok_or_else(|| Status::internal(format!("input '{name}' does not follow <name>__<index> naming convention.")))
 }
 
-/// Checks the names of a model with states: `tensors` are its inputs and outputs, `states` the names of its states'
-/// inputs and outputs.
-pub fn check_states(naming: InputNaming, outputs: &[&str], states: &[&str], model: &str) -> Result<(), Status> {
-    let has_indices = outputs.iter().all(|name| index_of(name).is_some());
+/// Checks the names of a model with states: `tensors` are those of its inputs and outputs, `states` those of its states'
+/// inputs and outputs. Inputs may be arguments by names that have an index.
+pub fn check_states(tensors: &[&str], states: &[&str], model: &str) -> Result<(), Status> {
+    let has_indices = tensors.iter().all(|name| index_of(name).is_some());
     let refused = |what: &str| {
         Err(Status::invalid(format!(
             "PyTorch model '{model}' is using sequence batching with state but {what} the <name>__<index> naming \
              convention. "
         )))
     };
-    if naming != InputNaming::Indices || !has_indices {
+    if !has_indices {
         return refused("not all inputs and outputs follow");
     }
     match states.iter().find(|name| index_of(name).is_none()) {
@@ -161,14 +160,14 @@ mod tests {
         assert_eq!(control_argument("START__2"), Ok(2));
         let error = control_argument("START").unwrap_err();
         assert_eq!(error, Status::internal("input 'START' does not follow <name>__<index> naming convention."));
-        let check = |naming, outputs: &[&str], states: &[&str]| check_states(naming, outputs, states, "m");
-        assert_eq!(check(InputNaming::Indices, &["OUT__0"], &["IN_STATE__1", "OUT_STATE__1"]), Ok(()));
+        let check = |tensors: &[&str], states: &[&str]| check_states(tensors, states, "m");
+        assert_eq!(check(&["IN__0", "OUT__0"], &["IN_STATE__1", "OUT_STATE__1"]), Ok(()));
         let text = "PyTorch model 'm' is using sequence batching with state but not all inputs and outputs follow the \
                     <name>__<index> naming convention. ";
-        assert_eq!(check(InputNaming::Order, &["OUT__0"], &[]), Err(Status::invalid(text)));
-        assert_eq!(check(InputNaming::Indices, &["OUT"], &[]), Err(Status::invalid(text)));
+        assert_eq!(check(&["IN", "OUT__0"], &[]), Err(Status::invalid(text)));
+        assert_eq!(check(&["IN__0", "OUT"], &[]), Err(Status::invalid(text)));
         let text = "PyTorch model 'm' is using sequence batching with state but state 'S' does not follow the \
                     <name>__<index> naming convention. ";
-        assert_eq!(check(InputNaming::Indices, &["OUT__0"], &["S"]), Err(Status::invalid(text)));
+        assert_eq!(check(&["IN__0", "OUT__0"], &["S"]), Err(Status::invalid(text)));
     }
 }

@@ -61,9 +61,9 @@ impl Plan {
             }
         }
         check_count(config.input.len(), "input")?;
-        let naming = plan.add_inputs(spec, arguments)?;
+        plan.add_inputs(spec, arguments)?;
         if let Some(sequence) = sequence(config).filter(|sequence| !states(sequence).is_empty()) {
-            check_state_names(naming, config, sequence)?;
+            check_state_names(config, sequence)?;
         }
         if is_dictionary {
             plan.targets_mut().for_each(|target| target.argument = 0);
@@ -96,7 +96,7 @@ impl Plan {
     }
 
     /// The inputs of the configuration, then those of `batch_input`, then those of states.
-    fn add_inputs(&mut self, spec: &ModelSpec, arguments: &[Argument]) -> Result<InputNaming, Status> {
+    fn add_inputs(&mut self, spec: &ModelSpec, arguments: &[Argument]) -> Result<(), Status> {
         let (config, model) = (&spec.config, &spec.name);
         let names: Vec<&str> = config.input.iter().map(|input| input.name.as_str()).collect();
         let allowed: Vec<&str> = arguments.iter().map(|argument| argument.name.as_str()).collect();
@@ -136,7 +136,7 @@ impl Plan {
             let argument = index_of(&tensor.name).unwrap_or(usize::MAX);
             self.push_input(spec.inputs.len() + at, tensor, datatype, argument);
         }
-        Ok(naming)
+        Ok(())
     }
 
     fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {
@@ -223,7 +223,8 @@ fn batch_inputs(config: &ModelConfig) -> Vec<(BatchInputPlan, Vec<Target>)> {
 fn check_arguments(arguments: &[Argument]) -> Result<(), Status> {
     if arguments.iter().skip(1).any(|argument| argument.kind == ArgumentKind::Dict) {
         return Err(Status::internal(
-            "Multiple inputs of kind DictType were detected. Only a single input of type Dict(str, Tensor) is supported.",
+            "Multiple inputs of kind DictType were detected. Only a single input of type Dict(str, Tensor) is \
+             supported.",
         ));
     }
     match arguments.iter().find(|argument| !matches!(argument.kind, ArgumentKind::Tensor | ArgumentKind::List)) {
@@ -238,9 +239,9 @@ fn check_arguments(arguments: &[Argument]) -> Result<(), Status> {
 
 fn check_count(count: usize, what: &str) -> Result<(), Status> {
     match count {
-        0 => Err(Status::internal(format!(
-            "model configuration must contain at least one {what}, none were specified."
-        ))),
+        0 => {
+            Err(Status::internal(format!("model configuration must contain at least one {what}, none were specified.")))
+        }
         _ => Ok(()),
     }
 }
@@ -270,15 +271,13 @@ fn check_strings(tensor: &TensorSpec, datatype: DataType, what: &str, spec: &Mod
     Ok(())
 }
 
-fn check_state_names(
-    naming: InputNaming,
-    config: &ModelConfig,
-    sequence: &ModelSequenceBatching,
-) -> Result<(), Status> {
-    let outputs: Vec<&str> = config.output.iter().map(|output| output.name.as_str()).collect();
-    let names = |state: &wire::model_sequence_batching::State| [state.input_name.clone(), state.output_name.clone()];
-    let of_states: Vec<String> = states(sequence).into_iter().flat_map(names).collect();
-    let of_states: Vec<&str> = of_states.iter().map(String::as_str).collect();
-    check_states(naming, &outputs, &of_states, &config.name)
+fn check_state_names(config: &ModelConfig, sequence: &ModelSequenceBatching) -> Result<(), Status> {
+    let inputs = config.input.iter().map(|input| input.name.as_str());
+    let tensors: Vec<&str> = inputs.chain(config.output.iter().map(|output| output.name.as_str())).collect();
+    let used = states(sequence);
+    let names = used.iter().flat_map(|state| [state.input_name.as_str(), state.output_name.as_str()]);
+    check_states(&tensors, &names.collect::<Vec<&str>>(), &config.name)
 }
 
+#[cfg(test)]
+mod tests;

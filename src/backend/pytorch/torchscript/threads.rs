@@ -1,5 +1,5 @@
-//! The thread counts of the library, which has one of each for the whole process: the first model that gives a count sets
-//! it (contract/frameworks.md section 1, "Parameters").
+//! The thread counts of the library, which has one of each for the whole process: the first model that gives a count
+//! sets it (contract/frameworks.md section 1, "Parameters").
 
 use std::sync::{Mutex, PoisonError};
 

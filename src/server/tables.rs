@@ -285,6 +285,7 @@ mod tests {
             ["identity", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["onnxruntime", "<built in>", r#"{"cmdline":{"a":"1","b":"\"2\""}}"#],
             ["python", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
+            ["pytorch", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["repeat", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["square", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
         ];

@@ -1,6 +1,7 @@
 //! What loads of TorchScript models log, and why they fail.
 
 use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::usual;
@@ -124,9 +125,12 @@ fn the_python_runtime_names_what_its_environment_lacks() {
     if !is_wanted() {
         return;
     }
+    let Some(python) = Python::get() else { return };
     let repository = Repository::new();
     add(&repository, "scripted", "add_sub", &add_sub("backend: \"pytorch\" runtime: \"model.py\""));
-    let server = Server::start(usual(), repository.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
+    let interpreter = format!("--backend-config=python,interpreter={}", python.interpreter().display());
+    let flags = ["--exit-on-error=false", "--strict-readiness=false", &interpreter];
+    let server = Server::start(usual(), repository.path(), &flags);
     let reason = reason(&server, "scripted");
     assert!(reason.contains("nereid runtime install python --package=torch"), "{reason}");
     server.stop();

@@ -57,7 +57,8 @@ def _get_model_class_from_module(module):
     """The first subclass of torch.nn.Module in the order of names."""
     for name in sorted(dir(module)):
         member = getattr(module, name)
-        if isinstance(member, type) and issubclass(member, torch.nn.Module):
+        # A script may import the base class by its name.
+        if isinstance(member, type) and issubclass(member, torch.nn.Module) and member is not torch.nn.Module:
             return member
     raise pb_utils.TritonModelException("Cannot find a subclass of torch.nn.Module")
 

@@ -258,3 +258,6 @@ impl Drop for WorkFolder {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,9 +19,16 @@ use nereid_pytorch::PytorchBackend;
 use nereid_request::Status;
 
 /// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 7] =
-    ["affine", "identity", "onnxruntime", nereid_openvino::NAME, python::NAME, "repeat", "square"];
-    ["affine", "identity", "onnxruntime", python::NAME, nereid_pytorch::NAME, "repeat", "square"];
+pub const NATIVE_NAMES: [&str; 8] = [
+    "affine",
+    "identity",
+    "onnxruntime",
+    nereid_openvino::NAME,
+    python::NAME,
+    nereid_pytorch::NAME,
+    "repeat",
+    "square",
+];
 
 /// Backends that may complete a configuration, even a missing one.
 pub const COMPLETING: [&str; 3] = ["onnxruntime", nereid_openvino::NAME, python::NAME];

@@ -66,7 +66,7 @@ impl Distribution {
 }
 
 /// All of them.
-pub static ALL: [Distribution; 3] = [
+pub static ALL: [Distribution; 4] = [
     Distribution {
         runtime: &onnxruntime::RUNTIME,
         purpose: "for ONNX models",

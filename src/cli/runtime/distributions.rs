@@ -108,7 +108,10 @@ pub static ALL: [Distribution; 4] = [
                 // Without the code for GPUs, and with the headers that the interface to it is compiled against.
                 files: &[
                     "torch/lib/lib*.so*",
-                    "torch/include/*",
+                    "torch/include/ATen/*",
+                    "torch/include/c10/*",
+                    "torch/include/caffe2/*",
+                    "torch/include/torch/*",
                     "torch/version.py",
                     "!torch/lib/*cuda*",
                     "!torch/lib/*nv*",

@@ -39,7 +39,8 @@ sys.exit("there is no " + min(missing) + " in it" if missing else 0)
 "#;
 
 /// The tags under which wheels for this machine are published, the newest first.
-const PLATFORM_TAGS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
+const PLATFORM_TAGS: [&str; 5] =
+    ["manylinux_2_28", "manylinux_2_27", "manylinux_2_25", "manylinux_2_17", "manylinux2014"];
 /// The libraries do not depend on Python; any version that has wheels will do.
 const PYTHON_VERSION: &str = "3.11";
 /// A line is printed at least this often.

@@ -86,6 +86,7 @@ pub(super) fn install_into(
     if !options.force
         && let Some(installed) = usable_in(distribution, &folder.join(distribution.folder(wanted)))
     {
+        complete(distribution, &installed.path, progress);
         progress.done(&format!("{title} {} is installed already", installed.version));
         return Ok(installed.path);
     }
@@ -120,15 +121,21 @@ pub(super) fn install_into(
     // It is opened where it was unpacked, and moved after that: a broken library is never installed.
     let library = library_in(distribution, &unpacked)?;
     let opened = (distribution.open)(&library)?;
-    let finished = distribution.finish.map(|finish| finish(&library, &mut |what| progress.step(what)));
+    complete(distribution, &library, progress);
     finish_files(&unpacked, options.prefix.is_some())?;
     let target = folder.join(distribution.folder(&version.unwrap_or_default()));
     put_in_place(distribution, &unpacked, &target, &work)?;
-    if let Some(Err(reason)) = finished {
-        progress.step(&format!("Not complete: {reason}"));
-    }
     progress.done(&format!("{title} {opened} is installed in {}", target.display()));
     library_in(distribution, &target)
+}
+
+/// Runs the distribution's last step. If it fails the library stays installed, and the next installation tries again.
+fn complete(distribution: &Distribution, library: &Path, progress: &mut dyn Progress) {
+    if let Some(finish) = distribution.finish
+        && let Err(reason) = finish(library, &mut |what| progress.step(what))
+    {
+        progress.step(&format!("Not complete: {reason}"));
+    }
 }
 
 fn usable_in(distribution: &Distribution, folder: &Path) -> Option<Installed> {

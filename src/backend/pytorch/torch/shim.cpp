@@ -6,8 +6,9 @@
 // nullptr if it succeeded.
 
 #include <ATen/Context.h>
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/api/module.h>
@@ -23,6 +24,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -136,6 +138,9 @@ struct NereidModule {
     torch::jit::Module module;
     std::optional<torch::jit::Method> forward;
     std::vector<Argument> arguments;
+    // Calls may change the module, so that they run one after the other where instances share it.
+    bool has_memory = true;
+    mutable std::mutex running;
 
     void describe() {
         forward = module.get_method("forward");
@@ -150,6 +155,7 @@ struct NereidModule {
             const torch::jit::AliasDb aliases(graph);
             Effects effects;
             effects.read(graph->block(), aliases);
+            has_memory = effects.may_keep;
             for (std::size_t index = 0; index < arguments.size(); ++index) {
                 const torch::jit::Value* value = graph->inputs().at(index + 1);
                 const bool is_written = arguments[index].kind == kTensor ? aliases.hasWriters(value) : effects.has_writes;
@@ -353,16 +359,23 @@ char* nereid_torch_run(
         set_switches(*options);
         const std::vector<Argument>& arguments = module->arguments;
         std::vector<c10::IValue> values(arguments.size());
-        c10::Dict<std::string, at::Tensor> dictionary;
+        std::optional<c10::Dict<std::string, at::Tensor>> dictionary;
         for (const NereidInput* input = inputs; input != inputs + count; ++input) {
             const Argument& argument = arguments.at(input->argument);
             if (argument.kind == kDict) {
                 const std::string key(input->key.bytes, input->key.size);
-                dictionary.insert_or_assign(key, tensor_of(*input, argument.is_copied));
-                values[input->argument] = dictionary;
+                if (!dictionary) {
+                    dictionary.emplace();
+                    values[input->argument] = *dictionary;
+                }
+                dictionary->insert_or_assign(key, tensor_of(*input, argument.is_copied));
             } else {
                 values[input->argument] = value_of(*input, argument.is_copied);
             }
+        }
+        std::unique_lock<std::mutex> alone(module->running, std::defer_lock);
+        if (module->has_memory) {
+            alone.lock();
         }
         torch::jit::Method forward = *module->forward;
         auto made = std::make_unique<NereidResult>();

@@ -226,7 +226,7 @@ pub struct Module {
 // SAFETY: the library lets any thread run and release a module.
 unsafe impl Send for Module {}
 // SAFETY: `forward` of a loaded module may run on several threads at once: each run has an interpreter of its own, and
-// writes of a model to its own attributes are locked or are the model's own race.
+// the shim runs a module that may write to its own attributes once at a time.
 unsafe impl Sync for Module {}
 
 impl Module {

@@ -73,8 +73,8 @@ pub fn control_argument(name: &str) -> Result<usize, Status> {
         .ok_or_else(|| Status::internal(format!("input '{name}' does not follow <name>__<index> naming convention.")))
 }
 
-/// Checks the names of a model with states: `tensors` are those of its inputs and outputs, `states` those of its states'
-/// inputs and outputs. Inputs may be arguments by names that have an index.
+/// Checks the names of a model with states: `tensors` are those of its inputs and outputs, `states` those of its
+/// states' inputs and outputs. Inputs may be arguments by names that have an index.
 pub fn check_states(tensors: &[&str], states: &[&str], model: &str) -> Result<(), Status> {
     let has_indices = tensors.iter().all(|name| index_of(name).is_some());
     let refused = |what: &str| {

@@ -123,10 +123,9 @@ impl Plan {
                 input.is_ragged = given.allow_ragged_batch;
             }
         }
-        let mut position = config.input.len();
-        for target in self.batch_inputs.iter_mut().flat_map(|(_, targets)| targets) {
+        let described = self.batch_inputs.iter_mut().flat_map(|(_, targets)| targets);
+        for (position, target) in (config.input.len()..).zip(described) {
             target.argument = argument(&target.name, position)?;
-            position += 1;
         }
         let controls = sequence(config).map_or(0, |sequence| sequence.control_input.len());
         for (at, tensor) in spec.hidden_inputs.iter().enumerate().skip(controls) {

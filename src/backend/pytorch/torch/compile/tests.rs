@@ -6,13 +6,13 @@ use nereid_backend::scratch::Scratch;
 
 #[test]
 fn without_a_compiler_the_error_names_those_that_were_tried_and_the_next_step() {
-    let programs = vec!["/nonexistent/g++".into(), "false".into()];
+    let programs = vec!["/nonexistent/g++".into(), "/nonexistent/c++".into()];
     let error = Compiler::first_of(programs, "2.15.0").unwrap_err().to_string();
     assert_eq!(
         error,
-        "PyTorch models need a C++ compiler once, which compiles the server's interface to PyTorch 2.15.0, and there is \
-         none: /nonexistent/g++ is not on the PATH, false does not work (exit status: 1). Install one, on Debian: apt \
-         install g++; then load the model again"
+        "PyTorch models need a C++ compiler once, which compiles the server's interface to PyTorch 2.15.0, and there \
+         is none: /nonexistent/g++ is not on the PATH, /nonexistent/c++ is not on the PATH. Install one, on Debian: \
+         apt install g++; then load the model again"
     );
 }
 

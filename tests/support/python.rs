@@ -140,6 +140,6 @@ fn name_of(path: &Path) -> String {
 }
 
 /// FNV-1a: the same with every compiler, unlike the standard library's hasher.
-fn fingerprint(bytes: &[u8]) -> u64 {
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,0 +1,52 @@
+//! Validates model files before treelite reads them.
+//!
+//! treelite uses child numbers, offsets and counts of a file without a check: a damaged file can make it read foreign
+//! memory, fill the memory or loop for ever. Each format has a validator that follows only what can do such harm.
+//! Everything else, also a file that cannot be parsed, is left to treelite, whose texts users know.
+
+mod checkpoint;
+mod json;
+mod legacy;
+mod lightgbm;
+mod trees;
+mod ubjson;
+mod xgboost;
+
+use nereid_request::Status;
+
+pub use trees::depth_of;
+
+use crate::treelite::Format;
+
+/// Most classes of a model: sums of all classes are kept for each row.
+pub const CLASSES_MAX: i64 = 65_536;
+
+/// Why a file is not given to treelite.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    #[error("the model file is damaged: {0}")]
+    Damaged(String),
+    #[error("the model file is damaged: tree {tree}: {reason}")]
+    Tree { tree: usize, reason: String },
+    #[error("the model file ends too early: {0}")]
+    Truncated(String),
+}
+
+impl From<Invalid> for Status {
+    fn from(error: Invalid) -> Status {
+        Status::invalid(error.to_string())
+    }
+}
+
+pub fn validate(format: Format, bytes: &[u8]) -> Result<(), Invalid> {
+    match format {
+        Format::XgboostJson => json::validate(bytes),
+        Format::XgboostUbjson => ubjson::validate(bytes),
+        Format::XgboostLegacy => legacy::validate(bytes),
+        Format::LightGbm => lightgbm::validate(bytes),
+        Format::Checkpoint => checkpoint::validate(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests;

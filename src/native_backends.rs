@@ -29,6 +29,11 @@ pub const NATIVE_NAMES: [&str; 8] = [
     "repeat",
     "square",
 ];
+use nereid_fil::FilBackend;
+use nereid_request::Status;
+
+/// Names of the built-in backends, sorted.
+pub const NATIVE_NAMES: [&str; 7] = ["affine", "fil", "identity", "onnxruntime", python::NAME, "repeat", "square"];
 
 /// Backends that may complete a configuration, even a missing one.
 pub const COMPLETING: [&str; 3] = ["onnxruntime", nereid_openvino::NAME, python::NAME];
@@ -44,6 +49,7 @@ pub const NATIVE_PLATFORMS: [(&str, &str); 4] = [
 /// One value of each built-in backend, for the whole process.
 pub struct NativeBackends {
     affine: Arc<AffineBackend>,
+    fil: Arc<FilBackend>,
     identity: Arc<IdentityBackend>,
     onnxruntime: Arc<OnnxRuntimeBackend>,
     openvino: Arc<OpenVinoBackend>,
@@ -57,6 +63,7 @@ impl Default for NativeBackends {
     fn default() -> NativeBackends {
         NativeBackends {
             affine: Arc::new(AffineBackend),
+            fil: Arc::new(FilBackend),
             identity: Arc::new(IdentityBackend),
             onnxruntime: Arc::new(OnnxRuntimeBackend),
             openvino: Arc::new(OpenVinoBackend),
@@ -73,6 +80,7 @@ impl NativeBackends {
     pub fn get(&self, name: &str) -> Option<Arc<dyn Backend>> {
         match name {
             "affine" => Some(self.affine.clone()),
+            "fil" => Some(self.fil.clone()),
             "identity" => Some(self.identity.clone()),
             "onnxruntime" => Some(self.onnxruntime.clone()),
             nereid_openvino::NAME => Some(self.openvino.clone()),
@@ -165,5 +173,6 @@ mod tests {
         let parallel = backends.iter().filter(|backend| backend.attributes().parallel_instance_loading);
         let parallel: Vec<String> = parallel.map(|backend| backend.name().to_owned()).collect();
         assert_eq!(parallel, ["affine", "identity", "onnxruntime", "python", "pytorch"]);
+        assert_eq!(parallel, ["affine", "fil", "identity", "onnxruntime", "python"]);
     }
 }

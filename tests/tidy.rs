@@ -32,6 +32,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     // as a load would, and the cores that they would get; installing writes the headers of the C interface; serving
     // passes `abi::LIBRARIES` to the server.
     ("cli", &["abi", "server", "repository", "backend", "openvino", "pytorch", "observe", "perf", "shard"]),
+    ("cli", &["abi", "server", "repository", "backend", "fil", "observe", "perf", "shard"]),
     // Programs that link the library start and drive a server through it. It implements the traits of backend,
     // scheduler and repository through which libraries are opened (`server::Libraries`).
     ("abi", &["server", "repository", "backend", "memory", "observe", "scheduler"]),
@@ -56,6 +57,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("repository", &["native_backends", "backend", "scheduler", "observe"]),
     // The table of the backends that are built in.
     ("native_backends", &["backend", "openvino", "pytorch"]),
+    ("native_backends", &["backend", "fil"]),
 ];
 
 /// To count calls of the allocator and of memcpy, tests must replace them.
@@ -73,12 +75,14 @@ const OF_TESTS: &str = "test_support";
 /// fork and exec of a child is `unsafe`: `backend/python/process`. An interpreter that has loaded the server is called
 /// through its C interface: `backend/python/host`.
 const UNSAFE: [&str; 11] = [
+const UNSAFE: [&str; 10] = [
     "abi",
     "gpu",
     "memory",
     "queue",
     "clock",
     "shard/engine",
+    "backend/fil/treelite",
     "backend/onnxruntime",
     "backend/openvino/runtime",
     "backend/pytorch/torch",

@@ -282,6 +282,7 @@ mod tests {
         let table = rows(&backends(&options, &ModelMap::default()));
         let expected = [
             ["affine", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
+            ["fil", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["identity", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["onnxruntime", "<built in>", r#"{"cmdline":{"a":"1","b":"\"2\""}}"#],
             ["python", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],

@@ -9,6 +9,7 @@ mod python_backend;
 mod pytorch;
 mod repository;
 mod scheduling;
+mod tree_models;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::settings::{ModelType, Settings};
-use crate::treelite::{Format, Handle, Library};
+use crate::treelite::{Content, Format, Handle, Library};
 use crate::validation::validate;
 use nereid_backend::ModelContext;
 use nereid_request::Status;
@@ -14,10 +14,8 @@ fn path(context: &ModelContext, model_type: ModelType) -> Result<PathBuf, Status
     // Joining with an absolute path yields that path, and `..` leaves the directory: either would be outside the
     // version's directory.
     if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        let text = format!(
-            "default_model_filename '{given}' of model '{}' is outside its version directory",
-            context.name
-        );
+        let text =
+            format!("default_model_filename '{given}' of model '{}' is outside its version directory", context.name);
         return Err(Status::invalid(text));
     }
     let named = context.version_directory.join(given);
@@ -36,8 +34,8 @@ pub fn existing_path(context: &ModelContext, model_type: ModelType) -> Result<Pa
 /// Validates the file and lets treelite read it.
 pub fn read(library: &'static Library, context: &ModelContext, settings: &Settings) -> Result<Handle, Status> {
     let path = path(context, settings.model_type)?;
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
+    let content = match Content::read(&path) {
+        Ok(content) => content,
         Err(_) if settings.model_type == ModelType::TreeliteCheckpoint => {
             return Err(Status::unavailable(format!("Could not open model file \"{}\"", path.display())));
         }
@@ -48,9 +46,9 @@ pub fn read(library: &'static Library, context: &ModelContext, settings: &Settin
             return Err(Status::unavailable(format!("model file '{}' cannot be read: {error}", path.display())));
         }
     };
-    let format = format_of(settings.model_type, &bytes);
-    validate(format, &bytes)?;
-    Ok(library.read(format, &bytes, settings.allow_unknown_field)?)
+    let format = format_of(settings.model_type, content.bytes());
+    validate(format, content.bytes())?;
+    Ok(library.read(format, &content, settings.allow_unknown_field)?)
 }
 
 /// XGBoost since 2.1 writes UBJSON, or JSON, into files of any name, so its three types are told apart by the content.
@@ -73,8 +71,8 @@ fn format_of(model_type: ModelType, bytes: &[u8]) -> Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nereid_backend::scratch::Scratch;
     use nereid_backend::fixtures;
+    use nereid_backend::scratch::Scratch;
     use nereid_wire::inference::ModelConfig;
 
     #[test]

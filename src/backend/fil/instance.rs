@@ -66,7 +66,12 @@ impl FilInstance {
     }
 
     /// `None` if no request wants it.
-    fn predict(&mut self, batch: &Batch<'_>, joined: &Joined, rows: usize) -> Result<Option<Produced<'static>>, Status> {
+    fn predict(
+        &mut self,
+        batch: &Batch<'_>,
+        joined: &Joined,
+        rows: usize,
+    ) -> Result<Option<Produced<'static>>, Status> {
         let Plan { prediction, classes, task, .. } = &self.plan;
         if !batch.wants(&prediction.output) {
             return Ok(None);
@@ -74,7 +79,10 @@ impl FilInstance {
         let predictor = &self.forest.predictor;
         let mut target = batch.allocate(&prediction.output, byte_size(prediction, rows)?)?;
         let is_scores = !matches!(task, Task::Class { .. }) && prediction.columns == *classes;
-        if rows > 0 && is_scores && let Some(predicted) = predictor.predict_bytes(rows, &joined.bytes, &mut target) {
+        if rows > 0
+            && is_scores
+            && let Some(predicted) = predictor.predict_bytes(rows, &joined.bytes, &mut target)
+        {
             predicted?;
         } else if rows > 0 {
             let count = rows.checked_mul(*classes).ok_or_else(|| too_large(prediction, rows))?;

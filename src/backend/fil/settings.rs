@@ -70,8 +70,12 @@ const THRESHOLD_DEFAULT: f32 = 0.5;
 const OF_GPUS: [&str; 3] = ["chunk_size", "layout", "transfer_threshold"];
 
 /// Parameters that Triton's backend does not read any more, and those that replace them.
-const REMOVED: [(&str, Option<&str>); 4] =
-    [("algo", Some("layout")), ("threads_per_tree", Some("chunk_size")), ("storage_type", None), ("blocks_per_sm", None)];
+const REMOVED: [(&str, Option<&str>); 4] = [
+    ("algo", Some("layout")),
+    ("threads_per_tree", Some("chunk_size")),
+    ("storage_type", None),
+    ("blocks_per_sm", None),
+];
 
 impl Settings {
     /// Values that are accepted without an effect leave a line in the log.

@@ -13,8 +13,8 @@ use crate::forest::{ForestError, Header};
 use crate::treelite::{Handle, TreeliteError};
 use nereid_request::Status;
 
-/// Trees as deep as this are refused: the sums along their paths lose their accuracy.
-const DEPTH_MAX: usize = 32;
+/// Deeper trees are refused: the sums along their paths lose their accuracy.
+const DEPTH_MAX: usize = 31;
 
 const CATEGORICAL: i8 = 2;
 
@@ -93,7 +93,7 @@ impl From<ShapError> for Status {
 impl Explainer {
     /// `header` is that of the validated forest.
     pub fn new(handle: &Handle, header: &Header) -> Result<Explainer, ShapError> {
-        if header.depth >= DEPTH_MAX {
+        if header.depth > DEPTH_MAX {
             return Err(ShapError::TooDeep);
         }
         let classes = header.classes;
@@ -126,7 +126,8 @@ impl Explainer {
             path.begin();
             tree.explain(0, row, &mut path, columns, &mut values);
         }
-        let classes = values.chunks_exact_mut(columns).zip(&self.means).zip(self.base_scores.iter().zip(&self.divisors));
+        let classes =
+            values.chunks_exact_mut(columns).zip(&self.means).zip(self.base_scores.iter().zip(&self.divisors));
         for ((values, mean), (base_score, divisor)) in classes {
             values.iter_mut().for_each(|value| *value /= divisor);
             if let Some(last) = values.last_mut() {
@@ -242,7 +243,7 @@ impl Tree {
     }
 
     /// Adds the mean of the leaves below `node` to their classes, weighted by `share`. Depths are bounded by the
-    /// forest's, which is below [`DEPTH_MAX`].
+    /// forest's, which is [`DEPTH_MAX`] at most.
     fn add_mean(&self, node: usize, share: f64, means: &mut [f64]) {
         match self.nodes.get(node) {
             Some(Node { kind: NodeKind::Leaf(first), .. }) => {

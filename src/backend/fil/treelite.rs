@@ -8,5 +8,5 @@ mod library;
 mod predictor;
 
 pub use handle::Handle;
-pub use library::{Format, Inspected, Library, TreeliteError, inspect, load};
+pub use library::{Content, Format, Inspected, Library, TreeliteError, inspect, load};
 pub use predictor::Predictor;

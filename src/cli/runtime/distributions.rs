@@ -7,6 +7,7 @@ use std::path::Path;
 use nereid_backend::onnxruntime;
 use nereid_backend::runtime_search::{LibraryError, RuntimeKind};
 use nereid_pytorch::torch;
+use nereid_fil as fil;
 
 /// One package of the index, and its files that a runtime needs.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,6 +68,7 @@ impl Distribution {
 
 /// All of them.
 pub static ALL: [Distribution; 4] = [
+pub static ALL: [Distribution; 3] = [
     Distribution {
         runtime: &onnxruntime::RUNTIME,
         purpose: "for ONNX models",
@@ -169,6 +171,21 @@ pub static ALL: [Distribution; 4] = [
         is_for_gpus: false,
         open: nereid_openvino::version,
     },
+    Distribution {
+        runtime: &fil::RUNTIME,
+        purpose: "for tree models of XGBoost, LightGBM and scikit-learn",
+        packages: &[Package {
+            name: "treelite",
+            tested_version: "4.8.1",
+            // Older ones cannot read UBJSON.
+            oldest_version: "4.4",
+            // The library's search path leads from its own folder to that of OpenMP.
+            files: &["treelite/lib/libtreelite.so", "treelite.libs/*"],
+            strip: "",
+        }],
+        is_for_gpus: false,
+        open: open_treelite,
+    },
 ];
 
 fn open_onnxruntime(path: &Path) -> Result<String, LibraryError> {
@@ -182,6 +199,8 @@ fn open_pytorch(path: &Path) -> Result<String, LibraryError> {
 fn finish_pytorch(path: &Path, report: &mut dyn FnMut(&str)) -> Result<(), String> {
     let torch = torch::open(path).map_err(|error| error.to_string())?;
     torch.install_shim(report).map_err(|error| error.to_string())
+fn open_treelite(path: &Path) -> Result<String, LibraryError> {
+    Ok(fil::inspect(path)?.version)
 }
 
 /// The runtimes by their names in commands, each once.

@@ -10,8 +10,14 @@ use nereid_request::{Code, DataType, Request};
 /// Treelite and the packages round differently at the end.
 const TOLERANCE: f32 = 1e-6;
 
+/// Shape and values of the first output.
+type Answer = Result<(Vec<i64>, Vec<f32>), Status>;
+
 /// Runs `requests` as one payload and returns the answers in the order of their keys.
-fn execute(model: &Model, requests: impl IntoIterator<Item = Box<Request>>) -> Vec<Result<(Vec<i64>, Vec<f32>), Status>> {
+fn execute(
+    model: &Model,
+    requests: impl IntoIterator<Item = Box<Request>>,
+) -> Vec<Answer> {
     let answers = model.answers.clone();
     execute_on(&mut model.instance(), &answers, requests)
 }
@@ -20,7 +26,7 @@ fn execute_on(
     instance: &mut FilInstance,
     answers: &Arc<Answers>,
     requests: impl IntoIterator<Item = Box<Request>>,
-) -> Vec<Result<(Vec<i64>, Vec<f32>), Status>> {
+) -> Vec<Answer> {
     let mut payload = Payload::default();
     requests.into_iter().for_each(|request| payload.push(request));
     instance.execute(&mut payload).unwrap();
@@ -210,7 +216,7 @@ fn requests_of_a_batch_get_their_own_rows_and_count_as_requests() {
     let statistics = model.context.statistics.snapshot();
     // 64 rows: the batch counts two.
     assert_eq!((statistics.execution_count, statistics.inference_count), (1, 64));
-    let sizes: Vec<u64> = statistics.batches.iter().map(|batch| batch.batch_size).collect();
+    let sizes: Vec<u64> = statistics.batch_stats.iter().map(|batch| batch.batch_size).collect();
     assert_eq!(sizes, [2]);
 }
 
@@ -229,7 +235,7 @@ fn wrong_feature_counts_fail_their_request_alone() {
     }
     assert_eq!(answers[3].as_ref().unwrap_err().message, "failed to get input 'input__0'");
     let statistics = model.context.statistics.snapshot();
-    assert_eq!((statistics.execution_count, statistics.fail_count()), (1, 3));
+    assert_eq!((statistics.execution_count, statistics.fail.count), (1, 3));
 }
 
 #[test]
@@ -244,7 +250,7 @@ fn a_failed_prediction_answers_every_request_and_counts_none() {
         assert!(error.message.contains("nthread cannot exceed"), "{error}");
     }
     let statistics = model.context.statistics.snapshot();
-    assert_eq!((statistics.execution_count, statistics.inference_count, statistics.fail_count()), (0, 0, 0));
+    assert_eq!((statistics.execution_count, statistics.inference_count, statistics.fail.count), (0, 0, 0));
 }
 
 #[test]

@@ -117,8 +117,7 @@ impl Handle {
             item_count: name.len(),
         };
         // SAFETY: the function copies this field's text and does not write to it.
-        let result =
-            unsafe { (self.library.set_header_field)(self.model.model, c"postprocessor".as_ptr(), frame) };
+        let result = unsafe { (self.library.set_header_field)(self.model.model, c"postprocessor".as_ptr(), frame) };
         self.library.check(result)
     }
 

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -54,8 +56,7 @@ pub struct Library {
     on_warning: unsafe extern "C" fn(Callback) -> c_int,
     on_information: unsafe extern "C" fn(Callback) -> c_int,
     last_error: unsafe extern "C" fn() -> *const c_char,
-    version: String,
-    path: PathBuf,
+    found: Inspected,
 }
 
 /// A library that was opened and returned its version.
@@ -87,6 +88,25 @@ pub enum Format {
     Checkpoint,
 }
 
+/// The content of a file, with a zero byte behind it: treelite reads texts up to that, in messages also buffers whose
+/// length it has.
+pub struct Content(Vec<u8>);
+
+impl Content {
+    pub fn read(path: &Path) -> std::io::Result<Content> {
+        let mut file = File::open(path)?;
+        let len = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+        let mut bytes = Vec::with_capacity(len.saturating_add(1));
+        file.read_to_end(&mut bytes)?;
+        bytes.push(0);
+        Ok(Content(bytes))
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        self.0.split_last().map_or(&[], |(_, bytes)| bytes)
+    }
+}
+
 /// The oldest version whose interface has every function that is used.
 const OLDEST: &str = "4.4";
 
@@ -96,7 +116,7 @@ const VERSION_SYMBOL: &[u8] = b"_Z28TreeliteQueryTreeliteVersionv\0";
 /// Opens `path` and queries its version. The library stays mapped: its thread pool does not survive an unload.
 pub fn inspect(path: &Path) -> Result<Inspected, LibraryError> {
     let library = Library::open(path)?;
-    Ok(Inspected { path: library.path, version: library.version })
+    Ok(library.found)
 }
 
 /// The process's treelite, opened at the first call that finds one.
@@ -111,7 +131,7 @@ pub fn load(surroundings: &Surroundings) -> Result<&'static Library, Missing> {
         return Ok(library);
     }
     let library = surroundings.find(&KIND, Library::open)?;
-    tracing::info!("treelite {} from {}", library.version, library.path.display());
+    tracing::info!("treelite {} from {}", library.found.version, library.found.path.display());
     Ok(LIBRARY.get_or_init(|| library))
 }
 
@@ -124,14 +144,17 @@ impl Library {
             return Err(LibraryError::Foreign { title: KIND.title, symbol: "TreeliteFreeModel" });
         }
         let version = version_of(&object, &path);
-        let library = Library::bind(&object, path, version.clone())
-            .ok_or(LibraryError::TooOld { title: KIND.title, version, needed: OLDEST.to_owned() })?;
+        let library = Library::bind(&object, Inspected { path, version: version.clone() }).ok_or(LibraryError::TooOld {
+            title: KIND.title,
+            version,
+            needed: OLDEST.to_owned(),
+        })?;
         std::mem::forget(object);
         Ok(library)
     }
 
     /// `None` if a function is missing.
-    fn bind(object: &Object, path: PathBuf, version: String) -> Option<Library> {
+    fn bind(object: &Object, found: Inspected) -> Option<Library> {
         // SAFETY: each field has the type that treelite/c_api.h declares for the function of that name, in all versions
         // of the library that export the whole set.
         unsafe {
@@ -155,20 +178,20 @@ impl Library {
                 on_warning: *object.get(b"TreeliteRegisterWarningCallback\0").ok()?,
                 on_information: *object.get(b"TreeliteRegisterLogCallback\0").ok()?,
                 last_error: *object.get(b"TreeliteGetLastError\0").ok()?,
-                version,
-                path,
+                found,
             })
         }
     }
 
-    /// Reads a model file's bytes. They must have been validated (`crate::validation`).
+    /// Reads the content of a model file, which must have been validated (`crate::validation`).
     pub fn read(
         &'static self,
         format: Format,
-        bytes: &[u8],
+        content: &Content,
         allow_unknown_field: bool,
     ) -> Result<Handle, TreeliteError> {
         self.log_to_server();
+        let bytes = content.bytes();
         let at = bytes.as_ptr().cast();
         let options = match allow_unknown_field {
             true => c"{\"allow_unknown_field\":true}",
@@ -177,10 +200,11 @@ impl Library {
         let mut model = null_mut();
         let result = match format {
             Format::LightGbm => {
-                let text = CString::new(bytes)
-                    .map_err(|_| TreeliteError("the LightGBM model file contains a zero byte".to_owned()))?;
-                // SAFETY: the text ends with its only zero byte; the model is written before the call returns.
-                unsafe { (self.read_lightgbm)(text.as_ptr(), c"{}".as_ptr(), &raw mut model) }
+                if bytes.contains(&0) {
+                    return Err(TreeliteError("the LightGBM model file contains a zero byte".to_owned()));
+                }
+                // SAFETY: a zero byte follows the content; the model is written before the call returns.
+                unsafe { (self.read_lightgbm)(at, c"{}".as_ptr(), &raw mut model) }
             }
             // SAFETY: `at` is readable for the given length, which is all that the function reads.
             Format::Checkpoint => unsafe { (self.read_checkpoint)(at, bytes.len(), &raw mut model) },

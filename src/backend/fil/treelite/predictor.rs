@@ -70,8 +70,8 @@ impl Predictor {
         Ok(product.and_then(|product| usize::try_from(product).ok()).unwrap_or(usize::MAX))
     }
 
-    /// Writes the results for `rows` rows, row by row, to `output`; `None` if one of both does not begin at a multiple of
-    /// 4 bytes.
+    /// Writes the results for `rows` rows, row by row, to `output`; `None` if one of both does not begin at a multiple
+    /// of 4 bytes.
     pub fn predict_bytes(&self, rows: usize, input: &[u8], output: &mut [u8]) -> Option<Result<(), TreeliteError>> {
         // SAFETY: every pattern of bytes is a float, and the bytes are borrowed for as long as the floats.
         let ([], output, []) = (unsafe { output.align_to_mut::<f32>() }) else { return None };

@@ -67,7 +67,9 @@ fn validate_tree(tree: &Entries<'_>) -> Result<(), String> {
     }
     if let (Some(decisions), Some(thresholds)) = (tree.get("decision_type"), tree.get("threshold")) {
         let categories = decisions.split(' ').zip(thresholds.split(' ')).take(nodes);
-        for (decision, threshold) in categories.filter(|(decision, _)| number(decision).is_none_or(|bits| bits & 1 == 1)) {
+        for (decision, threshold) in
+            categories.filter(|(decision, _)| number(decision).is_none_or(|bits| bits & 1 == 1))
+        {
             let list = count(threshold).filter(|list| *list < categorical);
             list.ok_or_else(|| format!("decision '{decision}' has list '{threshold}' of {categorical} categories"))?;
         }

@@ -134,9 +134,7 @@ impl Document {
         match (self.trees, self.tree_info) {
             (0, _) => Ok(()),
             (trees, Some(groups)) if trees == groups => Ok(()),
-            (trees, Some(groups)) => {
-                Err(Invalid::Damaged(format!("tree_info has {groups} values for {trees} trees")))
-            }
+            (trees, Some(groups)) => Err(Invalid::Damaged(format!("tree_info has {groups} values for {trees} trees"))),
             (_, None) => Err(Invalid::Damaged("it has trees, but no tree_info".to_owned())),
         }
     }

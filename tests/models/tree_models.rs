@@ -4,14 +4,16 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bytes::Bytes;
 use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
 
-use nereid_test_support::grpc::{Grpc, SERVICE};
+use nereid_test_support::grpc::Grpc;
 use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::paths;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
 use nereid_test_support::tree_models;
@@ -147,7 +149,7 @@ fn the_packages_models_answer_over_http_and_grpc_as_the_packages() {
                 raw_input_contents: vec![Bytes::from(bytes_of(&rows))],
                 ..Default::default()
             };
-            let answer: ModelInferResponse = grpc.call(&format!("{SERVICE}/ModelInfer"), &message).expect("an answer");
+            let answer: ModelInferResponse = grpc.call("ModelInfer", &message).expect("an answer");
             assert_eq!(json!(answer.outputs[0].shape), shape, "{model}");
             assert_close(&floats_of(&answer.raw_output_contents[0]), &expected, model);
         }
@@ -263,6 +265,29 @@ fn files_and_settings_that_cannot_be_served_fail_their_load_alone() {
     let expected = models.values("xgb_two", "predict");
     let classes: Vec<f32> = expected.iter().map(|p| if *p > 0.5 { 1.0 } else { 0.0 }).collect();
     assert_eq!(infer(&mut peer, "good", &models.values("rows", "input")).1, classes);
+}
+
+#[test]
+fn the_library_is_found_where_it_is_installed_and_in_a_python_environment() {
+    let (Some(models), Some(python)) = (Models::new(), tree_models::python()) else { return };
+    models.add("m", "xgb_number.ubj", "xgboost_ubj", false, "1", "");
+    let (rows, expected) = (models.values("rows", "input"), models.values("xgb_number", "predict"));
+    let data = paths::temporary().join(format!("fil-data-{}", std::process::id()));
+    let empty = data.join("empty");
+    let mut install = Command::new(paths::server());
+    let output = install.args(["runtime", "install", "fil"]).env("XDG_DATA_HOME", &data).output().expect("an end");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let environment = python.interpreter().ancestors().nth(2).expect("bin/python of an environment").to_owned();
+    for (data, environment, found) in
+        [(&data, Path::new(""), data.join("nereid/runtimes/fil/4.8.1")), (&empty, &environment, python.packages())]
+    {
+        let text = |path: &Path| path.to_str().expect("the path of the target directory is text").to_owned();
+        let variables = [("XDG_DATA_HOME", &*text(data)), ("VIRTUAL_ENV", &*text(environment))];
+        let server = Server::start_in(usual(), models.repository.path(), &[], "/v2/health/ready", &variables);
+        server.wait_for_log(&format!("treelite 4.8.1 from {}", found.join("treelite/lib/libtreelite.so").display()));
+        assert_close(&infer(&mut Peer::connect(server.http), "m", &rows).1, &expected, "m");
+    }
+    std::fs::remove_dir_all(data).expect("remove what was installed");
 }
 
 #[test]

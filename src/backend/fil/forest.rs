@@ -6,7 +6,7 @@
 
 use crate::settings::Task;
 use crate::treelite::{Handle, Predictor, TreeliteError};
-use crate::validation::{CLASSES_MAX, depth_of};
+use crate::validation::{CLASSES_MAX, FEATURES_MAX, depth_of};
 use nereid_request::Status;
 
 /// `TaskType::kMultiClf`.
@@ -84,7 +84,10 @@ pub fn validate(handle: &mut Handle) -> Result<Header, ForestError> {
 fn header_of(handle: &Handle) -> Result<Header, ForestError> {
     let damaged = |text: String| Err(ForestError::Damaged(text));
     let features = handle.feature_count()?;
-    let Ok(features) = usize::try_from(features) else { return damaged(format!("it has {features} features")) };
+    let features = match usize::try_from(features) {
+        Ok(features) if features <= FEATURES_MAX => features,
+        _ => return damaged(format!("it has {features} features")),
+    };
     let classes = handle.header::<i32>(c"num_class")?;
     if handle.header::<i32>(c"num_target")? != [1] {
         return Err(ForestError::MultiTarget);

@@ -192,4 +192,6 @@ impl Instance for FilInstance {
 }
 
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
 mod tests;

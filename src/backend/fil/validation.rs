@@ -21,6 +21,9 @@ use crate::treelite::Format;
 /// Most classes of a model: sums of all classes are kept for each row.
 pub const CLASSES_MAX: i64 = 65_536;
 
+/// Most features of a model: a row has a number for each.
+pub const FEATURES_MAX: usize = 1 << 24;
+
 /// Why a file is not given to treelite.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {

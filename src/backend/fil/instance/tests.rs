@@ -14,10 +14,7 @@ const TOLERANCE: f32 = 1e-6;
 type Answer = Result<(Vec<i64>, Vec<f32>), Status>;
 
 /// Runs `requests` as one payload and returns the answers in the order of their keys.
-fn execute(
-    model: &Model,
-    requests: impl IntoIterator<Item = Box<Request>>,
-) -> Vec<Answer> {
+fn execute(model: &Model, requests: impl IntoIterator<Item = Box<Request>>) -> Vec<Answer> {
     let answers = model.answers.clone();
     execute_on(&mut model.instance(), &answers, requests)
 }

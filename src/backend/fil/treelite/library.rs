@@ -144,11 +144,8 @@ impl Library {
             return Err(LibraryError::Foreign { title: KIND.title, symbol: "TreeliteFreeModel" });
         }
         let version = version_of(&object, &path);
-        let library = Library::bind(&object, Inspected { path, version: version.clone() }).ok_or(LibraryError::TooOld {
-            title: KIND.title,
-            version,
-            needed: OLDEST.to_owned(),
-        })?;
+        let library = Library::bind(&object, Inspected { path, version: version.clone() })
+            .ok_or(LibraryError::TooOld { title: KIND.title, version, needed: OLDEST.to_owned() })?;
         std::mem::forget(object);
         Ok(library)
     }

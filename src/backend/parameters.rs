@@ -1,5 +1,5 @@
-//! The values of `parameters` of a model and of `--backend-config`, as Triton's backends read them
-//! (contract/frameworks.md section 0).
+//! Values of a model's parameters and of `--backend-config`, as Triton's backends read them (contract/backends.md
+//! section 4; contract/frameworks.md section 0).
 
 use nereid_request::Status;
 

@@ -5,6 +5,8 @@
 //! ([`Batch::join`], [`Batch::join_strings`]), provides memory for outputs ([`Batch::allocate`]) and splits them
 //! ([`Batch::split`]). A request whose tensors cannot be joined fails alone, and the others run without it.
 
+mod batch_input;
+mod scatter;
 mod strings;
 
 use std::ops::Range;
@@ -21,6 +23,9 @@ use nereid_request::{
 };
 use nereid_scheduler::Payload;
 
+pub use self::batch_input::BatchInputTensor;
+pub use self::scatter::Scatter;
+use self::scatter::Shares;
 pub use self::strings::{EncodedStrings, JoinedStrings};
 
 /// Why a batch was not computed, and which requests fail.
@@ -83,9 +88,6 @@ pub enum Bytes<'a> {
     /// Memory that the runtime reuses: each request's rows are copied once, to where its client wants them.
     Borrowed(&'a [u8]),
     Strings(&'a EncodedStrings),
-    /// The requests' parts one behind the other, each of its own shape, as `batch_output` splits an output; the shape
-    /// of the whole does not matter.
-    Scattered(&'a [u8], &'a [Shape]),
 }
 
 /// The requests of one run.
@@ -94,15 +96,6 @@ pub struct Batch<'a> {
     batching: bool,
     rows: u64,
     pool: &'a Pool,
-}
-
-/// What one request gets of an output.
-#[derive(Debug, Clone, Copy)]
-struct Share {
-    /// Position of the request in the batch.
-    at: usize,
-    /// `(first, count)` rows; `None`: everything.
-    rows: Option<(u64, u64)>,
 }
 
 /// Answers of a run, one for each request in their order, and its times. [`execute`] sets its start and end.
@@ -283,62 +276,76 @@ impl<'a> Batch<'a> {
         outputs: &[Output],
         produced: &[Option<Produced<'_>>],
     ) -> Result<Vec<Result<Response, Status>>, Status> {
-        let computed =
-            || outputs.iter().zip(produced).filter_map(|(output, produced)| Some((output, produced.as_ref()?)));
-        for (output, produced) in computed() {
-            let has_rows = matches!(produced.bytes, Bytes::Scattered(..)) || self.has_rows(&produced.shape);
+        self.split_scattered(outputs, produced, &[])
+    }
+
+    /// The same if some outputs are flat: those with a value at their position in `scatters`.
+    pub fn split_scattered(
+        &self,
+        outputs: &[Output],
+        produced: &[Option<Produced<'_>>],
+        scatters: &[Option<Scatter>],
+    ) -> Result<Vec<Result<Response, Status>>, Status> {
+        let mut shares = Shares::new(scatters);
+        let computed = || outputs.iter().zip(produced).enumerate();
+        let computed = || computed().filter_map(|(at, (output, produced))| Some((at, output, produced.as_ref()?)));
+        for (at, output, produced) in computed() {
+            let has_rows = shares.is_flat(at) || self.has_rows(&produced.shape);
             if !has_rows || !produced.fits(output) {
-                let shape = format_shape(&produced.shape);
-                let text = format!("output '{}' of shape {shape} has fewer rows than its batch", output.name);
-                return Err(Status::internal(text));
+                return Err(produced.missing(output, "rows"));
             }
         }
         let mut first_row = 0;
         let mut answers = Vec::with_capacity(self.requests.len());
-        for (at, request) in self.requests.iter().enumerate() {
-            let share = Share { at, rows: self.batching.then_some((first_row, request.batch_size)) };
+        for request in self.requests {
+            let rows = self.batching.then_some((first_row, request.batch_size));
             first_row += request.batch_size;
+            let mut parts: Parts<'_> = SmallVec::new();
+            for (at, output, produced) in computed() {
+                let share = shares.take(at, output, request, self.batching)?;
+                let share = share.or_else(|| part(&produced.shape, rows));
+                let (shape, elements) = share.ok_or_else(|| produced.missing(output, "rows"))?;
+                parts.push(Part { output, produced, shape, elements });
+            }
             let mut response = Response::new(request.id.clone());
             let answer = request.outputs.iter().try_for_each(|requested| {
-                let (output, produced) = computed()
-                    .find(|(output, _)| output.index == requested.index)
+                let part = parts
+                    .iter()
+                    .find(|part| part.output.index == requested.index)
                     .ok_or_else(|| Status::internal(format!("the model has no output '{}'", requested.name)))?;
-                let (shape, data) = produced.part(output, share, |len| request.allocate_output(&output.name, len))?;
+                let output = part.output;
+                let data = part.data(|len| request.allocate_output(&output.name, len))?;
                 response.outputs.push(OutputTensor {
                     name: output.name.clone(),
                     datatype: output.datatype,
-                    shape: output.shape.for_client(&shape, self.batching),
+                    shape: output.shape.for_client(&part.shape, self.batching),
                     data: SmallVec::from_elem(data, 1),
                     index: output.index,
                     on_device: None,
                 });
                 Ok(())
             });
-            let answer = answer.and_then(|()| self.update_states(request, share, computed()));
+            let answer = answer.and_then(|()| self.update_states(request, &parts));
             answers.push(answer.map(|()| response));
         }
         Ok(answers)
     }
 
-    fn update_states<'b>(
-        &self,
-        request: &Request,
-        share: Share,
-        computed: impl Iterator<Item = (&'b Output, &'b Produced<'b>)>,
-    ) -> Result<(), Status> {
+    fn update_states(&self, request: &Request, parts: &Parts<'_>) -> Result<(), Status> {
         let Some(states) = &request.states else { return Ok(()) };
-        for (output, produced) in computed.filter(|(output, _)| output.is_state) {
-            let (shape, data) = produced.part(output, share, |len| Ok(self.pool.get(len)?.into()))?;
-            let data = match &produced.bytes {
+        for part in parts.iter().filter(|part| part.output.is_state) {
+            let data = part.data(|len| Ok(self.pool.get(len)?.into()))?;
+            let data = match &part.produced.bytes {
                 // The next request may come late: it must not keep the results of the whole batch.
                 Bytes::Shared(_) | Bytes::Strings(_) => {
                     let mut block = self.pool.get(data.len())?;
                     block.copy_from_slice(&data);
                     block.freeze()
                 }
-                Bytes::Borrowed(_) | Bytes::Scattered(..) => data,
+                Bytes::Borrowed(_) => data,
             };
-            states.update(&output.name.to_str_lossy(), output.datatype, shape, data)?;
+            let output = part.output;
+            states.update(&output.name.to_str_lossy(), output.datatype, part.shape.clone(), data)?;
         }
         Ok(())
     }
@@ -398,51 +405,46 @@ impl Produced<'_> {
             Bytes::Shared(bytes) => bytes.len(),
             Bytes::Borrowed(bytes) => bytes.len(),
             Bytes::Strings(strings) => return elements(&self.shape).is_some_and(|count| count <= strings.len()),
-            // Each request's part is looked for by itself.
-            Bytes::Scattered(..) => return true,
         };
         byte_size(&self.shape, output.datatype).is_some_and(|expected| expected <= len)
     }
 
-    /// Shape and bytes of one request's share. Borrowed bytes are copied to what `allocate` returns.
-    fn part(
-        &self,
-        output: &Output,
-        share: Share,
-        allocate: impl FnOnce(usize) -> Result<Target, Status>,
-    ) -> Result<(Shape, Slice), Status> {
-        let missing = || {
-            let shape = format_shape(&self.shape);
-            Status::internal(format!("output '{}' of shape {shape} has fewer rows than its batch", output.name))
-        };
-        let (shape, elements) = match &self.bytes {
-            Bytes::Scattered(_, shapes) => scattered_part(shapes, share.at),
-            _ => part(&self.shape, share.rows),
-        }
-        .ok_or_else(missing)?;
-        let size = output.datatype.byte_size();
-        let range = || Some(elements.start.checked_mul(size)?..elements.end.checked_mul(size)?);
-        let data = match &self.bytes {
-            Bytes::Strings(strings) => strings.window(elements).ok_or_else(missing)?,
-            Bytes::Shared(bytes) => {
-                bytes.window(range().filter(|range| bytes.get(range.clone()).is_some()).ok_or_else(missing)?)
-            }
-            Bytes::Borrowed(bytes) | Bytes::Scattered(bytes, _) => {
-                let part = range().and_then(|range| bytes.get(range)).ok_or_else(missing)?;
-                let mut target = allocate(part.len())?;
-                target.copy_from_slice(part);
-                target.freeze()
-            }
-        };
-        Ok((shape, data))
+    fn missing(&self, output: &Output, what: &str) -> Status {
+        let shape = format_shape(&self.shape);
+        Status::internal(format!("output '{}' of shape {shape} has fewer {what} than its batch", output.name))
     }
 }
 
-/// Shape and elements of the part at `at`, behind the parts before it.
-fn scattered_part(shapes: &[Shape], at: usize) -> Option<(Shape, Range<usize>)> {
-    let before = shapes.get(..at)?.iter().try_fold(0usize, |sum, shape| sum.checked_add(elements(shape)?))?;
-    let shape = shapes.get(at)?;
-    Some((shape.clone(), before..before.checked_add(elements(shape)?)?))
+/// What one request gets of an output.
+struct Part<'a> {
+    output: &'a Output,
+    produced: &'a Produced<'a>,
+    shape: Shape,
+    elements: Range<usize>,
+}
+
+type Parts<'a> = SmallVec<[Part<'a>; 4]>;
+
+impl Part<'_> {
+    /// Its bytes. Borrowed ones are copied to what `allocate` returns.
+    fn data(&self, allocate: impl FnOnce(usize) -> Result<Target, Status>) -> Result<Slice, Status> {
+        let missing = || self.produced.missing(self.output, "elements");
+        let (size, elements) = (self.output.datatype.byte_size(), &self.elements);
+        let range = || Some(elements.start.checked_mul(size)?..elements.end.checked_mul(size)?);
+        match &self.produced.bytes {
+            Bytes::Strings(strings) => strings.window(elements.clone()).ok_or_else(missing),
+            Bytes::Shared(bytes) => {
+                let range = range().filter(|range| bytes.get(range.clone()).is_some());
+                Ok(bytes.window(range.ok_or_else(missing)?))
+            }
+            Bytes::Borrowed(bytes) => {
+                let part = range().and_then(|range| bytes.get(range)).ok_or_else(missing)?;
+                let mut target = allocate(part.len())?;
+                target.copy_from_slice(part);
+                Ok(target.freeze())
+            }
+        }
+    }
 }
 
 /// Shape and elements of `(first, count)` rows of a tensor; `None` for `rows`: of everything.

@@ -146,11 +146,11 @@ impl Plan {
     ) -> Result<(), Failure> {
         for plan in &self.batch_inputs {
             let sources: Option<Vec<&[i64]>> =
-                requests.iter().map(|request| Some(model_shape(find(request, plan.source)?))).collect();
+                requests.iter().map(|request| Some(model_shape(find(request, plan.tensor.source)?))).collect();
             let sources = sources.ok_or_else(|| {
-                Status::internal(format!("some request has no input that '{}' could tell of", plan.label))
+                Status::internal(format!("some request has no input that '{}' could tell of", plan.tensor.label))
             })?;
-            let (shape, bytes) = plan.make(&sources, self.batching, pool)?;
+            let (shape, bytes) = plan.tensor.make(&sources, self.batching, pool)?;
             for _ in &plan.names {
                 bound.push(BoundInput::over(runtime, bytes.clone(), &shape, plan.element)?);
             }

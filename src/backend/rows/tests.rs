@@ -354,21 +354,50 @@ fn malformed_strings_fail_their_request_with_the_texts_of_the_contract() {
 }
 
 #[test]
-fn parts_of_different_shapes_are_given_out_one_behind_the_other() {
+fn a_flat_result_is_split_by_the_shapes_of_an_input() {
     let rig = Rig::new();
-    let requests = [rig.pairs(1, &[1., 2.]).outputs([0]), rig.pairs(2, &[3., 4., 5., 6.]).outputs([0])];
-    let values: Vec<u8> = [1f32, 2., 3., 4., 5.].iter().flat_map(|value| value.to_le_bytes()).collect();
-    let run = |shapes: [&[i64]; 2]| {
-        let shapes = shapes.map(Shape::from_slice);
-        let batch = Batch::new(&requests, true, &rig.pool);
-        let produced = Produced { shape: Shape::from_slice(&[5]), bytes: Bytes::Scattered(&values, &shapes) };
-        batch.split(&[output(0, DataType::Fp32)], &[Some(produced)]).unwrap()
+    let ragged = |key, values: &[f32], outputs: &[usize]| {
+        let draft = rig.draft(key).batch(1).floats(0, &[1, values.len() as i64], values);
+        draft.outputs(outputs.iter().copied())
     };
-    let answers = run([&[1, 3], &[2, 1]]);
-    let of = |at: usize| answers[at].as_ref().unwrap().outputs.first().unwrap();
-    assert_eq!((&of(0).shape[..], as_floats(&of(0).data)), (&[1, 3][..], vec![1., 2., 3.]));
-    assert_eq!((&of(1).shape[..], as_floats(&of(1).data)), (&[2, 1][..], vec![4., 5.]));
-    // One part more than there are elements: its request alone fails.
-    let answers = run([&[1, 3], &[2, 2]]);
-    assert!(answers[0].is_ok() && answers[1].as_ref().unwrap_err().message.contains("fewer rows"));
+    let requests =
+        [ragged(1, &[1.], &[0]), ragged(2, &[9., 9.], &[]), ragged(3, &[2., 3., 4.], &[0]), ragged(4, &[], &[0])];
+    let flat = Input { is_ragged: true, ..input(DataType::Fp32) };
+    let scatters = [Some(Scatter { source: 0 })];
+    let answers = rig.execute(requests, 8, |batch| {
+        let joined = batch.join(&flat)?;
+        assert_eq!(joined.shape[..], [6]);
+        let produced = [Some(Produced { shape: joined.shape, bytes: Bytes::Shared(joined.bytes) })];
+        Ok((batch.split_scattered(&[output(0, DataType::Fp32)], &produced, &scatters)?, Execution::default()))
+    });
+    let got = |at: usize| {
+        let outputs = &answers[at].1.as_ref().unwrap().outputs;
+        outputs.first().map(|output| (output.shape.to_vec(), as_floats(&output.data)))
+    };
+    assert_eq!(got(0), Some((vec![1, 1], vec![1.])));
+    assert_eq!(got(1), None, "its share is skipped");
+    assert_eq!((got(2), got(3)), (Some((vec![1, 3], vec![2., 3., 4.])), Some((vec![1, 0], vec![]))));
+    // The model gave fewer elements than the inputs have.
+    let answers = rig.execute([ragged(1, &[1., 2.], &[0])], 8, |batch| {
+        let bytes = Bytes::Shared(floats(&[1.]));
+        let produced = [Some(Produced { shape: Shape::from_slice(&[1]), bytes })];
+        Ok((batch.split_scattered(&[output(0, DataType::Fp32)], &produced, &scatters)?, Execution::default()))
+    });
+    let error = answers[0].1.as_ref().unwrap_err();
+    assert_eq!(error.message, "output 'OUT' of shape [1] has fewer elements than its batch");
+}
+
+#[test]
+fn a_described_batch_lists_the_elements_of_each_request() {
+    use nereid_wire::inference::BatchInput;
+    let rig = Rig::new();
+    let given =
+        BatchInput { target_name: vec!["COUNTS".into()], data_type: DataType::Fp32 as i32, ..Default::default() };
+    let tensor = BatchInputTensor::new(&given, 0);
+    let requests = [rig.pairs(1, &[1., 2.]).outputs([0]), rig.pairs(2, &[1., 2., 3., 4.]).outputs([0])];
+    let (shape, bytes) = tensor.make_for(&Batch::new(&requests, true, &rig.pool)).unwrap();
+    assert_eq!((&shape[..], as_floats(&[bytes])), (&[2][..], vec![2., 4.]));
+    let requests = [rig.draft(3).batch(1).outputs([0])];
+    let error = tensor.make_for(&Batch::new(&requests, true, &rig.pool)).unwrap_err();
+    assert_eq!(error.message, "some request has no input that 'COUNTS' could describe");
 }

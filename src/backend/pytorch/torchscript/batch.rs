@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::plan::{Origin, Plan, Target};
+use super::plan::{Plan, Target};
 use crate::torch::{Input, InputData, Module, Options, Output, Run};
 use nereid_backend::rows::{
     self, Batch, Bytes, Computed, EncodedStrings, Failure, Joined, JoinedStrings, Output as Wanted, Produced,
@@ -11,7 +11,7 @@ use nereid_backend::rows::{
 use nereid_clock::now_ns;
 use nereid_memory::Pool;
 use nereid_observe::statistics::Execution;
-use nereid_request::{DataType, Request, Response, Shape, Status};
+use nereid_request::{DataType, Response, Shape, Status};
 
 /// An input of the batch, joined.
 enum Value {
@@ -50,17 +50,8 @@ fn join<'a>(plan: &'a Plan, batch: &Batch<'_>, pool: &Pool) -> Result<SmallVec<[
         };
         values.push((target, value));
     }
-    let batching = plan.max_batch_size > 0;
     for (described, targets) in &plan.batch_inputs {
-        let sources: Option<Vec<&[i64]>> = batch
-            .requests
-            .iter()
-            .map(|request| Some(rows::model_shape(rows::find(request, described.source)?)))
-            .collect();
-        let sources = sources.ok_or_else(|| {
-            Status::internal(format!("a request has no input that batch input '{}' describes", described.label))
-        })?;
-        let (shape, bytes) = described.make(&sources, batching, pool)?;
+        let (shape, bytes) = described.make_for(batch)?;
         for target in targets {
             let joined =
                 Joined { elements: rows::elements(&shape).unwrap_or(0), shape: shape.clone(), bytes: bytes.clone() };
@@ -88,7 +79,6 @@ struct Checked<'a> {
 
 enum Content<'a> {
     Tensor(&'a [u8]),
-    Scattered(&'a [u8], Vec<Shape>),
     Strings(EncodedStrings),
 }
 
@@ -102,32 +92,30 @@ fn split(
     let checked: SmallVec<[Checked<'_>; 4]> = plan
         .outputs
         .iter()
-        .zip(&plan.origins)
-        .map(|(output, origin)| check(plan, (output, *origin), result, batch, pool))
+        .zip(&plan.positions)
+        .map(|(output, position)| check(output, *position, result, pool))
         .collect::<Result<_, Status>>()?;
     let produced: SmallVec<[Option<Produced<'_>>; 4]> = checked
         .iter()
         .map(|output| {
             let bytes = match &output.content {
                 Content::Tensor(bytes) => Bytes::Borrowed(bytes),
-                Content::Scattered(bytes, shapes) => Bytes::Scattered(bytes, shapes),
                 Content::Strings(strings) => Bytes::Strings(strings),
             };
             Some(Produced { shape: output.shape.clone(), bytes })
         })
         .collect();
-    batch.split(&plan.outputs, &produced)
+    batch.split_scattered(&plan.outputs, &produced, &plan.scatters)
 }
 
 fn check<'a>(
-    plan: &Plan,
-    (output, origin): (&Wanted, Origin),
+    output: &Wanted,
+    position: usize,
     result: &'a Run<'_>,
-    batch: &Batch<'_>,
     pool: &Pool,
 ) -> Result<Checked<'a>, Status> {
     let name = &output.name;
-    let Some(found) = result.output(origin.position) else {
+    let Some(found) = result.output(position) else {
         return Err(Status::invalid(format!(
             "The output {name} in the model configuration refers to an output index which doesn't exist. This model \
              has {} outputs",
@@ -155,27 +143,7 @@ fn check<'a>(
             Err(Status::invalid(format!("output '{name}' is a scalar which is not supported.")))
         }
         Output::Tensor { shape, bytes, .. } => {
-            let content = match origin.scatter {
-                Some(source) => Content::Scattered(bytes, scattered(plan, output, source, batch)?),
-                None => Content::Tensor(bytes),
-            };
-            Ok(Checked { shape: Shape::from_slice(shape), content })
+            Ok(Checked { shape: Shape::from_slice(shape), content: Content::Tensor(bytes) })
         }
     }
-}
-
-/// The shapes of the requests' parts of an output under `batch_output`: variable dimensions are those of the input at
-/// `source` (contract/model_config.md section 7).
-fn scattered(plan: &Plan, output: &Wanted, source: usize, batch: &Batch<'_>) -> Result<Vec<Shape>, Status> {
-    let dims = output.shape.reshape.as_ref().unwrap_or(&output.shape.dims);
-    let of_request = |request: &Request| -> Option<Shape> {
-        let source = rows::model_shape(rows::find(request, source)?);
-        let full = (plan.max_batch_size > 0).then_some(-1).into_iter().chain(dims.iter().copied());
-        full.enumerate().map(|(at, dim)| if dim == -1 { source.get(at).copied() } else { Some(dim) }).collect()
-    };
-    let shapes: Option<Vec<Shape>> = batch.requests.iter().map(|request| of_request(request)).collect();
-    shapes.ok_or_else(|| {
-        let name = &output.name;
-        Status::internal(format!("output '{name}' has more dimensions than the input it is split by"))
-    })
 }

@@ -3,8 +3,7 @@
 
 use super::naming::{InputNaming, check_states, control_argument, index_of, output_positions};
 use crate::torch::{Argument, ArgumentKind, has_type};
-use nereid_backend::batch_input::BatchInputPlan;
-use nereid_backend::rows::{Input, Output};
+use nereid_backend::rows::{BatchInputTensor, Input, Output, Scatter};
 use nereid_model_config::{ModelSpec, TensorSpec, states};
 use nereid_request::{DataType, OutputShape, Shape, Status, Text};
 use nereid_wire::inference::model_config::SchedulingChoice;
@@ -18,21 +17,15 @@ pub struct Target {
     pub argument: usize,
 }
 
-/// Where an output is in the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    pub position: usize,
-    /// BATCH_SCATTER_WITH_INPUT_SHAPE: the position of the input by whose shape it is split.
-    pub scatter: Option<usize>,
-}
-
 #[derive(Debug)]
 pub struct Plan {
     pub inputs: Vec<(Input, Target)>,
-    pub batch_inputs: Vec<(BatchInputPlan, Vec<Target>)>,
+    pub batch_inputs: Vec<(BatchInputTensor, Vec<Target>)>,
     pub outputs: Vec<Output>,
-    /// One for each output.
-    pub origins: Vec<Origin>,
+    /// The position of each output in the result.
+    pub positions: Vec<usize>,
+    /// One for each output, with a value if it is split by the shapes of an input.
+    pub scatters: Vec<Option<Scatter>>,
     pub max_batch_size: u64,
 }
 
@@ -43,7 +36,8 @@ impl Plan {
             inputs: Vec::new(),
             batch_inputs: batch_inputs(config),
             outputs: Vec::new(),
-            origins: Vec::new(),
+            positions: Vec::new(),
+            scatters: Vec::new(),
             max_batch_size: u64::from(spec.max_batch_size),
         };
         plan.add_controls(spec)?;
@@ -181,14 +175,16 @@ impl Plan {
             let given = config.batch_output.iter().find(|given| given.target_name.contains(&tensor.name));
             let source = given.map(|given| given.source_input.first().and_then(input_position).unwrap_or(usize::MAX));
             self.outputs.push(output(tensor, index, datatype, is_state(&tensor.name)));
-            self.origins.push(Origin { position, scatter: source.filter(|_| datatype != DataType::Bytes) });
+            self.positions.push(position);
+            self.scatters.push(source.filter(|_| datatype != DataType::Bytes).map(|source| Scatter { source }));
         }
         for tensor in &spec.hidden_outputs {
             let datatype = supported(tensor, "state", model)?;
             check_strings(tensor, datatype, "output", spec)?;
             let position = index_of(&tensor.name).unwrap_or(usize::MAX);
             self.outputs.push(output(tensor, usize::MAX, datatype, true));
-            self.origins.push(Origin { position, scatter: None });
+            self.positions.push(position);
+            self.scatters.push(None);
         }
         Ok(())
     }
@@ -207,12 +203,12 @@ fn sequence(config: &ModelConfig) -> Option<&ModelSequenceBatching> {
     }
 }
 
-fn batch_inputs(config: &ModelConfig) -> Vec<(BatchInputPlan, Vec<Target>)> {
+fn batch_inputs(config: &ModelConfig) -> Vec<(BatchInputTensor, Vec<Target>)> {
     let position = |name: &String| config.input.iter().position(|input| input.name == *name);
     let planned = config.batch_input.iter().map(|given| {
         let source = given.source_input.first().and_then(position);
-        let plan = BatchInputPlan::new(given, source.unwrap_or(usize::MAX));
-        let targets = plan.targets.iter().map(|name| Target { name: name.clone(), argument: usize::MAX }).collect();
+        let plan = BatchInputTensor::new(given, source.unwrap_or(usize::MAX));
+        let targets = given.target_name.iter().map(|name| Target { name: name.clone(), argument: usize::MAX }).collect();
         (plan, targets)
     });
     planned.collect()

@@ -30,7 +30,7 @@ const TWO: [(&str, &str); 2] = [("INPUT0", "Tensor"), ("INPUT1", "Tensor")];
 fn mapped(inputs: &[&str], outputs: &[&str]) -> (Vec<usize>, Vec<usize>) {
     let plan = plan(&tensors(inputs, outputs), &TWO).unwrap();
     let arguments = plan.inputs.iter().map(|(_, target)| target.argument).collect();
-    (arguments, plan.origins.iter().map(|origin| origin.position).collect())
+    (arguments, plan.positions.clone())
 }
 
 /// The mixes of Triton's test L0_libtorch_io_names (contract/frameworks.md section 10).
@@ -161,7 +161,7 @@ fn controls_and_states_are_arguments_by_their_indices() {
     let plan = plan(&sequence("IN__0", "START__1", "TYPE_INT64", "IN_STATE__3"), &four).unwrap();
     let inputs: Vec<_> = plan.inputs.iter().map(|(input, target)| (input.index, target.argument)).collect();
     assert_eq!(inputs, [(1, 1), (2, 2), (0, 0), (3, 3)], "positions in requests, and arguments");
-    assert_eq!(plan.origins[1], Origin { position: 1, scatter: None });
+    assert_eq!((plan.positions[1], plan.scatters[1]), (1, None));
     assert!(plan.outputs[1].is_state && plan.outputs[1].index == usize::MAX);
     assert_eq!(
         refused(&sequence("IN__0", "START", "TYPE_INT64", "IN_STATE__3"), &four),

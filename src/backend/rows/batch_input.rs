@@ -1,33 +1,42 @@
 //! Tensors that describe the batch to its model (contract/model_config.md section 7, "batch_input kinds").
 
+use smallvec::SmallVec;
+
+use super::{Batch, find, model_shape};
 use nereid_memory::{Pool, Slice};
 use nereid_request::{DataType, Shape, Status, element_count, format_shape};
 use nereid_wire::inference::BatchInput;
 use nereid_wire::inference::batch_input::Kind;
 
 /// One `batch_input` of the configuration.
-#[derive(Debug)]
-pub struct BatchInputPlan {
-    /// The targets, for messages.
+#[derive(Debug, Clone)]
+pub struct BatchInputTensor {
+    /// The inputs of the model that get the tensor, for messages.
     pub label: String,
-    /// The inputs of the model that get the tensor.
-    pub targets: Vec<String>,
+    /// INT32 or FP32.
     pub datatype: DataType,
     /// Position of the input that it describes.
     pub source: usize,
     kind: Kind,
 }
 
-impl BatchInputPlan {
-    pub fn new(given: &BatchInput, source: usize) -> BatchInputPlan {
+impl BatchInputTensor {
+    pub fn new(given: &BatchInput, source: usize) -> BatchInputTensor {
         let number = u32::try_from(given.data_type).ok();
         let datatype = match number.and_then(DataType::from_number) {
             Some(DataType::Fp32) => DataType::Fp32,
             // Validation accepts INT32 and FP32 only.
             _ => DataType::Int32,
         };
-        let targets = given.target_name.clone();
-        BatchInputPlan { label: targets.join(", "), targets, datatype, source, kind: given.kind() }
+        BatchInputTensor { label: given.target_name.join(", "), datatype, source, kind: given.kind() }
+    }
+
+    /// The tensor for the requests of a batch.
+    pub fn make_for(&self, batch: &Batch<'_>) -> Result<(Shape, Slice), Status> {
+        let sources = batch.requests.iter().map(|request| Some(model_shape(find(request, self.source)?)));
+        let sources: Option<SmallVec<[&[i64]; 4]>> = sources.collect();
+        let missing = || Status::internal(format!("some request has no input that '{}' could describe", self.label));
+        self.make(&sources.ok_or_else(missing)?, batch.batching, batch.pool)
     }
 
     /// The tensor for a batch of requests whose sources have these full shapes.
@@ -116,10 +125,10 @@ fn count_of(shape: &[i64]) -> Result<i64, Status> {
 mod tests {
     use super::*;
 
-    fn plan(kind: Kind, datatype: DataType) -> BatchInputPlan {
+    fn plan(kind: Kind, datatype: DataType) -> BatchInputTensor {
         let mut given = BatchInput { target_name: vec!["T".into()], data_type: datatype as i32, ..Default::default() };
         given.set_kind(kind);
-        BatchInputPlan::new(&given, 0)
+        BatchInputTensor::new(&given, 0)
     }
 
     fn made(kind: Kind, sources: &[&[i64]]) -> (Vec<i64>, Vec<i64>) {

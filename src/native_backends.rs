@@ -17,6 +17,7 @@ use nereid_backend::square::SquareBackend;
 use nereid_openvino::OpenVinoBackend;
 use nereid_pytorch::PytorchBackend;
 use nereid_request::Status;
+use nereid_tensorflow::TensorFlowBackend;
 
 /// Names of the built-in backends, sorted.
 pub const NATIVE_NAMES: [&str; 8] = [
@@ -44,6 +45,17 @@ pub const NATIVE_PLATFORMS: [(&str, &str); 4] = [
     ("pytorch_libtorch", nereid_pytorch::NAME),
     ("libtorch", nereid_pytorch::NAME),
     ("torch_aoti", nereid_pytorch::NAME),
+pub const NATIVE_NAMES: [&str; 7] =
+    ["affine", "identity", "onnxruntime", python::NAME, "repeat", "square", "tensorflow"];
+
+/// Backends that may complete a configuration, even a missing one.
+pub const COMPLETING: [&str; 3] = ["onnxruntime", python::NAME, "tensorflow"];
+
+/// `platform` of older configurations and the backend it stands for, if that backend is built in.
+pub const NATIVE_PLATFORMS: [(&str, &str); 3] = [
+    ("onnxruntime_onnx", "onnxruntime"),
+    ("tensorflow_graphdef", "tensorflow"),
+    ("tensorflow_savedmodel", "tensorflow"),
 ];
 
 /// One value of each built-in backend, for the whole process.
@@ -57,6 +69,7 @@ pub struct NativeBackends {
     pytorch: Arc<PytorchBackend>,
     repeat: Arc<RepeatBackend>,
     square: Arc<SquareBackend>,
+    tensorflow: Arc<TensorFlowBackend>,
 }
 
 impl Default for NativeBackends {
@@ -71,6 +84,7 @@ impl Default for NativeBackends {
             pytorch: Arc::new(PytorchBackend),
             repeat: Arc::new(RepeatBackend),
             square: Arc::new(SquareBackend),
+            tensorflow: Arc::new(TensorFlowBackend),
         }
     }
 }
@@ -88,6 +102,7 @@ impl NativeBackends {
             nereid_pytorch::NAME => Some(self.pytorch.clone()),
             "repeat" => Some(self.repeat.clone()),
             "square" => Some(self.square.clone()),
+            "tensorflow" => Some(self.tensorflow.clone()),
             _ => None,
         }
     }
@@ -165,6 +180,7 @@ mod tests {
         // A group for GPUs comes first if the library that is found can compute there.
         let onnxruntime = groups("onnxruntime").unwrap_or_default();
         assert_eq!(onnxruntime.last(), Some(&PreferredGroup::new(Kind::Cpu, 2)));
+        assert_eq!(groups("tensorflow"), Some(vec![PreferredGroup::new(Kind::Cpu, 2)]));
         let on_either = [PreferredGroup::new(Kind::Gpu, 1), PreferredGroup::new(Kind::Cpu, 1)];
         assert_eq!(groups("python"), Some(on_either.to_vec()));
         let based = backends.python_based("/backends/snake".into());
@@ -174,5 +190,6 @@ mod tests {
         let parallel: Vec<String> = parallel.map(|backend| backend.name().to_owned()).collect();
         assert_eq!(parallel, ["affine", "identity", "onnxruntime", "python", "pytorch"]);
         assert_eq!(parallel, ["affine", "fil", "identity", "onnxruntime", "python"]);
+        assert_eq!(parallel, ["affine", "identity", "onnxruntime", "python", "tensorflow"]);
     }
 }

@@ -33,6 +33,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     // passes `abi::LIBRARIES` to the server.
     ("cli", &["abi", "server", "repository", "backend", "openvino", "pytorch", "observe", "perf", "shard"]),
     ("cli", &["abi", "server", "repository", "backend", "fil", "observe", "perf", "shard"]),
+    ("cli", &["abi", "server", "repository", "backend", "tensorflow", "observe", "perf", "shard"]),
     // Programs that link the library start and drive a server through it. It implements the traits of backend,
     // scheduler and repository through which libraries are opened (`server::Libraries`).
     ("abi", &["server", "repository", "backend", "memory", "observe", "scheduler"]),
@@ -58,6 +59,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     // The table of the backends that are built in.
     ("native_backends", &["backend", "openvino", "pytorch"]),
     ("native_backends", &["backend", "fil"]),
+    ("native_backends", &["backend", "tensorflow"]),
 ];
 
 /// To count calls of the allocator and of memcpy, tests must replace them.
@@ -88,6 +90,7 @@ const UNSAFE: [&str; 10] = [
     "backend/pytorch/torch",
     "backend/python/host",
     "backend/python/process",
+    "backend/tensorflow/api",
 ];
 
 /// Where glommio may be used.

@@ -10,6 +10,7 @@ mod pytorch;
 mod repository;
 mod scheduling;
 mod tree_models;
+mod tensorflow;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {

@@ -15,4 +15,29 @@ pub fn large_runtimes() -> bool {
         let _ = writeln!(std::io::stderr(), "{test}: not run: set {LARGE_RUNTIMES}=1");
     }
     are_wanted
+//! Runtimes that are too large for every test run: their tests run only if a variable asks for them.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use crate::python::Python;
+
+/// If this is set to anything but `0`, tests of PyTorch and TensorFlow run.
+pub const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
+
+pub fn are_wanted() -> bool {
+    std::env::var(LARGE_RUNTIMES).is_ok_and(|value| value != "0")
+}
+
+/// Prints that the calling test did not run. This is no failure, even if skipping is forbidden.
+pub fn note() {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("?");
+    let _ = writeln!(std::io::stderr(), "{test}: not run: set {LARGE_RUNTIMES}=1");
+}
+
+/// The folder with TensorFlow's library: the one that NEREID_TENSORFLOW_LIBRARY names, or that of an environment.
+pub fn tensorflow() -> Option<PathBuf> {
+    let named = std::env::var_os("NEREID_TENSORFLOW_LIBRARY").filter(|path| !path.is_empty()).map(PathBuf::from);
+    named.or_else(|| Some(Python::with("tensorflow.txt")?.packages().join("tensorflow")))
 }

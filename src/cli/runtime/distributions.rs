@@ -186,6 +186,19 @@ pub static ALL: [Distribution; 3] = [
         is_for_gpus: false,
         open: open_treelite,
     },
+    Distribution {
+        runtime: &nereid_tensorflow::RUNTIME,
+        purpose: "for SavedModels and graphs of TensorFlow",
+        packages: &[Package {
+            name: "tensorflow-cpu",
+            tested_version: "2.21.0",
+            oldest_version: "2.16",
+            files: &["tensorflow/libtensorflow_cc.so*", "tensorflow/libtensorflow_framework.so*"],
+            strip: "tensorflow/",
+        }],
+        is_for_gpus: false,
+        open: open_tensorflow,
+    },
 ];
 
 fn open_onnxruntime(path: &Path) -> Result<String, LibraryError> {
@@ -201,6 +214,8 @@ fn finish_pytorch(path: &Path, report: &mut dyn FnMut(&str)) -> Result<(), Strin
     torch.install_shim(report).map_err(|error| error.to_string())
 fn open_treelite(path: &Path) -> Result<String, LibraryError> {
     Ok(fil::inspect(path)?.version)
+fn open_tensorflow(path: &Path) -> Result<String, LibraryError> {
+    Ok(nereid_tensorflow::inspect(path)?.version)
 }
 
 /// The runtimes by their names in commands, each once.

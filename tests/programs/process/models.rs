@@ -120,9 +120,12 @@ fn one_bad_model_need_not_stop_the_others() {
 #[test]
 fn what_a_backend_does_not_support_fails_the_load() {
     for (version, text) in [
-        ("1", "starting from 23.04, Triton no longer supports Tensorflow 1. Please switch to Tensorflow 2."),
-        ("3", "unexpected TensorFlow library version '3', expects 2."),
-        ("2", "unable to find backend library for backend 'tensorflow', try specifying runtime on the model"),
+        (
+            "1",
+            "Invalid argument: starting from 23.04, Triton no longer supports Tensorflow 1. Please switch to Tensorflow 2.",
+        ),
+        ("3", "Invalid argument: unexpected TensorFlow library version '3', expects 2."),
+        ("2", "Unavailable: unable to find '"),
     ] {
         let repository = Repository::new();
         repository.identity_of(
@@ -133,7 +136,7 @@ fn what_a_backend_does_not_support_fails_the_load() {
             "platform: \"tensorflow_savedmodel\"",
         );
         let flag = format!("--backend-config=tensorflow,version={version}");
-        expect(&fails_to_start(&repository, &[&flag]), &[&format!("Invalid argument: {text}")]);
+        expect(&fails_to_start(&repository, &[&flag]), &[text]);
     }
     let repository = Repository::new();
     repository.model(

@@ -68,7 +68,7 @@ fn what_does_not_fit_or_is_broken_is_refused_by_its_text() {
         ),
         (
             "scalar",
-            "Invalid argument: Unable to autofill for 'scalar': the rank of model tensor 'VALUE' is 0 and dimensions \
+            "Invalid argument: Unable to autofill for 'scalar': the rank of model tensor 'FACTOR' is 0 and dimensions \
              are not defined;",
         ),
         (
@@ -155,7 +155,7 @@ fn loads_and_unloads_do_not_add_up() {
     let Some(models) = Models::new() else { return };
     models.add("add_sub", "add_sub.savedmodel", "").add("strings", "strings.savedmodel", "");
     let mut stand = models.serve(&[EXPLICIT]);
-    let mut round = |stand: &mut Stand, count: usize| {
+    let round = |stand: &mut Stand, count: usize| {
         for _ in 0..count {
             for model in ["add_sub", "strings"] {
                 stand.must_load(model);
@@ -172,14 +172,12 @@ fn loads_and_unloads_do_not_add_up() {
         }
         (stand.server.resident_kib(), stand.server.threads(), stand.server.descriptors())
     };
-    let (_, threads, descriptors) = round(&mut stand, 10);
-    let before = stand.server.resident_kib();
-    let (after, threads_after, descriptors_after) = round(&mut stand, 50);
-    eprintln!("resident memory: {before} KiB before 100 loads, {after} KiB after");
-    assert!(
-        threads_after <= threads && descriptors_after <= descriptors,
-        "{threads_after} threads, {descriptors_after} descriptors"
-    );
-    // The library keeps caches of functions and of its allocators: some KiB for each load of a small model.
-    assert!(after < before + 16 * 1024, "{before} KiB, then {after} KiB");
+    // The library's caches and its heap grow with the first hundred loads, by about 20 MiB, and then stay as they are.
+    let (before, threads, descriptors) = round(&mut stand, 50);
+    let (after, threads_after, descriptors_after) = round(&mut stand, 40);
+    eprintln!("resident memory: {before} KiB before 80 loads, {after} KiB after");
+    assert!(after < before + 8 * 1024, "{before} KiB, then {after} KiB");
+    // Pools start threads as they need them, and an instance's thread may end a moment after its model.
+    assert!(threads_after < threads + 20, "{threads} threads, then {threads_after}");
+    assert!(descriptors_after < descriptors + 20, "{descriptors} descriptors, then {descriptors_after}");
 }

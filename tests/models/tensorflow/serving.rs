@@ -5,13 +5,7 @@ use serde_json::json;
 use super::stand::{EXPLICIT, Models, floats, outputs, strings};
 use nereid_test_support::grpc::code;
 
-/// Requests of one row wait until two are queued.
-const IN_PAIRS: &str = r#"
-    max_batch_size: 4
-    dynamic_batching {}
-    instance_group { kind: KIND_CPU count: 1 }
-    parameters { key: "TRITONSERVER_DELAY_SCHEDULER" value { string_value: "2" } }
-"#;
+const ONE_INSTANCE: &str = "max_batch_size: 4 dynamic_batching {} instance_group { kind: KIND_CPU count: 1 }";
 
 #[test]
 fn a_saved_model_without_a_configuration_is_served() {
@@ -67,8 +61,9 @@ fn signatures_and_graphs_are_chosen_by_parameters() {
 #[test]
 fn requests_of_several_clients_are_one_batch() {
     let Some(models) = Models::new() else { return };
-    models.add("add_sub", "add_sub.savedmodel", IN_PAIRS);
-    let mut stand = models.serve(&[EXPLICIT]);
+    models.add("add_sub", "add_sub.savedmodel", ONE_INSTANCE);
+    // The batcher waits until two requests are queued.
+    let mut stand = models.serve_in(&[EXPLICIT], &[("TRITONSERVER_DELAY_SCHEDULER", "2")]);
     stand.must_load("add_sub");
     let grpc = stand.server.grpc;
     let inputs = |value: f32| {

@@ -45,11 +45,17 @@ impl Models {
     }
 
     pub fn serve(self, flags: &[&str]) -> Stand {
+        self.serve_in(flags, &[])
+    }
+
+    /// The same with environment variables.
+    pub fn serve_in(self, flags: &[&str], environment: &[(&str, &str)]) -> Stand {
         let library = format!("--backend-config=tensorflow,library={}", self.library.display());
         let flags: Vec<&str> = flags.iter().copied().chain([library.as_str()]).collect();
-        let server = Server::start_with(usual(), self.repository.path(), &flags, "/v2/health/live");
+        let path = self.repository.path();
+        let server = Server::start_in(usual(), path, &flags, "/v2/health/live", environment);
         let (http, grpc) = (Peer::connect(server.http), Grpc::connect(server.grpc));
-        Stand { repository: self.repository, server, http, grpc }
+        Stand { _repository: self.repository, server, http, grpc }
     }
 }
 
@@ -65,7 +71,8 @@ fn copy(from: &Path, to: &str, repository: &Repository) {
 }
 
 pub struct Stand {
-    pub repository: Repository,
+    /// Removed when it is dropped.
+    _repository: Repository,
     pub server: Server,
     pub http: Peer,
     pub grpc: Grpc,

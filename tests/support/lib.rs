@@ -29,6 +29,7 @@ pub mod skip;
 pub mod steadily;
 pub mod strace;
 pub mod tree_models;
+pub mod torch;
 pub mod variant;
 
 pub use large_runtimes::large_runtimes;

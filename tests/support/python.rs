@@ -9,6 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::paths;
 use crate::skip::skip;
 
+/// How a file begins that lists everything itself: files of requirements have no way to say so.
+const NO_DEPENDENCIES: &[u8] = b"# no-deps";
+
 /// An environment with the packages of one of the files in tests/python.
 #[derive(Clone, Debug)]
 pub struct Python {
@@ -112,7 +115,11 @@ fn make(requirements: &str) -> Result<Python, String> {
         step(Command::new("python3").args(["-m", "venv"]).arg(&root), "no Python environment")?;
         let mut install = Command::new(root.join("bin/python"));
         install.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "-r"]);
-        step(install.arg(&requirements), "the client's packages cannot be installed")?;
+        install.arg(&requirements);
+        if wanted.starts_with(NO_DEPENDENCIES) {
+            install.arg("--no-deps");
+        }
+        step(&mut install, "the client's packages cannot be installed")?;
         fs::write(&complete, b"").map_err(|error| format!("{complete:?}: {error}"))?;
     }
     Ok(Python { root })

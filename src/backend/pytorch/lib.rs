@@ -4,6 +4,7 @@
 //! The configuration's `platform` chooses how a model is run: `torch_aoti` is a package that was compiled ahead of
 //! time, every other one a TorchScript module.
 
+pub mod aoti;
 #[cfg(test)]
 mod fixtures;
 pub mod torch;
@@ -20,9 +21,6 @@ use nereid_wire::inference::model_instance_group::Kind;
 /// Its name in configurations.
 pub const NAME: &str = "pytorch";
 
-/// `platform` of models that were compiled ahead of time.
-const COMPILED_PLATFORM: &str = "torch_aoti";
-
 /// The backend. The library is not opened before a model needs it.
 #[derive(Debug, Default)]
 pub struct PytorchBackend;
@@ -38,25 +36,20 @@ impl Backend for PytorchBackend {
     }
 
     fn examine(&self, context: &ModelContext) -> Result<(), Status> {
-        check_platform(&context.config.platform)?;
-        torchscript::examine(context)?;
+        match context.config.platform == aoti::PLATFORM {
+            true => aoti::examine(context)?,
+            false => torchscript::examine(context)?,
+        }
         Surroundings::of_process(&torch::RUNTIME, context.setting("library")).candidate(&torch::RUNTIME)?;
         Ok(())
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
         tracing::info!("Model platform for '{}': '{}'.", context.name, context.config.platform);
-        check_platform(&context.config.platform)?;
         let torch = torch::load(&Surroundings::of_process(&torch::RUNTIME, context.setting("library")))?;
-        torchscript::create_model(context, torch)
-    }
-}
-
-fn check_platform(platform: &str) -> Result<(), Status> {
-    match platform == COMPILED_PLATFORM {
-        true => Err(Status::unsupported(
-            "platform 'torch_aoti' is not built into this server: export the model as a TorchScript module",
-        )),
-        false => Ok(()),
+        match context.config.platform == aoti::PLATFORM {
+            true => aoti::create_model(context, torch),
+            false => torchscript::create_model(context, torch),
+        }
     }
 }

@@ -88,6 +88,11 @@ impl Torch {
         Ok(self.shim.get_or_init(|| shim))
     }
 
+    /// The shim, if a TorchScript module needed it.
+    pub fn opened_shim(&self) -> Option<&Shim> {
+        self.shim.get()
+    }
+
     /// Compiles the shim into the package's own folder, unless it is there: for an installation.
     pub fn install_shim(&self, report: &mut dyn FnMut(&str)) -> Result<(), ShimError> {
         let compiler = Compiler::find(&self.version);

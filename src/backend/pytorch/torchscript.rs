@@ -6,7 +6,7 @@ mod model;
 mod naming;
 mod plan;
 mod settings;
-mod threads;
+pub mod threads;
 
 use std::sync::Arc;
 

@@ -71,6 +71,34 @@ pub fn apply(shim: &Shim, settings: &Settings, model: &str, worker_cpu_count: us
     }
 }
 
+/// The number of threads of an operation for `model`, whose platform sets it for its own threads.
+pub fn intra_op_count(count: Option<i32>, model: &str, worker_cpu_count: usize) -> i32 {
+    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(count) = count {
+        let decision = decide(&mut counts.intra_op, count, model);
+        if decision != Decision::Set(count) {
+            log_ignored("INTRA_OP_THREAD_COUNT", count, model, &decision);
+        }
+    }
+    let of_workers = || i32::try_from(worker_cpu_count.max(1)).unwrap_or(i32::MAX);
+    let actual = counts.intra_op.as_ref().map_or_else(of_workers, |given| given.count);
+    if count.is_some() {
+        tracing::info!("Intra op thread count is set to {actual} for model instance '{model}'");
+    }
+    actual
+}
+
+/// Calls `set` with the number of operations side by side, if `model` is the first that gives one.
+pub fn set_inter_op_count(count: i32, model: &str, set: impl FnOnce(i32)) {
+    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    match decide(&mut counts.inter_op, count, model) {
+        Decision::Set(count) => set(count),
+        other => log_ignored("INTER_OP_THREAD_COUNT", count, model, &other),
+    }
+    let actual = counts.inter_op.as_ref().map_or(count, |given| given.count);
+    tracing::info!("Inter op thread count is set to {actual} for model instance '{model}'");
+}
+
 fn set(what: &str, outcome: Result<(), String>) {
     if let Err(text) = outcome {
         tracing::warn!("{what} cannot be set: {text}");

@@ -4,7 +4,6 @@
 //! this process image. Its request pointers point to the server's own requests.
 
 mod batching;
-mod elf;
 mod library;
 mod loader;
 mod readiness;

@@ -122,6 +122,8 @@ OUTSIDE = {"aot_inductor.package_constants_in_so": False}
 # Name: the exported program, and how it is compiled. `None`: it is saved without being compiled.
 PACKAGES = {
     "add": (exported_add, {}),
+    # The same for a batch of one, which torch otherwise leaves out.
+    "lowest": (exported_add, {"aot_inductor.check_lowerbound": False}),
     "single": (exported_single, {}),
     "variable": (exported_variable, {}),
     "names": (exported_names, {}),

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
-use super::elf;
 use super::loader::Presence;
 use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
@@ -16,7 +15,7 @@ use crate::abi::guard::{ForeignCode, ForeignException, guarded};
 use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::server::Error;
 use crate::abi::{handle_registry, library_ranges};
-use nereid_backend::{Attributes, ExecutionPolicy};
+use nereid_backend::{Attributes, ExecutionPolicy, elf};
 use nereid_request::{Request, Status};
 
 pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;

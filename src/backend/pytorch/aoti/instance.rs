@@ -1,9 +1,12 @@
 //! One instance: joins the requests of a payload, runs the model once, and splits its results
 //! (contract/frameworks.md section 1a).
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use nereid_backend::rows::{self, Batch, Bytes, Computed, Failure, Joined, Produced};
 use nereid_backend::{Instance, InstanceContext};
 use nereid_clock::now_ns;
+use nereid_memory::Pool;
 use nereid_observe::statistics::Execution;
 use nereid_request::{Request, Status};
 use nereid_scheduler::Payload;
@@ -13,16 +16,28 @@ use super::element::{config_name, config_name_of_dtype};
 use super::plan::Plan;
 use super::runners::Runner;
 
+/// The error of a package's checks for a batch of one row: without further options, torch compiles a dynamic dimension
+/// for 2 and more, even if the program was exported for 1.
+const TOO_FEW_ROWS: &str = "dim value is too small at 0, ";
+
+/// An instance.
 pub struct AotiInstance {
     context: InstanceContext,
     api: &'static Api,
     runner: Runner,
     plan: Plan,
+    /// The package's checks refuse a single row, so it is computed twice.
+    doubles_rows: AtomicBool,
 }
 
 impl AotiInstance {
     pub fn new(context: InstanceContext, api: &'static Api, runner: Runner, plan: Plan) -> AotiInstance {
-        AotiInstance { context, api, runner, plan }
+        AotiInstance { context, api, runner, plan, doubles_rows: AtomicBool::new(false) }
+    }
+
+    #[cfg(test)]
+    pub fn doubles_rows(&self) -> bool {
+        self.doubles_rows.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
@@ -42,13 +57,28 @@ impl AotiInstance {
 
     fn run(&self, batch: &Batch<'_>) -> Result<Computed, Failure> {
         let mut execution = Execution::default();
-        let joined = self.plan.inputs.iter().map(|input| batch.join(&input.input)).collect::<Result<Vec<_>, _>>()?;
+        let is_single = self.plan.max_batch_size > 0 && batch.rows() == 1 && self.plan.batch_inputs.is_empty();
+        let is_doubled = is_single && self.doubles_rows.load(Ordering::Relaxed);
+        let joined = self.join(batch, is_doubled)?;
         let made = self.batch_inputs(batch.requests)?;
-        let inputs = self.tensors(&joined, &made).map_err(|text| self.execution_failure(&text))?;
         execution.compute_start_ns = now_ns();
-        let results = self.runner.of().container.run(inputs);
+        let doubled;
+        let mut results = self.compute(&joined, &made);
+        if let Err(text) = &results
+            && is_single
+            && !is_doubled
+            && text.contains(TOO_FEW_ROWS)
+        {
+            self.double_rows();
+            doubled = self.join(batch, true)?;
+            results = self.compute(&doubled, &made);
+        }
         execution.compute_end_ns = now_ns();
-        let results = self.read(results.map_err(|text| self.execution_failure(&text))?)?;
+        let results = results.map_err(|text| {
+            let instance = &self.context.name;
+            Status::internal(format!("Inductor model instance \"{instance}\" execution failure: {text}"))
+        })?;
+        let results = self.read(results)?;
         let produced: Vec<Option<Produced<'_>>> = self
             .plan
             .outputs
@@ -62,6 +92,30 @@ impl AotiInstance {
             .collect::<Result<_, String>>()
             .map_err(|text| self.read_failure(&text))?;
         Ok((batch.split(&self.plan.outputs, &produced)?, execution))
+    }
+
+    /// The inputs of all requests; `is_doubled`: the only row twice.
+    fn join(&self, batch: &Batch<'_>, is_doubled: bool) -> Result<Vec<Joined>, Failure> {
+        let joined = self.plan.inputs.iter().map(|input| {
+            let joined = batch.join(&input.input)?;
+            if is_doubled { Ok(twice(joined, &self.context.model.pool)?) } else { Ok(joined) }
+        });
+        joined.collect()
+    }
+
+    /// From now on a single row is computed twice.
+    fn double_rows(&self) {
+        if !self.doubles_rows.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                "model '{}' is compiled for two rows or more, so a single row is computed twice; compile it with \
+                 \"aot_inductor.check_lowerbound\": False to compute it once",
+                self.context.model.name
+            );
+        }
+    }
+
+    fn compute<'a>(&self, joined: &'a [Joined], made: &'a [Joined]) -> Result<Vec<Tensor<'a>>, String> {
+        self.runner.of().container.run(self.tensors(joined, made)?)
     }
 
     /// The tensors that describe the batch, in the order of the plan.
@@ -128,14 +182,25 @@ impl AotiInstance {
         Ok(results)
     }
 
-    fn execution_failure(&self, text: &str) -> Status {
-        Status::internal(format!("Inductor model instance \"{}\" execution failure: {text}", self.context.name))
-    }
-
     fn read_failure(&self, text: &str) -> Status {
         let instance = &self.context.name;
         Status::internal(format!("Failed to read output tensors for model instance \"{instance}\": {text}"))
     }
+}
+
+/// The same row two times. Zeros in its place might divide by zero, which ends the process.
+fn twice(joined: Joined, pool: &Pool) -> Result<Joined, Status> {
+    let Joined { mut shape, elements, bytes } = joined;
+    let too_large = || Status::internal("an input is too large to be computed twice");
+    let len = bytes.len().checked_mul(2).ok_or_else(too_large)?;
+    let mut block = pool.get(len)?;
+    block.set_len(0);
+    block.append(&bytes);
+    block.append(&bytes);
+    if let Some(rows) = shape.first_mut() {
+        *rows = rows.saturating_mul(2);
+    }
+    Ok(Joined { shape, elements: elements.saturating_mul(2), bytes: block.freeze() })
 }
 
 impl Instance for AotiInstance {

@@ -17,6 +17,7 @@ use super::super::input_checks::{self, Checks};
 use super::api::symbol;
 use super::container::{Functions, text_at};
 use super::empty_library::empty_library;
+use nereid_backend::elf::check_whole_file;
 use nereid_backend::runtime_search::LibraryError;
 
 /// The most libraries with different bytes in one process.
@@ -58,6 +59,8 @@ impl ModelLibrary {
         let file = memfd_create("nereid-aoti", MemfdFlags::CLOEXEC);
         let mut file = File::from(file.map_err(|errno| fault(errno.into()))?);
         write(&mut file)?;
+        // A library that is cut off would end the process while it is opened.
+        check_whole_file(&file).map_err(LibraryFault::Open)?;
         match input_checks::enable(&file).map_err(fault)? {
             Checks::On | Checks::AsSet => {}
             Checks::NoVariable => {

@@ -29,7 +29,6 @@ const FILE_SIZE: usize = 32;
 /// reports it.
 pub fn check_whole(path: &Path) -> Result<(), String> {
     let shown = path.display();
-    let cut = |what: &str| format!("{shown}: the file is cut off: {what} lies behind its end");
     let cannot = |error: io::Error| format!("{shown}: {error}");
     let metadata = fs::metadata(path).map_err(cannot)?;
     if metadata.is_dir() {
@@ -39,7 +38,13 @@ pub fn check_whole(path: &Path) -> Result<(), String> {
         // Opening a pipe may block for ever, here and in the loader.
         return Err(format!("{shown}: this is no file"));
     }
-    let file = File::open(path).map_err(cannot)?;
+    check_whole_file(&File::open(path).map_err(cannot)?).map_err(|text| format!("{shown}: {text}"))
+}
+
+/// The same for an open file, without its path in the error.
+pub fn check_whole_file(file: &File) -> Result<(), String> {
+    let length = file.metadata().map_err(|error| error.to_string())?.len();
+    let cut = |what: &str| format!("the file is cut off: {what} lies behind its end");
     let mut head = [0; HEAD];
     if file.read_exact_at(&mut head, 0).is_err() {
         return Ok(());
@@ -59,7 +64,7 @@ pub fn check_whole(path: &Path) -> Result<(), String> {
             return Err(cut("the table of its segments"));
         }
         let end = u64_at(&entry, OFFSET).checked_add(u64_at(&entry, FILE_SIZE));
-        if u32_at(&entry, 0) == LOAD && end.is_none_or(|end| end > metadata.len()) {
+        if u32_at(&entry, 0) == LOAD && end.is_none_or(|end| end > length) {
             return Err(cut("a segment"));
         }
     }

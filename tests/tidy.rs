@@ -87,6 +87,7 @@ const UNSAFE: [&str; 10] = [
     "backend/fil/treelite",
     "backend/onnxruntime",
     "backend/openvino/runtime",
+    "backend/pytorch/aoti/bindings",
     "backend/pytorch/torch",
     "backend/python/host",
     "backend/python/process",

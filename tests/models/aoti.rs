@@ -1,5 +1,5 @@
-//! Packages of AOTInductor (contract/frameworks.md section 1a) in a whole server, with the library of PyTorch. They need
-//! NEREID_TEST_LARGE_RUNTIMES=1, because the library is more than a gigabyte.
+//! Packages of AOTInductor (contract/frameworks.md section 1a) in a whole server, with the library of PyTorch. These
+//! tests need NEREID_TEST_LARGE_RUNTIMES=1, because the library is more than a gigabyte.
 
 use std::path::Path;
 

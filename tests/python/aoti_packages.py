@@ -2,8 +2,8 @@
 
 usage: aoti_packages.py DIRECTORY [NAME ...]
 
-Each package is DIRECTORY/<name>.pt2; one that exists is kept. They are native code for the CPU of this host, so they are
-made where they are used. It needs g++. Started again under stubs.py, because the torch of the index needs CUDA.
+Each package is DIRECTORY/<name>.pt2; one that exists is kept. Packages are native code for the CPU of this host, so they
+are compiled where they are used. This needs g++.
 """
 
 import os
@@ -45,7 +45,7 @@ class Types(torch.nn.Module):
 
 
 class Sequence(torch.nn.Module):
-    """The sum of a sequence's values; the state is taken where START is 0 and READY is 1."""
+    """The sum of a sequence's values: the state counts unless START is 1, and nothing counts unless READY is 1."""
 
     def forward(self, value, start, ready, corrid, state):
         total = (value + state * (1 - start)) * ready
@@ -144,7 +144,7 @@ def make(directory, name):
     path = os.path.join(os.path.abspath(directory), f"{name}.pt2")
     if os.path.exists(path):
         return
-    # The writer takes the archive's inner name from the file's, so that a temporary name is a folder.
+    # The writer names the folder in the archive after the file, so the temporary name is that of a folder.
     folder = os.path.join(os.path.abspath(directory), f"{name}.part")
     os.makedirs(folder, exist_ok=True)
     part = os.path.join(folder, "model.pt2")

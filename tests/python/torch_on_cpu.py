@@ -1,8 +1,8 @@
 """Lets the torch of the index run on hosts without CUDA.
 
-Its Python module needs cuDNN, cuBLAS and ten other libraries, gigabytes that a CPU never calls. Instead, empty libraries
-of their names are made, and one library, loaded before all others, that defines the functions that torch refers to.
-It needs gcc and nm.
+Its Python module needs cuDNN, cuBLAS and ten other libraries: gigabytes of code that is never called on a CPU. This
+module links an empty library for each of these names, and one library, loaded before all others, that defines the
+functions that torch refers to. It needs gcc, nm and readelf.
 """
 
 import glob
@@ -23,7 +23,7 @@ def restart_with_stubs():
     if not os.path.exists(FUNCTIONS):
         make_stubs()
     environment = dict(os.environ, LD_PRELOAD=FUNCTIONS, LD_LIBRARY_PATH=FOLDER)
-    # Processes of the compiler start with the same environment, so the thread count bounds all of them.
+    # Processes that import torch for the compiler inherit it.
     os.execve(sys.executable, [sys.executable, "-B", *sys.argv], environment)
 
 

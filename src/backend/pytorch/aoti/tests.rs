@@ -94,8 +94,10 @@ impl Rig {
 }
 
 const ADD: &str = r#"max_batch_size: 8
-    input [ { name: "INPUT__0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "ARGS[1]" data_type: TYPE_FP32 dims: [ 16 ] } ]
-    output [ { name: "OUTPUT__1" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "RESULT[0]" data_type: TYPE_FP32 dims: [ 16 ] } ]"#;
+    input { name: "INPUT__0" data_type: TYPE_FP32 dims: [ 16 ] }
+    input { name: "ARGS[1]" data_type: TYPE_FP32 dims: [ 16 ] }
+    output { name: "OUTPUT__1" data_type: TYPE_FP32 dims: [ 16 ] }
+    output { name: "RESULT[0]" data_type: TYPE_FP32 dims: [ 16 ] }"#;
 
 #[test]
 fn requests_are_joined_and_the_rows_are_scattered_back() {

@@ -25,7 +25,7 @@ type CreateFromBlob =
 type EmptyStrided = unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut *mut RawTensor) -> Code;
 type Get<T> = unsafe extern "C" fn(*mut RawTensor, *mut T) -> Code;
 
-/// The functions, of which every version of torch that writes packages has all (torch/csrc/inductor/aoti_torch/c/shim.h).
+/// The functions, which every version of torch that writes packages has (torch/csrc/inductor/aoti_torch/c/shim.h).
 #[derive(Debug, Clone, Copy)]
 pub struct Api {
     pub(super) create_from_blob: CreateFromBlob,

@@ -78,7 +78,8 @@ fn what_does_not_fit_is_refused_in_triton_s_words() {
     }
     let scattered = good.0
         + &good.1
-        + "batch_output [ { target_name: \"OUTPUT__1\" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: \"ARGS[1]\" } ]";
+        + "batch_output [ { target_name: \"OUTPUT__1\" kind: BATCH_SCATTER_WITH_INPUT_SHAPE
+            source_input: \"ARGS[1]\" } ]";
     assert!(planned(&scattered).unwrap_err().contains("is split by batch_output"), "{:?}", planned(&scattered));
 }
 

@@ -57,7 +57,7 @@ impl AotiInstance {
 
     fn run(&self, batch: &Batch<'_>) -> Result<Computed, Failure> {
         let mut execution = Execution::default();
-        let is_single = self.plan.max_batch_size > 0 && batch.rows() == 1 && self.plan.batch_inputs.is_empty();
+        let is_single = self.plan.has_equal_rows && batch.rows() == 1;
         let is_doubled = is_single && self.doubles_rows.load(Ordering::Relaxed);
         let joined = self.join(batch, is_doubled)?;
         let made = self.batch_inputs(batch.requests)?;

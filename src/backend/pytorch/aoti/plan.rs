@@ -39,6 +39,8 @@ pub struct Plan {
     /// The positions of the outputs among those of the model, and torch's numbers of their types.
     pub results: Vec<(usize, i32)>,
     pub max_batch_size: u64,
+    /// It batches, and each row of an input belongs to one row of the batch.
+    pub has_equal_rows: bool,
 }
 
 impl Plan {
@@ -82,7 +84,9 @@ impl Plan {
         }
         let (outputs, results) = planned_outputs(spec, &Search { instance, direction: "output", names: outputs })?;
         let max_batch_size = u64::from(spec.max_batch_size);
-        Ok(Plan { inputs: planned, batch_inputs, outputs, results, max_batch_size })
+        let is_described = planned.iter().any(|input| input.input.is_ragged) || !batch_inputs.is_empty();
+        let has_equal_rows = max_batch_size > 0 && !is_described;
+        Ok(Plan { inputs: planned, batch_inputs, outputs, results, max_batch_size, has_equal_rows })
     }
 }
 

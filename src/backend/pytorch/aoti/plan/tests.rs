@@ -35,7 +35,7 @@ fn names_of_both_kinds_are_mixed() {
         plan.inputs.iter().map(|input| (input.input.index, input.position, input.dtype)).collect();
     assert_eq!(inputs, [(0, 2, 6), (1, 0, 15), (2, 1, 4)]);
     assert_eq!(plan.results, [(1, 6), (0, 11)]);
-    assert_eq!(plan.max_batch_size, 8);
+    assert_eq!((plan.max_batch_size, plan.has_equal_rows), (8, true));
 }
 
 #[test]
@@ -115,6 +115,7 @@ fn a_batch_input_is_an_input_of_the_model() {
         + "batch_input [ { kind: BATCH_ELEMENT_COUNT target_name: \"INPUT__1\" data_type: TYPE_FP32
             source_input: \"INPUT__0\" } ]";
     let plan = planned(&config).unwrap();
+    assert!(!plan.has_equal_rows);
     let batch_input = &plan.batch_inputs[0];
     assert_eq!((&batch_input.positions[..], batch_input.dtype, batch_input.plan.source), (&[1][..], 6, 1));
 }

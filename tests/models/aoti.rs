@@ -314,7 +314,8 @@ fn configurations_and_files_that_cannot_be_served_say_why() {
         tensor("input", "INPUT__0", "FP32", "16"),
         tensor("output", "OUTPUT__0", "FP32", "16")
     );
-    let unknown = add(["INPUT__0", "INPUT__7", "OUTPUT__0", "OUTPUT__1"], "16", "").replace("count: 2", "count: 1");
+    let unknown = add(["INPUT__0", "INPUT__7", "OUTPUT__0", "OUTPUT__1"], "16", "")
+        .replace("instance_group { kind: KIND_CPU count: 2 }", "");
     for (name, package, config, code, text) in [
         (
             "corrid",
@@ -347,7 +348,7 @@ fn configurations_and_files_that_cannot_be_served_say_why() {
         (
             "exported",
             "exported",
-            add(BY_POSITION, "16", "").replace("count: 2", "count: 1"),
+            add(BY_POSITION, "16", "").replace("instance_group { kind: KIND_CPU count: 2 }", ""),
             "Internal",
             "it is an exported program that was not compiled; compile it with torch._inductor.aoti_compile_and_package",
         ),

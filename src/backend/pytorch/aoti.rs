@@ -94,6 +94,7 @@ impl AotiModel {
         let plan = Plan::new(&context.name, &context.spec, &runners.inputs, &runners.outputs)?;
         // The thread that creates an instance is the one that runs it.
         self.api.prepare_thread(self.intra_op_threads);
+        tracing::debug!("operators of instance '{}' use {} threads", context.name, self.api.threads());
         Ok(AotiInstance::new(context, self.api, runner, plan))
     }
 

@@ -41,7 +41,6 @@ pub struct Api {
     set_grad_mode: unsafe extern "C" fn(bool),
     /// `at::set_num_threads(int)` and `at::get_num_threads()`: torch has no C functions for them.
     set_threads: unsafe extern "C" fn(i32),
-    #[cfg(test)]
     threads: unsafe extern "C" fn() -> i32,
     /// `at::set_num_interop_threads(int)`
     set_inter_op_threads: unsafe extern "C" fn(i32),
@@ -77,7 +76,6 @@ impl Api {
                 device: symbol(library, "aoti_torch_get_device_type")?,
                 set_grad_mode: symbol(library, "aoti_torch_grad_mode_set_enabled")?,
                 set_threads: symbol(library, "_ZN2at15set_num_threadsEi")?,
-                #[cfg(test)]
                 threads: symbol(library, "_ZN2at15get_num_threadsEv")?,
                 set_inter_op_threads: symbol(library, "_ZN2at23set_num_interop_threadsEi")?,
                 last_error: symbol(library, "torch_exception_get_what_without_backtrace").ok(),
@@ -95,7 +93,6 @@ impl Api {
     }
 
     /// The threads of an operator that the calling thread runs.
-    #[cfg(test)]
     pub fn threads(&self) -> i32 {
         // SAFETY: it reads a number of the calling thread.
         unsafe { (self.threads)() }

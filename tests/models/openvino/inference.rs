@@ -45,7 +45,7 @@ fn every_format_adds_and_subtracts_over_http_and_grpc() {
             let request = ModelInferRequest {
                 model_name: model.to_owned(),
                 inputs: vec![tensor(0), tensor(1)],
-                raw_input_contents: vec![floats([3.; 32]), floats([1.; 32])],
+                raw_input_contents: vec![floats([3.; 32]).into(), floats([1.; 32]).into()],
                 ..Default::default()
             };
             let response: ModelInferResponse = grpc.call("ModelInfer", &request).expect("a response");
@@ -109,7 +109,7 @@ fn inputs_and_outputs_in_shared_memory_are_used_in_place() {
     let open = PAIR.replace("[ 16 ]", "[ -1, 16 ]");
     models.add("unknown", "add_sub", &format!("max_batch_size: 0\n{open}"));
     let [flag] = models.flags();
-    let server = Server::start(usual(), models.repository.path(), &[&flag, "--allow-shared-memory=true"]);
+    let server = Server::start(usual(), models.repository.path(), &[&flag, "--allow-client-shm=true"]);
     let mut peer = Peer::connect(server.http);
     let object = Object(PathBuf::from(format!("/dev/shm/nereid-openvino-{}", std::process::id())));
     let (a, b) = (floats([5.; 32]), floats((0..32).map(|at| at as f32)));

@@ -12,6 +12,7 @@ mod index;
 pub mod inspect;
 mod lifecycle;
 mod models;
+pub mod next_steps;
 mod overrides;
 mod poll;
 pub mod store;
@@ -31,7 +32,7 @@ use store::Store;
 
 pub use index::IndexRow;
 pub use lifecycle::{InFlight, Lifecycle, Publisher};
-pub use models::{ModelEntry, ModelId, ModelMap, VersionState, parse_version};
+pub use models::{ModelEntry, ModelId, ModelMap, UNLOADED, VersionState, parse_version};
 pub use overrides::{Parameter, ParameterValue};
 
 /// How models are selected for loading (contract/schedulers.md section 10).

@@ -7,10 +7,10 @@ use super::facts::Facts;
 use super::plan_cache::PlanCache;
 use super::steps::PackingBudget;
 use super::watch::Watches;
-use crate::repository::{ModelMap, parse_version};
+use crate::repository::{ModelMap, next_steps, parse_version};
 use nereid_memory::Pool;
 use nereid_request::Status;
-use nereid_scheduler::ServedModel;
+use nereid_scheduler::{ServedModel, next_step};
 
 /// Owned by the shard's service, which lends it to the part that is at work.
 pub struct InferContext {
@@ -26,6 +26,8 @@ pub struct InferContext {
 impl InferContext {
     /// The model that a request names, by texts of the wire.
     pub fn find(&self, model: &[u8], version: &[u8]) -> Result<Arc<ServedModel>, Status> {
-        self.models.lookup(model, parse_version(version)?).cloned()
+        let version = parse_version(version)?;
+        let found = self.models.lookup(model, version).cloned();
+        found.inspect_err(|_| next_step::log(|| next_steps::of_request(&self.models, model, version)))
     }
 }

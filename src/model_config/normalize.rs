@@ -14,6 +14,7 @@ use nereid_wire::inference::{ModelConfig, ModelVersionPolicy};
 mod backend;
 mod instances;
 
+pub use backend::{ModelFile, model_files};
 pub use instances::{PreferredGroup, default_instance_count, instance_groups};
 
 /// A sequence without requests for this long is over, unless the configuration sets another time.

@@ -49,7 +49,7 @@ pub fn print(message: &DynamicMessage) -> String {
 pub(super) use printer::push_f32;
 /// Writes a value that is no message, no list and no map.
 pub(super) use printer::push_scalar;
-pub(super) use suggest::suggestion;
+pub use suggest::suggestion;
 
 /// The message of a file, and the position of each value.
 #[derive(Debug, Clone)]

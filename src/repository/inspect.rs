@@ -168,9 +168,7 @@ impl<'a> Inspector<'a> {
         }
         let mut config = seen.stages.written.clone();
         for agent in config.model_repository_agents.iter().flat_map(|agents| &agents.agents) {
-            let text =
-                format!("the repository agent '{}' is not asked here, only when the model is loaded", agent.name);
-            seen.warnings.push(text);
+            seen.warnings.push(agent_warning(&agent.name));
         }
         let normalized = normalize::normalize(&mut config, name, &layout);
         seen.stages.normalized = config.clone();
@@ -374,6 +372,11 @@ impl<'a> Inspector<'a> {
             gpus: Arc::clone(&self.gpus),
         }
     }
+}
+
+/// The warning about an agent that an inspection does not call.
+pub fn agent_warning(agent: &str) -> String {
+    format!("the repository agent '{agent}' is not asked here, only when the model is loaded")
 }
 
 fn no_configuration(model: &str) -> Error {

@@ -28,6 +28,7 @@ use tracing::{error, warn};
 
 use super::directory::Directory;
 use super::models::{ModelEntry, ModelId, ModelMap};
+use super::next_steps;
 use super::overrides::{Override, Parameter};
 use super::store::Store;
 use super::version::{Loader, RunningVersion};
@@ -63,6 +64,8 @@ struct ModelSlot {
     source: Option<Arc<LoadSource>>,
     /// The stamp of the last attempt of polling, and how the attempt ended.
     attempt: Option<polling::Attempt>,
+    /// Why the last load did not pass its poll; clients receive only that it did not.
+    poll_failure: Option<Status>,
     /// The number of the operation that holds the slot, for loading models that may wait for it ([`Waits`]).
     operation: u64,
 }
@@ -215,6 +218,12 @@ impl Lifecycle {
         Ok(job(&mut slot))
     }
 
+    /// Why the last load of a model did not pass its poll.
+    pub fn poll_failure(&self, id: &ModelId) -> Option<Status> {
+        let slot = lock(&self.slots).get(id).cloned()?;
+        lock(&slot).poll_failure.clone()
+    }
+
     fn slots(&self) -> Vec<(ModelId, Arc<Mutex<ModelSlot>>)> {
         lock(&self.slots).iter().map(|(id, slot)| (id.clone(), Arc::clone(slot))).collect()
     }
@@ -331,13 +340,22 @@ impl Lifecycle {
                 let id = ModelId { name: name.to_owned(), namespace: namespace.unwrap_or_default() };
                 self.load_requested(&id, None, given, changed)
             }
-            ([], _) => Err(not_found(name)),
+            ([], _) => {
+                let failed = not_found(name);
+                next_steps::log(name, &[self.step_for_unknown(name)]);
+                Err(failed)
+            }
             (places, _) => {
                 let load =
                     |store: &Arc<dyn Store>| self.load_requested(&self.id(name, &**store), Some(store), given, changed);
                 places.iter().map(load).fold(Ok(()), Result::and)
             }
         }
+    }
+
+    fn step_for_unknown(&self, name: &str) -> String {
+        let known = self.stores().iter().flat_map(|store| store.models().unwrap_or_default()).collect();
+        next_steps::of_unknown_model(name, &known)
     }
 
     fn load_requested(

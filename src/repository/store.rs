@@ -24,7 +24,7 @@ mod local;
 mod location;
 mod mapped;
 mod profile;
-mod scratch;
+pub mod scratch;
 mod transport;
 mod tree;
 

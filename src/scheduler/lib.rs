@@ -13,6 +13,7 @@ pub mod ensemble;
 mod first_response;
 mod gate;
 mod mutants;
+pub mod next_step;
 mod ordered;
 mod park;
 mod payload;

@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use super::next_step::{self, unexpected_input, unexpected_output};
 use nereid_memory::Slice;
 use nereid_model_config::{ModelSpec, TensorSpec, tensors_max};
 use nereid_request::{
@@ -172,8 +173,7 @@ pub fn add_named_input<'a>(
     let at = request.inputs.len();
     let index = position(&spec.inputs, at, &input.name, |name| spec.input_index(name));
     if index.is_none() && named.is_full() {
-        let text = format!("unexpected inference input '{}' for model '{}'", input.name, spec.name);
-        return Err(Status::invalid(text));
+        return Err(unexpected_input(&input.name, spec));
     }
     let is_same = |other: usize| request.inputs.get(other).is_some_and(|other| other.name == input.name);
     if named.add(at, index, is_same).is_err() {
@@ -193,7 +193,7 @@ pub fn add_named_output(
     let at = request.outputs.len();
     let index = position(&spec.outputs, at, &name, |name| spec.output_index(name));
     if index.is_none() && named.is_full() {
-        return Err(Status::invalid(format!("unexpected inference output '{name}' for model '{}'", spec.name)));
+        return Err(unexpected_output(&name, spec));
     }
     let is_same = |other: usize| request.outputs.get(other).is_some_and(|other| other.name == name);
     if named.add(at, index, is_same).is_err() {
@@ -283,9 +283,8 @@ fn outputs(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         return Ok(());
     }
     for (at, output) in request.outputs.iter_mut().enumerate() {
-        output.index = position(&spec.outputs, at, &output.name, |name| spec.output_index(name)).ok_or_else(|| {
-            Status::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, spec.name))
-        })?;
+        output.index = position(&spec.outputs, at, &output.name, |name| spec.output_index(name))
+            .ok_or_else(|| unexpected_output(&output.name, spec))?;
     }
     Ok(())
 }
@@ -316,9 +315,8 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         )));
     }
     for (at, input) in request.inputs.iter_mut().enumerate() {
-        input.index = position(&spec.inputs, at, &input.name, |name| spec.input_index(name)).ok_or_else(|| {
-            Status::invalid(format!("unexpected inference input '{}' for model '{}'", input.name, spec.name))
-        })?;
+        input.index = position(&spec.inputs, at, &input.name, |name| spec.input_index(name))
+            .ok_or_else(|| unexpected_input(&input.name, spec))?;
     }
     Ok(())
 }
@@ -426,6 +424,7 @@ fn unspecified(request: &Request, input: &InputTensor, spec: &ModelSpec) -> Stat
 
 fn unexpected_shape(request: &Request, input: &InputTensor, config: &TensorSpec, spec: &ModelSpec) -> Status {
     let batching = spec.max_batch_size > 0;
+    next_step::log(|| next_step::shape_example(config, spec));
     let expected: Shape = batching.then_some(-1).into_iter().chain(config.dims.iter().copied()).collect();
     Status::invalid(format!(
         "{}unexpected shape for input '{}' for model '{}'. Expected {}, got {}. {}",

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::access::Access;
 use super::inproc_executor::{InprocExecutor, TimerKey};
+use crate::repository::next_steps;
 use nereid_clock::now_ns;
 use nereid_gpu::Gpus;
 use nereid_memory::{BlockMut, Exhausted, Pool, Target};
@@ -20,14 +21,16 @@ use nereid_request::{
     Call, Callee, Completion, Delivery, Job, OutputQuery, Place, Request, ResponseFactory, Sink, Status, Submit,
     Ticket, never_waits,
 };
-use nereid_scheduler::{Accepted, Refused, ServedModel};
+use nereid_scheduler::{Accepted, Refused, ServedModel, next_step};
 
 impl Submit for Access {
     fn find(&self, model: &[u8], version: i64) -> Result<Arc<dyn Callee>, Status> {
         let map = self.lifecycle()?.map();
         // Only -1 means any version, and no model has a version below 0.
         let version = (version != -1).then_some(version);
-        let model = Arc::clone(map.lookup(model, version)?);
+        let found = map.lookup(model, version);
+        let found = found.inspect_err(|_| next_step::log(|| next_steps::of_request(&map, model, version)));
+        let model = Arc::clone(found?);
         let name = CString::new(model.name.as_bytes()).unwrap_or_default();
         let (executor, pool, gpus) = (Arc::clone(self.executor()), self.pool()?.clone(), self.gpus());
         Ok(Arc::new(InprocCallee(Arc::new(ChosenModel { name, pin: ModelPin::of(model), executor, pool, gpus }))))

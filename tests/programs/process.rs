@@ -8,6 +8,7 @@ mod flags;
 mod instances;
 mod logging;
 mod models;
+mod next_steps;
 mod one_number;
 mod rolling;
 mod service;

@@ -13,6 +13,7 @@ use nereid_request::{
 };
 use nereid_request::{Parameters as RequestParameters, Value as Parameter};
 use nereid_scheduler::ServedModel;
+use nereid_scheduler::next_step::unexpected_input;
 use nereid_scheduler::validate::{
     NamedTensors, add_named_input, add_named_output, check_input_count, check_output_count,
 };
@@ -81,7 +82,7 @@ fn declare(input: &InputRef<'_>, model: &ServedModel, request: &Request) -> Resu
             let spec = &model.spec;
             let config = spec.input_index(input.name()).and_then(|index| spec.inputs.get(index));
             let Some(expected) = config.map(|config| config.datatype) else {
-                return Err(Status::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name)));
+                return Err(unexpected_input(&name, spec));
             };
             Err(Status::invalid(format!(
                 "{}inference input '{name}' data-type is '<invalid>', but model '{}' expects '{expected}'",

@@ -23,6 +23,7 @@ use nereid_request::{
 };
 use nereid_request::{Value as Parameter, format_shape};
 use nereid_scheduler::ServedModel;
+use nereid_scheduler::next_step::unexpected_input;
 use nereid_scheduler::validate::{
     self, NamedTensors, RawInput, add_named_input, add_named_output, check_input_count, check_output_count,
     check_parameter_count,
@@ -457,7 +458,7 @@ impl Decoder {
         let spec = &self.model.spec;
         let expected = spec.input_index(&name.to_str_lossy()).and_then(|index| spec.inputs.get(index));
         let Some(expected) = expected.map(|input| input.datatype) else {
-            return Status::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name));
+            return unexpected_input(name, spec);
         };
         Status::invalid(format!(
             "{}inference input '{name}' data-type is '<invalid>', but model '{}' expects '{expected}'",

@@ -49,6 +49,29 @@ const SIGNATURES: [Signature; 9] = [
     signature("python", &[], "model.py", FileForm::File, true),
 ];
 
+/// The file by which a backend recognizes its models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelFile {
+    pub name: &'static str,
+    pub backend: &'static str,
+    /// The values of `platform` that go with it.
+    pub platforms: &'static [&'static str],
+}
+
+/// The model files that this crate knows, of backends that are built in and of others.
+pub fn model_files() -> impl Iterator<Item = ModelFile> {
+    // The last signature of PyTorch repeats a file.
+    let is_first = |(at, signature): &(usize, &Signature)| {
+        SIGNATURES.iter().take(*at).all(|before| before.filename != signature.filename)
+    };
+    let file = |(_, signature): (usize, &Signature)| ModelFile {
+        name: signature.filename,
+        backend: signature.backend,
+        platforms: signature.platforms,
+    };
+    SIGNATURES.iter().enumerate().filter(is_first).map(file)
+}
+
 impl Signature {
     fn matches(&self, config: &ModelConfig, files: &[Entry]) -> bool {
         if !config.backend.is_empty() && config.backend != self.backend {

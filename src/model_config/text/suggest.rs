@@ -5,9 +5,10 @@ const LONGEST: usize = 64;
 const MOST: usize = 3;
 
 /// `; did you mean "a" or "b"?` with the nearest of `valid`, empty where none is near.
-pub(crate) fn suggestion<'a>(unknown: &str, valid: impl Iterator<Item = &'a str>) -> String {
-    // A third of the letters may be wrong: below that, names of a schema are mistaken for each other.
-    let bound = (unknown.len() / 3).max(2);
+pub fn suggestion<'a>(unknown: &str, valid: impl Iterator<Item = &'a str>) -> String {
+    // A third of the letters may be wrong: below that, names of a schema are mistaken for each other. One letter has to
+    // be right.
+    let bound = (unknown.len() / 3).max(2).min(unknown.len().saturating_sub(1));
     if unknown.len() > LONGEST {
         return String::new();
     }
@@ -44,6 +45,7 @@ mod tests {
         assert_eq!(suggestion("max_batchsize", valid.into_iter()), "; did you mean \"max_batch_size\"?");
         assert_eq!(suggestion("inputs", valid.into_iter()), "; did you mean \"input\"?");
         assert_eq!(suggestion("zzzzzz", valid.into_iter()), "");
+        assert_eq!(suggestion("a", ["b", "ab", "aa"].into_iter()), "", "no letter of so short a name would be left");
         assert_eq!(suggestion(&"input".repeat(20), valid.into_iter()), "");
         assert_eq!(
             suggestion("dims", ["dim", "dims_", "dime"].into_iter()),

@@ -8,7 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracing::{error, info};
 
+use super::super::Settings;
 use super::super::models::{ModelId, UNLOADED, VersionState};
+use super::super::next_steps::{self, FailedModel};
 use super::super::overrides::{Override, write_files};
 use super::super::poll::{Polled, poll};
 use super::super::store::{Store, TreeStamp};
@@ -103,15 +105,23 @@ impl Lifecycle {
             // The model is in another repository now, so the times of the old directory do not apply.
             loaded.stamp = None;
         }
-        let source = match self.poll_slot(id, slot, store, given, called_ns) {
+        let mut next_steps = Vec::new();
+        let polled = self.poll_slot(id, slot, store, given, called_ns, &mut next_steps);
+        slot.poll_failure = polled.as_ref().err().cloned();
+        let source = match polled {
             Ok(None) => return Ok(Loading::Same),
             Ok(Some(source)) => Arc::new(source),
-            Err(status) => return Err(poll_failed(&id.name, &status)),
+            Err(status) => {
+                let failed = poll_failed(&id.name, &status);
+                next_steps::log(&id.name, &next_steps);
+                return Err(failed);
+            }
         };
         if source.polled.versions.is_empty() {
             let text = "at least one version must be available under the version policy of model";
             let status = Status::invalid(format!("{text} '{}'", id.name));
             error!("failed to load '{}': {status}", id.name);
+            self.log_next_steps(id, &source.directory, &source.polled);
             if slot.running.is_empty() {
                 self.change(|entries| entries.entry(id.clone()).or_default().reason = status.to_string());
             }
@@ -210,7 +220,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Polls the model and plans its load; `None` if all of it serves already.
+    /// Polls the model and plans its load; `None` if all of it serves already. `next_steps`: what to do about an error.
     fn poll_slot(
         &self,
         id: &ModelId,
@@ -218,6 +228,7 @@ impl Lifecycle {
         store: Option<&Arc<dyn Store>>,
         given: &Override,
         called_ns: i128,
+        next_steps: &mut Vec<String>,
     ) -> Result<Option<LoadSource>, Status> {
         let name = &id.name;
         if let Override::Files { config, files } = given {
@@ -235,9 +246,14 @@ impl Lifecycle {
             None => loaded.and_then(|loaded| loaded.given_beside(&stamp)),
         };
         let local = store.localize(name)?;
-        let directory = Directory { path: local.path().to_owned(), keep: Arc::new(local), agents: None };
+        let path = local.path().to_owned();
+        let directory = Directory { path: path.clone(), keep: Arc::new(local), agents: None };
         let config = given.as_ref().map(|given| &*given.config);
-        let (directory, polled) = poll(&self.settings, name, directory, config, store.maps(name))?;
+        let polled = poll(&self.settings, name, directory, config, store.maps(name));
+        let (directory, polled) = polled.inspect_err(|_| {
+            let Settings { config_name, backend_directory, .. } = &*self.settings;
+            *next_steps = FailedModel::read(name, &path, config_name.as_deref(), backend_directory).steps();
+        })?;
         let location = store.location().to_owned();
         Ok(Some(LoadSource { stamp: Some(stamp), directory, polled, location, given }))
     }
@@ -306,7 +322,15 @@ impl Lifecycle {
                 }
             }
         });
-        Err(self.load_failed(id, failures))
+        let failed = self.load_failed(id, failures);
+        self.log_next_steps(id, directory, polled);
+        Err(failed)
+    }
+
+    fn log_next_steps(&self, id: &ModelId, directory: &Directory, polled: &Polled) {
+        let backends = &self.settings.backend_directory;
+        let failed = FailedModel::new(&directory.path, polled.config.clone(), backends);
+        next_steps::log(&id.name, &failed.steps());
     }
 
     fn load_failed(&self, id: &ModelId, failures: impl IntoIterator<Item = (i64, Status)>) -> Status {

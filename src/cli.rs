@@ -37,6 +37,8 @@ pub enum Command {
     Quickstart(Arguments),
     Runtime(Arguments),
     Check(Arguments),
+    /// A process that a deep check has started.
+    CheckOneModel(Arguments),
     Explain(Arguments),
     Install(Arguments),
     Perf(Arguments),
@@ -59,6 +61,7 @@ impl Command {
             Some("quickstart") => Command::Quickstart,
             Some("runtime") => Command::Runtime,
             Some("check") => Command::Check,
+            Some(check::deep::trial::SUBCOMMAND) => Command::CheckOneModel,
             Some("explain") => Command::Explain,
             Some("install") => Command::Install,
             Some("perf") => Command::Perf,
@@ -82,6 +85,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             runtime::run(&words)
         }
         Command::Check(arguments) => check::run(&arguments),
+        Command::CheckOneModel(arguments) => check::deep::trial::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
@@ -127,8 +131,9 @@ Usage:
         Fetch the runtime that ONNX models need.
   nereid runtime install python
         Make an environment with numpy for models in Python.
-  nereid check <repository>...
-        Check repositories: list what would be loaded, and all findings. `nereid check --help` lists the options.
+  nereid check <repository>... [--deep]
+        Check repositories: list what would be loaded, and all findings; with --deep by loading every model.
+        `nereid check --help` lists the options.
   nereid explain <model directory>
         Print the configuration that a model would be served with, and where each value comes from.
   nereid install --prefix=<directory>

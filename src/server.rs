@@ -22,6 +22,7 @@ mod shards;
 mod submission;
 mod supervisor;
 mod tables;
+pub mod trial;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::Arguments;
+use super::check::arguments::split;
 use super::check::report::{backend, numbers};
-use super::check::{place, print, split, worker_cpu_count};
+use super::check::{place, print, worker_cpu_count};
 use crate::abi::LIBRARIES;
 use crate::repository::inspect::{BackendLocation, Inspection, Inspector};
+use crate::repository::next_steps::FailedModel;
 use nereid_backend::onnxruntime::{RUNTIME, locate};
 use nereid_backend::runtime_search::Surroundings;
 use nereid_gpu::Gpus;
@@ -40,10 +42,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             print(USAGE);
             ExitCode::SUCCESS
         }
-        Ok(Some(Explained { seen, runtime })) => {
+        Ok(Some(Explained { seen, runtime, next_steps })) => {
             print(&text(&seen, runtime.as_deref()));
             for problem in &seen.problems {
                 let _ = writeln!(std::io::stderr(), "error: {problem}");
+            }
+            for step in &next_steps {
+                let _ = writeln!(std::io::stderr(), "next step: {step}");
             }
             if seen.would_load() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
@@ -59,6 +64,8 @@ struct Explained {
     seen: Inspection,
     /// The library of a backend that searches for one.
     runtime: Option<String>,
+    /// What to do about usual mistakes, if there is a problem.
+    next_steps: Vec<String>,
 }
 
 /// `None` if help is requested.
@@ -101,7 +108,14 @@ fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
     let mut seen = inspector.inspect(name, directory, given.as_deref());
     inspector.complete(&mut seen);
     let runtime = (seen.backend == BackendLocation::BuiltIn).then(|| runtime(&seen.stages.resolved.backend, &settings));
-    Ok(Some(Explained { seen, runtime: runtime.flatten() }))
+    let next_steps = match seen.would_load() {
+        true => Vec::new(),
+        false => {
+            let config_name = options.model_config_name.as_deref();
+            FailedModel::read(name, directory, config_name, &options.backend_directory).steps()
+        }
+    };
+    Ok(Some(Explained { seen, runtime: runtime.flatten(), next_steps }))
 }
 
 fn runtime(backend: &str, settings: &dyn Fn(&str) -> Vec<(String, String)>) -> Option<String> {

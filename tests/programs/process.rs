@@ -2,6 +2,7 @@
 //! sections 1, 2, 5, 6, 7).
 
 mod crash;
+mod deep_check;
 mod engine;
 mod explain;
 mod flags;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::cli::options::{HostPolicySetting, ServeOptions};
+use crate::repository::inspect::ensembles::Candidate;
 use crate::repository::inspect::{BackendLocation, Inspection};
 use nereid_model_config::{Instance, InstanceKind};
 use nereid_shard::placement::{IoCores, Placement};
@@ -14,17 +15,34 @@ use nereid_shard::placement::{IoCores, Placement};
 pub struct Report {
     /// Of the repositories themselves.
     pub problems: Vec<String>,
+    /// What to do about the problems of the repositories.
+    pub next_steps: Vec<String>,
     /// By name, then in the order of the repositories.
     pub models: Vec<ModelReport>,
+    /// The models without findings were loaded.
+    pub is_deep: bool,
 }
 
 /// One model.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ModelReport {
     pub repository: String,
     pub problems: Vec<String>,
+    /// What to do about usual mistakes, if there is a problem.
+    pub next_steps: Vec<String>,
     pub inspection: Inspection,
     pub instances: Instances,
+    /// The load of a deep check; none for a model with findings before.
+    pub load: Option<Load>,
+}
+
+/// A load that has ended, well or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// From the start of its process to its end.
+    pub secs: f64,
+    /// Lines that the process wrote, if it did not end as it should.
+    pub output: Vec<String>,
 }
 
 /// The instances of a model, and the cores or device of each.
@@ -128,9 +146,28 @@ pub fn backend(inspection: &Inspection) -> String {
 }
 
 impl Report {
-    /// True if no model has a finding, as far as that shows without loading it.
-    pub fn is_consistent(&self) -> bool {
+    /// True if no model has a finding: after a deep check, that all would load; else as far as that shows without
+    /// loading them.
+    pub fn is_good(&self) -> bool {
         self.problems.is_empty() && self.models.iter().all(|model| model.problems.is_empty())
+    }
+
+    /// The models for which this is true, by their places.
+    pub fn indices(&self, is_meant: impl Fn(&ModelReport) -> bool) -> Vec<usize> {
+        let meant = self.models.iter().enumerate().filter(|(_, model)| is_meant(model));
+        meant.map(|(at, _)| at).collect()
+    }
+
+    /// The models as ensembles see them.
+    pub fn candidates(&self) -> Vec<Candidate<'_>> {
+        let candidate = |model: &'_ ModelReport| model.problems.first().cloned();
+        let models = self.models.iter().map(|model| (model, candidate(model)));
+        let models = models.map(|(ModelReport { repository, inspection, .. }, problem)| Candidate {
+            repository,
+            inspection,
+            problem,
+        });
+        models.collect()
     }
 
     pub fn text(&self) -> String {
@@ -138,37 +175,68 @@ impl Report {
         for problem in &self.problems {
             let _ = writeln!(text, "{problem}");
         }
+        if !self.is_good() {
+            push_steps("", &self.next_steps, &mut text);
+        }
         for model in &self.models {
-            model.push_text(&mut text);
+            model.push_text(self.is_deep, &mut text);
         }
         let good = self.models.iter().filter(|model| model.problems.is_empty()).count();
-        let _ = writeln!(text, "{good} of {} models are consistent", self.models.len());
+        let models = self.models.len();
+        let _ = match self.is_deep {
+            true => writeln!(text, "{good} of {models} models would load"),
+            false if good == 0 => writeln!(text, "{good} of {models} models are consistent"),
+            false => writeln!(text, "{good} of {models} models are consistent; --deep also loads them"),
+        };
         text
     }
 
     pub fn json(&self) -> String {
-        let models: Vec<Value> = self.models.iter().map(ModelReport::json).collect();
-        let report = json!({ "consistent": self.is_consistent(), "problems": self.problems, "models": models });
+        let models: Vec<Value> = self.models.iter().map(|model| model.json(self.is_deep)).collect();
+        let (verdict, problems) = (verdict(self.is_deep), &self.problems);
+        let next_steps: &[String] = if self.is_good() { &[] } else { &self.next_steps };
+        let report =
+            json!({ verdict: self.is_good(), "problems": problems, "next_steps": next_steps, "models": models });
         format!("{report:#}\n")
     }
 }
 
+/// The name of the verdict in JSON.
+fn verdict(is_deep: bool) -> &'static str {
+    if is_deep { "would_load" } else { "consistent" }
+}
+
+fn push_steps(indent: &str, steps: &[String], text: &mut String) {
+    for step in steps {
+        let _ = writeln!(text, "{indent}next step: {step}");
+    }
+}
+
 impl ModelReport {
-    fn push_text(&self, text: &mut String) {
+    fn push_text(&self, is_deep: bool, text: &mut String) {
         let seen = &self.inspection;
         let verdict = match self.problems.len() {
+            0 if is_deep => "would load".to_owned(),
             0 => "consistent".to_owned(),
             1 => "1 problem".to_owned(),
             count => format!("{count} problems"),
         };
         let _ = writeln!(text, "{} in {}: {verdict}", seen.name, self.repository);
         for problem in &self.problems {
-            let _ = writeln!(text, "  {problem}");
+            // A traceback has several lines.
+            for (number, line) in problem.lines().filter(|line| !line.trim().is_empty()).enumerate() {
+                let indent = if number == 0 { "  " } else { "    " };
+                let _ = writeln!(text, "{indent}{line}");
+            }
+        }
+        for line in self.load.iter().flat_map(|load| &load.output) {
+            let _ = writeln!(text, "    | {line}");
         }
         for warning in &seen.warnings {
             let _ = writeln!(text, "  warning: {warning}");
         }
         if !self.problems.is_empty() {
+            push_steps("  ", &self.next_steps, text);
             return;
         }
         let _ = writeln!(text, "  versions   {} of {}", numbers(&seen.chosen), numbers(&seen.versions));
@@ -177,9 +245,12 @@ impl ModelReport {
             let passive = if placed.is_passive { ", passive" } else { "" };
             let _ = writeln!(text, "  instance   {}, {}, {}{passive}", placed.name, placed.kind, placed.place);
         }
+        if let Some(load) = &self.load {
+            let _ = writeln!(text, "  loaded     and unloaded in {:.1} s", load.secs);
+        }
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, is_deep: bool) -> Value {
         let seen = &self.inspection;
         let instances: Vec<Value> = self
             .instances
@@ -194,15 +265,19 @@ impl ModelReport {
                 })
             })
             .collect();
+        let next_steps: &[String] = if self.problems.is_empty() { &[] } else { &self.next_steps };
         json!({
             "name": seen.name,
             "repository": self.repository,
-            "consistent": self.problems.is_empty(),
+            verdict(is_deep): self.problems.is_empty(),
             "problems": self.problems,
+            "next_steps": next_steps,
             "warnings": seen.warnings,
             "versions": seen.chosen,
             "backend": backend(seen),
             "instances": instances,
+            "load_secs": self.load.as_ref().map(|load| load.secs),
+            "output": self.load.as_ref().map(|load| &*load.output).unwrap_or_default(),
         })
     }
 }

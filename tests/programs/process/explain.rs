@@ -87,7 +87,7 @@ fn everything_that_is_wrong_is_told_at_once() {
     // Only what would be asked for at the start.
     let explicit = ["check", "~", "--model-control-mode=explicit", "--load-model=good"];
     let (code, out, _) = run(&repository, &explicit);
-    assert!(code == Some(0) && out.ends_with("1 of 1 models are consistent\n"), "{out}");
+    assert!(code == Some(0) && out.ends_with("1 of 1 models are consistent; --deep also loads them\n"), "{out}");
     let (code, out, _) = run(&repository, &[&explicit[..], &["--load-model=absent"]].concat());
     assert!(code == Some(1) && out.contains("model 'absent' of --load-model is in no repository"), "{out}");
 }
@@ -115,7 +115,7 @@ fn ensembles_are_held_against_their_parts() {
     // Stands before what it is made of.
     repository.model("around", &ensemble("fits", ("X", "Y"), "TYPE_FP32"));
     let (code, out, _) = run(&repository, &["check", "~", "--model-control-mode=explicit", "--load-model=around"]);
-    assert!(code == Some(0) && out.ends_with("3 of 3 models are consistent\n"), "{out}");
+    assert!(code == Some(0) && out.ends_with("3 of 3 models are consistent; --deep also loads them\n"), "{out}");
     repository.model("lacking", &ensemble("absent", ("INPUT0", "OUTPUT0"), "TYPE_FP32"));
     repository.model("mistyped", &ensemble("part", ("INPUT0", "OUTPUT0"), "TYPE_INT32"));
     repository.model("misnamed", &ensemble("part", ("INPUT1", "OUTPUT0"), "TYPE_FP32"));

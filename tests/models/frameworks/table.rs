@@ -1,0 +1,219 @@
+//! The frameworks of the suite: one row for each, with what its backend supports. A backend that is added passes the
+//! suite by adding a row here and its files to tests/python/frameworks/make.py.
+
+use super::reference::Function;
+
+/// A framework with its backend, the files of its models, and the limits of what the suite may demand of it.
+#[derive(Debug)]
+pub struct Framework {
+    /// Begins the names of its models.
+    pub name: &'static str,
+    /// The lines of a configuration that choose the backend, and parameters that all models need.
+    pub backend: &'static str,
+    /// The folder that make.py writes.
+    pub format: Option<Format>,
+    pub runtime: Runtime,
+    /// Names of tensors without their number.
+    pub input: &'static str,
+    pub output: &'static str,
+    /// Of its model `network`.
+    pub function: Function,
+    pub models: &'static [ModelKind],
+    /// Of the tensors of its model `types`, in their order.
+    pub datatypes: &'static [&'static str],
+    pub completion: Option<Completion>,
+    /// Part of the error when the two inputs of `add_sub` cannot be added.
+    pub mismatch: Option<&'static str>,
+    /// What a load of a file says that is none of its files.
+    pub broken: &'static [Broken],
+    /// A batch is reported with the number of its requests in place of that of its rows.
+    pub counts_requests: bool,
+    /// How much the resident memory may grow from the 10th to the 110th load of `network`, in KiB: the slack of
+    /// allocators, whose arenas still find their sizes (measured: 1 to 2 MiB). At 4 MiB that is 40 KiB a load, which is
+    /// less than a session, a compiled model or the stack of a thread.
+    pub growth_kib_max: u64,
+}
+
+/// The files of a framework's models, as make.py writes them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Format {
+    /// The argument of make.py.
+    pub name: &'static str,
+    /// The folder of these files, which may be one of several that the argument writes.
+    pub folder: &'static str,
+    /// The file of requirements, in tests/python, of the Python that make.py runs with; `None` for any Python.
+    pub requirements: Option<&'static str>,
+    /// The file or directory of a model, in its version directory.
+    pub file: &'static str,
+}
+
+/// What executes the models.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Runtime {
+    /// The server itself.
+    Native,
+    /// Python with numpy.
+    Interpreter,
+    /// A library that is searched among the packages of tests/python/`requirements`.
+    Library { name: &'static str, requirements: &'static str, is_large: bool },
+}
+
+/// Models that a framework may have. `network` is the one that every framework has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ModelKind {
+    Network,
+    /// Sum and difference of two inputs `[-1, -1]`.
+    AddSub,
+    /// An identity for each datatype.
+    Types,
+    /// The second input may be left out, and is then the first `absent`.
+    Optional {
+        absent: [f32; 2],
+    },
+    /// Requests of different lengths, to each element of which the number of all elements of the batch is added.
+    Ragged,
+}
+
+impl ModelKind {
+    /// The folder of its files.
+    pub fn folder(self) -> &'static str {
+        match self {
+            ModelKind::Network => "network",
+            ModelKind::AddSub => "add_sub",
+            ModelKind::Types => "types",
+            ModelKind::Optional { .. } => "optional",
+            ModelKind::Ragged => "ragged",
+        }
+    }
+}
+
+/// What the backend adds to a configuration that only names it, for the model `add_sub`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Completion {
+    pub max_batch_size: i64,
+    /// Of each input and output.
+    pub dims: &'static [i64],
+    pub has_dynamic_batching: bool,
+}
+
+/// A kind of file that cannot be loaded as `network`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Broken {
+    pub damage: Damage,
+    /// Part of the error.
+    pub text: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Damage {
+    Missing,
+    Empty,
+    /// Bytes that are no format at all.
+    Garbage,
+    /// The first half of the file.
+    Truncated,
+    /// The file of this other framework.
+    Foreign(&'static str),
+}
+
+const fn broken(damage: Damage, text: &'static str) -> Broken {
+    Broken { damage, text }
+}
+
+pub const IDENTITY: Framework = Framework {
+    name: "identity",
+    backend: "backend: \"identity\"",
+    format: None,
+    runtime: Runtime::Native,
+    input: "INPUT",
+    output: "OUTPUT",
+    function: Function::Copy,
+    models: &[ModelKind::Network, ModelKind::Types, ModelKind::Optional { absent: [0., 0.] }],
+    datatypes: &[
+        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32",
+        "FP64", "BYTES",
+    ],
+    completion: None,
+    mismatch: None,
+    broken: &[],
+    counts_requests: false,
+    growth_kib_max: 4096,
+};
+
+pub const PYTHON: Framework = Framework {
+    name: "python",
+    backend: "backend: \"python\"",
+    format: Some(Format { name: "python", folder: "python", requirements: None, file: "model.py" }),
+    runtime: Runtime::Interpreter,
+    input: "INPUT__",
+    output: "OUTPUT__",
+    function: Function::Network,
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types, ModelKind::Optional { absent: [10., 20.] }],
+    // numpy has no BF16.
+    datatypes: &[
+        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64",
+        "BYTES",
+    ],
+    completion: Some(Completion { max_batch_size: 4, dims: &[-1], has_dynamic_batching: false }),
+    mismatch: Some("operands could not be broadcast together with shapes (1,3) (1,4)"),
+    broken: &[
+        broken(Damage::Missing, "model.py"),
+        broken(Damage::Empty, "TritonPythonModel"),
+        broken(Damage::Garbage, "SyntaxError"),
+        broken(Damage::Truncated, "does not implement `execute` method"),
+        broken(Damage::Foreign("onnxruntime"), "SyntaxError"),
+    ],
+    counts_requests: false,
+    growth_kib_max: 4096,
+};
+
+pub const ONNXRUNTIME: Framework = Framework {
+    name: "onnxruntime",
+    backend: "backend: \"onnxruntime\"",
+    format: Some(Format { name: "onnx", folder: "onnx", requirements: None, file: "model.onnx" }),
+    runtime: Runtime::Library { name: "onnxruntime", requirements: "requirements.txt", is_large: false },
+    input: "INPUT__",
+    output: "OUTPUT__",
+    function: Function::Network,
+    models: &[
+        ModelKind::Network,
+        ModelKind::AddSub,
+        ModelKind::Types,
+        ModelKind::Optional { absent: [10., 20.] },
+        ModelKind::Ragged,
+    ],
+    datatypes: IDENTITY.datatypes,
+    completion: Some(Completion { max_batch_size: 4, dims: &[-1], has_dynamic_batching: true }),
+    mismatch: Some("onnx runtime error"),
+    broken: &[
+        broken(Damage::Missing, "unable to find '"),
+        broken(Damage::Empty, "onnx runtime error"),
+        broken(Damage::Garbage, "onnx runtime error"),
+        broken(Damage::Truncated, "onnx runtime error"),
+        broken(Damage::Foreign("python"), "onnx runtime error"),
+    ],
+    counts_requests: false,
+    growth_kib_max: 8192,
+};
+
+/// All frameworks. Those without a library come first.
+pub const FRAMEWORKS: [&Framework; 3] = [&IDENTITY, &PYTHON, &ONNXRUNTIME];
+
+impl Framework {
+    pub fn input(&self, at: usize) -> String {
+        format!("{}{at}", self.input)
+    }
+
+    pub fn output(&self, at: usize) -> String {
+        format!("{}{at}", self.output)
+    }
+
+    /// The name of its model of this kind.
+    pub fn model(&self, kind: ModelKind) -> String {
+        format!("{}_{}", self.name, kind.folder())
+    }
+
+    pub fn has(&self, kind: ModelKind) -> bool {
+        self.models.contains(&kind)
+    }
+}

@@ -14,14 +14,16 @@ use nereid_backend::onnxruntime::OnnxRuntimeBackend;
 use nereid_backend::python::{self, PythonBackend};
 use nereid_backend::repeat::RepeatBackend;
 use nereid_backend::square::SquareBackend;
+use nereid_fil::FilBackend;
 use nereid_openvino::OpenVinoBackend;
 use nereid_pytorch::PytorchBackend;
 use nereid_request::Status;
 use nereid_tensorflow::TensorFlowBackend;
 
 /// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 8] = [
+pub const NATIVE_NAMES: [&str; 10] = [
     "affine",
+    "fil",
     "identity",
     "onnxruntime",
     nereid_openvino::NAME,
@@ -29,31 +31,18 @@ pub const NATIVE_NAMES: [&str; 8] = [
     nereid_pytorch::NAME,
     "repeat",
     "square",
+    "tensorflow",
 ];
-use nereid_fil::FilBackend;
-use nereid_request::Status;
-
-/// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 7] = ["affine", "fil", "identity", "onnxruntime", python::NAME, "repeat", "square"];
 
 /// Backends that may complete a configuration, even a missing one.
-pub const COMPLETING: [&str; 3] = ["onnxruntime", nereid_openvino::NAME, python::NAME];
+pub const COMPLETING: [&str; 4] = ["onnxruntime", nereid_openvino::NAME, python::NAME, "tensorflow"];
 
 /// `platform` of older configurations and the backend it stands for, if that backend is built in.
-pub const NATIVE_PLATFORMS: [(&str, &str); 4] = [
+pub const NATIVE_PLATFORMS: [(&str, &str); 6] = [
     ("onnxruntime_onnx", "onnxruntime"),
     ("pytorch_libtorch", nereid_pytorch::NAME),
     ("libtorch", nereid_pytorch::NAME),
     ("torch_aoti", nereid_pytorch::NAME),
-pub const NATIVE_NAMES: [&str; 7] =
-    ["affine", "identity", "onnxruntime", python::NAME, "repeat", "square", "tensorflow"];
-
-/// Backends that may complete a configuration, even a missing one.
-pub const COMPLETING: [&str; 3] = ["onnxruntime", python::NAME, "tensorflow"];
-
-/// `platform` of older configurations and the backend it stands for, if that backend is built in.
-pub const NATIVE_PLATFORMS: [(&str, &str); 3] = [
-    ("onnxruntime_onnx", "onnxruntime"),
     ("tensorflow_graphdef", "tensorflow"),
     ("tensorflow_savedmodel", "tensorflow"),
 ];
@@ -188,8 +177,6 @@ mod tests {
         assert_eq!(based.attributes().preferred_groups, on_either);
         let parallel = backends.iter().filter(|backend| backend.attributes().parallel_instance_loading);
         let parallel: Vec<String> = parallel.map(|backend| backend.name().to_owned()).collect();
-        assert_eq!(parallel, ["affine", "identity", "onnxruntime", "python", "pytorch"]);
-        assert_eq!(parallel, ["affine", "fil", "identity", "onnxruntime", "python"]);
-        assert_eq!(parallel, ["affine", "identity", "onnxruntime", "python", "tensorflow"]);
+        assert_eq!(parallel, ["affine", "fil", "identity", "onnxruntime", "python", "pytorch", "tensorflow"]);
     }
 }

@@ -31,9 +31,22 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     // Installing a runtime searches the same places as its backend; flags set the log; check and explain inspect models
     // as a load would, and the cores that they would get; installing writes the headers of the C interface; serving
     // passes `abi::LIBRARIES` to the server.
-    ("cli", &["abi", "server", "repository", "backend", "openvino", "pytorch", "observe", "perf", "shard"]),
-    ("cli", &["abi", "server", "repository", "backend", "fil", "observe", "perf", "shard"]),
-    ("cli", &["abi", "server", "repository", "backend", "tensorflow", "observe", "perf", "shard"]),
+    (
+        "cli",
+        &[
+            "abi",
+            "server",
+            "repository",
+            "backend",
+            "fil",
+            "openvino",
+            "pytorch",
+            "tensorflow",
+            "observe",
+            "perf",
+            "shard",
+        ],
+    ),
     // Programs that link the library start and drive a server through it. It implements the traits of backend,
     // scheduler and repository through which libraries are opened (`server::Libraries`).
     ("abi", &["server", "repository", "backend", "memory", "observe", "scheduler"]),
@@ -57,9 +70,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("api", &["repository", "protocol", "scheduler", "observe", "queue"]),
     ("repository", &["native_backends", "backend", "scheduler", "observe"]),
     // The table of the backends that are built in.
-    ("native_backends", &["backend", "openvino", "pytorch"]),
-    ("native_backends", &["backend", "fil"]),
-    ("native_backends", &["backend", "tensorflow"]),
+    ("native_backends", &["backend", "fil", "openvino", "pytorch", "tensorflow"]),
 ];
 
 /// To count calls of the allocator and of memcpy, tests must replace them.
@@ -76,8 +87,7 @@ const OF_TESTS: &str = "test_support";
 /// prints: `abi/crash`. The clock is libc's, which tools that trace a process can intercept: `clock`. Code between
 /// fork and exec of a child is `unsafe`: `backend/python/process`. An interpreter that has loaded the server is called
 /// through its C interface: `backend/python/host`.
-const UNSAFE: [&str; 11] = [
-const UNSAFE: [&str; 10] = [
+const UNSAFE: [&str; 14] = [
     "abi",
     "gpu",
     "memory",

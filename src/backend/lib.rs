@@ -5,7 +5,6 @@
 //! instance is free as soon as it returns.
 
 pub mod affine;
-pub mod batch_input;
 pub mod elf;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixtures;

@@ -1,6 +1,10 @@
-//! Asks whether the tests of runtimes that are too large for every run (PyTorch, TensorFlow) run as well.
+//! Runtimes that are too large for every test run (PyTorch, TensorFlow): their tests run only if a variable asks for
+//! them.
 
 use std::io::Write;
+use std::path::PathBuf;
+
+use crate::python::Python;
 
 /// If this is `1`, the tests that install PyTorch or TensorFlow (each more than a gigabyte) run too.
 pub const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
@@ -15,25 +19,6 @@ pub fn large_runtimes() -> bool {
         let _ = writeln!(std::io::stderr(), "{test}: not run: set {LARGE_RUNTIMES}=1");
     }
     are_wanted
-//! Runtimes that are too large for every test run: their tests run only if a variable asks for them.
-
-use std::io::Write;
-use std::path::PathBuf;
-
-use crate::python::Python;
-
-/// If this is set to anything but `0`, tests of PyTorch and TensorFlow run.
-pub const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
-
-pub fn are_wanted() -> bool {
-    std::env::var(LARGE_RUNTIMES).is_ok_and(|value| value != "0")
-}
-
-/// Prints that the calling test did not run. This is no failure, even if skipping is forbidden.
-pub fn note() {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("?");
-    let _ = writeln!(std::io::stderr(), "{test}: not run: set {LARGE_RUNTIMES}=1");
 }
 
 /// The folder with TensorFlow's library: the one that NEREID_TENSORFLOW_LIBRARY names, or that of an environment.

@@ -28,8 +28,8 @@ pub mod server;
 pub mod skip;
 pub mod steadily;
 pub mod strace;
-pub mod tree_models;
 pub mod torch;
+pub mod tree_models;
 pub mod variant;
 
 pub use large_runtimes::large_runtimes;

@@ -8,7 +8,7 @@ use super::api::{Runtime, load};
 use nereid_backend::runtime_search::Surroundings;
 use nereid_backend::{ModelContext, fixtures};
 use nereid_request::DataType;
-use nereid_test_support::large_runtimes;
+use nereid_test_support::large_runtimes::{large_runtimes, tensorflow};
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_sequence_batching::control::Kind;
 use nereid_wire::inference::model_sequence_batching::{Control, ControlInput, State};
@@ -22,20 +22,16 @@ pub fn folder() -> PathBuf {
 pub fn runtime() -> Option<&'static Runtime> {
     static FOUND: OnceLock<Option<Surroundings>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        if !large_runtimes::are_wanted() {
+        if !large_runtimes() {
             return None;
         }
         let mut surroundings = Surroundings::of_process(&RUNTIME, None);
         if surroundings.candidate(&RUNTIME).is_err() {
-            surroundings.library_setting = large_runtimes::tensorflow();
+            surroundings.library_setting = tensorflow();
         }
         Some(surroundings)
     });
-    let surroundings = found.as_ref().or_else(|| {
-        large_runtimes::note();
-        None
-    })?;
-    Some(load(surroundings).expect("TensorFlow is wanted"))
+    Some(load(found.as_ref()?).expect("TensorFlow is wanted"))
 }
 
 /// A file of the fixtures as model `m`: `strings.savedmodel`, `add_sub.graphdef`.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use nereid_backend::onnxruntime;
 use nereid_backend::runtime_search::{LibraryError, RuntimeKind};
-use nereid_pytorch::torch;
 use nereid_fil as fil;
+use nereid_pytorch::torch;
 
 /// One package of the index, and its files that a runtime needs.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,8 +67,7 @@ impl Distribution {
 }
 
 /// All of them.
-pub static ALL: [Distribution; 4] = [
-pub static ALL: [Distribution; 3] = [
+pub static ALL: [Distribution; 6] = [
     Distribution {
         runtime: &onnxruntime::RUNTIME,
         purpose: "for ONNX models",
@@ -170,6 +169,7 @@ pub static ALL: [Distribution; 3] = [
         }],
         is_for_gpus: false,
         open: nereid_openvino::version,
+        finish: None,
     },
     Distribution {
         runtime: &fil::RUNTIME,
@@ -185,6 +185,7 @@ pub static ALL: [Distribution; 3] = [
         }],
         is_for_gpus: false,
         open: open_treelite,
+        finish: None,
     },
     Distribution {
         runtime: &nereid_tensorflow::RUNTIME,
@@ -198,6 +199,7 @@ pub static ALL: [Distribution; 3] = [
         }],
         is_for_gpus: false,
         open: open_tensorflow,
+        finish: None,
     },
 ];
 
@@ -212,8 +214,12 @@ fn open_pytorch(path: &Path) -> Result<String, LibraryError> {
 fn finish_pytorch(path: &Path, report: &mut dyn FnMut(&str)) -> Result<(), String> {
     let torch = torch::open(path).map_err(|error| error.to_string())?;
     torch.install_shim(report).map_err(|error| error.to_string())
+}
+
 fn open_treelite(path: &Path) -> Result<String, LibraryError> {
     Ok(fil::inspect(path)?.version)
+}
+
 fn open_tensorflow(path: &Path) -> Result<String, LibraryError> {
     Ok(nereid_tensorflow::inspect(path)?.version)
 }

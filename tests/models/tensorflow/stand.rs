@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 
 use nereid_test_support::grpc::{Grpc, Status};
 use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::large_runtimes::{large_runtimes, tensorflow};
+use nereid_test_support::paths;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::usual;
-use nereid_test_support::{large_runtimes, paths};
 
 pub const EXPLICIT: &str = "--model-control-mode=explicit";
 
@@ -26,11 +27,10 @@ pub struct Models {
 impl Models {
     /// `None`, after a note, if tests of large runtimes are not wanted.
     pub fn new() -> Option<Models> {
-        if !large_runtimes::are_wanted() {
-            large_runtimes::note();
+        if !large_runtimes() {
             return None;
         }
-        Some(Models { repository: Repository::new(), library: large_runtimes::tensorflow()? })
+        Some(Models { repository: Repository::new(), library: tensorflow()? })
     }
 
     /// Copies a fixture to `<name>/1/model.<extension>`. Empty `config`: there is none.

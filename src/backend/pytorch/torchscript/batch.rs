@@ -108,12 +108,7 @@ fn split(
     batch.split_scattered(&plan.outputs, &produced, &plan.scatters)
 }
 
-fn check<'a>(
-    output: &Wanted,
-    position: usize,
-    result: &'a Run<'_>,
-    pool: &Pool,
-) -> Result<Checked<'a>, Status> {
+fn check<'a>(output: &Wanted, position: usize, result: &'a Run<'_>, pool: &Pool) -> Result<Checked<'a>, Status> {
     let name = &output.name;
     let Some(found) = result.output(position) else {
         return Err(Status::invalid(format!(

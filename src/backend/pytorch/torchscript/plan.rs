@@ -208,7 +208,8 @@ fn batch_inputs(config: &ModelConfig) -> Vec<(BatchInputTensor, Vec<Target>)> {
     let planned = config.batch_input.iter().map(|given| {
         let source = given.source_input.first().and_then(position);
         let plan = BatchInputTensor::new(given, source.unwrap_or(usize::MAX));
-        let targets = given.target_name.iter().map(|name| Target { name: name.clone(), argument: usize::MAX }).collect();
+        let targets =
+            given.target_name.iter().map(|name| Target { name: name.clone(), argument: usize::MAX }).collect();
         (plan, targets)
     });
     planned.collect()

@@ -186,7 +186,11 @@ fn numbers_that_treelite_trusts_are_refused_with_their_place() {
         ("\"tree_info\":[0,", "\"tree_info\":[-1,", "tree_info has a value that is not a class"),
         ("\"tree_info\"", "\"tree\\u005finfo_\"", "it has trees, but no tree_info"),
         ("\"num_class\":\"3\"", "\"num_class\":\"2147483647\"", "num_class is 2147483647"),
-        ("\"num_feature\":\"4\"", "\"num_feature\":\"2147483647\"", "it has 2147483647 features"),
+        (
+            "\"num_feature\":\"4\",\"num_target\"",
+            "\"num_feature\":\"2147483647\",\"num_target\"",
+            "it has 2147483647 features",
+        ),
         ("\"split_indices\":[0,", "\"split_indices\":[-7,", "tree 0: node 0 splits feature -7 of 4"),
     ] {
         let Some(error) = xgboost(from, to) else { return };

@@ -96,16 +96,14 @@ impl Layouts {
             }
             (4, b"input" | b"output") => position.is_input = name.as_ref() == b"input",
             (5, b"port") => position.port = attribute(element, "id"),
-            (7, b"attribute") if attribute(element, "name") == "layout" => {
-                if has_batch(&attribute(element, "layout")) {
-                    let layer = &position.layer;
-                    // Some files have the layout of a result at its own port.
-                    if self.parameters.contains(layer) || self.results.contains(layer) {
-                        self.batched_layers.insert(layer.clone());
-                    }
-                    if !position.is_input {
-                        self.batched.insert((layer.clone(), position.port.clone()));
-                    }
+            (7, b"attribute") if attribute(element, "name") == "layout" && has_batch(&attribute(element, "layout")) => {
+                let layer = &position.layer;
+                // Some files have the layout of a result at its own port.
+                if self.parameters.contains(layer) || self.results.contains(layer) {
+                    self.batched_layers.insert(layer.clone());
+                }
+                if !position.is_input {
+                    self.batched.insert((layer.clone(), position.port.clone()));
                 }
             }
             (3, b"edge") => {

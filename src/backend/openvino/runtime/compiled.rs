@@ -49,8 +49,8 @@ impl Compiled {
         let functions = &self.runtime.functions;
         let mut count = 0;
         // SAFETY: the model is alive; a number is written to the given place.
-        self.runtime
-            .check(unsafe { (functions.ov_compiled_model_outputs_size)(self.at.as_ptr(), &mut count) }, OUTPUTS)?;
+        let status = unsafe { (functions.ov_compiled_model_outputs_size)(self.at.as_ptr(), &mut count) };
+        self.runtime.check(status, OUTPUTS)?;
         let port = |index| {
             let mut port = ptr::null_mut();
             let get = functions.ov_compiled_model_output_by_index;

@@ -285,6 +285,7 @@ mod tests {
             ["fil", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["identity", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["onnxruntime", "<built in>", r#"{"cmdline":{"a":"1","b":"\"2\""}}"#],
+            ["openvino", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["python", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["pytorch", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["repeat", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],

@@ -30,14 +30,19 @@ pub struct BatchInput {
     pub dtype: i32,
 }
 
+/// The position of an output among those of the model, and torch's number of its type.
+pub type OutputResult = (usize, i32);
+
+type PlannedOutputs = (Vec<rows::Output>, Vec<OutputResult>);
+
 /// The tensors of one instance.
 #[derive(Debug)]
 pub struct Plan {
     pub inputs: Vec<InputPlan>,
     pub batch_inputs: Vec<BatchInput>,
     pub outputs: Vec<rows::Output>,
-    /// The positions of the outputs among those of the model, and torch's numbers of their types.
-    pub results: Vec<(usize, i32)>,
+    /// One for each output.
+    pub results: Vec<OutputResult>,
     pub max_batch_size: u64,
     /// It batches, and each row of an input belongs to one row of the batch.
     pub has_equal_rows: bool,
@@ -152,7 +157,7 @@ fn check_distinct(instance: &str, inputs: &[InputPlan], batch_inputs: &[BatchInp
     }
 }
 
-fn planned_outputs(spec: &ModelSpec, search: &Search<'_>) -> Result<(Vec<rows::Output>, Vec<(usize, i32)>), Status> {
+fn planned_outputs(spec: &ModelSpec, search: &Search<'_>) -> Result<PlannedOutputs, Status> {
     let states = match &spec.config.scheduling_choice {
         Some(SchedulingChoice::SequenceBatching(sequence)) => sequence.state.as_slice(),
         _ => &[],

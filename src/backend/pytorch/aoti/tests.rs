@@ -132,7 +132,7 @@ fn a_tensor_that_the_model_does_not_take_is_an_error_and_not_read_past_its_end()
     let integers = ADD.replace("TYPE_FP32", "TYPE_INT32");
     let mut rig = torch.rig("add", &integers);
     let bytes = Slice::copy_of(&[0; 64]);
-    let draft = rig.draft(1).batch(1).input(0, DataType::Int32, &[1, 16], &[bytes.clone()]);
+    let draft = rig.draft(1).batch(1).input(0, DataType::Int32, &[1, 16], std::slice::from_ref(&bytes));
     let request = draft.input(1, DataType::Int32, &[1, 16], &[bytes]).outputs([0]);
     let text = rig.run_one(request).unwrap_err().message;
     assert!(text.contains("unmatched dtype"), "{text}");

@@ -140,8 +140,8 @@ impl<'a> Tensor<'a> {
         let numbers = self.get(get, ptr::null_mut(), what)?;
         match usize::try_from(rank) {
             Ok(0) => Ok(&[]),
-            // SAFETY: torch keeps one number for each dimension at the address for as long as the tensor.
             Ok(count) if rank <= RANK_MAX && !numbers.is_null() => {
+                // SAFETY: torch keeps one number for each dimension at the address for as long as the tensor.
                 Ok(unsafe { std::slice::from_raw_parts(numbers, count) })
             }
             _ => Err(format!("a result has {rank} dimensions")),

@@ -199,6 +199,8 @@ fn scalars_and_unknown_ranks_take_what_the_configuration_says() {
     config.input = vec![input("VALUE", DataType::Fp32, &[1]), input("FACTOR", DataType::Fp32, &[-1])];
     config.output = vec![output("TWICE", DataType::Fp32, &[1]), output("PRODUCT", DataType::Fp32, &[-1])];
     let mut rig = rig!(config);
+    let scalars: Vec<bool> = rig.instance.plan.inputs.iter().map(|input| input.is_scalar).collect();
+    assert_eq!(scalars, [true, false]);
     let request = rig.draft(1).floats(0, &[1], &[4.]).floats(1, &[3], &[1., 2., 3.]).outputs([0, 1]);
     let response = rig.run_one(request).unwrap();
     assert_eq!((&response.outputs[0].shape[..], as_floats(&response.outputs[0].data)), (&[1][..], vec![8.]));

@@ -26,7 +26,7 @@ pub struct Framework {
     pub mismatch: Option<&'static str>,
     /// What a load of a file says that is none of its files.
     pub broken: &'static [Broken],
-    /// A batch is reported with the number of its requests in place of that of its rows.
+    /// The size under which an execution is reported is the number of its requests in place of that of its rows.
     pub counts_requests: bool,
     /// How much the resident memory may grow from the 10th to the 110th load of `network`, in KiB: the slack of
     /// allocators, whose arenas still find their sizes (measured: 1 to 2 MiB). At 4 MiB that is 40 KiB a load, which is

@@ -11,6 +11,7 @@ mod broken_files;
 mod cancellation;
 mod datatypes;
 mod files;
+mod forests;
 mod instances;
 mod loads;
 mod metadata;
@@ -54,4 +55,10 @@ suite! {
     identity = super::table::IDENTITY;
     python = super::table::PYTHON;
     onnxruntime = super::table::ONNXRUNTIME;
+    openvino = super::table::OPENVINO;
+    fil = super::table::FIL;
+    torchscript = super::table::TORCHSCRIPT;
+    torch_aoti = super::table::TORCH_AOTI;
+    savedmodel = super::table::SAVEDMODEL;
+    graphdef = super::table::GRAPHDEF;
 }

@@ -13,8 +13,11 @@ pub fn every_datatype_comes_back_as_it_was_sent(framework: &Framework) {
     let model = framework.model(ModelKind::Types);
     let Some(mut bench) = Bench::start(&[framework], &repository, &[]) else { return };
     let numbered = || framework.datatypes.iter().enumerate();
-    let inputs: Vec<Tensor> =
-        numbered().map(|(at, datatype)| Tensor::new(&framework.input(at), datatype, &[3], samples(datatype))).collect();
+    let input = |(at, datatype): (usize, &&str)| {
+        let elements = samples(datatype, framework.int64_bits);
+        Tensor::new(&framework.input(at), datatype, &[3], elements)
+    };
+    let inputs: Vec<Tensor> = numbered().map(input).collect();
     for form in FORMS {
         // A response in JSON leaves the half floats out.
         let names: Vec<String> =

@@ -1,6 +1,8 @@
 //! What the models of the suite must compute, repeated here from the formulas in tests/python/frameworks, and the
 //! numbers that tests send.
 
+use super::forests;
+
 /// A result may differ by this: formats round in different orders, but none may compute with fewer bits than FP32.
 /// BF16 would be off by some thousandths.
 pub const TOLERANCE: f32 = 1e-5;
@@ -10,6 +12,8 @@ pub const TOLERANCE: f32 = 1e-5;
 pub enum Function {
     /// 16 numbers, 8 hidden ones behind a ReLU, 4 results.
     Network,
+    /// 4 numbers, and the probabilities of 3 classes.
+    Forest,
     /// 16 numbers, which come back.
     Copy,
 }
@@ -18,12 +22,14 @@ impl Function {
     pub fn inputs(self) -> usize {
         match self {
             Function::Network | Function::Copy => 16,
+            Function::Forest => forests::FEATURES,
         }
     }
 
     pub fn outputs(self) -> usize {
         match self {
             Function::Network => 4,
+            Function::Forest => forests::CLASSES,
             Function::Copy => 16,
         }
     }
@@ -36,6 +42,7 @@ impl Function {
     fn of_row(self, row: &[f32]) -> Vec<f32> {
         match self {
             Function::Network => network(row),
+            Function::Forest => forests::probabilities(row),
             Function::Copy => row.to_vec(),
         }
     }

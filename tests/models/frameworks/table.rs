@@ -21,6 +21,8 @@ pub struct Framework {
     pub models: &'static [ModelKind],
     /// Of the tensors of its model `types`, in their order.
     pub datatypes: &'static [&'static str],
+    /// Values of INT64 that the library keeps: OpenVINO computes them in 32 bits on a CPU.
+    pub int64_bits: u32,
     pub completion: Option<Completion>,
     /// Part of the error when the two inputs of `add_sub` cannot be added.
     pub mismatch: Option<&'static str>,
@@ -29,8 +31,9 @@ pub struct Framework {
     /// The size under which an execution is reported is the number of its requests in place of that of its rows.
     pub counts_requests: bool,
     /// How much the resident memory may grow from the 10th to the 110th load of `network`, in KiB: the slack of
-    /// allocators, whose arenas still find their sizes (measured: 1 to 2 MiB). At 4 MiB that is 40 KiB a load, which is
-    /// less than a session, a compiled model or the stack of a thread.
+    /// allocators, whose arenas still find their sizes (measured: 1 to 2 MiB, with TensorFlow and AOTInductor up to 5,
+    /// which do not become more in further loads). It is at most a tenth of a MiB for each load, which is less than a
+    /// session, a compiled model or a package's library.
     pub growth_kib_max: u64,
 }
 
@@ -133,6 +136,7 @@ pub const IDENTITY: Framework = Framework {
         "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32",
         "FP64", "BYTES",
     ],
+    int64_bits: 64,
     completion: None,
     mismatch: None,
     broken: &[],
@@ -154,6 +158,7 @@ pub const PYTHON: Framework = Framework {
         "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64",
         "BYTES",
     ],
+    int64_bits: 64,
     completion: Some(Completion { max_batch_size: 4, dims: &[-1], has_dynamic_batching: false }),
     mismatch: Some("operands could not be broadcast together with shapes (1,3) (1,4)"),
     broken: &[
@@ -183,6 +188,7 @@ pub const ONNXRUNTIME: Framework = Framework {
         ModelKind::Ragged,
     ],
     datatypes: IDENTITY.datatypes,
+    int64_bits: 64,
     completion: Some(Completion { max_batch_size: 4, dims: &[-1], has_dynamic_batching: true }),
     mismatch: Some("onnx runtime error"),
     broken: &[
@@ -196,8 +202,160 @@ pub const ONNXRUNTIME: Framework = Framework {
     growth_kib_max: 8192,
 };
 
+pub const FIL: Framework = Framework {
+    name: "fil",
+    backend: "backend: \"fil\"\n\
+              parameters { key: \"model_type\" value { string_value: \"xgboost_json\" } }\n\
+              parameters { key: \"is_classifier\" value { string_value: \"true\" } }\n\
+              parameters { key: \"predict_proba\" value { string_value: \"true\" } }",
+    format: Some(Format { name: "fil", folder: "fil", requirements: None, file: "xgboost.json" }),
+    runtime: Runtime::Library { name: "fil", requirements: "tree_models.txt", is_large: false },
+    input: "input__",
+    output: "output__",
+    function: Function::Forest,
+    models: &[ModelKind::Network],
+    datatypes: &[],
+    int64_bits: 64,
+    completion: None,
+    mismatch: None,
+    broken: &[
+        broken(Damage::Missing, "does not exist"),
+        broken(Damage::Empty, "Provided JSON could not be parsed as XGBoost model"),
+        broken(Damage::Garbage, "Provided JSON could not be parsed as XGBoost model"),
+        broken(Damage::Truncated, "the model file is damaged: "),
+        broken(Damage::Foreign("onnxruntime"), "Provided JSON could not be parsed as XGBoost model"),
+    ],
+    counts_requests: true,
+    growth_kib_max: 4096,
+};
+
+pub const OPENVINO: Framework = Framework {
+    name: "openvino",
+    backend: "backend: \"openvino\"",
+    format: Some(Format {
+        name: "openvino",
+        folder: "openvino",
+        requirements: Some("openvino.txt"),
+        file: "model.xml",
+    }),
+    runtime: Runtime::Library { name: "openvino", requirements: "openvino.txt", is_large: false },
+    input: "INPUT__",
+    output: "OUTPUT__",
+    function: Function::Network,
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types],
+    datatypes: &["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32"],
+    int64_bits: 32,
+    completion: Some(Completion { max_batch_size: 0, dims: &[-1, -1], has_dynamic_batching: false }),
+    mismatch: Some("openvino error in "),
+    broken: &[
+        broken(Damage::Missing, "unable to find '"),
+        broken(Damage::Empty, "openvino error in reading model : "),
+        broken(Damage::Garbage, "openvino error in reading model : "),
+        broken(Damage::Truncated, "openvino error in reading model : "),
+        broken(Damage::Foreign("python"), "openvino error in reading model : "),
+    ],
+    counts_requests: false,
+    growth_kib_max: 8192,
+};
+
+pub const TORCHSCRIPT: Framework = Framework {
+    name: "torchscript",
+    backend: "backend: \"pytorch\"\nplatform: \"pytorch_libtorch\"",
+    format: Some(Format { name: "torchscript", folder: "torchscript", requirements: None, file: "model.pt" }),
+    runtime: Runtime::Library { name: "pytorch", requirements: "torch.txt", is_large: true },
+    input: "INPUT__",
+    output: "OUTPUT__",
+    function: Function::Network,
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types, ModelKind::Ragged],
+    datatypes: &["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES"],
+    int64_bits: 64,
+    completion: None,
+    mismatch: Some("PyTorch execute failure: "),
+    broken: &[
+        broken(Damage::Missing, "unable to find '"),
+        broken(Damage::Empty, "failed to load model '"),
+        broken(Damage::Garbage, "failed to load model '"),
+        broken(Damage::Truncated, "failed to load model '"),
+        broken(Damage::Foreign("onnxruntime"), "failed to load model '"),
+    ],
+    counts_requests: false,
+    growth_kib_max: 8192,
+};
+
+pub const TORCH_AOTI: Framework = Framework {
+    name: "torch_aoti",
+    backend: "backend: \"pytorch\"\nplatform: \"torch_aoti\"",
+    format: Some(Format {
+        name: "torch_aoti",
+        folder: "torch_aoti",
+        requirements: Some("torch.txt"),
+        file: "model.pt2",
+    }),
+    runtime: Runtime::Library { name: "pytorch", requirements: "torch.txt", is_large: true },
+    input: "INPUT__",
+    output: "OUTPUT__",
+    function: Function::Network,
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types],
+    datatypes: &["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"],
+    int64_bits: 64,
+    completion: None,
+    mismatch: Some("execution failure: "),
+    broken: &[
+        broken(Damage::Missing, "is unreachable or inaccessible."),
+        broken(Damage::Empty, "failed to create instance \""),
+        broken(Damage::Garbage, "failed to create instance \""),
+        broken(Damage::Truncated, "failed to create instance \""),
+        broken(Damage::Foreign("torchscript"), "failed to create instance \""),
+    ],
+    counts_requests: false,
+    growth_kib_max: 10240,
+};
+
+pub const SAVEDMODEL: Framework = Framework {
+    name: "savedmodel",
+    backend: "platform: \"tensorflow_savedmodel\"",
+    format: Some(Format { name: "tensorflow", folder: "tensorflow", requirements: None, file: "model.savedmodel" }),
+    runtime: Runtime::Library { name: "tensorflow", requirements: "tensorflow.txt", is_large: true },
+    input: "INPUT__",
+    output: "OUTPUT__",
+    function: Function::Network,
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types, ModelKind::Ragged],
+    datatypes: &[
+        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64",
+        "BYTES",
+    ],
+    int64_bits: 64,
+    completion: Some(Completion { max_batch_size: 4, dims: &[-1], has_dynamic_batching: true }),
+    mismatch: Some("Incompatible shapes"),
+    broken: &[
+        broken(Damage::Missing, "failed to load model"),
+        broken(Damage::Empty, "failed to load model"),
+        broken(Damage::Garbage, "failed to load model"),
+        broken(Damage::Truncated, "failed to load model"),
+        broken(Damage::Foreign("onnxruntime"), "failed to load model"),
+    ],
+    counts_requests: false,
+    growth_kib_max: 10240,
+};
+
+pub const GRAPHDEF: Framework = Framework {
+    name: "graphdef",
+    backend: "platform: \"tensorflow_graphdef\"",
+    format: Some(Format { name: "tensorflow", folder: "graphdef", requirements: None, file: "model.graphdef" }),
+    completion: None,
+    broken: &[
+        broken(Damage::Missing, "unable to find '"),
+        broken(Damage::Empty, "has an empty network"),
+        broken(Damage::Garbage, "Invalid GraphDef"),
+        broken(Damage::Truncated, "Invalid GraphDef"),
+        broken(Damage::Foreign("onnxruntime"), "Invalid GraphDef"),
+    ],
+    ..SAVEDMODEL
+};
+
 /// All frameworks. Those without a library come first.
-pub const FRAMEWORKS: [&Framework; 3] = [&IDENTITY, &PYTHON, &ONNXRUNTIME];
+pub const FRAMEWORKS: [&Framework; 9] =
+    [&IDENTITY, &PYTHON, &ONNXRUNTIME, &OPENVINO, &FIL, &TORCHSCRIPT, &TORCH_AOTI, &SAVEDMODEL, &GRAPHDEF];
 
 impl Framework {
     pub fn input(&self, at: usize) -> String {

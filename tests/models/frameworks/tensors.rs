@@ -205,20 +205,26 @@ pub fn size_of(datatype: &str) -> usize {
     TYPES.iter().find(|known| known.name == datatype).expect("a known datatype").size
 }
 
-/// Three elements of a datatype: for the integers the smallest, the largest and one between.
-pub fn samples(datatype: &str) -> Vec<u8> {
+/// Three elements of a datatype: for the integers the smallest, the largest and one between, where INT64 has as many
+/// bits as are given.
+pub fn samples(datatype: &str, int64_bits: u32) -> Vec<u8> {
     let size = size_of(datatype);
-    let (zeros, ones) = (vec![0; size.max(1) - 1], vec![0xff; size.max(1) - 1]);
+    let floats = |numbers: [f32; 3]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let signed = |bits: u32| {
+        let numbers = [i64::MIN >> (64 - bits), i64::MAX >> (64 - bits), 0x0707_0707_0707_0707 >> (64 - bits)];
+        numbers.iter().flat_map(|number| number.to_le_bytes()[..size].to_vec()).collect()
+    };
     match datatype {
         "BOOL" => vec![1, 0, 1],
         "BYTES" => b"\x02\0\0\0ab\0\0\0\0\x03\0\0\0cde".to_vec(),
         // 1.5, -2 and 0.
         "FP16" => vec![0x00, 0x3e, 0x00, 0xc0, 0, 0],
         "BF16" => vec![0xc0, 0x3f, 0x00, 0xc0, 0, 0],
-        "FP32" => [1.5f32, -2e30, 1e-30].iter().flat_map(|number| number.to_le_bytes()).collect(),
+        "FP32" => floats([1.5, -2e30, 1e-30]),
         "FP64" => [1.5f64, -2e300, 1e-300].iter().flat_map(|number| number.to_le_bytes()).collect(),
+        "INT64" => signed(int64_bits),
         unsigned if unsigned.starts_with('U') => [vec![0; size], vec![0xff; size], vec![7; size]].concat(),
-        _ => [&zeros[..], &[0x80], &ones, &[0x7f], &vec![7; size]].concat(),
+        _ => signed(8 * size as u32),
     }
 }
 

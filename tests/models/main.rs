@@ -1,6 +1,5 @@
 //! Tests of a whole server with models: scheduling of requests, loads and unloads from directories and buckets, models
 //! of every framework and in Python; some compare the responses with those of the official server.
-//! of OpenVINO, and Python models; some compare the responses with those of the official server.
 
 mod aoti;
 mod cloud;

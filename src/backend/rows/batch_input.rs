@@ -11,7 +11,9 @@ use nereid_wire::inference::batch_input::Kind;
 /// One `batch_input` of the configuration.
 #[derive(Debug, Clone)]
 pub struct BatchInputTensor {
-    /// The inputs of the model that get the tensor, for messages.
+    /// The inputs of the model that get the tensor.
+    pub targets: Vec<String>,
+    /// The same, for messages.
     pub label: String,
     /// INT32 or FP32.
     pub datatype: DataType,
@@ -28,7 +30,8 @@ impl BatchInputTensor {
             // Validation accepts INT32 and FP32 only.
             _ => DataType::Int32,
         };
-        BatchInputTensor { label: given.target_name.join(", "), datatype, source, kind: given.kind() }
+        let targets = given.target_name.clone();
+        BatchInputTensor { label: targets.join(", "), targets, datatype, source, kind: given.kind() }
     }
 
     /// The tensor for the requests of a batch.

@@ -8,7 +8,7 @@ use nereid_backend::{Instance, InstanceContext};
 use nereid_clock::now_ns;
 use nereid_memory::Pool;
 use nereid_observe::statistics::Execution;
-use nereid_request::{Request, Status};
+use nereid_request::Status;
 use nereid_scheduler::Payload;
 
 use super::bindings::{Api, Tensor};
@@ -60,7 +60,7 @@ impl AotiInstance {
         let is_single = self.plan.has_equal_rows && batch.rows() == 1;
         let is_doubled = is_single && self.doubles_rows.load(Ordering::Relaxed);
         let joined = self.join(batch, is_doubled)?;
-        let made = self.batch_inputs(batch.requests)?;
+        let made = self.batch_inputs(batch)?;
         execution.compute_start_ns = now_ns();
         let doubled;
         let mut results = self.compute(&joined, &made);
@@ -119,14 +119,9 @@ impl AotiInstance {
     }
 
     /// The tensors that describe the batch, in the order of the plan.
-    fn batch_inputs(&self, requests: &[Box<Request>]) -> Result<Vec<Joined>, Status> {
-        let pool = &self.context.model.pool;
+    fn batch_inputs(&self, batch: &Batch<'_>) -> Result<Vec<Joined>, Status> {
         let made = self.plan.batch_inputs.iter().map(|input| {
-            let sources: Vec<&[i64]> = requests
-                .iter()
-                .map(|request| rows::find(request, input.plan.source).map(rows::model_shape).unwrap_or_default())
-                .collect();
-            let (shape, bytes) = input.plan.make(&sources, self.plan.max_batch_size > 0, pool)?;
+            let (shape, bytes) = input.plan.make_for(batch)?;
             let elements = rows::elements(&shape).unwrap_or_default();
             Ok(Joined { shape, elements, bytes })
         });

@@ -3,8 +3,7 @@
 //!
 //! A package states neither types nor shapes, so those of the configuration are what requests are checked against.
 
-use nereid_backend::batch_input::BatchInputPlan;
-use nereid_backend::rows;
+use nereid_backend::rows::{self, BatchInputTensor};
 use nereid_model_config::{ModelSpec, TensorSpec};
 use nereid_request::{DataType, OutputShape, Shape, Status, Text};
 use nereid_wire::inference::ModelConfig;
@@ -25,7 +24,7 @@ pub struct InputPlan {
 /// A tensor that describes the batch.
 #[derive(Debug)]
 pub struct BatchInput {
-    pub plan: BatchInputPlan,
+    pub plan: BatchInputTensor,
     pub positions: Vec<usize>,
     pub dtype: i32,
 }
@@ -134,7 +133,7 @@ fn batch_inputs(config: &ModelConfig, search: &Search<'_>) -> Result<Vec<BatchIn
     let source_of = |name: &String| config.input.iter().position(|input| input.name == *name);
     let planned = config.batch_input.iter().map(|given| {
         let source = given.source_input.first().and_then(source_of).unwrap_or(usize::MAX);
-        let plan = BatchInputPlan::new(given, source);
+        let plan = BatchInputTensor::new(given, source);
         let positions = plan.targets.iter().map(|target| search.position(target, false)).collect::<Result<_, _>>()?;
         let dtype = dtype_of(plan.datatype).ok_or_else(|| Status::internal("a batch input has no type"))?;
         Ok(BatchInput { plan, positions, dtype })

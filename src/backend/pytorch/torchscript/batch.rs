@@ -27,7 +27,7 @@ pub fn run(
     batch: &Batch<'_>,
     pool: &Pool,
 ) -> Result<Computed, Failure> {
-    let values = join(plan, batch, pool)?;
+    let values = join(plan, batch)?;
     let inputs: SmallVec<[Input<'_>; 8]> = values.iter().map(|(target, value)| input(target, value)).collect();
     let compute_start_ns = now_ns();
     // Its text is that of PyTorch, which may take several lines.
@@ -41,7 +41,7 @@ fn execute_failure(text: &str) -> Status {
     Status::internal(format!("PyTorch execute failure: {text}"))
 }
 
-fn join<'a>(plan: &'a Plan, batch: &Batch<'_>, pool: &Pool) -> Result<SmallVec<[(&'a Target, Value); 8]>, Failure> {
+fn join<'a>(plan: &'a Plan, batch: &Batch<'_>) -> Result<SmallVec<[(&'a Target, Value); 8]>, Failure> {
     let mut values = SmallVec::new();
     for (input, target) in &plan.inputs {
         let value = match input.datatype {

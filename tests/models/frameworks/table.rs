@@ -222,7 +222,7 @@ pub const FIL: Framework = Framework {
         broken(Damage::Missing, "does not exist"),
         broken(Damage::Empty, "Provided JSON could not be parsed as XGBoost model"),
         broken(Damage::Garbage, "Provided JSON could not be parsed as XGBoost model"),
-        broken(Damage::Truncated, "the model file is damaged: "),
+        broken(Damage::Truncated, "Provided JSON could not be parsed as XGBoost model"),
         broken(Damage::Foreign("onnxruntime"), "Provided JSON could not be parsed as XGBoost model"),
     ],
     counts_requests: true,

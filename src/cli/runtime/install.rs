@@ -35,10 +35,10 @@ pub enum InstallError {
     #[error("there is no place for runtimes: neither XDG_DATA_HOME nor HOME is set")]
     NoHome,
     #[error(
-        "python3 is needed to download the runtime, but it does not start ({0}). Install Python 3 with pip, or give \
-         the library's path with --backend-config=<backend>,library=<path>"
+        "python3 is needed to download the runtime, but it does not start ({detail}). Install Python 3 with pip, or \
+         give the library's path with --backend-config={runtime},library=<path>"
     )]
-    NoPython(String),
+    NoPython { runtime: &'static str, detail: String },
     #[error("python3 has no pip, which is needed to download the runtime ({0}). On Debian: apt install python3-pip")]
     NoPip(String),
     #[error("{package} {version} is not offered for this machine ({platform}): {detail}")]
@@ -93,7 +93,7 @@ pub(super) fn install_into(
     remove_abandoned(folder);
     let work = WorkFolder::create(folder)?;
     progress.step("Looking for python3 and pip");
-    python.check()?;
+    python.check(distribution.runtime.name)?;
     let unpacked = work.0.join("unpacked");
     create_folder(&unpacked)?;
     let mut version = None;

@@ -234,7 +234,9 @@ fn transcript(words: &[String], flags: &[&str]) -> Option<Vec<Line>> {
         let text = if answer.status == 200 { answer.text() } else { plain(answer.error()) };
         lines.push((format!("{model}: load"), format!("{} {text}", answer.status)));
         let cause = if answer.status == 500 {
-            life.server.wait_for_log(&format!("'{model}'"));
+            // Next steps behind the errors of other models may name it as well.
+            let about = |line: &str| line.contains(&format!("'{model}'")) && !line.contains("next step for model");
+            life.server.wait_until("the cause in the log", || life.server.log().lines().any(about));
             plain(cause(&life.server.log(), model))
         } else {
             String::new()

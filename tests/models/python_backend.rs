@@ -4,6 +4,7 @@ mod calls;
 mod classes;
 mod cost;
 mod devices;
+mod engines;
 mod environments;
 mod execution;
 mod faults;

@@ -33,6 +33,10 @@ fn engines_stream_cancel_fail_and_end_as_their_clients_ask() {
         server.wait_for_log("llm_api: cancelled a request");
         let log = server.stop();
         assert_eq!(log.matches("llm_engine: finalized with 0 requests under way").count(), 3, "{log}");
+        // Both models of that script end their engine's process, and their workers run exit functions.
+        for line in ["llm_api: the engine's process ended with -15", "llm_api: at exit"] {
+            assert_eq!(log.matches(line).count(), 2, "{line}\n{log}");
+        }
         assert!(!log.contains("a response cannot be sent") && !log.contains("Exit timeout expired"), "{log}");
     });
 }

@@ -1,9 +1,13 @@
 """Drives an engine that works on token identifiers, decoupled or not as a file beside it says. In both modes the
-responses go through senders, also after `execute` has returned, and a thread looks for cancelled requests."""
+responses go through senders, also after `execute` has returned, and a thread looks for cancelled requests. The engine
+has a process of its own, which `finalize` ends, and an exit function."""
 
 import asyncio
+import atexit
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -37,6 +41,8 @@ class TritonPythonModel:
         self.is_over = threading.Event()
         self.checking = threading.Thread(target=self.check_cancelled)
         self.checking.start()
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        atexit.register(pb_utils.Logger.log_info, "llm_api: at exit")
 
     def execute(self, requests):
         for request in requests:
@@ -88,3 +94,5 @@ class TritonPythonModel:
         self.checking.join()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.running.join()
+        self.process.terminate()
+        pb_utils.Logger.log_info("llm_api: the engine's process ended with %d" % self.process.wait())

@@ -6,6 +6,7 @@ uses, beside their public methods, `InferenceRequest.received(values, is_decoupl
 of the sender's, or raises the sender's error), `request.is_rescheduled()`, and `response.pack(requested)`.
 """
 
+import atexit
 import faulthandler
 import importlib.machinery
 import importlib.util
@@ -24,9 +25,7 @@ from .wire import link
 
 def main():
     """Runs the worker; returns its exit status."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # The server ends its workers itself, so they ignore these signals.
-        signal.signal(number, signal.SIG_IGN)
+    watch_signals()
     # A crash in native code prints the interrupted Python code to the log's stream.
     if sys.stderr is not None:
         faulthandler.enable()
@@ -49,6 +48,27 @@ def main():
     leave(1)
 
 
+def watch_signals():
+    """Ignores the signals that end processes, because the server ends its workers itself. Processes of the model must
+    not ignore them, or `terminate` would not end them: a handler, unlike SIG_IGN, is not inherited by programs."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _ignore)
+        # Interrupted system calls of native code are restarted, as if nothing had come.
+        signal.siginterrupt(number, False)
+    os.register_at_fork(after_in_child=_unwatch_signals)
+
+
+def _ignore(number, frame):
+    pass
+
+
+def _unwatch_signals():
+    """In a process that was forked and runs no other program: the defaults, unless the model has set handlers."""
+    for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is _ignore:
+            signal.signal(number, default)
+
+
 def leave(status):
     """Ends the process, whatever else runs in it."""
     for stream in (sys.stdout, sys.stderr):
@@ -58,6 +78,17 @@ def leave(status):
             # The model may have closed or replaced it.
             pass
     os._exit(status)
+
+
+def run_exit_functions():
+    """Runs the functions that the interpreter runs at its end, which `leave` skips: by them engines end their processes
+    and remove their shared memory. Threads of the model are not joined, except those of executors."""
+    calls = [*reversed(getattr(threading, "_threading_atexits", ())), atexit._run_exitfuncs]
+    for call in calls:
+        try:
+            call()
+        except BaseException:
+            traceback.print_exc()
 
 
 def complete(path, module, paths, version_directory, config):
@@ -359,4 +390,7 @@ class Worker:
                 from .logger import Logger
 
                 Logger.log_error("Failed to finalize '%s': %s" % (self.name, describe(error)))
+        # The model's destructors and exit functions may still write to the log and delete metrics.
+        self.model = self.execute = None
+        run_exit_functions()
         link.send(wire.FINALIZED, ())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Models that drive engines: streams, cancellation, errors, adapters, health, metrics and unload (contract/frameworks.md
-section 7). What has happened in an engine is read from its metrics."""
+"""Models that drive engines: streams, cancellation, errors, adapters, health, metrics and unload
+(contract/frameworks.md section 7). What has happened in an engine is read from its metrics."""
 
 import argparse
 import json
@@ -13,7 +13,6 @@ import numpy as np
 from connect import expect
 from model_calls import Http, Stream, both, run, texts
 
-# Further requests to an engine go to it in this way.
 LABELS = '{model="llm_engine",version="1"}'
 
 
@@ -38,7 +37,7 @@ def text(answer):
 
 
 def until(what, fact):
-    for _ in range(10_000):
+    for _ in range(60_000):
         if fact():
             return
         time.sleep(0.002)

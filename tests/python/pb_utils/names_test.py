@@ -145,6 +145,21 @@ class Names(unittest.TestCase):
         self.assertIs(pb_utils.get_output_tensor_by_name(response, "A"), request.inputs()[0])
         self.assertIsNone(pb_utils.get_output_tensor_by_name(response, "C"))
 
+    def test_tensors_of_stand_ins_by_name(self):
+        class StandIn:
+            """As models wrap a request or a response: it has the public methods."""
+
+            def inputs(self):
+                return [pb_utils.Tensor("A", np.zeros(1)), pb_utils.Tensor("B", np.ones(2))]
+
+            output_tensors = inputs
+
+        for find in (pb_utils.get_input_tensor_by_name, pb_utils.get_output_tensor_by_name):
+            self.assertEqual(find(StandIn(), "B").as_numpy().tolist(), [1, 1])
+            self.assertIsNone(find(StandIn(), "C"))
+            with self.assertRaisesRegex(AttributeError, "'list' object has no attribute '(inputs|output_tensors)'"):
+                find([StandIn()], "B")
+
     def test_errors(self):
         codes = "UNKNOWN INTERNAL NOT_FOUND INVALID_ARG UNAVAILABLE UNSUPPORTED ALREADY_EXISTS CANCELLED".split()
         for number, name in enumerate(codes):

@@ -67,7 +67,9 @@ __all__ = [
 
 
 def get_input_tensor_by_name(inference_request, name):
-    """The input of that name, or None."""
+    """The input of that name, or None. Stand-ins of models for requests and tensors have only the public methods."""
+    if type(inference_request) is not InferenceRequest:
+        return _named(inference_request.inputs(), name)
     for tensor in inference_request._inputs:
         if tensor._wire[0] == name:
             return tensor
@@ -76,10 +78,7 @@ def get_input_tensor_by_name(inference_request, name):
 
 def get_output_tensor_by_name(inference_response, name):
     """The output of that name, or None."""
-    for tensor in inference_response._tensors:
-        if tensor._wire[0] == name:
-            return tensor
-    return None
+    return _named(inference_response.output_tensors(), name)
 
 
 def get_input_config_by_name(model_config, name):
@@ -95,6 +94,13 @@ def get_output_config_by_name(model_config, name):
 def using_decoupled_model_transaction_policy(model_config):
     """Whether the model is decoupled."""
     return model_config.get("model_transaction_policy", {}).get("decoupled", False)
+
+
+def _named(tensors, name):
+    for tensor in tensors:
+        if tensor.name() == name:
+            return tensor
+    return None
 
 
 def _by_name(model_config, side, name):

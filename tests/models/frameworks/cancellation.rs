@@ -92,8 +92,9 @@ fn leave_at_any_moment(bench: &mut Bench, framework: &Framework, model: &str) {
         let (succeeded, failed) = (count("success"), count("fail"));
         let executed = number(&statistics["inference_count"]);
         let adds_up = executed == succeeded && succeeded >= stayers && succeeded + failed <= stayers + LEAVERS as u64;
-        if !adds_up && last != statistics.to_string() {
-            last = statistics.to_string();
+        let text = statistics.to_string();
+        if !adds_up && last != text {
+            last = text;
             println!("does not add up yet: {last}");
         }
         adds_up

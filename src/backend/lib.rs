@@ -11,6 +11,7 @@ pub mod fixtures;
 mod host_policy;
 pub mod identity;
 pub mod instance;
+pub mod model_file;
 pub mod needed_libraries;
 pub mod onnxruntime;
 pub mod parameters;

@@ -4,8 +4,10 @@
 //! library runs its code. Every location is kept with the libraries found there, so that an error can list all of them.
 
 mod error;
+mod opening;
 
 pub use error::{LibraryError, Missing};
+pub use opening::{OpenedLibrary, OpenedOnce};
 
 use std::ffi::OsString;
 use std::fmt;

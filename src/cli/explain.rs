@@ -9,10 +9,10 @@ use super::Arguments;
 use super::check::arguments::split;
 use super::check::report::{backend, numbers};
 use super::check::{place, print, worker_cpu_count};
+use super::runtime::distributions;
 use crate::abi::LIBRARIES;
 use crate::repository::inspect::{BackendLocation, Inspection, Inspector};
 use crate::repository::next_steps::FailedModel;
-use nereid_backend::onnxruntime::{RUNTIME, locate};
 use nereid_backend::runtime_search::Surroundings;
 use nereid_gpu::Gpus;
 use nereid_model_config::provenance::{self, Field, Source};
@@ -118,14 +118,17 @@ fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
     Ok(Some(Explained { seen, runtime: runtime.flatten(), next_steps }))
 }
 
+/// The library of the framework whose backend this is, as a model would open it.
 fn runtime(backend: &str, settings: &dyn Fn(&str) -> Vec<(String, String)>) -> Option<String> {
-    if backend != "onnxruntime" {
-        return None;
-    }
+    let framework = distributions::ALL.iter().find(|one| one.runtime.name == backend)?;
     let given = settings(backend);
     let library = given.iter().rev().find(|(key, _)| key == "library").map(|(_, value)| value.as_str());
-    let found = locate(&Surroundings::of_process(&RUNTIME, library)).ok()?;
-    Some(format!("ONNX Runtime {}, {}", found.version, found.path.display()))
+    let (kind, mut found) = (framework.runtime, None);
+    let version = Surroundings::of_process(kind, library).find(kind, |path| {
+        found = path.canonicalize().ok();
+        (framework.open)(path)
+    });
+    Some(format!("{} {}, {}", kind.title, version.ok()?, found?.display()))
 }
 
 fn read(file: &Path) -> std::io::Result<Vec<u8>> {

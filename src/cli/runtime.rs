@@ -4,7 +4,7 @@
 //! finds it: in the user's data folder, without root and without a Python environment of the user's, or in the folder
 //! for all users.
 
-mod distributions;
+pub(super) mod distributions;
 mod download;
 mod install;
 mod progress;

@@ -6,7 +6,7 @@ use super::tables::{PAGE, Row, code_of, place, rows_below};
 use super::{Source, demand_none, sources, without_tests};
 
 /// Types behind which a thread may wait for another.
-const LOCKS: [&str; 10] = [
+const LOCKS: [&str; 11] = [
     "Mutex",
     "RwLock",
     "Condvar",
@@ -14,6 +14,7 @@ const LOCKS: [&str; 10] = [
     "Once",
     "OnceLock",
     "LazyLock",
+    "OpenedOnce",
     "SyncSender",
     "FairMutex",
     "ReentrantMutex",

@@ -1,25 +1,19 @@
 //! The file of a model version, and the format that its content has.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::settings::{ModelType, Settings};
 use crate::treelite::{Content, Format, Handle, Library};
 use crate::validation::validate;
 use nereid_backend::ModelContext;
+use nereid_backend::model_file::model_file;
 use nereid_request::Status;
 
 /// `<version>/<default_model_filename>`; if that is a directory, or nothing is named, the type's usual file in it.
 fn path(context: &ModelContext, model_type: ModelType) -> Result<PathBuf, Status> {
-    let given = context.config.default_model_filename.as_str();
-    // Joining with an absolute path yields that path, and `..` leaves the directory: either would be outside the
-    // version's directory.
-    if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        let text =
-            format!("default_model_filename '{given}' of model '{}' is outside its version directory", context.name);
-        return Err(Status::invalid(text));
-    }
-    let named = context.version_directory.join(given);
-    Ok(if given.is_empty() || named.is_dir() { named.join(model_type.default_file()) } else { named })
+    let usual = model_type.default_file();
+    let path = model_file(context, None, usual)?;
+    Ok(if path.is_dir() { path.join(usual) } else { path })
 }
 
 /// The same, if there is such a file.

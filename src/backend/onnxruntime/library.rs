@@ -7,13 +7,12 @@
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ort::sys;
 
 use super::RUNTIME as KIND;
 use super::runtime::{Runtime, RuntimeOptions};
-use crate::runtime_search::{LibraryError, Missing, Surroundings};
+use crate::runtime_search::{LibraryError, Missing, OpenedLibrary, OpenedOnce, Surroundings};
 
 /// A library that was opened and returned its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,20 +58,20 @@ fn unusable(reason: &str) -> LibraryError {
     LibraryError::Unusable { title: KIND.title, reason: reason.to_owned() }
 }
 
+impl OpenedLibrary for Runtime {
+    fn path(&self) -> &Path {
+        Runtime::path(self)
+    }
+
+    fn version(&self) -> &str {
+        Runtime::version(self)
+    }
+}
+
 /// The process's ONNX Runtime, opened at the first call that finds one. `options` count only for that call.
 pub fn load(surroundings: &Surroundings, options: &RuntimeOptions) -> Result<&'static Runtime, Missing> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    static LOADING: Mutex<()> = Mutex::new(());
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
-    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
-    let runtime = surroundings.find(&KIND, |path| open(path, options))?;
-    tracing::info!("ONNX Runtime {} from {}", runtime.version(), runtime.path().display());
-    Ok(RUNTIME.get_or_init(|| runtime))
+    static RUNTIME: OpenedOnce<Runtime> = OpenedOnce::new();
+    RUNTIME.find(&KIND, surroundings, |path| open(path, options))
 }
 
 /// The first library of `surroundings` that can be opened; it is not started.

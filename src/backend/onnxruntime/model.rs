@@ -1,7 +1,7 @@
 //! Opening one version of a model: its file, its settings, its configuration, its instances.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::{debug, info, warn};
@@ -20,6 +20,7 @@ use super::runtime::Runtime;
 use super::session::Session;
 use super::settings::{BackendSettings, SessionSettings};
 use super::shared_sessions::SharedSessions;
+use crate::model_file::{missing, model_file};
 use crate::{Instance, InstanceContext, Model, ModelContext};
 use nereid_gpu::{Gpu, Lanes};
 use nereid_model_config::complete::{Completion, Learned, check_instance, complete};
@@ -291,28 +292,11 @@ impl Model for OnnxModel {
 /// `<version>/<default_model_filename>`, or `model.onnx` in the directory of that name. `for_device` replaces the
 /// default.
 pub(super) fn model_path(context: &ModelContext, for_device: Option<&str>) -> Result<PathBuf, Status> {
-    let usual = || ("default_model_filename", context.config.default_model_filename.as_str());
-    let (field, given) = for_device.map_or_else(usual, |given| ("cc_model_filenames", given));
-    // Joining with an absolute path yields that path, and `..` leaves the directory: either would be outside the
-    // version's directory.
-    if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(Status::invalid(format!(
-            "{field} '{given}' of model '{}' is outside its version directory",
-            context.name
-        )));
-    }
-    let mut path = context.version_directory.join(if given.is_empty() { DEFAULT_FILE } else { given });
+    let mut path = model_file(context, for_device, DEFAULT_FILE)?;
     if path.is_dir() {
         path.push(DEFAULT_FILE);
     }
-    match path.exists() {
-        true => Ok(path),
-        false => Err(Status::unavailable(format!(
-            "unable to find '{}' for model instance '{}'",
-            path.display(),
-            context.name
-        ))),
-    }
+    if path.exists() { Ok(path) } else { Err(missing(context, &path)) }
 }
 
 #[cfg(test)]

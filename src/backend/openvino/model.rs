@@ -1,8 +1,9 @@
 //! Opening one version of a model: its file, its configuration, its compilation, its instances.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nereid_backend::model_file::model_file;
 use nereid_backend::{Instance, InstanceContext, Model, ModelContext};
 use nereid_model_config::ModelSpec;
 use nereid_request::{Status, format_shape};
@@ -315,16 +316,7 @@ fn has_batch(path: &Path) -> bool {
 
 /// `<version>/<default_model_filename>`, or `model.xml`.
 pub fn model_path(context: &ModelContext) -> Result<PathBuf, Status> {
-    let given = context.config.default_model_filename.as_str();
-    // Joining with an absolute path yields that path, and `..` leaves the directory: either would be outside the
-    // version's directory.
-    if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(Status::invalid(format!(
-            "default_model_filename '{given}' of model '{}' is outside its version directory",
-            context.name
-        )));
-    }
-    let path = context.version_directory.join(if given.is_empty() { DEFAULT_FILE } else { given });
+    let path = model_file(context, None, DEFAULT_FILE)?;
     match path.exists() {
         true => Ok(path),
         false => Err(Status::unavailable(format!("unable to find '{}' for model '{}'", path.display(), context.name))),

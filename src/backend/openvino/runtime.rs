@@ -19,10 +19,9 @@ mod tensor;
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::Library;
-use nereid_backend::runtime_search::{LibraryError, Missing, Surroundings};
+use nereid_backend::runtime_search::{LibraryError, Missing, OpenedLibrary, OpenedOnce, Surroundings};
 
 pub use self::compiled::Compiled;
 pub use self::core::Core;
@@ -48,20 +47,20 @@ impl std::fmt::Debug for Runtime {
     }
 }
 
+impl OpenedLibrary for Runtime {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
+}
+
 /// The process's OpenVINO, opened at the first call that finds one.
 pub fn load(surroundings: &Surroundings) -> Result<&'static Runtime, Missing> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    static LOADING: Mutex<()> = Mutex::new(());
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
-    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
-    let runtime = surroundings.find(&KIND, Runtime::open)?;
-    tracing::info!("OpenVINO {} from {}", runtime.version, runtime.path.display());
-    Ok(RUNTIME.get_or_init(|| runtime))
+    static RUNTIME: OpenedOnce<Runtime> = OpenedOnce::new();
+    RUNTIME.find(&KIND, surroundings, Runtime::open)
 }
 
 /// The version of the library at `path`, which is opened and stays mapped.
@@ -81,11 +80,6 @@ impl Runtime {
         let version = version_of(&functions).map_err(unusable)?;
         let elements = Elements::of(&functions).map_err(unusable)?;
         Ok(Runtime { functions, elements, path, version })
-    }
-
-    #[cfg(test)]
-    pub fn version(&self) -> &str {
-        &self.version
     }
 
     /// Turns the status of a call into a result; `step` is what the call was for.

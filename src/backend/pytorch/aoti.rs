@@ -7,7 +7,6 @@
 mod archive;
 mod bindings;
 mod call_spec;
-mod element;
 mod host;
 mod input_checks;
 mod instance;
@@ -16,9 +15,10 @@ mod plan;
 mod runners;
 mod settings;
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use nereid_backend::model_file::model_file;
 use nereid_backend::{Instance, InstanceContext, Model, ModelContext};
 use nereid_request::Status;
 use nereid_wire::inference::model_instance_group::Kind;
@@ -128,14 +128,7 @@ impl Model for AotiModel {
 
 /// `<version>/<default_model_filename>`, which stays in the version's directory.
 fn model_path(context: &ModelContext) -> Result<PathBuf, Status> {
-    let given = context.config.default_model_filename.as_str();
-    if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(Status::invalid(format!(
-            "default_model_filename '{given}' of model '{}' is outside its version directory",
-            context.name
-        )));
-    }
-    Ok(context.version_directory.join(if given.is_empty() { DEFAULT_FILE } else { given }))
+    model_file(context, None, DEFAULT_FILE)
 }
 
 #[cfg(test)]

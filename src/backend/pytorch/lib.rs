@@ -5,6 +5,7 @@
 //! time, every other one a TorchScript module.
 
 pub mod aoti;
+mod element;
 #[cfg(test)]
 mod fixtures;
 pub mod torch;

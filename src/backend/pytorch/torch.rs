@@ -8,15 +8,14 @@ mod shim;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use compile::Compiler;
 pub use compile::ShimError;
-pub use shim::{Argument, ArgumentKind, Input, InputData, Module, Options, Output, Run, Shim, has_type};
+pub use shim::{Argument, ArgumentKind, Input, InputData, Module, Options, Output, Run, Shim};
 
-use nereid_backend::runtime_search::{LibraryError, Missing, RuntimeKind, Surroundings};
+use nereid_backend::runtime_search::{LibraryError, Missing, OpenedLibrary, OpenedOnce, RuntimeKind, Surroundings};
 
 /// How the library is found.
 pub static RUNTIME: RuntimeKind = RuntimeKind {
@@ -34,7 +33,7 @@ pub struct Torch {
     library: Library,
     path: PathBuf,
     version: String,
-    shim: OnceLock<Shim>,
+    shim: OpenedOnce<Shim>,
 }
 
 impl Torch {
@@ -69,23 +68,16 @@ impl Torch {
     /// The shim for this PyTorch. The first call opens it, and compiles it if it is not there yet, which takes about
     /// half a minute; `report` gets a sentence about that now and then.
     pub fn shim(&self, surroundings: &Surroundings, report: &mut dyn FnMut(&str)) -> Result<&Shim, ShimError> {
-        static OPENING: Mutex<()> = Mutex::new(());
-        if let Some(shim) = self.shim.get() {
-            return Ok(shim);
-        }
-        let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shim) = self.shim.get() {
-            return Ok(shim);
-        }
-        let compiler = Compiler::find(&self.version);
-        let shim = match compile::open(self, compiler.as_ref(), &compile::folder_beside(self)) {
-            Some(installed) => installed,
-            None => {
-                let folder = compile::folder_of_user(self, surroundings)?;
-                compile::open_or_compile(self, compiler, &folder, report)?
+        self.shim.get_or_open(|| {
+            let compiler = Compiler::find(&self.version);
+            match compile::open(self, compiler.as_ref(), &compile::folder_beside(self)) {
+                Some(installed) => Ok(installed),
+                None => {
+                    let folder = compile::folder_of_user(self, surroundings)?;
+                    compile::open_or_compile(self, compiler, &folder, report)
+                }
             }
-        };
-        Ok(self.shim.get_or_init(|| shim))
+        })
     }
 
     /// The shim, if a TorchScript module needed it.
@@ -100,20 +92,20 @@ impl Torch {
     }
 }
 
+impl OpenedLibrary for Torch {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
+}
+
 /// The process's PyTorch, opened at the first call that finds one.
 pub fn load(surroundings: &Surroundings) -> Result<&'static Torch, Missing> {
-    static TORCH: OnceLock<Torch> = OnceLock::new();
-    static LOADING: Mutex<()> = Mutex::new(());
-    if let Some(torch) = TORCH.get() {
-        return Ok(torch);
-    }
-    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(torch) = TORCH.get() {
-        return Ok(torch);
-    }
-    let torch = surroundings.find(&RUNTIME, open)?;
-    tracing::info!("PyTorch {} from {}", torch.version, torch.path.display());
-    Ok(TORCH.get_or_init(|| torch))
+    static TORCH: OpenedOnce<Torch> = OpenedOnce::new();
+    TORCH.find(&RUNTIME, surroundings, open)
 }
 
 /// Opens `path`, which must be a `libtorch_cpu.so` with its dependencies where its package has them.
@@ -133,7 +125,7 @@ pub fn open(path: &Path) -> Result<Torch, LibraryError> {
         title: RUNTIME.title,
         reason: "neither version.py nor include/torch/version.h is in its package".to_owned(),
     })?;
-    Ok(Torch { library, path, version, shim: OnceLock::new() })
+    Ok(Torch { library, path, version, shim: OpenedOnce::new() })
 }
 
 /// The version of the package that holds `library`: that of the Python package, else of the archive of libtorch, else

@@ -1,7 +1,7 @@
 //! One version of a model: its files, its sessions, its completed configuration.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
@@ -15,6 +15,8 @@ use super::instance::TensorFlowInstance;
 use super::plan::Plan;
 use super::saved_model::{Signature, has_saved_variables, signature, tags};
 use super::settings::{BackendSettings, Format, ModelSettings};
+use nereid_backend::model_file::{existing_model_file, stays_inside};
+use nereid_backend::runtime_search::OpenedLibrary;
 use nereid_backend::{Instance, InstanceContext, Model, ModelContext};
 use nereid_request::Status;
 use nereid_wire::inference::ModelConfig;
@@ -149,7 +151,7 @@ impl TensorFlowModel {
         }
         let Some(file) = &self.settings.init_ops_file else { return Ok(Vec::new()) };
         let name = &self.context.name;
-        if !is_inside(file) {
+        if !stays_inside(file) {
             let text = format!("TF_INIT_OPS_FILE '{file}' of model '{name}' is outside the directories of the model");
             return Err(Status::invalid(text));
         }
@@ -239,25 +241,7 @@ fn check_variables(name: &str, path: &Path, session: &Session, meta_graph: &[u8]
 
 /// `<version>/<default_model_filename>`; `for_device` replaces the default.
 pub fn model_path(context: &ModelContext, format: Format, for_device: Option<&str>) -> Result<PathBuf, Status> {
-    let usual = || ("default_model_filename", context.config.default_model_filename.as_str());
-    let (field, given) = for_device.map_or_else(usual, |given| ("cc_model_filenames", given));
-    let name = &context.name;
-    if !is_inside(given) {
-        return Err(Status::invalid(format!("{field} '{given}' of model '{name}' is outside its version directory")));
-    }
-    let path = context.version_directory.join(if given.is_empty() { format.default_file() } else { given });
-    match path.exists() {
-        true => Ok(path),
-        false => {
-            let text = format!("unable to find '{}' for model instance '{name}'", path.display());
-            Err(Status::unavailable(text))
-        }
-    }
-}
-
-/// False for an absolute path, and for one that leaves its directory.
-fn is_inside(path: &str) -> bool {
-    Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    existing_model_file(context, for_device, format.default_file())
 }
 
 fn read_limited(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Status> {

@@ -7,13 +7,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Object, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 use super::handle::Handle;
 use crate::RUNTIME as KIND;
-use nereid_backend::runtime_search::{LibraryError, Missing, Surroundings};
+use nereid_backend::runtime_search::{LibraryError, Missing, OpenedLibrary, OpenedOnce, Surroundings};
 use nereid_request::Status;
 
 pub(super) type Model = *mut c_void;
@@ -121,18 +120,18 @@ pub fn inspect(path: &Path) -> Result<Inspected, LibraryError> {
 
 /// The process's treelite, opened at the first call that finds one.
 pub fn load(surroundings: &Surroundings) -> Result<&'static Library, Missing> {
-    static LIBRARY: OnceLock<Library> = OnceLock::new();
-    static LOADING: Mutex<()> = Mutex::new(());
-    if let Some(library) = LIBRARY.get() {
-        return Ok(library);
+    static LIBRARY: OpenedOnce<Library> = OpenedOnce::new();
+    LIBRARY.find(&KIND, surroundings, Library::open)
+}
+
+impl OpenedLibrary for Library {
+    fn path(&self) -> &Path {
+        &self.found.path
     }
-    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = LIBRARY.get() {
-        return Ok(library);
+
+    fn version(&self) -> &str {
+        &self.found.version
     }
-    let library = surroundings.find(&KIND, Library::open)?;
-    tracing::info!("treelite {} from {}", library.found.version, library.found.path.display());
-    Ok(LIBRARY.get_or_init(|| library))
 }
 
 impl Library {

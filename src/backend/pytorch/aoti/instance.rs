@@ -12,9 +12,9 @@ use nereid_request::Status;
 use nereid_scheduler::Payload;
 
 use super::bindings::{Api, Tensor};
-use super::element::{config_name, config_name_of_dtype};
 use super::plan::Plan;
 use super::runners::Runner;
+use crate::element::{config_name, config_name_of_dtype};
 
 /// The error of a package's checks for a batch of one row: without further options, torch compiles a dynamic dimension
 /// for 2 and more, even if the program was exported for 1.

@@ -9,8 +9,8 @@ use nereid_request::{DataType, OutputShape, Shape, Status, Text};
 use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_config::SchedulingChoice;
 
-use super::element::{config_name, dtype_of};
 use super::names::TensorNames;
+use crate::element::{config_name, dtype_of};
 
 /// An input of the configuration, or one that the server adds.
 #[derive(Debug)]

@@ -232,7 +232,7 @@ fn every_type_of_element_goes_in_and_comes_out() {
         .iter()
         .enumerate()
         .map(|(at, (datatype, ..))| {
-            let rest = format!("data_type: {} dims: [ 4 ]", element::config_name(*datatype));
+            let rest = format!("data_type: {} dims: [ 4 ]", crate::element::config_name(*datatype));
             format!("input {{ name: \"INPUT__{at}\" {rest} }} output {{ name: \"OUTPUT__{at}\" {rest} }}\n")
         })
         .collect();

@@ -13,6 +13,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use smallvec::SmallVec;
 
 use super::RUNTIME;
+use crate::element::{datatype_of, dtype_of, is_of_modules};
 use nereid_backend::rows::byte_size;
 use nereid_backend::runtime_search::LibraryError;
 use nereid_request::DataType;
@@ -426,7 +427,7 @@ impl Run<'_> {
             let strings = list.iter().map(|text| unsafe { slice(text.bytes.cast(), text.size) }).collect();
             return Some(Output::Strings(strings));
         }
-        let datatype = datatype_of(raw.scalar_type);
+        let datatype = datatype_of(raw.scalar_type.into()).filter(|datatype| is_of_modules(*datatype));
         // SAFETY: the tensor's sizes live as long as the result, which holds the tensor.
         let shape = unsafe { slice(raw.sizes, raw.rank) };
         // SAFETY: the tensor is contiguous and on the host, has that many bytes, and lives as long as the result.
@@ -455,29 +456,7 @@ unsafe fn slice<'a, T>(at: *const T, len: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(at, len) }
 }
 
-/// `c10::ScalarType` (contract/frameworks.md section 8), for the types of the protocol that it has and that models may
-/// have (section 1, "Checks at load").
-const SCALAR_TYPES: [(DataType, i8); 9] = [
-    (DataType::Uint8, 0),
-    (DataType::Int8, 1),
-    (DataType::Int16, 2),
-    (DataType::Int32, 3),
-    (DataType::Int64, 4),
-    (DataType::Fp16, 5),
-    (DataType::Fp32, 6),
-    (DataType::Fp64, 7),
-    (DataType::Bool, 11),
-];
-
+/// `c10::ScalarType`
 fn scalar_type(datatype: DataType) -> Option<i8> {
-    SCALAR_TYPES.into_iter().find(|(known, _)| *known == datatype).map(|(_, number)| number)
-}
-
-fn datatype_of(scalar_type: i8) -> Option<DataType> {
-    SCALAR_TYPES.into_iter().find(|(_, number)| *number == scalar_type).map(|(known, _)| known)
-}
-
-/// Whether tensors of this type can be passed to a module.
-pub fn has_type(datatype: DataType) -> bool {
-    scalar_type(datatype).is_some()
+    dtype_of(datatype).filter(|_| is_of_modules(datatype)).and_then(|number| i8::try_from(number).ok())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::instance::TorchScriptInstance;
@@ -10,6 +10,7 @@ use super::plan::Plan;
 use super::settings::Settings;
 use super::threads;
 use crate::torch::{Module, Shim};
+use nereid_backend::model_file::existing_model_file;
 use nereid_backend::{Instance, InstanceContext, Model, ModelContext};
 use nereid_request::Status;
 use nereid_wire::inference::model_instance_group::Kind;
@@ -96,22 +97,5 @@ impl Model for TorchScriptModel {
 
 /// `<version>/<default_model_filename>`, or `model.pt`. `for_device` replaces the default.
 pub fn module_path(context: &ModelContext, for_device: Option<&str>) -> Result<PathBuf, Status> {
-    let usual = || ("default_model_filename", context.config.default_model_filename.as_str());
-    let (field, given) = for_device.map_or_else(usual, |given| ("cc_model_filenames", given));
-    // An absolute path and one with `..` lead out of the version's directory.
-    if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(Status::invalid(format!(
-            "{field} '{given}' of model '{}' is outside its version directory",
-            context.name
-        )));
-    }
-    let path = context.version_directory.join(if given.is_empty() { DEFAULT_FILE } else { given });
-    match path.exists() {
-        true => Ok(path),
-        false => Err(Status::unavailable(format!(
-            "unable to find '{}' for model instance '{}'",
-            path.display(),
-            context.name
-        ))),
-    }
+    existing_model_file(context, for_device, DEFAULT_FILE)
 }

@@ -2,7 +2,8 @@
 //! configuration against the module are those of contract/frameworks.md section 1, in their order.
 
 use super::naming::{InputNaming, check_states, control_argument, index_of, output_positions};
-use crate::torch::{Argument, ArgumentKind, has_type};
+use crate::element::is_of_modules;
+use crate::torch::{Argument, ArgumentKind};
 use nereid_backend::rows::{BatchInputTensor, Input, Output, Scatter};
 use nereid_model_config::{ModelSpec, TensorSpec, states};
 use nereid_request::{DataType, OutputShape, Shape, Status, Text};
@@ -77,7 +78,8 @@ impl Plan {
                 let name = tensor.data_type.as_str_name();
                 Status::internal(format!("input '{}' type '{name}' is not supported by PyTorch.", tensor.name))
             };
-            let datatype = datatype(tensor.data_type).filter(|datatype| has_type(*datatype)).ok_or_else(unsupported)?;
+            let datatype =
+                datatype(tensor.data_type).filter(|datatype| is_of_modules(*datatype)).ok_or_else(unsupported)?;
             self.push_input(spec.inputs.len() + at, tensor, datatype, argument);
         }
         Ok(())
@@ -248,7 +250,7 @@ fn datatype(given: wire::DataType) -> Option<DataType> {
 
 /// The type of a tensor, if the library has it; strings are lists there.
 fn supported(tensor: &TensorSpec, what: &str, model: &str) -> Result<DataType, Status> {
-    let found = datatype(tensor.data_type).filter(|datatype| has_type(*datatype) || *datatype == DataType::Bytes);
+    let found = datatype(tensor.data_type).filter(|datatype| is_of_modules(*datatype) || *datatype == DataType::Bytes);
     found.ok_or_else(|| {
         let (datatype, name) = (tensor.data_type.as_str_name(), &tensor.name);
         Status::internal(format!("unsupported datatype {datatype} for {what} '{name}' for model '{model}'"))

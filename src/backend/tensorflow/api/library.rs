@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use libloading::Library;
-use nereid_backend::runtime_search::{LibraryError, Missing, Surroundings};
+use nereid_backend::runtime_search::{LibraryError, Missing, OpenedLibrary, OpenedOnce, Surroundings};
 
 use super::functions::Functions;
 use super::status::{CallStatus, TensorFlowError, text_of};
@@ -39,15 +39,17 @@ pub struct Runtime {
     operations: Mutex<BTreeSet<PathBuf>>,
 }
 
-impl Runtime {
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    pub fn path(&self) -> &Path {
+impl OpenedLibrary for Runtime {
+    fn path(&self) -> &Path {
         &self.path
     }
 
+    fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+impl Runtime {
     /// Loads a library of operations, once per process (`model_operations.op_library_filename`).
     pub fn load_operations(&'static self, given: &str) -> Result<(), TensorFlowError> {
         let path = Path::new(given).canonicalize().unwrap_or_else(|_| PathBuf::from(given));
@@ -80,18 +82,8 @@ pub fn locate(surroundings: &Surroundings) -> Result<Inspected, Missing> {
 
 /// The process's TensorFlow, opened at the first call that finds one.
 pub fn load(surroundings: &Surroundings) -> Result<&'static Runtime, Missing> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    static LOADING: Mutex<()> = Mutex::new(());
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
-    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
-    let runtime = surroundings.find(&KIND, open)?;
-    tracing::info!("TensorFlow {} from {}", runtime.version, runtime.path.display());
-    Ok(RUNTIME.get_or_init(|| runtime))
+    static RUNTIME: OpenedOnce<Runtime> = OpenedOnce::new();
+    RUNTIME.find(&KIND, surroundings, open)
 }
 
 fn open(path: &Path) -> Result<Runtime, LibraryError> {

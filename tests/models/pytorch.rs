@@ -1,5 +1,5 @@
 //! TorchScript models (contract/frameworks.md section 1), from tests/fixtures/pytorch. These tests need the library of
-//! a PyTorch, which is large: they run if NEREID_TEST_LARGE_RUNTIMES is 1, with the PyTorch that the server finds.
+//! a PyTorch, which is large: they run if NEREID_TEST_LARGE_RUNTIMES is 1 or pytorch.
 
 mod execution;
 mod loading;
@@ -10,18 +10,23 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use nereid_test_support::http::{Answer, Peer};
+use nereid_test_support::large_runtimes::{self, is_large_runtime_wanted};
+use nereid_test_support::python::Python;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
 
-const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
-
-/// Whether the calling test runs; if not, after a note.
-fn is_wanted() -> bool {
-    let is_wanted = std::env::var(LARGE_RUNTIMES).is_ok_and(|value| value == "1");
-    if !is_wanted {
-        eprintln!("not run: set {LARGE_RUNTIMES}=1");
+/// The flag that names the library; `None`, after a note, if the calling test does not run.
+fn library_flag() -> Option<String> {
+    if !is_large_runtime_wanted("pytorch") {
+        return None;
     }
-    is_wanted
+    Some(format!("--backend-config=pytorch,library={}", large_runtimes::pytorch()?.display()))
+}
+
+#[test]
+#[ignore = ".ci/run calls it, and leaves out the other tests of PyTorch if it fails"]
+fn its_package_is_installed() {
+    assert!(Python::with("torch.txt").is_some());
 }
 
 /// The bytes of a TorchScript file.

@@ -32,4 +32,4 @@ pub mod torch;
 pub mod tree_models;
 pub mod variant;
 
-pub use large_runtimes::large_runtimes;
+pub use large_runtimes::is_large_runtime_wanted;

@@ -1,26 +1,15 @@
 //! PyTorch for the tests that run it: an environment with its package, and models that it compiles.
-//!
-//! It is more than a gigabyte, so these tests run only if `NEREID_TEST_LARGE_RUNTIMES` is 1.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use crate::large_runtimes::is_large_runtime_wanted;
 use crate::paths;
 use crate::python::Python;
 
-const LARGE: &str = "NEREID_TEST_LARGE_RUNTIMES";
 /// The script that compiles packages, and the one that lets it run.
 const SCRIPTS: [&str; 2] = ["aoti_packages.py", "torch_on_cpu.py"];
-
-/// True if tests with large runtimes are wanted; otherwise a line states that this one does not run.
-pub fn is_wanted() -> bool {
-    let is_wanted = std::env::var_os(LARGE).is_some_and(|value| value == "1");
-    if !is_wanted {
-        println!("not run: set {LARGE}=1");
-    }
-    is_wanted
-}
 
 /// The library, and a directory with packages of AOTInductor.
 #[derive(Debug, Clone)]
@@ -32,10 +21,10 @@ pub struct Torch {
 }
 
 impl Torch {
-    /// None if large runtimes are not wanted, or, after a visible skip, if the environment cannot be created.
+    /// None if PyTorch is not wanted, or, after a visible skip, if the environment cannot be created.
     pub fn get() -> Option<Torch> {
         static MADE: OnceLock<Option<Torch>> = OnceLock::new();
-        if !is_wanted() {
+        if !is_large_runtime_wanted("pytorch") {
             return None;
         }
         MADE.get_or_init(make).clone()

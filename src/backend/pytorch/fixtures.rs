@@ -11,31 +11,21 @@ use nereid_model_config::ModelSpec;
 use nereid_model_config::normalize::fill_defaults;
 use nereid_request::{Request, Response, Status};
 use nereid_scheduler::Payload;
-use nereid_test_support::skip::skip;
+use nereid_test_support::large_runtimes::{self, is_large_runtime_wanted};
 use nereid_wire::inference::ModelConfig;
 
 use crate::torch::{self, Shim, Torch};
 
-/// The tests of PyTorch take its library, which is large: they run if this is set to 1.
-const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
-
-/// The PyTorch of this host and its shim; `None` after a note that the test is not run.
+/// PyTorch and its shim; `None` after a note that the test is not run.
 pub fn pytorch() -> Option<(&'static Torch, &'static Shim)> {
-    if std::env::var(LARGE_RUNTIMES).is_ok_and(|value| value == "1") {
-        let surroundings = Surroundings::of_process(&torch::RUNTIME, None);
-        return match torch::load(&surroundings) {
-            Ok(torch) => Some((
-                torch,
-                torch.shim(&surroundings, &mut |progress| eprintln!("{progress}")).expect("a C++ compiler"),
-            )),
-            Err(missing) => {
-                skip(&missing.to_string());
-                None
-            }
-        };
+    if !is_large_runtime_wanted(crate::NAME) {
+        return None;
     }
-    eprintln!("not run: set {LARGE_RUNTIMES}=1");
-    None
+    let mut surroundings = Surroundings::of_process(&torch::RUNTIME, None);
+    surroundings.library_setting = Some(large_runtimes::pytorch()?);
+    let torch = torch::load(&surroundings).expect("PyTorch is wanted");
+    let shim = torch.shim(&surroundings, &mut |progress| eprintln!("{progress}"));
+    Some((torch, shim.expect("a C++ compiler")))
 }
 
 pub fn folder() -> PathBuf {
@@ -66,8 +56,18 @@ pub struct Rig {
 impl Rig {
     /// Opens the model of `<file>.pt` with this configuration.
     pub fn open(shim: &'static Shim, file: &str, text: &str) -> Result<Rig, Status> {
+        Rig::open_with_cores(shim, file, text, 1)
+    }
+
+    /// The same on a host with so many cores for workers.
+    pub fn open_with_cores(
+        shim: &'static Shim,
+        file: &str,
+        text: &str,
+        worker_cpu_count: usize,
+    ) -> Result<Rig, Status> {
         let config = config(file, text);
-        let model = Arc::new(context("m", folder(), config.clone()));
+        let model = Arc::new(ModelContext { worker_cpu_count, ..context("m", folder(), config.clone()) });
         let spec = Arc::new(ModelSpec::new(config).unwrap());
         let opened = Arc::new(crate::torchscript::TorchScriptModel::open(Arc::clone(&model), shim)?);
         let instance = opened.create_instance(InstanceContext::new("m_0", spec, Arc::clone(&model)))?;

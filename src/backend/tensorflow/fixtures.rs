@@ -8,7 +8,7 @@ use super::api::{Runtime, load};
 use nereid_backend::runtime_search::Surroundings;
 use nereid_backend::{ModelContext, fixtures};
 use nereid_request::DataType;
-use nereid_test_support::large_runtimes::{large_runtimes, tensorflow};
+use nereid_test_support::large_runtimes::{is_large_runtime_wanted, tensorflow};
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_sequence_batching::control::Kind;
 use nereid_wire::inference::model_sequence_batching::{Control, ControlInput, State};
@@ -22,7 +22,7 @@ pub fn folder() -> PathBuf {
 pub fn runtime() -> Option<&'static Runtime> {
     static FOUND: OnceLock<Option<Surroundings>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        if !large_runtimes() {
+        if !is_large_runtime_wanted("tensorflow") {
             return None;
         }
         let mut surroundings = Surroundings::of_process(&RUNTIME, None);

@@ -9,7 +9,7 @@ use super::table::{Framework, ModelKind, Runtime};
 use super::tensors::{Client, Form, Tensor};
 use crate::python_backend::models::interpreter;
 use nereid_test_support::http::{Answer, Peer};
-use nereid_test_support::large_runtimes;
+use nereid_test_support::is_large_runtime_wanted;
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::{PATIENCE, Server};
@@ -28,7 +28,7 @@ pub fn flags(framework: &Framework) -> Option<Vec<String>> {
     match framework.runtime {
         Runtime::Native => Some(Vec::new()),
         Runtime::Interpreter => Some(vec![format!("--backend-config=python,interpreter={}", interpreter()?.display())]),
-        Runtime::Library { is_large: true, .. } if !large_runtimes() => None,
+        Runtime::Library { name, is_large: true, .. } if !is_large_runtime_wanted(name) => None,
         Runtime::Library { name, requirements, .. } => {
             let packages = Python::with(requirements)?.packages();
             Some(vec![format!("--backend-config={name},library={}", packages.display())])

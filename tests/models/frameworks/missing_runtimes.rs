@@ -4,7 +4,7 @@ use super::bench::EXPLICIT;
 use super::files::add;
 use super::table::{FRAMEWORKS, Framework, IDENTITY, ModelKind, Runtime};
 use super::tensors::{Client, Form};
-use nereid_test_support::large_runtimes;
+use nereid_test_support::is_large_runtime_wanted;
 use nereid_test_support::paths;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::{Server, binary};
@@ -30,8 +30,10 @@ fn a_model_whose_runtime_is_missing_names_the_command_that_installs_it() {
     // Most files are made without the package of their framework.
     let is_made_here = |framework: &&Framework| {
         let needs_package = framework.format.is_some_and(|format| format.requirements.is_some());
-        let is_large = matches!(framework.runtime, Runtime::Library { is_large: true, .. });
-        !needs_package || !is_large || large_runtimes()
+        match framework.runtime {
+            Runtime::Library { name, is_large: true, .. } if needs_package => is_large_runtime_wanted(name),
+            _ => true,
+        }
     };
     let frameworks: Vec<&Framework> = FRAMEWORKS.into_iter().filter(is_made_here).collect();
     for framework in &frameworks {

@@ -9,7 +9,7 @@ use nereid_wire::inference::{
 };
 use serde_json::json;
 
-use super::{add, data, infer, is_wanted, tensor};
+use super::{add, data, infer, library_flag, tensor};
 use nereid_test_support::grpc::Grpc;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
@@ -36,9 +36,7 @@ fn message(model: &str, input: (&str, &str, &[i64]), raw: Bytes) -> ModelInferRe
 
 #[test]
 fn results_that_the_configuration_does_not_expect_are_errors() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     let input = tensor("input", "INPUT0", "TYPE_FP32", "-1, -1");
     let output = |name: &str, data_type| tensor("output", name, data_type, "-1, -1");
@@ -46,7 +44,7 @@ fn results_that_the_configuration_does_not_expect_are_errors() {
     add(&repository, "index", "identity", &(input.clone() + &output("OUTPUT__3", "TYPE_FP32")));
     add(&repository, "raising", "raising", &(input.clone() + &output("OUTPUT__0", "TYPE_FP32")));
     add(&repository, "list", "tensor_list", &(input + &output("OUTPUT__0", "TYPE_FP32")));
-    let server = Server::start(usual(), repository.path(), &[]);
+    let server = Server::start(usual(), repository.path(), &[&library]);
     for (model, status, text) in [
         ("type", 400, "configuration expects datatype TYPE_INT32 for output 'OUTPUT__0', model provides TYPE_FP32"),
         (
@@ -69,14 +67,12 @@ fn results_that_the_configuration_does_not_expect_are_errors() {
 /// Triton's test L0_nullchar_string.
 #[test]
 fn strings_with_zero_bytes_come_back_whole() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     let config = tensor("input", "INPUT__0", "TYPE_STRING", "-1") + &tensor("output", "OUTPUT__0", "TYPE_STRING", "-1");
     add(&repository, "texts", "strings", &config);
     each(&ALL, |variant| {
-        let server = Server::start(variant, repository.path(), &[]);
+        let server = Server::start(variant, repository.path(), &[&library]);
         let mut raw = Vec::new();
         for text in [&b"abc\0def"[..], b"\0", b""] {
             raw.extend_from_slice(&u32::try_from(text.len()).expect("short").to_le_bytes());
@@ -92,16 +88,14 @@ fn strings_with_zero_bytes_come_back_whole() {
 
 #[test]
 fn sequences_keep_their_states_apart() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     let batching = "max_batch_size: 4 sequence_batching { oldest { max_candidate_sequences: 4 } control_input { name: \
                     \"START__2\" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } } state { \
                     input_name: \"STATE__1\" output_name: \"NEXT__1\" data_type: TYPE_FP32 dims: [ 1 ] } }";
     let config = tensor("input", "INPUT__0", "TYPE_FP32", "1") + &tensor("output", "TOTAL__0", "TYPE_FP32", "1");
     add(&repository, "sums", "accumulate", &(config + batching));
-    let server = Server::start(usual(), repository.path(), &[]);
+    let server = Server::start(usual(), repository.path(), &[&library]);
     let mut grpc = Grpc::connect(server.grpc);
     let mut send = |id: i64, value: f32, (is_first, is_last): (bool, bool)| {
         let mut request = message("sums", ("INPUT__0", "FP32", &[1, 1]), floats(&[value]));
@@ -126,9 +120,7 @@ fn sequences_keep_their_states_apart() {
 
 #[test]
 fn requests_that_wait_are_run_as_one_batch() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     let config = "max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: \
                   60000000 } ";
@@ -136,7 +128,7 @@ fn requests_that_wait_are_run_as_one_batch() {
         + &tensor("input", "INPUT0", "TYPE_FP32", "16")
         + &tensor("output", "OUTPUT__0", "TYPE_FP32", "16");
     add(&repository, "linear", "linear", &config);
-    let server = Server::start(usual(), repository.path(), &[]);
+    let server = Server::start(usual(), repository.path(), &[&library]);
     std::thread::scope(|scope| {
         for value in 0..8u8 {
             let server = &server;
@@ -157,13 +149,11 @@ fn requests_that_wait_are_run_as_one_batch() {
 
 #[test]
 fn tensors_lie_in_the_shared_memory_of_clients() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     let config = tensor("input", "INPUT0", "TYPE_FP32", "2") + &tensor("output", "OUTPUT__0", "TYPE_FP32", "2");
     add(&repository, "increment", "increment", &("max_batch_size: 2 ".to_owned() + &config));
-    let server = Server::start(usual(), repository.path(), &["--allow-client-shm=true"]);
+    let server = Server::start(usual(), repository.path(), &["--allow-client-shm=true", &library]);
     let name = format!("nereid-test-pytorch-{}", std::process::id());
     let path = std::path::Path::new("/dev/shm").join(&name);
     let given = [floats(&[1., 2.]), floats(&[0., 0.])].concat();

@@ -6,7 +6,7 @@ use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::usual;
 
-use super::{add, is_wanted, tensor};
+use super::{add, library_flag, tensor};
 
 fn add_sub(rest: &str) -> String {
     let of = |what: &str, names: [&str; 2]| names.map(|name| tensor(what, name, "TYPE_FP32", "2")).concat();
@@ -27,9 +27,7 @@ fn reason(server: &Server, model: &str) -> String {
 
 #[test]
 fn models_that_cannot_be_served_fail_by_their_own_texts_and_others_are_served() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     let of = |what, name, data_type| tensor(what, name, data_type, "2");
     let two = |data_type| of("input", "INPUT0", data_type) + &of("input", "INPUT1", data_type);
@@ -45,7 +43,8 @@ fn models_that_cannot_be_served_fail_by_their_own_texts_and_others_are_served() 
     let corrid = "max_batch_size: 4 sequence_batching { control_input { name: \"CORRID__1\" control { kind: \
                   CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT32 } } } ";
     add(&repository, "corrid", "add_sub", &format!("{corrid}{}{output}", of("input", "INPUT__0", "TYPE_FP32")));
-    let server = Server::start(usual(), repository.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
+    let server =
+        Server::start(usual(), repository.path(), &["--exit-on-error=false", "--strict-readiness=false", &library]);
     let path = repository.path().join("absent/1/other.pt");
     for (model, text) in [
         ("uint32_input", "Internal: unsupported datatype TYPE_UINT32 for input 'INPUT0' for model 'uint32_input'"),
@@ -75,9 +74,7 @@ fn models_that_cannot_be_served_fail_by_their_own_texts_and_others_are_served() 
 
 #[test]
 fn settings_are_logged_as_tests_of_triton_look_for_them() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     let of = |key, value| add_sub(&parameter(key, value));
     add(&repository, "unset", "add_sub", &add_sub(""));
@@ -85,7 +82,7 @@ fn settings_are_logged_as_tests_of_triton_look_for_them() {
     add(&repository, "optimized", "add_sub", &of("DISABLE_OPTIMIZED_EXECUTION", "true"));
     add(&repository, "cudnn", "add_sub", &of("DISABLE_CUDNN", "true"));
     add(&repository, "threads", "add_sub", &of("INTRA_OP_THREAD_COUNT", "2"));
-    let server = Server::start(usual(), repository.path(), &[]);
+    let server = Server::start(usual(), repository.path(), &[&library]);
     let log = server.stop();
     for line in [
         "Optimized execution is enabled for model instance 'unset'",
@@ -106,15 +103,13 @@ fn settings_are_logged_as_tests_of_triton_look_for_them() {
 
 #[test]
 fn sixteen_instances_share_one_module_if_that_is_asked_for() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     for (sharing, lines) in [("true", 15), ("false", 0)] {
         let repository = Repository::new();
         let group =
             format!("instance_group {{ kind: KIND_CPU count: 16 }} {}", parameter("ENABLE_WEIGHT_SHARING", sharing));
         add(&repository, "shared", "add_sub", &add_sub(&group));
-        let log = Server::start(usual(), repository.path(), &[]).stop();
+        let log = Server::start(usual(), repository.path(), &[&library]).stop();
         assert_eq!(log.matches("Reusing TorchScript model for instance 'shared'").count(), lines, "{sharing}");
     }
 }
@@ -122,9 +117,7 @@ fn sixteen_instances_share_one_module_if_that_is_asked_for() {
 /// The script of the Python runtime comes with the server; the tests' Python has no PyTorch.
 #[test]
 fn the_python_runtime_names_what_its_environment_lacks() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(_) = library_flag() else { return };
     let Some(python) = Python::get() else { return };
     let repository = Repository::new();
     add(&repository, "scripted", "add_sub", &add_sub("backend: \"pytorch\" runtime: \"model.py\""));

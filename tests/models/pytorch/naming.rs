@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{add, data, infer, is_wanted, tensor};
+use super::{add, data, infer, library_flag, tensor};
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::{ALL, each};
@@ -21,9 +21,7 @@ const MIXES: [(&str, [&str; 2], [&str; 2]); 8] = [
 
 #[test]
 fn every_mix_of_names_puts_sum_and_difference_into_the_right_outputs() {
-    if !is_wanted() {
-        return;
-    }
+    let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     for (mix, inputs, outputs) in MIXES {
         let of = |what, names: [&str; 2]| names.map(|name| tensor(what, name, "TYPE_FP32", "2")).concat();
@@ -35,7 +33,7 @@ fn every_mix_of_names_puts_sum_and_difference_into_the_right_outputs() {
         );
     }
     each(&ALL, |variant| {
-        let server = Server::start(variant, repository.path(), &[]);
+        let server = Server::start(variant, repository.path(), &[&library]);
         for (mix, inputs, outputs) in MIXES {
             let is_unordered = mix == "unordered_index";
             let (minuend, subtrahend) = if is_unordered { (1, 0) } else { (0, 1) };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use nereid_test_support::grpc::{Grpc, Status};
 use nereid_test_support::http::{Answer, Peer};
-use nereid_test_support::large_runtimes::{large_runtimes, tensorflow};
+use nereid_test_support::large_runtimes::{is_large_runtime_wanted, tensorflow};
 use nereid_test_support::paths;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
@@ -27,7 +27,7 @@ pub struct Models {
 impl Models {
     /// `None`, after a note, if tests of large runtimes are not wanted.
     pub fn new() -> Option<Models> {
-        if !large_runtimes() {
+        if !is_large_runtime_wanted("tensorflow") {
             return None;
         }
         Some(Models { repository: Repository::new(), library: tensorflow()? })

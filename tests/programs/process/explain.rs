@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use nereid_test_support::is_large_runtime_wanted;
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::run_to_end;
@@ -190,6 +191,31 @@ fn values_are_explained() {
     let (code, out, _) = run(&repository, &["explain", "~/good", "--override=~/override.json"]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("max_batch_size: 7") && out.contains("  override\n") && !out.contains("pbtxt"), "{out}");
+}
+
+#[test]
+fn the_library_of_every_framework_is_named() {
+    let repository = Repository::new();
+    for (backend, requirements, title) in [
+        ("openvino", "openvino.txt", "OpenVINO 20"),
+        ("fil", "tree_models.txt", "treelite 4."),
+        ("pytorch", "torch.txt", "PyTorch 2."),
+        ("tensorflow", "tensorflow.txt", "TensorFlow 2."),
+    ] {
+        if matches!(backend, "pytorch" | "tensorflow") && !is_large_runtime_wanted(backend) {
+            continue;
+        }
+        let Some(python) = Python::with(requirements) else { return };
+        let model = format!("of_{backend}");
+        repository.version(&model, "1");
+        repository.file(&format!("{model}/config.pbtxt"), format!("backend: \"{backend}\""));
+        let library = format!("--backend-config={backend},library={}", python.packages().display());
+        // The model has no file, which is an error; the library is named all the same.
+        let (_, out, _) = run(&repository, &["explain", &format!("~/{model}"), &library]);
+        let line = out.lines().find(|line| line.trim_start().starts_with("runtime "));
+        let line = line.unwrap_or_else(|| panic!("{backend}: no runtime in\n{out}"));
+        assert!(line.contains(title) && line.contains(".so"), "{line}");
+    }
 }
 
 #[test]

@@ -2,10 +2,12 @@
 //! what backends on the host share that run a payload as one batch.
 //!
 //! [`execute`] drives a payload: its `run` receives the requests as a [`Batch`], which joins inputs
-//! ([`Batch::join`], [`Batch::join_strings`]), provides memory for outputs ([`Batch::allocate`]) and splits them
-//! ([`Batch::split`]). A request whose tensors cannot be joined fails alone, and the others run without it.
+//! ([`Batch::join`], [`Batch::join_strings`], and [`Batch::copy`] for runtimes that may write to them),
+//! provides memory for outputs ([`Batch::allocate`]) and splits them ([`Batch::split`]). A request whose tensors
+//! cannot be joined fails alone, and the others run without it.
 
 mod batch_input;
+mod copied;
 mod scatter;
 mod strings;
 
@@ -24,6 +26,7 @@ use nereid_request::{
 use nereid_scheduler::Payload;
 
 pub use self::batch_input::BatchInputTensor;
+pub use self::copied::Copied;
 pub use self::scatter::Scatter;
 use self::scatter::Shares;
 pub use self::strings::{EncodedStrings, JoinedStrings};
@@ -97,6 +100,9 @@ pub struct Batch<'a> {
     rows: u64,
     pool: &'a Pool,
 }
+
+/// The tensors of one input, in the order of the requests.
+type Tensors<'a> = SmallVec<[&'a InputTensor; 4]>;
 
 /// Answers of a run, one for each request in their order, and its times. [`execute`] sets its start and end.
 pub type Computed = (Vec<Result<Response, Status>>, Execution);
@@ -187,7 +193,17 @@ impl<'a> Batch<'a> {
 
     /// The same with rows of zeros behind those of the requests, up to `rows` in all. Not for ragged inputs.
     pub fn join_padded(&self, input: &Input, rows: u64) -> Result<Joined, Failure> {
-        let (tensors, shape) = self.joined_shape(input, rows.max(self.rows))?;
+        let (tensors, shape) = self.checked(input, rows.max(self.rows))?;
+        let (elements, len) = elements(&shape)
+            .and_then(|elements| Some((elements, elements.checked_mul(input.datatype.byte_size())?)))
+            .ok_or_else(|| too_large(&input.name, &shape))?;
+        let bytes = contiguous(pieces(&tensors), len, input.datatype.byte_size(), self.pool)?;
+        Ok(Joined { shape, elements, bytes })
+    }
+
+    /// [`Self::joined_shape`], of tensors that have as many bytes as their shapes say.
+    fn checked(&self, input: &Input, rows: u64) -> Result<(Tensors<'a>, Shape), Failure> {
+        let (tensors, shape) = self.joined_shape(input, rows)?;
         for (at, tensor) in tensors.iter().enumerate() {
             let (found, expected) = (tensor.byte_size(), byte_size(model_shape(tensor), input.datatype));
             if expected != Some(found) {
@@ -196,12 +212,7 @@ impl<'a> Batch<'a> {
                 return Err(Failure::One(at, Status::internal(text)));
             }
         }
-        let (elements, len) = elements(&shape)
-            .and_then(|elements| Some((elements, elements.checked_mul(input.datatype.byte_size())?)))
-            .ok_or_else(|| too_large(&input.name, &shape))?;
-        let pieces = || tensors.iter().flat_map(|tensor| &tensor.data).filter(|piece| !piece.is_empty());
-        let bytes = contiguous(pieces(), len, input.datatype.byte_size(), self.pool)?;
-        Ok(Joined { shape, elements, bytes })
+        Ok((tensors, shape))
     }
 
     /// The elements of a BYTES input of all requests. A malformed tensor fails its request alone.
@@ -212,8 +223,8 @@ impl<'a> Batch<'a> {
     }
 
     /// The tensors of an input in the order of the requests, and the shape of them all with `rows` rows.
-    fn joined_shape(&self, input: &Input, rows: u64) -> Result<(SmallVec<[&'a InputTensor; 4]>, Shape), Failure> {
-        let mut tensors: SmallVec<[&InputTensor; 4]> = SmallVec::new();
+    fn joined_shape(&self, input: &Input, rows: u64) -> Result<(Tensors<'a>, Shape), Failure> {
+        let mut tensors = Tensors::new();
         for (at, request) in self.requests.iter().enumerate() {
             let tensor = find(request, input.index)
                 .ok_or_else(|| Failure::One(at, Status::internal(format!("failed to get input '{}'", input.name))))?;
@@ -365,6 +376,11 @@ fn updates_state(request: &Request, output: &Output) -> bool {
 
 fn too_large(name: &str, shape: &[i64]) -> Status {
     Status::internal(format!("input '{name}' of shape {} is too large", format_shape(shape)))
+}
+
+/// The bytes of `tensors` in their order.
+fn pieces<'a>(tensors: &'a Tensors<'_>) -> impl Iterator<Item = &'a Slice> + Clone {
+    tensors.iter().flat_map(|tensor| &tensor.data).filter(|piece| !piece.is_empty())
 }
 
 /// The bytes of `pieces` as one piece with an address that is a multiple of `alignment`, with zeros behind them up to

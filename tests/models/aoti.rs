@@ -9,6 +9,7 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
 
+use crate::frameworks::shared_memory::Region;
 use nereid_test_support::grpc::{Grpc, Status};
 use nereid_test_support::http::Peer;
 use nereid_test_support::repository::{Repository, TYPES};
@@ -375,6 +376,95 @@ fn configurations_and_files_that_cannot_be_served_say_why() {
         error.contains("PyTorch inductor model file \"") && error.contains("is unreachable or inaccessible."),
         "{error}"
     );
+    server.stop();
+}
+
+/// The model adds its second input to the first one in place, and doubles the second one in place. Inputs and outputs
+/// are in memory that the test shares with the server, and begin at multiples of 64, so nothing else copies them.
+#[test]
+fn a_package_that_writes_to_its_inputs_leaves_the_memory_of_requests_alone() {
+    let Some(torch) = Torch::get() else { return };
+    let repository = Repository::new();
+    let groups = add(BY_POSITION, "16", "");
+    model(&repository, &torch, "increment", "increment", &groups);
+    let server = start(repository.path(), &torch, &["--allow-client-shm=true"], &[]);
+    let mut http = Peer::connect(server.http);
+    for rows in [1, 4] {
+        let (count, size) = (rows * 16, rows * 64);
+        let values: Vec<f32> = (0..2 * count).map(|at| at as f32).collect();
+        // Two inputs, and place for two outputs behind them.
+        let region = Region::new(&[le(&values), vec![0; 2 * size]].concat());
+        region.register(&mut http, "r", 4 * size);
+        let tensor = |name: &str, at: usize| {
+            let place = json!({ "shared_memory_region": "r", "shared_memory_offset": at * size,
+                "shared_memory_byte_size": size });
+            json!({ "name": name, "datatype": "FP32", "shape": [rows, 16], "parameters": place })
+        };
+        let output = |name: &str, at: usize| {
+            json!({ "name": name, "parameters": { "shared_memory_region": "r", "shared_memory_offset": at * size,
+                "shared_memory_byte_size": size } })
+        };
+        // The second time both inputs are the same bytes.
+        for second in [1, 0] {
+            let inputs = [tensor("INPUT__0", 0), tensor("INPUT__1", second)];
+            let body = json!({ "inputs": inputs, "outputs": [output("OUTPUT__0", 2), output("OUTPUT__1", 3)] });
+            let answer = http.post("/v2/models/increment/infer", &[], body.to_string().as_bytes());
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            assert_eq!(floats(&region.read(0, 2 * size)), values, "{rows} rows: the inputs have changed");
+            let (a, b) = (&values[..count], &values[second * count..(second + 1) * count]);
+            let sums: Vec<f32> = a.iter().zip(b).map(|(a, b)| a + b).collect();
+            let twice: Vec<f32> = b.iter().map(|b| b * 2.).collect();
+            assert_eq!(floats(&region.read(2 * size as u64, 2 * size)), [sums, twice].concat(), "{rows} rows");
+        }
+        assert_eq!(http.post("/v2/systemsharedmemory/region/r/unregister", &[], b"").status, 200);
+    }
+    server.stop();
+}
+
+#[test]
+fn ragged_inputs_are_joined_and_batch_inputs_describe_them() {
+    let Some(torch) = Torch::get() else { return };
+    let repository = Repository::new();
+    let described = |kind: &str, target: &str, datatype: &str| {
+        format!(
+            "batch_input {{ kind: {kind} target_name: \"{target}\" data_type: TYPE_{datatype} \
+             source_input: \"INPUT__0\" }}\n"
+        )
+    };
+    let tensors = [
+        "input { name: \"INPUT__0\" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }\n".to_owned(),
+        described("BATCH_ACCUMULATED_ELEMENT_COUNT", "INPUT__1", "INT32"),
+        described("BATCH_ELEMENT_COUNT", "ARGS[2]", "FP32"),
+        tensor("output", "OUTPUT__0", "FP32", "1"),
+        tensor("output", "OUTPUT__1", "FP32", "1"),
+    ];
+    let config = format!("max_batch_size: 8 {} dynamic_batching {{ }}", tensors.concat());
+    model(&repository, &torch, "ragged", "ragged", &config);
+    let scattered = "batch_output { target_name: \"OUTPUT__1\" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: \
+                     \"INPUT__0\" }";
+    model(&repository, &torch, "scattered", "ragged", &(config + scattered));
+    let flags = ["--exit-on-error=false", "--strict-readiness=false"];
+    // The batcher waits for the first three requests.
+    let server = start(repository.path(), &torch, &flags, &[("TRITONSERVER_DELAY_SCHEDULER", "3")]);
+    std::thread::scope(|scope| {
+        for length in [2usize, 7, 3] {
+            let address = server.grpc;
+            scope.spawn(move || {
+                let values: Vec<f32> = (0..length).map(|at| (length * 100 + at) as f32).collect();
+                let request = message("ragged", &[("INPUT__0", "FP32", vec![1, length as i64], le(&values))]);
+                let response = call(&mut Grpc::connect(address), &request).expect("an answer");
+                assert_eq!(floats(output(&response, "OUTPUT__0")), [values.iter().sum::<f32>()]);
+                assert_eq!(floats(output(&response, "OUTPUT__1")), [length as f32 * 10.]);
+            });
+        }
+    });
+    let mut http = Peer::connect(server.http);
+    let stats = http.get("/v2/models/ragged/stats").json()["model_stats"][0].clone();
+    assert_eq!((&stats["inference_count"], &stats["execution_count"]), (&json!(3), &json!(1)));
+    let index = http.post("/v2/repository/index", &[], b"{}").json();
+    let row = index.as_array().expect("an index").iter().find(|row| row["name"] == "scattered").expect("a row");
+    let reason = row["reason"].as_str().expect("a reason");
+    assert!(reason.contains("is split by batch_output, which platform torch_aoti does not support"), "{reason}");
     server.stop();
 }
 

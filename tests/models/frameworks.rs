@@ -18,7 +18,7 @@ mod metadata;
 mod missing_runtimes;
 mod orders;
 mod reference;
-mod shared_memory;
+pub mod shared_memory;
 mod table;
 mod tensors;
 mod wrong_inputs;
@@ -37,6 +37,7 @@ macro_rules! suite {
                 wrong_inputs::a_wrong_request_is_refused_and_the_next_one_is_served;
                 instances::instances_answer_in_parallel_and_mix_nothing_up;
                 shared_memory::tensors_in_system_shared_memory_are_read_and_written_there;
+                shared_memory::a_model_that_computes_in_place_does_not_write_to_its_input;
                 cancellation::a_client_that_is_gone_costs_the_others_nothing;
                 broken_files::a_file_that_cannot_be_loaded_is_an_error_of_its_load_alone;
                 loads::a_hundred_loads_leave_nothing_behind;

@@ -59,6 +59,24 @@ class Views(torch.nn.Module):
         return a.t(), a, a.sum()
 
 
+class Increment(torch.nn.Module):
+    """It adds the second input to the first one in place, and doubles the second one in place."""
+
+    def forward(self, a, b):
+        a.add_(b)
+        b.mul_(2)
+        return a + 0, b + 0
+
+
+class Ragged(torch.nn.Module):
+    """The sum of each request's `counts` values, which end before the positions `ends`."""
+
+    def forward(self, values, ends, counts):
+        places = torch.arange(values.shape[0]).unsqueeze(0)
+        is_own = (places < ends.unsqueeze(1)) & (places >= (ends - counts.to(torch.int32)).unsqueeze(1))
+        return torch.where(is_own, values.unsqueeze(0), 0.0).sum(1, keepdim=True), counts.unsqueeze(1) * 10
+
+
 class Linear(torch.nn.Module):
     """It has weights: 16 inputs, 4 outputs."""
 
@@ -114,6 +132,16 @@ def exported_views():
     return torch.export.export(Views(), (rows(3, 5),))
 
 
+def exported_increment():
+    return torch.export.export(Increment(), (rows(), rows()), dynamic_shapes=({0: BATCH}, {0: BATCH}))
+
+
+def exported_ragged():
+    elements = torch.export.Dim("elements", min=1, max=1024)
+    arguments = (torch.ones(6), torch.tensor([2, 6], dtype=torch.int32), torch.tensor([2.0, 4.0]))
+    return torch.export.export(Ragged(), arguments, dynamic_shapes=({0: elements}, {0: BATCH}, {0: BATCH}))
+
+
 def exported_linear():
     return torch.export.export(Linear(), (rows(),), dynamic_shapes=({0: BATCH},))
 
@@ -130,6 +158,8 @@ PACKAGES = {
     "types": (exported_types, {}),
     "sequence": (exported_sequence, {}),
     "views": (exported_views, {}),
+    "increment": (exported_increment, {"aot_inductor.check_lowerbound": False}),
+    "ragged": (exported_ragged, {"aot_inductor.check_lowerbound": False}),
     "weights": (exported_linear, {}),
     "weights_mapped": (exported_linear, {"aot_inductor.force_mmap_weights": True}),
     "weights_blob": (exported_linear, OUTSIDE | {"aot_inductor.package_constants_on_disk_format": "binary_blob"}),

@@ -106,6 +106,33 @@ fn the_only_piece_of_the_only_request_is_not_copied() {
 }
 
 #[test]
+fn a_copy_shares_no_memory_with_a_request() {
+    let rig = Rig::new();
+    let whole = floats(&[1., 2.]);
+    let requests = [
+        rig.draft(1).batch(1).input(0, DataType::Fp32, &[1, 2], std::slice::from_ref(&whole)).outputs([0]),
+        rig.draft(2).batch(1).input(0, DataType::Fp32, &[1, 2], std::slice::from_ref(&whole)).outputs([0]),
+    ];
+    let copies = |count: usize, times: usize| {
+        let mut copied = Batch::new(&requests[..count], true, &rig.pool).copy(&input(DataType::Fp32), times).unwrap();
+        let values = as_floats(&[Slice::copy_of(&copied.bytes)]);
+        copied.bytes.fill(0xff);
+        assert_eq!(as_floats(std::slice::from_ref(&whole)), [1., 2.], "the request has its own bytes");
+        (copied.shape.to_vec(), values)
+    };
+    assert_eq!(copies(1, 1), (vec![1, 2], vec![1., 2.]));
+    assert_eq!(copies(1, 2), (vec![2, 2], vec![1., 2., 1., 2.]));
+    assert_eq!(copies(2, 1), (vec![2, 2], vec![1., 2., 1., 2.]));
+    // The number of bytes does not fit the shape, and a tensor without elements.
+    let wrong = [rig.draft(3).batch(1).input(0, DataType::Fp32, &[1, 3], std::slice::from_ref(&whole)).outputs([0])];
+    let failed = Batch::new(&wrong, true, &rig.pool).copy(&input(DataType::Fp32), 1);
+    assert!(matches!(failed, Err(Failure::One(0, _))), "{failed:?}");
+    let empty = [rig.draft(4).batch(1).input(0, DataType::Fp32, &[1, 0], &[]).outputs([0])];
+    let copied = Batch::new(&empty, true, &rig.pool).copy(&input(DataType::Fp32), 2).unwrap();
+    assert_eq!((&copied.shape[..], copied.bytes.len()), (&[2, 0][..], 0));
+}
+
+#[test]
 fn pieces_and_bytes_at_odd_addresses_are_copied_once() {
     let rig = Rig::new();
     let whole = floats(&[1., 2., 3., 4.]);

@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 use super::api::{Port, Runtime, Session, Tensor};
 use super::element::from_number;
 use super::plan::{InputPlan, Plan};
-use nereid_backend::rows::{self, Batch, Bytes, Computed, EncodedStrings, Failure, Output, Produced, elements, find};
+use nereid_backend::rows::{
+    self, Batch, Bytes, Computed, Copied, EncodedStrings, Failure, Output, Produced, elements, find,
+};
 use nereid_backend::{Instance, InstanceContext, Mobility};
 use nereid_clock::now_ns;
 use nereid_memory::Pool;
@@ -48,7 +50,7 @@ impl Instance for TensorFlowInstance {
 }
 
 fn run(session: &Session, plan: &Plan, pool: &Pool, batch: &Batch<'_>) -> Result<Computed, Failure> {
-    let feeds = feeds(session.runtime(), plan, batch)?;
+    let feeds = feeds(session.runtime(), plan, batch, pool)?;
     // Only what some request wants is computed.
     let wanted: SmallVec<[usize; 8]> =
         plan.outputs.iter().enumerate().filter(|(_, output)| batch.wants(output)).map(|(at, _)| at).collect();
@@ -74,13 +76,18 @@ fn run(session: &Session, plan: &Plan, pool: &Pool, batch: &Batch<'_>) -> Result
 }
 
 /// The tensors of all inputs.
-fn feeds(runtime: &'static Runtime, plan: &Plan, batch: &Batch<'_>) -> Result<SmallVec<[(Port, Tensor); 8]>, Failure> {
+fn feeds(
+    runtime: &'static Runtime,
+    plan: &Plan,
+    batch: &Batch<'_>,
+    pool: &Pool,
+) -> Result<SmallVec<[(Port, Tensor); 8]>, Failure> {
     let mut feeds = SmallVec::new();
     for input in &plan.inputs {
         let is_given =
             !input.is_optional || batch.requests.iter().any(|request| find(request, input.input.index).is_some());
         if is_given {
-            feeds.push((input.port, feed(runtime, input, batch)?));
+            feeds.push((input.port, feed(runtime, input, batch, pool)?));
         }
     }
     for described in &plan.batch_inputs {
@@ -93,7 +100,7 @@ fn feeds(runtime: &'static Runtime, plan: &Plan, batch: &Batch<'_>) -> Result<Sm
     Ok(feeds)
 }
 
-fn feed(runtime: &'static Runtime, plan: &InputPlan, batch: &Batch<'_>) -> Result<Tensor, Failure> {
+fn feed(runtime: &'static Runtime, plan: &InputPlan, batch: &Batch<'_>, pool: &Pool) -> Result<Tensor, Failure> {
     let (input, number) = (&plan.input, plan.element_type);
     let shape_of =
         |shape: &Shape, count: usize| if plan.is_scalar && count == 1 { Shape::new() } else { shape.clone() };
@@ -103,7 +110,13 @@ fn feed(runtime: &'static Runtime, plan: &InputPlan, batch: &Batch<'_>) -> Resul
     }
     let joined = batch.join(input)?;
     let shape = shape_of(&joined.shape, joined.elements);
-    Ok(Tensor::over(runtime, joined.bytes, &shape, number, input.datatype.byte_size())?)
+    // A graph may keep its input in a variable, and the memory of a client has other contents by then. The library
+    // writes to no memory but its own, so other inputs are not copied.
+    let bytes = match joined.bytes.is_foreign() {
+        true => Copied::of(joined.shape, &joined.bytes, pool)?.bytes.freeze(),
+        false => joined.bytes,
+    };
+    Ok(Tensor::over(runtime, bytes, &shape, number, input.datatype.byte_size())?)
 }
 
 /// The strings of a result in wire form; `None` for numbers. A result must have the type of the configuration.

@@ -91,6 +91,7 @@ fn config(framework: &Framework, kind: ModelKind, more: &str) -> String {
             let pair = |at| input(at, "FP32", "-1", "") + &output(at, "FP32", "-1");
             (8, pair(0) + &pair(1))
         }
+        ModelKind::InPlace => (8, input(0, "FP32", "-1", "") + &output(0, "FP32", "-1")),
         ModelKind::Types => {
             let numbered = || framework.datatypes.iter().enumerate();
             let inputs: String = numbered().map(|(at, datatype)| input(at, datatype, "-1", "")).collect();

@@ -67,6 +67,9 @@ pub enum ModelKind {
     Network,
     /// Sum and difference of two inputs `[-1, -1]`.
     AddSub,
+    /// One input `[-1, -1]` with zero in place of what is above it, computed in the memory of the input if the
+    /// framework can do that.
+    InPlace,
     /// An identity for each datatype.
     Types,
     /// The second input may be left out, and is then the first `absent`.
@@ -83,6 +86,7 @@ impl ModelKind {
         match self {
             ModelKind::Network => "network",
             ModelKind::AddSub => "add_sub",
+            ModelKind::InPlace => "in_place",
             ModelKind::Types => "types",
             ModelKind::Optional { .. } => "optional",
             ModelKind::Ragged => "ragged",
@@ -152,7 +156,13 @@ pub const PYTHON: Framework = Framework {
     input: "INPUT__",
     output: "OUTPUT__",
     function: Function::Network,
-    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types, ModelKind::Optional { absent: [10., 20.] }],
+    models: &[
+        ModelKind::Network,
+        ModelKind::AddSub,
+        ModelKind::InPlace,
+        ModelKind::Types,
+        ModelKind::Optional { absent: [10., 20.] },
+    ],
     // numpy has no BF16.
     datatypes: &[
         "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64",
@@ -183,6 +193,7 @@ pub const ONNXRUNTIME: Framework = Framework {
     models: &[
         ModelKind::Network,
         ModelKind::AddSub,
+        ModelKind::InPlace,
         ModelKind::Types,
         ModelKind::Optional { absent: [10., 20.] },
         ModelKind::Ragged,
@@ -242,7 +253,7 @@ pub const OPENVINO: Framework = Framework {
     input: "INPUT__",
     output: "OUTPUT__",
     function: Function::Network,
-    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types],
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::InPlace, ModelKind::Types],
     datatypes: &["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32"],
     int64_bits: 32,
     completion: Some(Completion { max_batch_size: 0, dims: &[-1, -1], has_dynamic_batching: false }),
@@ -266,7 +277,7 @@ pub const TORCHSCRIPT: Framework = Framework {
     input: "INPUT__",
     output: "OUTPUT__",
     function: Function::Network,
-    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types, ModelKind::Ragged],
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::InPlace, ModelKind::Types, ModelKind::Ragged],
     datatypes: &["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES"],
     int64_bits: 64,
     completion: None,
@@ -295,7 +306,7 @@ pub const TORCH_AOTI: Framework = Framework {
     input: "INPUT__",
     output: "OUTPUT__",
     function: Function::Network,
-    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types],
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::InPlace, ModelKind::Types],
     datatypes: &["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"],
     int64_bits: 64,
     completion: None,
@@ -319,7 +330,7 @@ pub const SAVEDMODEL: Framework = Framework {
     input: "INPUT__",
     output: "OUTPUT__",
     function: Function::Network,
-    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::Types, ModelKind::Ragged],
+    models: &[ModelKind::Network, ModelKind::AddSub, ModelKind::InPlace, ModelKind::Types, ModelKind::Ragged],
     datatypes: &[
         "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64",
         "BYTES",

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::stand::{EXPLICIT, Models, floats, outputs, strings};
+use crate::frameworks::shared_memory::Region;
 use nereid_test_support::grpc::code;
 
 const ONE_INSTANCE: &str = "max_batch_size: 4 dynamic_batching {} instance_group { kind: KIND_CPU count: 1 }";
@@ -227,4 +228,24 @@ fn two_instances_run_side_by_side() {
         let statistics = stand.http.get(&format!("/v2/models/{model}/stats")).json();
         assert_eq!(statistics["model_stats"][0]["inference_count"], json!(200));
     }
+}
+
+/// The graph keeps its input in a variable. The input lies in memory that the client writes again after the request.
+#[test]
+fn a_variable_keeps_what_a_client_had_in_shared_memory() {
+    let Some(models) = Models::new() else { return };
+    let tensor = |kind: &str, name: &str| format!("{kind} {{ name: \"{name}\" data_type: TYPE_FP32 dims: [ 4 ] }}\n");
+    let tensors = tensor("input", "INPUT") + &tensor("output", "STORED") + &tensor("output", "READ");
+    let head = "platform: \"tensorflow_graphdef\" instance_group { kind: KIND_CPU count: 1 }\n";
+    models.add("kept", "kept.graphdef", &(head.to_owned() + &tensors));
+    let mut stand = models.serve(&["--allow-client-shm=true"]);
+    stand.server.wait_until("ready", || stand.http.get("/v2/health/ready").status == 200);
+    let region = Region::new(&floats(&[1., 2., 3., 4.]));
+    region.register(&mut stand.http, "r", 16);
+    let place = json!({ "shared_memory_region": "r", "shared_memory_byte_size": 16 });
+    let inputs = json!([{ "name": "INPUT", "datatype": "FP32", "shape": [4], "parameters": place }]);
+    let stored = json!([1., 2., 3., 4.]);
+    assert_eq!(outputs(&stand.infer("kept", inputs.clone(), &["STORED"]))[0].2, stored);
+    region.write(&floats(&[5., 6., 7., 8.]));
+    assert_eq!(outputs(&stand.infer("kept", inputs, &["READ"]))[0].2, stored, "the variable has changed");
 }

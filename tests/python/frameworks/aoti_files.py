@@ -24,6 +24,14 @@ class AddSub(torch.nn.Module):
         return first + second, first - second
 
 
+class InPlace(torch.nn.Module):
+    """Zero in place of what is above it, written to the input."""
+
+    def forward(self, given):
+        given.clamp_(max=0)
+        return given.clone()
+
+
 class Types(torch.nn.Module):
     def forward(self, *tensors):
         # An output must not be the input itself.
@@ -41,5 +49,6 @@ def write(directory, datatypes):
     compiled(directory / "network/model.pt2", Network(), (torch.ones(2, network.INPUTS),), ({0: rows},))
     both = {0: rows, 1: columns}
     compiled(directory / "add_sub/model.pt2", AddSub(), (torch.ones(2, 3), torch.ones(2, 3)), (both, both))
+    compiled(directory / "in_place/model.pt2", InPlace(), (torch.ones(2, 3),), (both,))
     tensors = tuple(torch.ones(3).to(DATATYPES[datatype]) for datatype in datatypes)
     compiled(directory / "types/model.pt2", Types(), tensors, None)

@@ -37,6 +37,7 @@ def put(path, contents):
 def onnx(directory):
     put(directory / "network/model.onnx", onnx_files.network_file())
     put(directory / "add_sub/model.onnx", onnx_files.add_sub_file())
+    put(directory / "in_place/model.onnx", onnx_files.in_place_file())
     put(directory / "types/model.onnx", onnx_files.types_file(DATATYPES["onnx"]))
     put(directory / "optional/model.onnx", onnx_files.optional_file())
     put(directory / "ragged/model.onnx", onnx_files.ragged_file())
@@ -48,6 +49,7 @@ def openvino(directory):
     sources = {
         "network": onnx_files.network_file(),
         "add_sub": onnx_files.add_sub_file(),
+        "in_place": onnx_files.in_place_file(),
         "types": onnx_files.types_file(DATATYPES["openvino"]),
     }
     for name, source in sources.items():
@@ -61,6 +63,7 @@ def tensorflow(directory):
     models = {
         "network": tensorflow_files.network_parts(),
         "add_sub": tensorflow_files.add_sub_parts(),
+        "in_place": tensorflow_files.in_place_parts(),
         "types": tensorflow_files.types_parts(DATATYPES["tensorflow"]),
         "ragged": tensorflow_files.ragged_parts(),
     }
@@ -73,6 +76,7 @@ def tensorflow(directory):
 def torchscript(directory):
     put(directory / "network/model.pt", torchscript_files.network_file())
     put(directory / "add_sub/model.pt", torchscript_files.add_sub_file())
+    put(directory / "in_place/model.pt", torchscript_files.in_place_file())
     put(directory / "types/model.pt", torchscript_files.types_file(DATATYPES["torchscript"]))
     put(directory / "ragged/model.pt", torchscript_files.ragged_file())
 

@@ -62,6 +62,17 @@ def add_sub_file():
     )
 
 
+def in_place_file():
+    """Zero in place of what is above it, by operators that may write to their inputs."""
+    names = ["INPUT__0", "negative", "positive", "OUTPUT__0"]
+    operators = ["Neg", "Relu", "Neg"]
+    return model(
+        [node(operator, [source], [target]) for operator, source, target in zip(operators, names, names[1:])],
+        [("INPUT__0", "FP32", ["batch", "columns"])],
+        [("OUTPUT__0", "FP32", ["batch", "columns"])],
+    )
+
+
 def types_file(datatypes):
     """An identity for each of these datatypes, in this order."""
     numbered = list(enumerate(datatypes))

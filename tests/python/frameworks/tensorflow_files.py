@@ -81,6 +81,17 @@ def add_sub_parts():
     return nodes, [(name, "FP32", [-1, -1]) for name in inputs], [(name, "FP32", [-1, -1]) for name in outputs]
 
 
+def in_place_parts():
+    """Zero in place of what is above it, by operations that may write to their inputs."""
+    nodes = [
+        placeholder("INPUT__0", "FP32", [-1, -1]),
+        on_floats("negative", "Neg", ["INPUT__0"]),
+        on_floats("positive", "Relu", ["negative"]),
+        on_floats("OUTPUT__0", "Neg", ["positive"]),
+    ]
+    return nodes, [("INPUT__0", "FP32", [-1, -1])], [("OUTPUT__0", "FP32", [-1, -1])]
+
+
 def types_parts(datatypes):
     """An identity for each of these datatypes, in this order."""
     nodes, inputs, outputs = [], [], []

@@ -85,6 +85,12 @@ def add_sub_file():
     return archive(["INPUT__0: Tensor", "INPUT__1: Tensor"], "Tuple[Tensor, Tensor]", body)
 
 
+def in_place_file():
+    """Zero in place of what is above it, written to the input."""
+    body = ["negative = torch.neg_(INPUT__0)", "return torch.neg_(torch.relu_(negative))"]
+    return archive(["INPUT__0: Tensor"], "Tensor", body)
+
+
 def types_file(datatypes):
     """An identity for each of these datatypes, in this order."""
     kinds = ["List[str]" if datatype == "BYTES" else "Tensor" for datatype in datatypes]

@@ -1,4 +1,4 @@
-//! Tensors of torch: over the bytes of requests, and as models return them.
+//! Tensors of torch: over bytes of the server, and as models return them.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -15,17 +15,17 @@ const RANK_MAX: i64 = 64;
 pub struct Tensor<'a> {
     raw: *mut RawTensor,
     api: &'static Api,
-    bytes: PhantomData<&'a [u8]>,
+    bytes: PhantomData<&'a mut [u8]>,
 }
 
 // SAFETY: a handle is used by one thread at a time; the count of references to its memory is atomic.
 unsafe impl Send for Tensor<'_> {}
 
 impl<'a> Tensor<'a> {
-    /// A contiguous tensor over `bytes`; `dtype` has elements of `element_size` bytes.
+    /// A contiguous tensor over `bytes`, which the model may change; `dtype` has elements of `element_size` bytes.
     pub fn over(
         api: &'static Api,
-        bytes: &'a [u8],
+        bytes: &'a mut [u8],
         shape: &[i64],
         dtype: i32,
         element_size: usize,
@@ -36,12 +36,11 @@ impl<'a> Tensor<'a> {
         }
         let strides = contiguous_strides(shape);
         let mut raw = ptr::null_mut();
-        // SAFETY: the bytes have the size of the shape, as checked above, and live as long as the tensor; sizes and
-        // strides have one number for each dimension. Torch does not write to the bytes of an input, unless the model
-        // changes its inputs in place, as it may in Triton.
+        // SAFETY: the bytes have the size of the shape, as checked above, live as long as the tensor and have no other
+        // user meanwhile, so the model may write to them; sizes and strides have one number for each dimension.
         let code = unsafe {
             (api.create_from_blob)(
-                bytes.as_ptr().cast_mut().cast(),
+                bytes.as_mut_ptr().cast(),
                 shape.len() as i64,
                 shape.as_ptr(),
                 strides.as_ptr(),

@@ -21,6 +21,7 @@ mod reference;
 pub mod shared_memory;
 mod table;
 mod tensors;
+mod threads;
 mod wrong_inputs;
 
 /// Tests of each framework. A case is a function of a row of the table.

@@ -91,7 +91,7 @@ impl Model for TorchScriptModel {
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
         let module = self.module(&context)?;
         let plan = Plan::new(&context.spec, module.arguments())?;
-        Ok(Box::new(TorchScriptInstance::new(context, module, plan, self.settings.options)))
+        Ok(Box::new(TorchScriptInstance::new(context, self.shim, module, plan, self.settings.options)))
     }
 }
 

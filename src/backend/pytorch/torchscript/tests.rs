@@ -10,6 +10,7 @@ use nereid_backend::{InstanceContext, Model};
 use nereid_memory::Slice;
 use nereid_model_config::ModelSpec;
 use nereid_request::{DataType, Response, Shape, StateTensor, States, Status};
+use nereid_test_support::own_process::is_own_process;
 use nereid_wire::inference::model_instance_group::Kind;
 
 use super::TorchScriptModel;
@@ -317,6 +318,34 @@ fn instances_of_one_placement_share_a_module_if_that_is_asked_for() {
         let error = opened.create_instance(instance(Kind::Gpu)).err().unwrap();
         assert!(error.message.contains("use KIND_CPU or KIND_MODEL"), "{error}");
     }
+}
+
+/// The library starts these threads once in a process, so this test has its own. It also covers the counts of models.
+#[test]
+fn operations_side_by_side_have_as_many_threads_as_there_are_cores_for_workers() {
+    if !is_own_process(
+        "torchscript::tests::operations_side_by_side_have_as_many_threads_as_there_are_cores_for_workers",
+    ) {
+        return;
+    }
+    let Some((_, shim)) = pytorch() else { return };
+    let cores = 3 + usize::try_from(shim.inter_op_threads()).unwrap();
+    let text = tensor("input", "INPUT0", "TYPE_FP32", "2") + &tensor("output", "OUT", "TYPE_FP32", "2");
+    let mut rig = Rig::open_with_cores(shim, "forks", &text, cores).unwrap();
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    let mut run = || {
+        let request = rig.draft(1).floats(0, &[2], &[1., 2.]).outputs([0]);
+        assert_eq!(outputs(&rig.run([request])[0]), [(vec![2], vec![4., 8.])]);
+    };
+    run();
+    assert_eq!(usize::try_from(shim.inter_op_threads()), Ok(cores));
+    assert_eq!(threads(), before + cores, "the library has started them");
+    // Too late for a model that gives a count.
+    let late = text.clone() + "parameters { key: \"INTER_OP_THREAD_COUNT\" value { string_value: \"2\" } }";
+    Rig::open_with_cores(shim, "forks", &late, cores).unwrap();
+    run();
+    assert_eq!(threads(), before + cores);
 }
 
 /// Prints the time of a run of a small module: bare, and through joining and splitting.

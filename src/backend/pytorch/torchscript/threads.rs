@@ -1,7 +1,7 @@
 //! The thread counts of the library, which has one of each for the whole process: the first model that gives a count
 //! sets it (contract/frameworks.md section 1, "Parameters").
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 
 use super::settings::Settings;
 use crate::torch::Shim;
@@ -17,11 +17,11 @@ struct Counts {
     inter_op: Option<Given>,
 }
 
-/// A count, and the model that gave it first.
+/// A count, and the model that gave it first; `None`: no model did before the library's threads started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Given {
     count: i32,
-    model: String,
+    model: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ enum Decision {
 fn decide(given: &mut Option<Given>, count: i32, model: &str) -> Decision {
     match given {
         None => {
-            *given = Some(Given { count, model: model.to_owned() });
+            *given = Some(Given { count, model: Some(model.to_owned()) });
             Decision::Set(count)
         }
         Some(first) if first.count == count => Decision::Keep,
@@ -69,6 +69,21 @@ pub fn apply(shim: &Shim, settings: &Settings, model: &str, worker_cpu_count: us
         let actual = shim.inter_op_threads();
         tracing::info!("Inter op thread count is set to {actual} for model instance '{model}'");
     }
+}
+
+/// Limits the threads that run operations side by side to the cores for workers, unless a model has given a count. The
+/// library starts these threads within a run, and their number stays, so this is called before the first one; a model
+/// that is loaded before then can still give its count.
+pub fn limit_inter_op(shim: &Shim, worker_cpu_count: usize) {
+    static LIMITED: Once = Once::new();
+    LIMITED.call_once(|| {
+        let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.inter_op.is_none() && worker_cpu_count > 0 {
+            let count = i32::try_from(worker_cpu_count).unwrap_or(i32::MAX);
+            set("inter-op threads", shim.set_inter_op_threads(count));
+            counts.inter_op = Some(Given { count, model: None });
+        }
+    });
 }
 
 /// The number of threads of an operation for `model`, whose platform sets it for its own threads.
@@ -106,10 +121,14 @@ fn set(what: &str, outcome: Result<(), String>) {
 }
 
 fn log_ignored(key: &str, count: i32, model: &str, decision: &Decision) {
-    if let Decision::Ignore(Given { count: first, model: of }) = decision {
-        tracing::warn!(
+    let Decision::Ignore(Given { count: first, model: of }) = decision else { return };
+    match of {
+        Some(of) => tracing::warn!(
             "{key} {count} of model '{model}' is ignored: model '{of}' has set it to {first} for the whole process"
-        );
+        ),
+        None => tracing::warn!(
+            "{key} {count} of model '{model}' is ignored: the process has {first} since a model was executed"
+        ),
     }
 }
 
@@ -122,7 +141,7 @@ mod tests {
         let mut given = None;
         assert_eq!(decide(&mut given, 4, "first"), Decision::Set(4));
         assert_eq!(decide(&mut given, 4, "second"), Decision::Keep);
-        let first = Given { count: 4, model: "first".to_owned() };
+        let first = Given { count: 4, model: Some("first".to_owned()) };
         assert_eq!(decide(&mut given, 2, "third"), Decision::Ignore(first.clone()));
         assert_eq!(given, Some(first), "the first one stays");
     }

@@ -9,14 +9,22 @@ use nereid_test_support::variant::is_second_run;
 const COUNTED: [(&Framework, &[&str]); 2] =
     [(&ONNXRUNTIME, &["intra_op_thread_count"]), (&SAVEDMODEL, &["TF_NUM_INTRA_THREADS", "TF_NUM_INTER_THREADS"])];
 
+/// The cores that this process may use, as the kernel lists them.
+fn cores() -> Vec<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").expect("the state of this process");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("its cores");
+    let number = |text: &str| text.trim().parse::<usize>().expect("a number");
+    let ranges = list.split(',').map(|range| range.split_once('-').unwrap_or((range, range)));
+    ranges.flat_map(|(first, last)| number(first)..=number(last)).collect()
+}
+
 /// The threads of a server with one model that has these parameters, once it has executed.
-fn threads_with(framework: &Framework, keys: &[&str], count: Option<usize>) -> Option<usize> {
+fn threads_with(framework: &Framework, io_core: usize, keys: &[&str], count: Option<usize>) -> Option<usize> {
     let parameter =
         |count: usize, key: &&str| format!("parameters {{ key: \"{key}\" value {{ string_value: \"{count}\" }} }}\n");
-    let parameters: String =
-        count.map(|count| keys.iter().map(|key| parameter(count, key)).collect()).unwrap_or_default();
-    let repository = repository_of(framework, &[ModelKind::Network], &parameters)?;
-    let mut bench = Bench::start(&[framework], &repository, &["--io-cores=1"])?;
+    let parameters = count.map(|count| keys.iter().map(|key| parameter(count, key)).collect::<String>());
+    let repository = repository_of(framework, &[ModelKind::Network], &parameters.unwrap_or_default())?;
+    let mut bench = Bench::start(&[framework], &repository, &[&format!("--io-cores={io_core}-{io_core}")])?;
     bench.check_rows(framework, Form::Binary, &framework.model(ModelKind::Network), 8, 1);
     let threads = bench.server.threads();
     bench.stop();
@@ -28,14 +36,13 @@ fn a_library_has_as_many_threads_as_there_are_cores_for_workers() {
     if is_second_run() {
         return;
     }
-    let cores = std::thread::available_parallelism().expect("the number of cores").get();
+    let cores = cores();
     // One core is for I/O, if there is another one.
-    let workers = cores.saturating_sub(1).max(1);
+    let workers = cores.len().saturating_sub(1).max(1);
     for (framework, keys) in COUNTED {
-        let Some(usual) = threads_with(framework, keys, None) else { continue };
-        let Some(same) = threads_with(framework, keys, Some(workers)) else { continue };
-        let Some(more) = threads_with(framework, keys, Some(workers + 2)) else { continue };
-        assert_eq!(usual, same, "{}: {workers} cores for workers", framework.name);
-        assert!(more > usual, "{}: threads are counted", framework.name);
+        let threads = |count| threads_with(framework, cores[0], keys, count);
+        let Some(usual) = threads(None) else { continue };
+        assert_eq!(Some(usual), threads(Some(workers)), "{}: {workers} cores for workers", framework.name);
+        assert!(threads(Some(workers + 2)) > Some(usual), "{}: threads are counted", framework.name);
     }
 }

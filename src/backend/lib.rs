@@ -14,7 +14,7 @@ pub mod instance;
 pub mod needed_libraries;
 pub mod onnxruntime;
 pub mod parameters;
-mod pipeline;
+pub mod pipeline;
 pub mod plugin;
 pub mod python;
 pub mod repeat;

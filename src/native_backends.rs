@@ -19,9 +19,10 @@ use nereid_openvino::OpenVinoBackend;
 use nereid_pytorch::PytorchBackend;
 use nereid_request::Status;
 use nereid_tensorflow::TensorFlowBackend;
+use nereid_tensorrt::TensorRtBackend;
 
 /// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 10] = [
+pub const NATIVE_NAMES: [&str; 11] = [
     "affine",
     "fil",
     "identity",
@@ -32,19 +33,22 @@ pub const NATIVE_NAMES: [&str; 10] = [
     "repeat",
     "square",
     "tensorflow",
+    nereid_tensorrt::NAME,
 ];
 
 /// Backends that may complete a configuration, even a missing one.
-pub const COMPLETING: [&str; 4] = ["onnxruntime", nereid_openvino::NAME, python::NAME, "tensorflow"];
+pub const COMPLETING: [&str; 5] =
+    ["onnxruntime", nereid_openvino::NAME, python::NAME, "tensorflow", nereid_tensorrt::NAME];
 
 /// `platform` of older configurations and the backend it stands for, if that backend is built in.
-pub const NATIVE_PLATFORMS: [(&str, &str); 6] = [
+pub const NATIVE_PLATFORMS: [(&str, &str); 7] = [
     ("onnxruntime_onnx", "onnxruntime"),
     ("pytorch_libtorch", nereid_pytorch::NAME),
     ("libtorch", nereid_pytorch::NAME),
     ("torch_aoti", nereid_pytorch::NAME),
     ("tensorflow_graphdef", "tensorflow"),
     ("tensorflow_savedmodel", "tensorflow"),
+    ("tensorrt_plan", nereid_tensorrt::NAME),
 ];
 
 /// One value of each built-in backend, for the whole process.
@@ -59,6 +63,7 @@ pub struct NativeBackends {
     repeat: Arc<RepeatBackend>,
     square: Arc<SquareBackend>,
     tensorflow: Arc<TensorFlowBackend>,
+    tensorrt: Arc<TensorRtBackend>,
 }
 
 impl Default for NativeBackends {
@@ -74,6 +79,7 @@ impl Default for NativeBackends {
             repeat: Arc::new(RepeatBackend),
             square: Arc::new(SquareBackend),
             tensorflow: Arc::new(TensorFlowBackend),
+            tensorrt: Arc::new(TensorRtBackend),
         }
     }
 }
@@ -92,6 +98,7 @@ impl NativeBackends {
             "repeat" => Some(self.repeat.clone()),
             "square" => Some(self.square.clone()),
             "tensorflow" => Some(self.tensorflow.clone()),
+            nereid_tensorrt::NAME => Some(self.tensorrt.clone()),
             _ => None,
         }
     }
@@ -170,6 +177,7 @@ mod tests {
         let onnxruntime = groups("onnxruntime").unwrap_or_default();
         assert_eq!(onnxruntime.last(), Some(&PreferredGroup::new(Kind::Cpu, 2)));
         assert_eq!(groups("tensorflow"), Some(vec![PreferredGroup::new(Kind::Cpu, 2)]));
+        assert_eq!(groups("tensorrt"), Some(vec![PreferredGroup::new(Kind::Gpu, 1)]));
         let on_either = [PreferredGroup::new(Kind::Gpu, 1), PreferredGroup::new(Kind::Cpu, 1)];
         assert_eq!(groups("python"), Some(on_either.to_vec()));
         let based = backends.python_based("/backends/snake".into());

@@ -42,6 +42,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
             "openvino",
             "pytorch",
             "tensorflow",
+            "tensorrt",
             "observe",
             "perf",
             "shard",
@@ -70,7 +71,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("api", &["repository", "protocol", "scheduler", "observe", "queue"]),
     ("repository", &["native_backends", "backend", "scheduler", "observe"]),
     // The table of the backends that are built in.
-    ("native_backends", &["backend", "fil", "openvino", "pytorch", "tensorflow"]),
+    ("native_backends", &["backend", "fil", "openvino", "pytorch", "tensorflow", "tensorrt"]),
 ];
 
 /// To count calls of the allocator and of memcpy, tests must replace them.
@@ -87,7 +88,7 @@ const OF_TESTS: &str = "test_support";
 /// prints: `abi/crash`. The clock is libc's, which tools that trace a process can intercept: `clock`. Code between
 /// fork and exec of a child is `unsafe`: `backend/python/process`. An interpreter that has loaded the server is called
 /// through its C interface: `backend/python/host`.
-const UNSAFE: [&str; 14] = [
+const UNSAFE: [&str; 16] = [
     "abi",
     "gpu",
     "memory",
@@ -102,6 +103,8 @@ const UNSAFE: [&str; 14] = [
     "backend/python/host",
     "backend/python/process",
     "backend/tensorflow/api",
+    "backend/tensorrt/api",
+    "backend/tensorrt/contexts",
 ];
 
 /// Where glommio may be used.

@@ -15,7 +15,7 @@ pub mod model_file;
 pub mod needed_libraries;
 pub mod onnxruntime;
 pub mod parameters;
-mod pipeline;
+pub mod pipeline;
 pub mod plugin;
 pub mod python;
 pub mod repeat;

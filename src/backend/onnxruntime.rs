@@ -51,9 +51,11 @@ pub static RUNTIME: RuntimeKind = RuntimeKind {
     name: "onnxruntime",
     title: "ONNX Runtime",
     stem: "libonnxruntime.so",
+    smaller_stem: None,
     variables: &["ORT_DYLIB_PATH", "NEREID_ONNXRUNTIME_LIBRARY"],
     folders: &["onnxruntime/capi"],
     gpu_marker: Some("libonnxruntime_providers_cuda.so"),
+    loader_folders: &[],
 };
 
 /// The backend. The library is not opened before a model needs it.

@@ -22,6 +22,8 @@ pub struct RuntimeKind {
     pub title: &'static str,
     /// The library's name without its version: `libonnxruntime.so`.
     pub stem: &'static str,
+    /// The name of a smaller library, which is used where a location does not have the first.
+    pub smaller_stem: Option<&'static str>,
     /// Environment variables that name the library or a folder that contains it, the first one first.
     pub variables: &'static [&'static str],
     /// The folders that contain the library, below the packages of a Python and below the folder of an installed
@@ -29,6 +31,8 @@ pub struct RuntimeKind {
     pub folders: &'static [&'static str],
     /// The file beside the library in builds for GPUs, which are preferred among the installed ones.
     pub gpu_marker: Option<&'static str>,
+    /// Folders of the system's packages, which are searched last, behind those of LD_LIBRARY_PATH. Empty: neither is.
+    pub loader_folders: &'static [&'static str],
 }
 
 impl RuntimeKind {
@@ -65,6 +69,8 @@ pub enum Origin {
     VirtualEnvironment,
     /// The site-packages of the `python3` on the PATH.
     Python,
+    /// LD_LIBRARY_PATH and the folders of the system's packages.
+    Loader,
 }
 
 impl Origin {
@@ -83,6 +89,7 @@ impl fmt::Display for Origin {
             Origin::System => f.write_str("system's runtime folder"),
             Origin::VirtualEnvironment => f.write_str("VIRTUAL_ENV"),
             Origin::Python => f.write_str("python3 on the PATH"),
+            Origin::Loader => f.write_str("LD_LIBRARY_PATH and the system's libraries"),
         }
     }
 }
@@ -109,6 +116,8 @@ pub struct Surroundings {
     pub system: Option<PathBuf>,
     pub virtual_env: Option<PathBuf>,
     pub path: Option<OsString>,
+    /// LD_LIBRARY_PATH
+    pub library_path: Option<OsString>,
 }
 
 impl Surroundings {
@@ -126,6 +135,7 @@ impl Surroundings {
             system: Some(SYSTEM_PREFIX.into()),
             virtual_env: path_of("VIRTUAL_ENV"),
             path: std::env::var_os("PATH"),
+            library_path: std::env::var_os("LD_LIBRARY_PATH"),
         }
     }
 
@@ -158,6 +168,15 @@ impl Surroundings {
         let virtual_env = self.virtual_env.as_deref().into_iter().map(Path::to_path_buf).collect();
         locations.push(python_location(kind, Origin::VirtualEnvironment, virtual_env));
         locations.push(python_location(kind, Origin::Python, self.python_prefixes()));
+        if !kind.loader_folders.is_empty() {
+            let given = self.library_path.as_deref().map(std::env::split_paths).into_iter().flatten();
+            let given = given.filter(|folder| folder.is_absolute());
+            let folders: Vec<PathBuf> = given.chain(kind.loader_folders.iter().map(PathBuf::from)).collect();
+            let libraries = folders.iter().flat_map(|folder| libraries_in(kind, folder)).collect();
+            let searched: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+            let searched_path = searched.join(", ");
+            locations.push(SearchLocation { origin: Origin::Loader, searched_path, libraries });
+        }
         locations
     }
 
@@ -309,14 +328,18 @@ fn directories_in(directory: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// `<stem>` and `<stem>.<version>` in `directory`, newest first.
+/// The part of a library's name behind its stem, and whether the stem is that of the smaller library.
+fn behind_stem<'a>(kind: &RuntimeKind, path: &'a Path) -> Option<(bool, &'a str)> {
+    let name = path.file_name()?.to_str()?;
+    let behind = |stem: &str| name.strip_prefix(stem).filter(|rest| rest.is_empty() || rest.starts_with('.'));
+    let smaller = || kind.smaller_stem.and_then(behind).map(|rest| (true, rest));
+    behind(kind.stem).map(|rest| (false, rest)).or_else(smaller)
+}
+
+/// `<stem>` and `<stem>.<version>` in `directory`, newest first, those of the smaller library last.
 fn libraries_in(kind: &RuntimeKind, directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let is_library = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let rest = name.and_then(|name| name.strip_prefix(kind.stem));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) && path.is_file()
-    };
+    let is_library = |path: &PathBuf| behind_stem(kind, path).is_some() && path.is_file();
     let mut libraries: Vec<PathBuf> =
         entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_library).take(DIRECTORIES_MAX).collect();
     sort_newest_first(kind, &mut libraries);
@@ -324,7 +347,11 @@ fn libraries_in(kind: &RuntimeKind, directory: &Path) -> Vec<PathBuf> {
 }
 
 fn sort_newest_first(kind: &RuntimeKind, libraries: &mut Vec<PathBuf>) {
-    libraries.sort_by(|a, b| version_of(kind, b).cmp(&version_of(kind, a)).then_with(|| a.cmp(b)));
+    let is_smaller = |path: &Path| behind_stem(kind, path).is_some_and(|(is_smaller, _)| is_smaller);
+    libraries.sort_by(|a, b| {
+        let by_version = || version_of(kind, b).cmp(&version_of(kind, a));
+        is_smaller(a).cmp(&is_smaller(b)).then_with(by_version).then_with(|| a.cmp(b))
+    });
     libraries.dedup();
 }
 
@@ -333,8 +360,7 @@ fn version_of(kind: &RuntimeKind, path: &Path) -> Vec<u64> {
     let numbers = |text: &str| -> Vec<u64> {
         text.split('.').filter(|part| !part.is_empty()).map(|part| part.parse().unwrap_or(0)).collect()
     };
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let of_name = numbers(name.strip_prefix(kind.stem).unwrap_or_default());
+    let of_name = numbers(behind_stem(kind, path).map(|(_, rest)| rest).unwrap_or_default());
     if !of_name.is_empty() {
         return of_name;
     }

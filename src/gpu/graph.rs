@@ -18,8 +18,8 @@ impl Graph {
     /// Records the work that `enqueue` puts into the stream.
     ///
     /// # Safety
-    /// The recorded work uses no other memory than `buffers`.
-    pub(super) unsafe fn record(
+    /// The recorded work uses no other memory than `buffers`, and memory that outlives the graph.
+    pub unsafe fn record(
         stream: &Stream,
         buffers: Vec<Arc<DeviceBuffer>>,
         enqueue: impl FnOnce(&Stream) -> driver::Result<()>,

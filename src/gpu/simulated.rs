@@ -20,6 +20,7 @@
 mod calls;
 mod engine;
 mod fault;
+mod foreign;
 mod graph;
 mod launches;
 mod memory;

@@ -291,6 +291,7 @@ mod tests {
             ["repeat", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["square", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["tensorflow", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
+            ["tensorrt", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
         ];
         assert_eq!(table, expected);
         assert_eq!(rows(&backends(&Options::default(), &ModelMap::default()))[0][2], "{}");

@@ -12,6 +12,7 @@ mod pytorch;
 mod repository;
 mod scheduling;
 mod tensorflow;
+mod tensorrt;
 mod tree_models;
 
 #[test]

@@ -36,9 +36,11 @@ pub static RUNTIME: RuntimeKind = RuntimeKind {
     name: "fil",
     title: "treelite",
     stem: "libtreelite.so",
+    smaller_stem: None,
     variables: &["NEREID_FIL_LIBRARY"],
     folders: &["treelite/lib"],
     gpu_marker: None,
+    loader_folders: &[],
 };
 
 /// The backend. The library is not opened before a model needs it.

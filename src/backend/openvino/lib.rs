@@ -37,9 +37,11 @@ pub static RUNTIME: RuntimeKind = RuntimeKind {
     name: NAME,
     title: "OpenVINO",
     stem: "libopenvino_c.so",
+    smaller_stem: None,
     variables: &["NEREID_OPENVINO_LIBRARY"],
     folders: &["openvino/libs"],
     gpu_marker: None,
+    loader_folders: &[],
 };
 
 /// The backend. The library is not opened before a model needs it.

@@ -22,9 +22,11 @@ pub static RUNTIME: RuntimeKind = RuntimeKind {
     name: super::NAME,
     title: "PyTorch",
     stem: "libtorch_cpu.so",
+    smaller_stem: None,
     variables: &["NEREID_PYTORCH_LIBRARY"],
     folders: &["torch/lib"],
     gpu_marker: None,
+    loader_folders: &[],
 };
 
 /// PyTorch, opened. It stays open: its destructors are not made for a process that continues.

@@ -39,6 +39,7 @@ fn places_come_in_their_order() {
         system: Some(scratch.path("local")),
         virtual_env: Some(scratch.path("venv")),
         path: Some(path),
+        library_path: None,
     };
     let locations = surroundings.locations(&KIND);
     assert_eq!(all(&locations), [setting, ort, nereid, user_new, user_old, beside, below, system, venv, python]);
@@ -116,4 +117,29 @@ fn versions_are_compared_as_numbers() {
         names,
         ["libonnxruntime.so.1.31.0", "libonnxruntime.so.1.9.1", "libonnxruntime.so.1", "libonnxruntime.so"]
     );
+}
+
+#[test]
+fn the_smaller_library_comes_behind_the_first_and_the_folders_of_the_loader_last() {
+    let kind = RuntimeKind {
+        stem: "libnvinfer.so",
+        smaller_stem: Some("libnvinfer_lean.so"),
+        loader_folders: &["/nonexistent/lib"],
+        ..KIND
+    };
+    let scratch = Scratch::new("discovery-smaller");
+    let lean = scratch.file("given/libnvinfer_lean.so.11");
+    let full = scratch.file("given/libnvinfer.so.10");
+    scratch.file("given/libnvinfer_plugin.so.11");
+    let of_loader = scratch.file("loader/libnvinfer.so.10");
+    let surroundings = Surroundings {
+        library_setting: Some(scratch.path("given")),
+        library_path: Some(scratch.path("loader").into()),
+        ..Surroundings::default()
+    };
+    assert_eq!(all(&surroundings.locations(&kind)), [full, lean, of_loader.clone()]);
+    assert!(!all(&surroundings.locations(&KIND)).contains(&of_loader), "not of a runtime without such folders");
+    let missing = Surroundings::default().find(&kind, |_| -> Result<(), LibraryError> { unreachable!() }).unwrap_err();
+    let end = "LD_LIBRARY_PATH and the system's libraries: no libnvinfer.so in /nonexistent/lib";
+    assert!(missing.searched.ends_with(end), "{}", missing.searched);
 }

@@ -38,9 +38,11 @@ pub static RUNTIME: RuntimeKind = RuntimeKind {
     name: "tensorflow",
     title: "TensorFlow",
     stem: "libtensorflow_cc.so",
+    smaller_stem: None,
     variables: &["NEREID_TENSORFLOW_LIBRARY"],
     folders: &["tensorflow"],
     gpu_marker: None,
+    loader_folders: &[],
 };
 
 /// The backend. The library is not opened before a model needs it.

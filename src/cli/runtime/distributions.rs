@@ -67,7 +67,7 @@ impl Distribution {
 }
 
 /// All of them.
-pub static ALL: [Distribution; 6] = [
+pub static ALL: [Distribution; 7] = [
     Distribution {
         runtime: &onnxruntime::RUNTIME,
         purpose: "for ONNX models",
@@ -199,6 +199,21 @@ pub static ALL: [Distribution; 6] = [
         }],
         is_for_gpus: false,
         open: open_tensorflow,
+        finish: None,
+    },
+    Distribution {
+        runtime: &nereid_tensorrt::RUNTIME,
+        purpose: "for version-compatible plans of TensorRT; the lean runtime",
+        packages: &[Package {
+            name: "tensorrt-lean-cu13-libs",
+            tested_version: "11.4.0.106",
+            // Older packages only fetch the library from an index of NVIDIA's.
+            oldest_version: "10.15",
+            files: &["tensorrt_lean_libs/libnvinfer_lean.so*", "tensorrt_lean_libs/libnvinfer_vc_plugin.so*"],
+            strip: "tensorrt_lean_libs/",
+        }],
+        is_for_gpus: false,
+        open: nereid_tensorrt::inspect,
         finish: None,
     },
 ];

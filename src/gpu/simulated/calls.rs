@@ -9,6 +9,7 @@ use super::super::driver::{
     IpcHandle, KernelHandle, Program, Result, StreamHandle,
 };
 use super::fault::{self, error};
+use super::foreign::StreamLink;
 use super::graph::{Capture, Graph};
 use super::memory::{self, Memory, MemoryOwner};
 use super::order::Span;
@@ -124,7 +125,9 @@ unsafe impl Driver for Simulated {
     fn create_stream(&self, device: usize) -> Result<StreamHandle> {
         let mut world = self.shared.lock();
         world.device("cuStreamCreate", device)?;
-        Ok(StreamHandle(world.create_stream(device)))
+        let id = world.create_stream(device);
+        world.links.insert(id, StreamLink::new(&self.shared, device, id));
+        Ok(StreamHandle(id))
     }
 
     unsafe fn destroy_stream(&self, device: usize, stream: StreamHandle) {
@@ -136,10 +139,11 @@ unsafe impl Driver for Simulated {
             return;
         }
         world.destroy_stream(stream.0);
+        world.links.remove(&stream.0);
     }
 
-    fn stream_pointer(&self, _stream: StreamHandle) -> *mut c_void {
-        std::ptr::null_mut()
+    fn stream_pointer(&self, stream: StreamHandle) -> *mut c_void {
+        self.shared.lock().links.get(&stream.0).map_or(std::ptr::null_mut(), |link| link.as_ptr())
     }
 
     fn create_event(&self, device: usize, options: EventOptions) -> Result<EventHandle> {
@@ -479,7 +483,7 @@ unsafe impl Driver for Simulated {
 }
 
 /// Checks an operation and puts it into its stream.
-fn submit(
+pub(super) fn submit(
     shared: &SimulatedCore,
     call: &'static str,
     device: usize,
@@ -490,13 +494,13 @@ fn submit(
     let mut world = shared.lock();
     let is_recorded = world.stream(call, device, stream.0)?.capture.is_some();
     let is_empty = task.spans.iter().all(|span| span.from == span.to);
-    if is_empty && !matches!(task.work, Work::Kernel { .. }) {
+    if is_empty && !task.work.is_launch() {
         return Ok(());
     }
     let submitted = match check(&mut world, &task) {
         Err(text) => Err(world.violate(call, Some(device), &text)),
         Ok(()) => {
-            let is_launch = matches!(task.work, Work::Kernel { .. }) && !is_recorded;
+            let is_launch = task.work.is_launch() && !is_recorded;
             let fails = if is_launch { world.count_launch(call)? } else { None };
             world.enqueue(call, device, stream.0, task, fails)
         }

@@ -61,7 +61,11 @@ fn execute<'a>(shared: &'a SimulatedCore, mut world: MutexGuard<'a, World>, id: 
         let done = catch_unwind(AssertUnwindSafe(|| unsafe { work.run() }));
         world = shared.lock();
         if done.is_err() {
-            let name = if let Work::Kernel { program, .. } = &work { program.name } else { "a copy" };
+            let name = match &work {
+                Work::Kernel { program, .. } => program.name,
+                Work::Foreign(_) => "a launch of another library",
+                _ => "a copy",
+            };
             world.break_device(device, DriverError::LAUNCH_FAILED);
             world.violate("cuLaunchKernel", Some(device), &format!("{name} panicked"));
         }

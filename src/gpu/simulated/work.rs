@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::super::driver::{Argument, Program};
+use super::foreign::ForeignCall;
 use super::memory::{self, POISON};
 use super::order::Span;
 
@@ -28,6 +29,8 @@ pub(super) enum Work {
         program: &'static Program,
         arguments: Arc<[Argument]>,
     },
+    /// A function of another library, see [`foreign`](super::foreign).
+    Foreign(Arc<ForeignCall>),
 }
 
 impl Work {
@@ -49,7 +52,14 @@ impl Work {
             // SAFETY: what the arguments name is valid, and no other operation uses it: this function requires that of
             // its caller.
             Work::Kernel { program, arguments } => unsafe { (program.on_host)(arguments) },
+            // SAFETY: the memory that the launch named is valid and unused by others: this function requires it.
+            Work::Foreign(call) => unsafe { call.run() },
         }
+    }
+
+    /// True if it counts as a launch.
+    pub fn is_launch(&self) -> bool {
+        matches!(self, Work::Kernel { .. } | Work::Foreign(_))
     }
 
     /// True if it takes time on a device.

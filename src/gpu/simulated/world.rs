@@ -9,6 +9,7 @@ use tracing::error;
 use super::super::driver::{DriverError, KernelHandle, Program, Result};
 use super::Counts;
 use super::fault;
+use super::foreign::StreamLink;
 use super::graph::{Capture, Graph};
 use super::memory::{Memory, MemoryOwner};
 use super::order::{Clock, History, Point, Span};
@@ -68,6 +69,8 @@ pub(super) struct World {
     pub devices: Vec<Device>,
     pub memory: Memory,
     pub streams: HashMap<u64, Stream>,
+    /// What other libraries get as the pointer of a stream.
+    pub links: HashMap<u64, Box<StreamLink>>,
     pub events: HashMap<u64, Event>,
     pub kernels: HashMap<u64, (usize, &'static Program)>,
     pub captures: HashMap<u64, Capture>,
@@ -101,6 +104,7 @@ impl World {
             devices: devices.collect(),
             memory: Memory::default(),
             streams: HashMap::new(),
+            links: HashMap::new(),
             events: HashMap::new(),
             kernels: HashMap::new(),
             captures: HashMap::new(),

@@ -13,6 +13,7 @@ mod devices;
 mod drain;
 pub mod embedded;
 mod environment;
+pub mod inherited;
 mod inproc_executor;
 mod libraries;
 mod listeners;
@@ -22,6 +23,7 @@ mod shards;
 mod submission;
 mod supervisor;
 mod tables;
+mod takeover;
 pub mod trial;
 
 use std::io::Write;
@@ -32,14 +34,17 @@ use tracing::{error, info, warn};
 
 use self::core::Core;
 use control::RepositoryPoller;
+use inherited::InheritedSockets;
 pub use libraries::Libraries;
 use nereid_observe::log::Logger;
 use nereid_request::Status;
 use options::{ModelControl, Options};
+use shards::Shards;
+use takeover::Takeover;
 
 /// Runs the server until a signal ends it.
-pub fn run(options: &Options, libraries: &Libraries, announcement: &str) -> ExitCode {
-    match serve(options, libraries, announcement) {
+pub fn run(options: &Options, libraries: &Libraries, inherited: InheritedSockets, announcement: &str) -> ExitCode {
+    match serve(options, libraries, inherited, announcement) {
         Ok(code) => code,
         Err(failure) => {
             report(&failure, options);
@@ -72,12 +77,24 @@ pub enum Failure {
     Stop(Status),
 }
 
-fn serve(options: &Options, libraries: &Libraries, announcement: &str) -> Result<ExitCode, Failure> {
+fn serve(
+    options: &Options,
+    libraries: &Libraries,
+    mut inherited: InheritedSockets,
+    announcement: &str,
+) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
     let probe = shards::try_engine(options);
     // Loading may take minutes, so errors of the ports are found before. They do not answer until they listen.
     let tls = listeners::load_tls(options)?;
-    let ports = listeners::reserve(options)?;
+    let takeover = options.take_over.as_deref().map(|path| {
+        let (takeover, sockets) = Takeover::begin(path)
+            .map_err(|error| Failure::Start(format!("--take-over={}: {error}", path.display())))?;
+        inherited.extend(sockets);
+        Ok(takeover)
+    });
+    let takeover = takeover.transpose()?;
+    let ports = listeners::reserve(options, &mut inherited)?;
     let core = Core::start(options, libraries)?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal is then handled; during loading it kills at once.
@@ -86,7 +103,7 @@ fn serve(options: &Options, libraries: &Libraries, announcement: &str) -> Result
     // The models are loaded before a port opens, so the ports never report another state, however early a client
     // connects.
     facts.set_state(core.state_after_start());
-    let shards = match shards::Shards::start(shards::Parts {
+    let mut shards = match Shards::start(shards::Parts {
         options,
         placement: &core.placement,
         pool: core.pool.clone(),
@@ -101,6 +118,8 @@ fn serve(options: &Options, libraries: &Libraries, announcement: &str) -> Result
         probe,
         tls,
         ports,
+        inherited: &mut inherited,
+        takeover: takeover.as_ref(),
     }) {
         Ok(shards) => shards,
         Err(failure) => {
@@ -109,6 +128,11 @@ fn serve(options: &Options, libraries: &Libraries, announcement: &str) -> Result
         }
     };
     shards.log_endpoints();
+    inherited.warn_of_unused();
+    drop(inherited);
+    if let Some(takeover) = takeover {
+        take_over(takeover, &mut shards, &ends)?;
+    }
     supervisor::notify(supervisor::READY);
     print(std::io::stdout(), announcement);
     let poller = match options.model_control {
@@ -116,17 +140,34 @@ fn serve(options: &Options, libraries: &Libraries, announcement: &str) -> Result
         _ => None,
     };
     let _poller = poller.transpose().map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
+    let mut taken_over = None;
     match ends.wait() {
         Ok(drain::EndReason::Signal(signal)) => print(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
+        Ok(drain::EndReason::TakenOver(taken)) => taken_over = Some(taken),
         // An end with an error is better than connections that get no answers.
         Ok(drain::EndReason::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
-    supervisor::notify(supervisor::STOPPING);
-    let outcome = drain::run(options, &ends, facts, shards, lifecycle);
+    if taken_over.is_none() {
+        supervisor::notify(supervisor::STOPPING);
+    }
+    let outcome = drain::run(options, &ends, facts, shards, lifecycle, taken_over.as_ref());
     core.finish_traces();
     (libraries.report_handles)();
     outcome
+}
+
+/// Reports to the running server that this one answers, and offers the sockets to the next one.
+fn take_over(takeover: Takeover, shards: &mut Shards, ends: &drain::EndReceiver) -> Result<(), Failure> {
+    let (listener, has_replaced) = takeover.finish(shards.taken_over());
+    if has_replaced {
+        shards.own_files();
+        // The service's process is this one from now on.
+        supervisor::notify(&format!("MAINPID={}", std::process::id()));
+    }
+    let Some(offered) = shards.offered() else { return Ok(()) };
+    let started = listener.start(offered, ends.sender());
+    started.map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))
 }
 
 /// Prints; the reader may be gone, in which case `println!` would panic.

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::Arguments;
 use super::options::{CommandLine, WithoutEffect};
 use crate::abi::{LIBRARIES, crash};
-use crate::server;
+use crate::server::{self, inherited::InheritedSockets};
 
 /// Parses Triton's flags and serves until a signal comes.
 pub fn run(arguments: &Arguments) -> ExitCode {
@@ -32,6 +32,8 @@ fn print_error(text: &str) {
 
 /// Serves; prints `announcement` once the ports answer.
 pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
+    // Before the first thread: it removes variables of the environment.
+    let inherited = InheritedSockets::of_service_manager();
     let logger = match server::start_log(&line.options) {
         Ok(logger) => logger,
         Err(error) => {
@@ -45,7 +47,7 @@ pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
     if let Err(error) = crash::install() {
         warn!("a crash will leave no stack: {error}");
     }
-    let code = server::run(&line.options, &LIBRARIES, announcement);
+    let code = server::run(&line.options, &LIBRARIES, inherited, announcement);
     logger.flush();
     code
 }

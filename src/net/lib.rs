@@ -66,6 +66,8 @@ pub enum Mail {
     Leave,
     /// The same for the clients that came after that; no more will come.
     LastCall,
+    /// Take no new connections at these listening sockets: another process does.
+    StopListening(Vec<usize>),
     /// Take no new connections, close idle ones, let the others finish.
     Drain,
     /// Answer every request that has no answer yet with an error.
@@ -488,6 +490,7 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
             Mail::Accepted { fd, listener, load_guard } => self.adopt(fd, listener, load_guard, core),
             Mail::Handshaken(handshaken) => self.handshaken(handshaken),
             Mail::Leave | Mail::LastCall => self.leave(),
+            Mail::StopListening(listeners) => self.stop_listening(&listeners, core),
             Mail::Drain => self.drain(core),
             Mail::FailUnanswered => self.fail_unanswered(),
             Mail::Stop => self.stop(core),

@@ -85,6 +85,14 @@ impl<S: Service> Net<S> {
         self.for_each(|port| port != Port::Metrics, |connection, shared| connection.fail_unanswered(shared));
     }
 
+    /// Leaves further connections at these listening sockets to another process. Those that the engine has accepted
+    /// already are served.
+    pub(super) fn stop_listening(&mut self, listeners: &[usize], core: &mut Core<u64>) {
+        for &listener in listeners {
+            let _ = core.engine.stop_listening(listener);
+        }
+    }
+
     /// Takes no new connections, and ends those that are idle.
     pub(super) fn drain(&mut self, core: &mut Core<u64>) {
         self.phase = self.phase.drain();

@@ -16,6 +16,7 @@ use tracing::{error, info};
 use super::Failure;
 use super::options::Options;
 use super::shards::Shards;
+use super::takeover::TakenOver;
 use crate::api::{Facts, ServerState};
 use crate::repository::{InFlight, Lifecycle};
 use nereid_request::Status;
@@ -27,6 +28,8 @@ const POLL: Duration = Duration::from_millis(5);
 const IDLE_GRACE: Duration = Duration::from_secs(2);
 /// Time for messages to arrive that were sent before their sender could know of the drain.
 const UNDER_WAY: Duration = Duration::from_millis(200);
+/// How long clients of a server that was replaced have to connect to the other one, if `--drain-delay` is shorter.
+const TAKEOVER_DELAY: Duration = Duration::from_secs(5);
 /// Time for clients to read their last messages.
 const READ_TIME: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,8 @@ pub enum EndReason {
     Signal(i32),
     /// A shard's thread ended by itself, so its connections get no answers.
     Shard(usize),
+    /// Another server answers on the listening sockets.
+    TakenOver(TakenOver),
 }
 
 /// Receives signals and the other reasons for the server to end.
@@ -107,16 +112,28 @@ impl TimeBudget {
     }
 }
 
-/// Continues to serve for `--drain-delay`, then finishes the accepted requests, all within the budget.
+/// Continues to serve for `--drain-delay`, then finishes the accepted requests, all within the budget. If another
+/// server has taken over, the clients that are connected have some time to go there.
 pub fn run(
     options: &Options,
     ends: &EndReceiver,
     facts: &Arc<Facts>,
     mut shards: Shards,
     lifecycle: &Arc<Lifecycle>,
+    taken_over: Option<&TakenOver>,
 ) -> Result<ExitCode, Failure> {
     let budget = TimeBudget::of(options.exit_timeout_secs);
-    let outcome = leave(options.drain_delay.min(budget.left() / 2), ends, facts, &shards);
+    let outcome = match taken_over {
+        Some(taken) => {
+            shards.hand_over(&taken.services);
+            let time = options.drain_delay.max(TAKEOVER_DELAY).min(budget.left() / 2);
+            leave_to_other(time, taken.pid, ends, &shards)
+        }
+        None => {
+            shards.leave_to_service_manager();
+            leave(options.drain_delay.min(budget.left() / 2), ends, facts, &shards)
+        }
+    };
     facts.set_state(ServerState::Exiting);
     lifecycle.refuse_changes();
     shards.drain();
@@ -142,13 +159,40 @@ fn leave(delay: Duration, ends: &EndReceiver, facts: &Facts, shards: &Shards) ->
     if let Some(EndReason::Shard(shard)) = ends.wait_at_most(delay) {
         return Err(Failure::Start(format!("shard {shard} ended by itself")));
     }
+    last_call(shards);
+    Ok(())
+}
+
+/// Serves the connections that are there until their clients have gone to the server that took over. The host is ready
+/// all the time, so the health endpoints say so. A signal ends this phase.
+fn leave_to_other(time: Duration, pid: u32, ends: &EndReceiver, shards: &Shards) -> Result<(), Failure> {
+    let secs = time.as_secs_f64();
+    info!("Process {pid} answers new connections. Serving those that are open for up to {secs} s more");
+    shards.leave();
+    let started = Instant::now();
+    let is_over = || {
+        let passed = started.elapsed();
+        passed >= time || (passed >= UNDER_WAY && shards.http_connections() + shards.grpc_connections() == 0)
+    };
+    while !is_over() {
+        match ends.wait_at_most(POLL) {
+            Some(EndReason::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
+            Some(EndReason::Signal(_)) => break,
+            Some(EndReason::TakenOver(_)) | None => {}
+        }
+    }
+    last_call(shards);
+    Ok(())
+}
+
+/// Tells the last clients to go elsewhere.
+fn last_call(shards: &Shards) {
     shards.last_call();
     let started = Instant::now();
     // First the time in which handshakes and messages under way arrive, then the time that clients need to read theirs.
     while started.elapsed() < UNDER_WAY || (shards.unwarned() > 0 && started.elapsed() < READ_TIME) {
         std::thread::sleep(POLL);
     }
-    Ok(())
 }
 
 /// Answers the unanswered requests, and waits until the answers are sent.

@@ -3,12 +3,13 @@
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::ServerConfig;
 use tracing::warn;
 
+use super::inherited::{InheritedSockets, Origin};
 use super::options::{Listen, Options, TlsOptions};
 use super::{Failure, clouds};
 use nereid_net::{Listener, Post, Run, Secure};
@@ -17,14 +18,24 @@ use nereid_shard::listener::{self, SocketFile};
 
 /// A listening socket and the service behind it.
 pub struct ListeningSocket {
+    /// The name of the service for other processes.
+    pub service: &'static str,
     pub socket: OwnedFd,
     pub listener: Listener,
+    pub origin: Origin,
     /// Another process may listen at the same port.
     pub is_shared: bool,
     /// Of a Unix socket.
-    pub file: Option<SocketFile>,
+    pub file: Option<UnixFile>,
     /// The log line of its start.
     pub started: String,
+}
+
+/// The file of a Unix socket.
+pub enum UnixFile {
+    Own(SocketFile),
+    /// Another process made it.
+    Inherited(PathBuf),
 }
 
 /// TLS settings of the ports.
@@ -90,25 +101,51 @@ fn services(options: &Options) -> impl Iterator<Item = Service<'_>> {
     services.into_iter().filter(|(listen, ..)| listen.allowed)
 }
 
+/// The name of a port's service for another server that takes its socket over. A later version must know it too.
+fn service_name(port: Port) -> &'static str {
+    match port {
+        Port::Http => "http",
+        Port::Grpc => "grpc",
+        Port::Metrics => "metrics",
+        Port::SageMaker => "sagemaker",
+        Port::Vertex => "vertex-ai",
+    }
+}
+
+/// The same of the Unix socket beside the port.
+fn unix_service_name(port: Port) -> &'static str {
+    if port == Port::Grpc { "grpc-unix" } else { "http-unix" }
+}
+
 fn failed(name: &str, error: &str) -> Failure {
     Failure::Start(format!("failed to start {name} service: {error}"))
 }
 
-/// A bound port that does not listen yet: connections to it are refused.
+/// A bound port. It does not listen yet, so connections to it are refused; if another process opened it, it does, and
+/// connections wait.
 pub struct ReservedPort {
     socket: OwnedFd,
     port: u16,
+    origin: Origin,
 }
 
-/// Binds the ports of all services, in their order.
-pub fn reserve(options: &Options) -> Result<Vec<ReservedPort>, Failure> {
-    services(options).map(|(listen, _, name, _)| bind_to(listen).map_err(|error| failed(name, &error))).collect()
+/// Binds the ports of all services, in their order, or takes their sockets from those that are inherited.
+pub fn reserve(options: &Options, inherited: &mut InheritedSockets) -> Result<Vec<ReservedPort>, Failure> {
+    let bind = |(listen, port, name, _): Service<'_>| {
+        bind_to(listen, service_name(port), inherited).map_err(|error| failed(name, &error))
+    };
+    services(options).map(bind).collect()
 }
 
 /// Makes the reserved ports listen, and binds the paths.
-pub fn open(options: &Options, reserved: Vec<ReservedPort>) -> Result<Vec<ListeningSocket>, Failure> {
+pub fn open(
+    options: &Options,
+    reserved: Vec<ReservedPort>,
+    inherited: &mut InheritedSockets,
+) -> Result<Vec<ListeningSocket>, Failure> {
     let mut opened = Vec::new();
-    for ((listen, port, name, service), ReservedPort { socket, port: bound }) in services(options).zip(reserved) {
+    for ((listen, port, name, service), ReservedPort { socket, port: bound, origin }) in services(options).zip(reserved)
+    {
         let (tls, path) = match port {
             Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
             Port::Grpc => (options.grpc_tls.is_on(), options.grpc_unix_socket.as_deref()),
@@ -119,20 +156,30 @@ pub fn open(options: &Options, reserved: Vec<ReservedPort>) -> Result<Vec<Listen
         listener::listen(socket.as_fd()).map_err(|error| failed(name, &bind_error(&shown, &error)))?;
         let started = format!("Started {service} at {shown}");
         opened.push(ListeningSocket {
+            service: service_name(port),
             socket,
             listener: Listener { port, tls },
+            origin,
             is_shared: listen.reuse_port,
             file: None,
             started,
         });
         if let Some(path) = path {
-            let listener::Unix { listener: socket, file } = bind_path(path).map_err(|error| failed(name, &error))?;
+            let (socket, file, origin) = match inherited.take_unix(path) {
+                Some((socket, origin)) => (socket, UnixFile::Inherited(path.to_owned()), origin),
+                None => {
+                    let listener::Unix { listener, file } = bind_path(path).map_err(|error| failed(name, &error))?;
+                    (listener, UnixFile::Own(file), Origin::ThisServer)
+                }
+            };
             let started = format!("Started {service} at unix:{}", path.display());
             // Only clients on this machine can open the path: no TLS.
             let listener = Listener { port, tls: false };
             opened.push(ListeningSocket {
+                service: unix_service_name(port),
                 socket: socket.into(),
                 listener,
+                origin,
                 is_shared: false,
                 file: Some(file),
                 started,
@@ -149,7 +196,7 @@ fn bind_path(path: &Path) -> Result<listener::Unix, String> {
 
 /// Binds; a second server on the same port fails unless it is configured to share it. Returns the bound port, because
 /// the configured one may be 0, any.
-fn bind_to(listen_at: &Listen) -> Result<ReservedPort, String> {
+fn bind_to(listen_at: &Listen, service: &str, inherited: &mut InheritedSockets) -> Result<ReservedPort, String> {
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
     let wrong = |text: String| format!("Invalid argument - {text}");
     let port = u16::try_from(listen_at.port).map_err(|_| wrong(format!("port {} is out of range", listen_at.port)))?;
@@ -158,8 +205,11 @@ fn bind_to(listen_at: &Listen) -> Result<ReservedPort, String> {
         .map_err(|error| wrong(format!("cannot resolve '{shown}': {error}")))?
         .next()
         .ok_or_else(|| wrong(format!("'{shown}' has no address")))?;
-    let bound = listener::bind(&address, listen_at.reuse_port);
-    let bound = bound.and_then(|socket| Ok(ReservedPort { port: socket.local_addr()?.port(), socket: socket.into() }));
+    let found = inherited.take_tcp(service, address);
+    let bound = found.map_or_else(|| Ok((listener::bind(&address, listen_at.reuse_port)?, Origin::ThisServer)), Ok);
+    let bound = bound.and_then(|(socket, origin)| {
+        Ok(ReservedPort { port: socket.local_addr()?.port(), socket: socket.into(), origin })
+    });
     bound.map_err(|error| bind_error(&shown, &error))
 }
 

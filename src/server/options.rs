@@ -152,6 +152,8 @@ pub struct Options {
     pub exit_timeout_secs: u32,
     /// `--drain-delay`: how long the server continues to serve after a signal, as not ready; part of the exit time-out.
     pub drain_delay: Duration,
+    /// `--take-over`: where a starting server gets the listening sockets of the running one.
+    pub take_over: Option<PathBuf>,
     pub log: LogSettings,
     /// False where TRITON_SERVER_ESCAPE_LOG_MESSAGES is `0`.
     pub escape_log_messages: bool,
@@ -267,6 +269,7 @@ impl Default for Options {
             server_id: "triton".to_owned(),
             exit_timeout_secs: 30,
             drain_delay: Duration::ZERO,
+            take_over: None,
             log: LogSettings::default(),
             escape_log_messages: true,
             model_repositories: Vec::new(),

@@ -12,8 +12,10 @@ use super::Failure;
 use super::budget;
 use super::control::ControlThread;
 use super::drain::{EndReason, report_end_of_thread};
-use super::listeners;
+use super::inherited::{InheritedSockets, Origin};
+use super::listeners::{self, UnixFile};
 use super::options::{IoEngine, Keepalive, Options};
+use super::takeover::{OfferedSocket, OfferedSockets, Takeover};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::repository::{Lifecycle, Publisher};
 use nereid_memory::Pool;
@@ -50,6 +52,9 @@ pub struct Parts<'a> {
     pub probe: Option<Probe>,
     pub tls: listeners::ServerTls,
     pub ports: Vec<listeners::ReservedPort>,
+    /// Unix sockets that other processes opened.
+    pub inherited: &'a mut InheritedSockets,
+    pub takeover: Option<&'a Takeover>,
 }
 
 /// The running shards.
@@ -65,7 +70,13 @@ pub struct Shards {
     /// Listening sockets that share their ports with other processes.
     shared: Vec<OwnedFd>,
     /// Files of Unix sockets, removed at the end.
-    _socket_files: Vec<SocketFile>,
+    socket_files: Vec<(&'static str, SocketFile)>,
+    /// Those of the running server until it has ended.
+    inherited_files: Vec<(&'static str, PathBuf)>,
+    /// The service of each listener, and who opened it.
+    services: Vec<(&'static str, Origin)>,
+    /// What another server may take over.
+    offered: Option<Arc<OfferedSockets>>,
 }
 
 /// Starts the test of io_uring, where its outcome will matter. It takes milliseconds, in which models can load.
@@ -78,21 +89,36 @@ impl Shards {
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
         let options = parts.options;
         let tls = parts.tls;
-        let opened = listeners::open(options, parts.ports)?;
+        let opened = listeners::open(options, parts.ports, parts.inherited)?;
         let endpoints = opened.iter().map(|one| one.started.clone()).collect();
-        let (mut listeners, mut shared, mut socket_files) = (Vec::new(), Vec::new(), Vec::new());
-        for listeners::ListeningSocket { socket, listener, file, is_shared, .. } in opened {
+        let services = opened.iter().map(|one| (one.service, one.origin)).collect();
+        let offered = options.take_over.is_some().then(|| copies(&opened)).transpose();
+        let offered = offered.map_err(|error| Failure::Start(format!("--take-over: {error}")))?;
+        let (mut listeners, mut shared) = (Vec::new(), Vec::new());
+        let (mut socket_files, mut inherited_files) = (Vec::new(), Vec::new());
+        for listeners::ListeningSocket { service, socket, listener, file, is_shared, origin, .. } in opened {
             if is_shared {
                 // Without it connections may be refused at the end.
                 shared.extend(socket.try_clone().inspect_err(|error| warn!("cannot keep a listener: {error}")));
             }
             listeners.push((socket, listener));
-            socket_files.extend(file);
+            match file {
+                Some(UnixFile::Own(file)) => socket_files.push((service, file)),
+                Some(UnixFile::Inherited(path)) if origin == Origin::RunningServer => {
+                    inherited_files.push((service, path));
+                }
+                Some(UnixFile::Inherited(_)) | None => {}
+            }
         }
         let mut listeners = Some(listeners);
-        let choice = probe::choose(wanted(options.io_engine), || parts.probe.unwrap_or_else(Probe::begin).outcome())
+        let engine = wanted(options.io_engine, parts.takeover.and_then(|takeover| takeover.engine));
+        let choice = probe::choose(engine, || parts.probe.unwrap_or_else(Probe::begin).outcome())
             .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
         info!("{}", choice.message);
+        if let Some(takeover) = parts.takeover {
+            let checked = takeover.check_engine(choice.engine);
+            checked.map_err(|error| Failure::Start(format!("--take-over: {error}")))?;
+        }
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
         let control = ControlThread::start("control", Some(parts.pool.clone())).map_err(cannot)?;
         // Signing for one client must not wait for another client's load of a model.
@@ -125,7 +151,10 @@ impl Shards {
             signing,
             endpoints,
             shared,
-            _socket_files: socket_files,
+            socket_files,
+            inherited_files,
+            services,
+            offered: offered.map(|sockets| Arc::new(OfferedSockets::new(sockets, choice.engine))),
         };
         // The shards that only take connections over start first, all at once: the accepting one may hand over soon.
         let mut starting = Vec::new();
@@ -201,6 +230,54 @@ impl Shards {
         outcome
     }
 
+    /// What another server may take over, if `--take-over` allows it.
+    pub fn offered(&self) -> Option<&Arc<OfferedSockets>> {
+        self.offered.as_ref()
+    }
+
+    /// The services whose sockets the running server opened.
+    pub fn taken_over(&self) -> Vec<String> {
+        let is_taken = |(_, origin): &&(&str, Origin)| *origin == Origin::RunningServer;
+        self.services.iter().filter(is_taken).map(|(service, _)| (*service).to_owned()).collect()
+    }
+
+    /// The running server has ended for these sockets: the files of those in the file system are this server's.
+    pub fn own_files(&mut self) {
+        for (service, path) in self.inherited_files.drain(..) {
+            match SocketFile::at(&path) {
+                Ok(file) => self.socket_files.push((service, file)),
+                Err(error) => warn!("clients cannot find unix:{}: {error}", path.display()),
+            }
+        }
+    }
+
+    /// Another server answers at the sockets of these services: accepts no connection there, and leaves their files.
+    pub fn hand_over(&mut self, services: &[String]) {
+        let is_taken = |service: &str| services.iter().any(|taken| taken == service);
+        self.offered = None;
+        // What is held back for this server would be held back for the other one too.
+        self.shared.clear();
+        for (_, file) in self.socket_files.extract_if(.., |(service, _)| is_taken(service)) {
+            file.keep();
+        }
+        self.stop_listening(|service, _| is_taken(service));
+    }
+
+    /// Leaves the connections that come from now on to the next server where a service manager keeps the socket open.
+    pub fn leave_to_service_manager(&self) {
+        self.stop_listening(|_, origin| origin == Origin::ServiceManager);
+    }
+
+    fn stop_listening(&self, is_meant: impl Fn(&str, Origin) -> bool) {
+        let all = self.services.iter().enumerate();
+        let listeners: Vec<_> =
+            all.filter(|(_, (service, origin))| is_meant(service, *origin)).map(|(id, _)| id).collect();
+        // The first shard accepts for all.
+        if let (false, Some(post)) = (listeners.is_empty(), self.posts.first()) {
+            post.post(Mail::StopListening(listeners));
+        }
+    }
+
     pub fn log_endpoints(&self) {
         self.endpoints.iter().for_each(|endpoint| info!("{endpoint}"));
     }
@@ -223,6 +300,10 @@ impl Shards {
     pub fn drain(&mut self) {
         // A socket listens as long as any descriptor of it is open.
         self.shared.clear();
+        if self.offered.take().is_some_and(|offered| offered.is_offered()) {
+            // The server that is about to answer on the sockets needs their files.
+            self.socket_files.drain(..).for_each(|(_, file)| file.keep());
+        }
         self.posts.iter().for_each(|post| post.post(Mail::Drain));
     }
 
@@ -329,9 +410,17 @@ impl ShardParts {
     }
 }
 
-fn wanted(engine: IoEngine) -> EngineRequest {
+/// Copies of the descriptors, for another server.
+fn copies(opened: &[listeners::ListeningSocket]) -> io::Result<Vec<OfferedSocket>> {
+    let copy =
+        |one: &listeners::ListeningSocket| Ok(OfferedSocket { service: one.service, socket: one.socket.try_clone()? });
+    opened.iter().map(copy).collect()
+}
+
+/// `running`: the engine of the server whose sockets this one takes over.
+fn wanted(engine: IoEngine, running: Option<EngineKind>) -> EngineRequest {
     match engine {
-        IoEngine::Auto => EngineRequest::Auto,
+        IoEngine::Auto => running.map_or(EngineRequest::Auto, EngineRequest::Exactly),
         IoEngine::IoUring => EngineRequest::Exactly(EngineKind::IoUring),
         IoEngine::Epoll => EngineRequest::Exactly(EngineKind::Epoll),
     }

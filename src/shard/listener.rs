@@ -77,6 +77,19 @@ pub struct SocketFile {
     id: (u64, u64),
 }
 
+impl SocketFile {
+    /// The file of a socket that another process made, which is this process's from now on.
+    pub fn at(path: &Path) -> io::Result<SocketFile> {
+        let found = std::fs::symlink_metadata(path)?;
+        Ok(SocketFile { path: path.to_owned(), id: (found.dev(), found.ino()) })
+    }
+
+    /// Leaves the file where it is, for the process that has the socket now.
+    pub fn keep(mut self) {
+        self.path.clear();
+    }
+}
+
 /// Listens on a path, which becomes a file with the permissions that the umask leaves. What a dead server left behind
 /// is replaced; the socket of a running server is `AddrInUse`, and any other file `AlreadyExists`.
 pub fn unix(path: &Path) -> io::Result<Unix> {
@@ -92,9 +105,7 @@ pub fn unix(path: &Path) -> io::Result<Unix> {
         bound => bound?,
     };
     sys::listen(listener.as_fd(), BACKLOG)?;
-    let made = std::fs::symlink_metadata(path)?;
-    let file = SocketFile { path: path.to_owned(), id: (made.dev(), made.ino()) };
-    Ok(Unix { listener, file })
+    Ok(Unix { listener, file: SocketFile::at(path)? })
 }
 
 /// Removes the socket of a dead server. It is moved aside first and checked again there, because another server may be

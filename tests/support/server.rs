@@ -4,7 +4,8 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -147,7 +148,32 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
+    /// Starts as a service manager does that has opened the HTTP port (sd_listen_fds(3)), and waits until `probe`
+    /// returns 200.
+    pub fn start_activated(
+        http: &TcpListener,
+        variant: Variant,
+        repository: &Path,
+        flags: &[&str],
+        probe: &str,
+    ) -> Server {
+        const SCRIPT: &str = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&0 </dev/null";
+        let program = binary().into_string().expect("the binary's path is UTF-8");
+        let words = ["sh".to_owned(), "-c".to_owned(), SCRIPT.to_owned(), program];
+        let port = format!("--http-port={}", http.local_addr().expect("the listener's address").port());
+        let flags: Vec<&str> = flags.iter().copied().chain([port.as_str()]).collect();
+        let socket = http.try_clone().expect("another descriptor of the listener");
+        let mut server = Server::launch_with(Stdio::from(OwnedFd::from(socket)), &words, variant, repository, &flags);
+        server.http = http.local_addr().expect("the listener's address");
+        server.wait_until_answers(probe).unwrap_or_else(|log| panic!("the server ended before it was ready:\n{log}"));
+        server
+    }
+
     fn launch(words: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+        Server::launch_with(Stdio::null(), words, variant, repository, flags)
+    }
+
+    fn launch_with(stdin: Stdio, words: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
         let mut command = command_of(words);
         command.arg(format!("--model-repository={}", repository.display()));
@@ -158,7 +184,7 @@ impl Server {
         command.arg(format!("--io-engine={}", variant.io_engine));
         command.arg(format!("--io-cores={}", variant.io_cores));
         command.args(flags);
-        let mut child = spawn(&mut command);
+        let mut child = spawn_with(stdin, &mut command);
         let log = Log::of(&mut child);
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         Server { child, log, is_original: is_original(words), http: at(http), grpc: at(grpc), metrics: at(metrics) }
@@ -328,7 +354,11 @@ pub fn run_to_end_under(words: &[String], arguments: &[&str]) -> (ExitStatus, St
 }
 
 fn spawn(command: &mut Command) -> Child {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    spawn_with(Stdio::null(), command)
+}
+
+fn spawn_with(stdin: Stdio, command: &mut Command) -> Child {
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap_or_else(|error| panic!("{:?} does not start: {error}", command.get_program()))
 }
 

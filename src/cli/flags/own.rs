@@ -45,6 +45,16 @@ pub static FLAGS: &[Flag] = &[
         |g, v| drain_delay(v).map(|given| g.drain_delay = Some(given)),
     ),
     NEREID.set(
+        "take-over",
+        "path",
+        "A Unix socket over which a starting server takes the listening sockets over from the running one: both are \
+         given the same path. No connection is refused between them; the running server ends when the new one answers.",
+        |g, v| {
+            g.options.take_over = socket(v);
+            Ok(())
+        },
+    ),
+    NEREID.set(
         "run-to-completion",
         "off|declared|measured",
         "Which requests the I/O thread itself executes: none, those of backends that declare that they never block \

@@ -1,6 +1,6 @@
 //! Models that drive an engine of their own, as programs for language models and saved functions do: an event loop in a
 //! thread, responses after `execute` from other threads, and metrics (contract/frameworks.md section 7). The engines
-//! are small ones of these tests, with the same interface.
+//! are small ones of these tests, with the same interface; the last test runs MLflow itself.
 
 use std::fs;
 use std::path::Path;
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::models;
 use nereid_test_support::http::Peer;
+use nereid_test_support::large_runtimes;
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
@@ -92,5 +93,40 @@ fn an_engine_is_a_backend_of_several_models_and_one_that_does_not_start_fails_it
     assert_eq!(load.status, 400, "{}", load.text());
     assert!(load.text().contains("KeyError: 'step_s'"), "{}", load.text());
     server.wait_until("its process is gone", || models::workers(&server, "broken").is_empty());
+    server.stop();
+}
+
+#[test]
+fn a_function_that_mlflow_saved_answers() {
+    if !large_runtimes() {
+        return;
+    }
+    let Some(python) = Python::with("mlflow.txt") else { return };
+    let repository = models::repository(&["mlflow_function"]);
+    let function = repository.path().join("mlflow_function/1/function");
+    python.run("mlflow_function.py", &[&function.to_string_lossy()]);
+    let interpreter = format!("--backend-config=python,interpreter={}", python.interpreter().display());
+    let Some(server) = models::serve(usual(), &repository, &[&interpreter]) else { return };
+    let ask = |inputs: Value| {
+        let body = json!({ "inputs": inputs }).to_string();
+        let answer = Peer::connect(server.http).post("/v2/models/mlflow_function/infer", &[], body.as_bytes());
+        (answer.status, answer.json())
+    };
+    let column = |name: &str, datatype: &str, data: Value| json!({"name": name, "datatype": datatype, "shape": [2, 1], "data": data});
+    let names = column("name", "BYTES", json!(["Ada", "Emmy Noether"]));
+    let ages = column("age", "INT64", json!([36, 53]));
+    let scores = column("score", "FP64", json!([1.5, 2.25]));
+    for (inputs, labels) in [
+        (json!([&names, &ages]), json!(["Ada is 36", "Emmy Noether is 53"])),
+        (json!([&names, &ages, &scores]), json!(["Ada is 36 (1.5)", "Emmy Noether is 53 (2.25)"])),
+    ] {
+        let (status, said) = ask(inputs);
+        assert_eq!(status, 200, "{said}");
+        let data = |output: usize| (said["outputs"][output]["name"].clone(), said["outputs"][output]["data"].clone());
+        assert_eq!(data(0), (json!("label"), labels));
+        assert_eq!(data(1), (json!("length"), json!([3, 12])));
+    }
+    let (status, said) = ask(json!([&names, column("age", "INT64", json!([1, -1]))]));
+    assert_eq!((status, &said["error"]), (500, &json!("an age is negative")));
     server.stop();
 }

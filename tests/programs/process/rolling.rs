@@ -1,9 +1,14 @@
-//! One server replaces another: after SIGTERM the old one serves for `--drain-delay`, is not ready, and tells its
-//! clients to connect elsewhere. No request is lost.
+//! One server replaces another. After SIGTERM the old one serves for `--drain-delay`, is not ready, and tells its
+//! clients to connect elsewhere; with `--take-over` the new one gets its sockets; a service manager keeps the sockets
+//! open between the two. No request is lost.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
 
 use nereid_wire::inference::{
     ModelInferResponse, ServerLiveRequest, ServerLiveResponse, ServerReadyRequest, ServerReadyResponse,
@@ -14,7 +19,7 @@ use crate::process::one_number::{BODY, message};
 use nereid_test_support::grpc::Grpc;
 use nereid_test_support::http::Peer;
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::server::Server;
+use nereid_test_support::server::{PATIENCE, Server, run_to_end};
 use nereid_test_support::variant::{self, each};
 
 const PATH: &str = "/v2/models/plain/infer";
@@ -118,27 +123,12 @@ impl Load {
         }
     }
 
-    /// Waits until every client has had `more` further answers, or one of them has failed.
-    fn wait_for_answers(&self, more: usize, threads: &[std::thread::JoinHandle<()>], server: &Server) {
-        let counts = || self.answers.iter().map(|count| count.load(Ordering::Acquire));
-        let until: Vec<usize> = counts().map(|count| count + more).collect();
-        server.wait_until("every client is answered", || {
-            counts().zip(&until).all(|(count, until)| count >= *until)
-                || threads.iter().any(std::thread::JoinHandle::is_finished)
-        });
-    }
-}
-
-#[test]
-fn rolling_over_a_shared_port_loses_nothing() {
-    each(&variant::ALL, |variant| {
-        let repository = plain_repository();
-        let flags = ["--reuse-http-port=true", "--reuse-grpc-port=true", "--drain-delay=0.3"];
-        let old = Server::start(variant, repository.path(), &flags);
+    /// Starts all clients, and waits until each has had two answers.
+    fn start(server: &Server) -> (Arc<Load>, Vec<JoinHandle<()>>) {
         let count = CLIENTS.iter().map(|(_, count)| count).sum();
         let load = Arc::new(Load {
-            http: old.http,
-            grpc: old.grpc,
+            http: server.http,
+            grpc: server.grpc,
             is_over: AtomicBool::new(false),
             answers: (0..count).map(|_| AtomicUsize::new(0)).collect(),
         });
@@ -149,18 +139,162 @@ fn rolling_over_a_shared_port_loses_nothing() {
             std::thread::spawn(move || load.run(client, kind, &begin))
         };
         let threads: Vec<_> = kinds.enumerate().map(start).collect();
-        load.wait_for_answers(2, &threads, &old);
+        load.wait_for_answers(2, &threads, server);
+        (load, threads)
+    }
+
+    /// Ends the clients; fails if one of them has lost a request.
+    fn finish(&self, threads: Vec<JoinHandle<()>>, log: &str) {
+        self.is_over.store(true, Ordering::Release);
+        for thread in threads {
+            thread.join().unwrap_or_else(|_| panic!("a client has lost a request; the log of the old server:\n{log}"));
+        }
+    }
+
+    /// Waits until every client has had `more` further answers, or one of them has failed.
+    fn wait_for_answers(&self, more: usize, threads: &[JoinHandle<()>], server: &Server) {
+        let counts = || self.answers.iter().map(|count| count.load(Ordering::Acquire));
+        let until: Vec<usize> = counts().map(|count| count + more).collect();
+        server.wait_until("every client is answered", || {
+            counts().zip(&until).all(|(count, until)| count >= *until) || threads.iter().any(JoinHandle::is_finished)
+        });
+    }
+}
+
+#[test]
+fn rolling_over_a_shared_port_loses_nothing() {
+    each(&variant::ALL, |variant| {
+        let repository = plain_repository();
+        let flags = ["--reuse-http-port=true", "--reuse-grpc-port=true", "--drain-delay=0.3"];
+        let old = Server::start(variant, repository.path(), &flags);
+        let (load, threads) = Load::start(&old);
         let ports = [format!("--http-port={}", old.http.port()), format!("--grpc-port={}", old.grpc.port())];
         let flags: Vec<&str> = flags.into_iter().chain(ports.iter().map(String::as_str)).collect();
         let new = Server::start_saying(variant, repository.path(), &flags, "Started Metrics Service at ");
         old.terminate();
         let (status, log) = old.wait();
         load.wait_for_answers(2, &threads, &new);
-        load.is_over.store(true, Ordering::Release);
-        for thread in threads {
-            thread.join().unwrap_or_else(|_| panic!("a client has lost a request; the log of the old server:\n{log}"));
-        }
+        load.finish(threads, &log);
         assert_eq!(status.code(), Some(0), "{log}");
         new.stop();
+    });
+}
+
+/// How often one server replaces the other.
+const TAKEOVERS: &str = "NEREID_TEST_TAKEOVERS";
+
+#[test]
+fn taking_over_loses_nothing() {
+    let takeovers = std::env::var(TAKEOVERS).map_or(3, |count| count.parse().expect("a number"));
+    each(&variant::ALL, |variant| {
+        let repository = plain_repository();
+        let [exchange, unix] = ["take-over", "http"].map(|name| repository.path().with_extension(name));
+        let flags = [
+            format!("--take-over={}", exchange.display()),
+            format!("--http-unix-socket={}", unix.display()),
+            "--exit-timeout-secs=60".to_owned(),
+        ];
+        let first: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let mut old = Server::start(variant, repository.path(), &first);
+        let (load, threads) = Load::start(&old);
+        let ports = [
+            format!("--http-port={}", load.http.port()),
+            format!("--grpc-port={}", load.grpc.port()),
+            format!("--metrics-port={}", old.metrics.port()),
+        ];
+        let metrics = old.metrics;
+        let flags: Vec<&str> = flags.iter().chain(&ports).map(String::as_str).collect();
+        let mut logs = String::new();
+        for _ in 0..takeovers {
+            let new = Server::start_saying(variant, repository.path(), &flags, "Took over from the server at ");
+            let (status, log) = old.wait();
+            assert_eq!(status.code(), Some(0), "{log}");
+            assert!(log.contains("answers new connections"), "{log}");
+            load.wait_for_answers(2, &threads, &new);
+            logs = log;
+            old = new;
+        }
+        load.finish(threads, &logs);
+        // The path is the last server's, and so are the metrics: those before have left nothing open.
+        let mut stream = UnixStream::connect(&unix).expect("the Unix socket");
+        stream.write_all(b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert_eq!(Peer::connect(metrics).get("/metrics").status, 200);
+        old.stop();
+        assert!(!exchange.exists() && !unix.exists(), "the last server removes the files");
+    });
+}
+
+#[test]
+fn a_server_that_does_not_start_takes_nothing_over() {
+    each(&variant::ALL, |variant| {
+        let repository = plain_repository();
+        let exchange = repository.path().with_extension("take-over");
+        let flag = format!("--take-over={}", exchange.display());
+        let old = Server::start(variant, repository.path(), &[&flag]);
+        let mut peer = Peer::connect(old.http);
+        let broken = Repository::new();
+        broken.model("broken", "backend: \"nothing\"");
+        let start = |repository: &Path, engine: &str| {
+            let repository = format!("--model-repository={}", repository.display());
+            let ports = [("http", old.http), ("grpc", old.grpc), ("metrics", old.metrics)].map(|(service, address)| {
+                [format!("--{service}-address=127.0.0.1"), format!("--{service}-port={}", address.port())]
+            });
+            let engine = format!("--io-engine={engine}");
+            let words = [&flag, &repository, &engine].into_iter().chain(ports.iter().flatten());
+            let (status, out, err) = run_to_end(&words.map(String::as_str).collect::<Vec<_>>());
+            assert_ne!(status.code(), Some(0), "{out}{err}");
+            format!("{out}{err}")
+        };
+        let said = start(broken.path(), variant.io_engine);
+        assert!(said.contains("failed to load all models"), "{said}");
+        old.wait_for_log("another server was to take over, and did not");
+        let other = if variant.io_engine == "epoll" { "io_uring" } else { "epoll" };
+        let said = start(repository.path(), other);
+        let expected = format!("start with --io-engine={}", variant.io_engine);
+        assert!(said.contains(&expected), "{expected:?}: {said}");
+        assert!(infer(&mut peer), "nobody is sent away");
+        assert!(exchange.exists());
+        // The next one does take over.
+        let port = format!("--http-port={}", old.http.port());
+        let http = old.http;
+        let new = Server::start_saying(variant, repository.path(), &[&flag, &port], "Took over from the server at ");
+        assert!(!infer(&mut peer), "its client is asked to go");
+        drop(peer);
+        let (status, log) = old.wait();
+        assert_eq!(status.code(), Some(0), "{log}");
+        infer(&mut Peer::connect(http));
+        new.stop();
+    });
+}
+
+#[test]
+fn connections_wait_in_a_socket_of_the_service_manager() {
+    each(&variant::ALL, |variant| {
+        let repository = plain_repository();
+        let http = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = http.local_addr().expect("its address");
+        let ask = || {
+            let mut stream = TcpStream::connect(address).expect("nobody is refused");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+            let request = b"GET /v2/models/plain/ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            stream.write_all(request).expect("a request");
+            move || {
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).expect("an answer");
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            }
+        };
+        for _ in 0..2 {
+            // Before the server exists, and between two of them.
+            let early = ask();
+            let server = Server::start_activated(&http, variant, repository.path(), &[], "/v2/health/ready");
+            early();
+            ask()();
+            let log = server.stop();
+            assert!(log.contains(&format!("Started HTTPService at 127.0.0.1:{}", address.port())), "{log}");
+        }
     });
 }

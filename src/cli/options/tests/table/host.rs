@@ -415,6 +415,12 @@ pub const ROWS: &[Row] = &[
         ],
     },
     Row {
+        flag: "take-over",
+        beside: "",
+        good: &[("", |_| {}), ("/run/nereid.sock", |o| o.take_over = Some("/run/nereid.sock".into()))],
+        bad: &[],
+    },
+    Row {
         flag: "run-to-completion",
         beside: "",
         good: &[

@@ -289,7 +289,7 @@ fn connections_wait_in_a_socket_of_the_service_manager() {
         };
         for _ in 0..2 {
             // Before the server exists, and between two of them.
-            let early = ask();
+            let mut early = ask();
             let server = Server::start_activated(&http, variant, repository.path(), &[], "/v2/health/ready");
             early();
             ask()();

@@ -24,8 +24,8 @@ pub const ADD_SUB: &str = "nereid-plan 1\n\
     bounds 0 IN0 1 4 / 4 4 / 8 4\nbounds 0 IN1 1 4 / 4 4 / 8 4\n\
     add SUM IN0 IN1\nsub DIFF IN0 IN1\n";
 
-/// The stand-in under a path below one folder: its version and behaviour depend on the path. `None` after a message that
-/// there is no compiler.
+/// The stand-in under a path below one folder: its version and behaviour depend on the path. `None` after a message
+/// that there is no compiler.
 pub fn stand_in(path: &str) -> Option<PathBuf> {
     static COPYING: Mutex<()> = Mutex::new(());
     let folder = compiled_as("nvinfer.cc", &["libnvinfer.so"])?;

@@ -95,16 +95,17 @@ pub fn open_with(
     let scratch = Scratch::new(&format!("tensorrt-{case}-{}", library.version()));
     scratch.write("model.plan", plan.as_bytes());
     let devices = Devices::new(7);
-    let mut config = named(config);
-    if config.instance_group.is_empty() {
-        config.instance_group = on_gpus(&[0], &[]);
-    }
+    let config = named(config);
     let mut context = fixtures::context("m", scratch.path(""), config);
     context.gpus = Arc::clone(&devices.gpus);
     change(&mut context);
     let context = Arc::new(context);
     let model = Arc::new(TensorRtModel::open(library, Arc::clone(&context))?);
-    let config = model.completed_config().unwrap_or_else(|| context.config.clone());
+    let mut config = model.completed_config().unwrap_or_else(|| context.config.clone());
+    // As the server does when the configuration is complete.
+    if config.instance_group.is_empty() {
+        config.instance_group = on_gpus(&[0], &[]);
+    }
     let spec = Arc::new(ModelSpec::new(config.clone()).map_err(Status::from)?);
     let mut own = InstanceContext::new("m_0_0", spec, context);
     (own.kind, own.gpu) = (Kind::Gpu, devices.gpus.get(0).cloned());

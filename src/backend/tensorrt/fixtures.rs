@@ -24,8 +24,8 @@ pub const ADD_SUB: &str = "nereid-plan 1\n\
     bounds 0 IN0 1 4 / 4 4 / 8 4\nbounds 0 IN1 1 4 / 4 4 / 8 4\n\
     add SUM IN0 IN1\nsub DIFF IN0 IN1\n";
 
-/// The stand-in under a path below one folder: its version and behaviour depend on the path. `None` after a message that
-/// there is no compiler.
+/// The stand-in under a path below one folder: its version and behaviour depend on the path. `None` after a message
+/// that there is no compiler.
 pub fn stand_in(path: &str) -> Option<PathBuf> {
     static COPYING: Mutex<()> = Mutex::new(());
     let folder = compiled_as("nvinfer.cc", &["libnvinfer.so"])?;
@@ -95,16 +95,17 @@ pub fn open_with(
     let scratch = Scratch::new(&format!("tensorrt-{case}-{}", library.version()));
     scratch.write("model.plan", plan.as_bytes());
     let devices = Devices::new(7);
-    let mut config = named(config);
-    if config.instance_group.is_empty() {
-        config.instance_group = on_gpus(&[0], &[]);
-    }
+    let config = named(config);
     let mut context = fixtures::context("m", scratch.path(""), config);
     context.gpus = Arc::clone(&devices.gpus);
     change(&mut context);
     let context = Arc::new(context);
     let model = Arc::new(TensorRtModel::open(library, Arc::clone(&context))?);
-    let config = model.completed_config().unwrap_or_else(|| context.config.clone());
+    let mut config = model.completed_config().unwrap_or_else(|| context.config.clone());
+    // As the server does when the configuration is complete.
+    if config.instance_group.is_empty() {
+        config.instance_group = on_gpus(&[0], &[]);
+    }
     let spec = Arc::new(ModelSpec::new(config.clone()).map_err(Status::from)?);
     let mut own = InstanceContext::new("m_0_0", spec, context);
     (own.kind, own.gpu) = (Kind::Gpu, devices.gpus.get(0).cloned());

@@ -87,7 +87,7 @@ impl Backend for TensorRtBackend {
             None => drop(model::plan_path(context, &context.config.default_model_filename, &context.name)?),
         }
         Surroundings::of_process(&RUNTIME, context.setting("library")).candidate(&RUNTIME)?;
-        Ok(())
+        checks::check_kind(&context.name, Kind::Gpu, model::without_gpu(context))
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nereid_backend::{Instance, InstanceContext, Model, ModelContext};
 use nereid_gpu::{Gpu, Lanes};
 use nereid_request::Status;
-use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::model_optimization_policy::ModelPriority;
+use nereid_wire::inference::{ModelConfig, ModelInstanceGroup};
 
 use super::api::{Engine, Library, Runtime, open_plugins};
 use super::checks::{self, Checks};
@@ -53,7 +53,9 @@ struct Opened {
 impl TensorRtModel {
     pub fn open(library: &'static Library, context: Arc<ModelContext>) -> Result<TensorRtModel, Status> {
         let settings = BackendSettings::parse(&context)?;
-        checks::check_kind(&context.name, Kind::Gpu, without_gpu(library, &context).as_deref())?;
+        let without_gpu = without_gpu(&context)
+            .map(|reason| format!("{reason} (TensorRT {} is in {})", library.version(), library.path().display()));
+        checks::check_kind(&context.name, Kind::Gpu, without_gpu.as_deref())?;
         super::settings::check_multi_device(&context)?;
         if context.gpus.is_simulated() && !library.is_for_simulated() {
             return Err(Status::unsupported(format!(
@@ -76,9 +78,12 @@ impl TensorRtModel {
     /// Completes the configuration from the engine, if the first group is for GPUs.
     fn complete(&mut self) -> Result<(), Status> {
         let context = Arc::clone(&self.context);
-        let Some(group) = context.config.instance_group.first().filter(|group| group.kind() == Kind::Gpu) else {
+        // Without groups there will be one for all GPUs: the backend prefers it, and there are GPUs.
+        let default = ModelInstanceGroup { kind: Kind::Gpu.into(), ..ModelInstanceGroup::default() };
+        let group = context.config.instance_group.first().unwrap_or(&default);
+        if !matches!(group.kind(), Kind::Gpu | Kind::Auto) {
             return Ok(());
-        };
+        }
         let first = group.gpus.first().copied();
         let gpu = first.map_or_else(|| context.gpus.iter().next(), |ordinal| context.gpus.get(ordinal));
         let Some(gpu) = gpu else { return Ok(()) };
@@ -157,13 +162,12 @@ fn read(runtime: &Arc<Runtime>, path: &Path) -> Result<Opened, Status> {
 }
 
 /// Why there is no GPU for the model.
-fn without_gpu(library: &Library, context: &ModelContext) -> Option<String> {
-    let reason = match (context.gpus.iter().next(), context.gpus.is_supported()) {
-        (Some(_), _) => return None,
-        (None, true) => "no GPU of this host is used",
-        (None, false) => "this host has no driver for NVIDIA GPUs",
-    };
-    Some(format!("{reason} (TensorRT {} is in {})", library.version(), library.path().display()))
+pub fn without_gpu(context: &ModelContext) -> Option<&'static str> {
+    match (context.gpus.iter().next(), context.gpus.is_supported()) {
+        (Some(_), _) => None,
+        (None, true) => Some("no GPU of this host is used"),
+        (None, false) => Some("this host has no driver for NVIDIA GPUs"),
+    }
 }
 
 /// The plan's file name for a device: its own by compute capability, or the common one.

@@ -89,3 +89,18 @@ fn a_runtime_that_cannot_be_created_is_an_error_with_the_text_of_the_library() {
         assert_eq!(runtime.map(drop).unwrap_err(), text, "{file}");
     }
 }
+
+/// NVIDIA's own library calls the logger, and what it says is the error: without a driver that of the runtime's
+/// creation, else that of a plan which is none.
+#[test]
+fn the_lean_runtime_reports_its_errors_through_the_logger() {
+    let Some(python) = Python::with("tensorrt_lean.txt") else { return };
+    let library = Library::opened_at(&python.packages().join("tensorrt_lean_libs/libnvinfer_lean.so.11"));
+    assert_eq!((library.version().to_string(), library.is_for_simulated()), ("11.4.0".to_owned(), false));
+    let devices = Devices::new(3);
+    let text = match Runtime::new(library, devices.gpus.get(0).unwrap()) {
+        Ok(runtime) => std::sync::Arc::new(runtime).engine(b"junk").map(drop).unwrap_err(),
+        Err(text) => text,
+    };
+    assert!(text.contains("Error Code"), "{text}");
+}

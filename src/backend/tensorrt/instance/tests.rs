@@ -238,6 +238,19 @@ fn loads_fail_with_the_text_of_the_library() {
 }
 
 #[test]
+fn a_plan_that_is_missing_is_named() {
+    let library = stand_in!(11);
+    let named = |name: &str| ModelConfig { default_model_filename: name.to_owned(), ..Default::default() };
+    let text = error_of(open(library, "missing", ADD_SUB, named("other.plan")));
+    assert!(text.starts_with("unable to find '") && text.ends_with("other.plan' for model instance 'm'"), "{text}");
+    let text = "the file name '../model.plan' of model 'm' is outside its version directory";
+    assert_eq!(error_of(open(library, "outside", ADD_SUB, named("../model.plan"))), text);
+    let by_capability =
+        ModelConfig { cc_model_filenames: [("8.0".to_owned(), "model.plan".to_owned())].into(), ..named("other.plan") };
+    assert!(open(library, "capability", ADD_SUB, by_capability).is_ok());
+}
+
+#[test]
 fn configurations_that_do_not_fit_are_refused() {
     let library = stand_in!(11);
     let tensor = |name: &str, data_type: Type, dims: &[i64]| ModelInput {

@@ -31,7 +31,8 @@ fn next_step(text: &str, path: &Path, version: &str) -> Option<String> {
     }
     if has(&["out of bounds or can not be read in full"]) {
         return Some(format!(
-            "A file of external data beside {} is shorter than the model says: copy it again, or export the model again",
+            "A file of external data beside {} is shorter than the model says: copy it again, or export the model \
+             again",
             path.display()
         ));
     }

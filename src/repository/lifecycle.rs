@@ -353,6 +353,13 @@ impl Lifecycle {
         }
     }
 
+    /// Loads a model from the repository at that location, although others may have one of the same name.
+    pub fn load_from(self: &Arc<Self>, location: &str, name: &str) -> Result<(), Status> {
+        let store = self.stores_of(name).into_iter().find(|store| store.location() == location);
+        let store = store.ok_or_else(|| not_found(name))?;
+        self.load_requested(&self.id(name, &*store), Some(&store), &Override::None, &mut BTreeSet::new())
+    }
+
     fn step_for_unknown(&self, name: &str) -> String {
         let known = self.stores().iter().flat_map(|store| store.models().unwrap_or_default()).collect();
         next_steps::of_unknown_model(name, &known)

@@ -29,7 +29,7 @@ impl Trial {
         let options = Options {
             model_repositories: options.model_repositories.iter().filter(|path| is_readable(path)).cloned().collect(),
             model_control: ModelControl::Explicit,
-            startup_models: vec![name.to_owned()],
+            startup_models: if options.model_namespacing { Vec::new() } else { vec![name.to_owned()] },
             exit_on_error: false,
             cache_settings: Vec::new(),
             traces: TraceOptions::default(),
@@ -38,7 +38,14 @@ impl Trial {
         };
         let namespace = if options.model_namespacing { location } else { "" };
         let id = ModelId { name: name.to_owned(), namespace: namespace.to_owned() };
-        Ok(Trial { core: Core::start(&options, libraries)?, id })
+        let core = Core::start(&options, libraries)?;
+        if options.model_namespacing {
+            // A start would load the model of every repository that has one of this name, also one that crashes.
+            if let Err(status) = core.lifecycle.load_from(location, name) {
+                tracing::error!("{}", status.message);
+            }
+        }
+        Ok(Trial { core, id })
     }
 
     /// Why the model does not serve, with the texts of its load; empty if all its versions are ready.

@@ -4,6 +4,7 @@
 
 pub mod stands;
 
+mod deep_check;
 mod failures;
 mod google_azure;
 mod onnx;

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import flatbuffers
 import numpy as np
 import onnx
 import openvino as ov
@@ -94,6 +95,17 @@ def intermediate_representations():
     save("deep", [named(node, "y")], [x])
 
 
+def with_an_extension():
+    """Needs the operation of tests/backends/openvino_extension.cc."""
+    x = parameter("x", [-1, 2])
+    save("triple", [named(op.relu(x), "y")], [x])
+    path = os.path.join(FOLDER, "triple.xml")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace('type="ReLU" version="opset1"', 'type="Triple" version="nereid_test"'))
+
+
 def onnx_model():
     tensors = lambda names: [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 16]) for name in names]
     nodes = [helper.make_node(kind, ["INPUT0", "INPUT1"], [name]) for kind, name in [("Add", "OUTPUT0"), ("Sub", "OUTPUT1")]]
@@ -145,6 +157,79 @@ def saved_model():
         file.write(field(1, 1) + field(2, meta))
 
 
+def paddle_model():
+    """PaddlePaddle's format by its field numbers: its own library has 190 MB."""
+    integer_attribute, float_type, dense, feeds, fetches = 0, 5, 7, 9, 10
+    inputs, outputs = ["INPUT0", "INPUT1"], ["OUTPUT0", "OUTPUT1"]
+    tensor = field(1, float_type) + field(2, -1) + field(2, 16)
+    variable = lambda name, of_type: field(3, field(1, name) + field(2, of_type))
+    argument = lambda tag, name, value: field(tag, field(1, name) + field(2, value))
+
+    def operation(kind, arguments, output, attribute, number):
+        given = b"".join(argument(1, name, value) for name, value in arguments) + argument(2, "Out", output)
+        return field(4, given + field(3, kind) + field(4, field(1, attribute) + field(2, integer_attribute) + field(3, number)))
+
+    block = field(1, 0) + field(2, -1) + variable("feed", field(1, feeds)) + variable("fetch", field(1, fetches))
+    for name in inputs + outputs:
+        block += variable(name, field(1, dense) + field(3, field(1, tensor)))
+    for at, name in enumerate(inputs):
+        block += operation("feed", [("X", "feed")], name, "col", at)
+    for kind, name in zip(["elementwise_add", "elementwise_sub"], outputs):
+        block += operation(kind, zip("XY", inputs), name, "axis", -1)
+    for at, name in enumerate(outputs):
+        block += operation("fetch", [("X", name)], "fetch", "col", at)
+    with open(os.path.join(FOLDER, "add_sub.pdmodel"), "wb") as file:
+        file.write(field(1, block) + field(4, field(1, 0)))
+
+
+def tensorflow_lite_model():
+    """TensorFlow Lite's format by the numbers of its fields (schema.fbs, version 3)."""
+    builder = flatbuffers.Builder()
+    add = {
+        "offset": builder.PrependUOffsetTRelativeSlot,
+        "int32": builder.PrependInt32Slot,
+        "uint32": builder.PrependUint32Slot,
+        "int8": builder.PrependInt8Slot,
+    }
+
+    def table(*fields):
+        builder.StartObject(9)
+        for number, kind, value in fields:
+            add[kind](number, value, 0)
+        return builder.EndObject()
+
+    def vector(values, prepend):
+        builder.StartVector(4, len(values), 4)
+        for value in reversed(values):
+            prepend(value)
+        return builder.EndVector()
+
+    numbers = lambda values: vector(values, builder.PrependInt32)
+    tables = lambda values: vector(values, builder.PrependUOffsetTRelative)
+
+    def tensor(name):
+        # FP32; 1 row in its shape, any number in its signature.
+        text, shape, signature = builder.CreateString(name), numbers([1, 16]), numbers([-1, 16])
+        return table((0, "offset", shape), (3, "offset", text), (7, "offset", signature))
+
+    def operator(at, options):
+        inputs, outputs, of_kind = numbers([0, 1]), numbers([2 + at]), table()
+        fields = [(0, "uint32", at), (1, "offset", inputs), (2, "offset", outputs)]
+        return table(*fields, (3, "int8", options), (4, "offset", of_kind))
+
+    add_code, sub_code, add_options, sub_options = 0, 41, 11, 28
+    tensors = tables([tensor(name) for name in ["INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1"]])
+    inputs, outputs = numbers([0, 1]), numbers([2, 3])
+    operators = tables([operator(at, options) for at, options in enumerate([add_options, sub_options])])
+    graph = table((0, "offset", tensors), (1, "offset", inputs), (2, "offset", outputs), (3, "offset", operators))
+    graphs, buffers = tables([graph]), tables([table()])
+    codes = tables([table((0, "int8", code), (2, "int32", 1), (3, "int32", code)) for code in [add_code, sub_code]])
+    fields = [(0, "uint32", 3), (1, "offset", codes), (2, "offset", graphs), (4, "offset", buffers)]
+    builder.Finish(table(*fields), file_identifier=b"TFL3")
+    with open(os.path.join(FOLDER, "add_sub.tflite"), "wb") as file:
+        file.write(builder.Output())
+
+
 def broken():
     """Files that cannot be loaded."""
     read = lambda name: open(os.path.join(FOLDER, name), "rb").read()
@@ -161,11 +246,17 @@ def broken():
     write("garbage.xml", bytes(range(256)) * 8)
     write("empty.xml", b"")
     write("onnx_inside.xml", read("add_sub.onnx"))
+    for other in ["add_sub.onnx", "add_sub.pdmodel", "add_sub.tflite"]:
+        whole = read(other)
+        write("cut" + other[7:], whole[: len(whole) // 2])
     write("unknown_operation.xml", text.replace(b'type="MatMul"', b'type="Frobnicate"'))
     write("unknown_operation.bin", read("matmul.bin"))
 
 
 intermediate_representations()
+with_an_extension()
 onnx_model()
 saved_model()
+paddle_model()
+tensorflow_lite_model()
 broken()

@@ -194,4 +194,6 @@ impl Instance for FilInstance {
 #[cfg(test)]
 mod cost;
 #[cfg(test)]
+mod older;
+#[cfg(test)]
 mod tests;

@@ -33,11 +33,19 @@ pub enum Invalid {
     Tree { tree: usize, reason: String },
     #[error("the model file ends too early: {0}")]
     Truncated(String),
+    #[error(
+        "the LightGBM model was trained with zero_as_missing, which treelite does not support: it would predict other \
+         values than LightGBM"
+    )]
+    ZeroIsMissing,
 }
 
 impl From<Invalid> for Status {
     fn from(error: Invalid) -> Status {
-        Status::invalid(error.to_string())
+        match error {
+            Invalid::ZeroIsMissing => Status::unsupported(error.to_string()),
+            _ => Status::invalid(error.to_string()),
+        }
     }
 }
 

@@ -29,8 +29,22 @@ fn next_step(text: &str, path: &Path, version: &str) -> Option<String> {
     if has(&["Protobuf parsing failed", "No graph was found"]) {
         return Some(of_file(path));
     }
-    // Each version of the library has its own text for a file that is absent.
-    if has(&["External data", "External initializer", "external data", "GetFileLength", "cannot get file size"]) {
+    if has(&["out of bounds or can not be read in full"]) {
+        return Some(format!(
+            "A file of external data beside {} is shorter than the model says: copy it again, or export the model \
+             again",
+            path.display()
+        ));
+    }
+    // Each version of the library has its own text for a file that is absent, outside or a directory.
+    if has(&[
+        "External data",
+        "External initializer",
+        "external data",
+        "GetFileLength",
+        "cannot get file size",
+        "require a regular file",
+    ]) {
         return Some(format!(
             "Put all files of external data beside {}, under the names that the model gives them",
             path.display()
@@ -126,7 +140,14 @@ fn cut_off(path: &Path) -> Option<String> {
         let filled = read_up_to(&mut file, &mut bytes)?;
         let head = bytes.get(..filled)?;
         let (tag, tag_len) = varint(head).filter(|(tag, _)| FIELDS.contains(&(tag >> 3)))?;
-        let (value, value_len) = varint(head.get(tag_len..)?).unwrap_or((0, 0));
+        let given = varint(head.get(tag_len..)?);
+        if given.is_none() && matches!(tag & 7, 0 | 2) && filled < bytes.len() {
+            return Some(format!(
+                "The file ends after {len} bytes, in the middle of its field {}: copy or export the model again",
+                tag >> 3
+            ));
+        }
+        let (value, value_len) = given.unwrap_or((0, 0));
         let body = match tag & 7 {
             0 => value_len as u64,
             1 => 8,
@@ -234,6 +255,8 @@ mod tests {
             ("Opset 99 is under development and support for this is limited.", "install a newer version"),
             ("External data path does not exist: \"/r/m/1/w\"", "beside /r/m/1/model.onnx"),
             ("filesystem error: cannot get file size: No such file or directory [/r/m/1/w]", "of external data"),
+            ("Random-access reads require a regular file: /r/m/1/w", "of external data"),
+            ("size to read: 16 given file_length: 8 are out of bounds or can not be read in full.", "is shorter than"),
             ("NOT_IMPLEMENTED : Could not find an implementation for Sin(7)", "no kernel"),
             ("Failed to load library /x.so with error: /x.so: cannot open", "RegisterCustomOps"),
         ] {

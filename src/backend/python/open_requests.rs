@@ -3,7 +3,8 @@
 //! The request itself is held until its execution has returned; after that only the address for its responses is kept.
 //! The instance's thread and the worker's monitor thread both use this table. Neither waits for a client that reads
 //! slowly: responses that may not be sent yet wait in the request's outbox until there is room, which wakes the monitor
-//! thread.
+//! thread. The sender of a small response goes on even if its response waits, within bounds: one thread of a model may
+//! answer many requests, and one client that reads nothing must not stop the answers to the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,17 @@ use super::message::OPEN_MAX;
 use nereid_request::{
     CancelWatch, Observation, Observer, Outbox, Request, RequestEvents, RequestedOutput, Response, Text,
 };
+
+/// Responses, and their bytes, of one request that wait for its client although their senders have gone on. They may go
+/// on until a client that reads nothing is disconnected, which takes 10 seconds.
+const AHEAD_RESPONSES_MAX: usize = 2048;
+const AHEAD_BYTES_MAX: usize = 16 << 20;
+/// The same for all requests of a worker.
+const AHEAD_WORKER_BYTES_MAX: usize = 64 << 20;
+/// The largest response whose sender goes on.
+const AHEAD_RESPONSE_BYTES_MAX: usize = 1 << 20;
+/// Marks tags of responses whose senders have gone on; the rest of such a tag is their bytes.
+const AHEAD: u64 = 1 << 63;
 
 /// The address for the responses of a request.
 #[derive(Clone)]
@@ -56,10 +68,45 @@ pub struct OpenRequests {
     table: Mutex<TokenTable>,
     cancellations: Arc<Cancellations>,
     room_listener: Arc<RoomListener>,
-    /// Outboxes with waiting responses, by their requests' tokens, which may have ended.
-    waiting: Mutex<HashMap<u64, Arc<Outbox>>>,
+    waiting: Mutex<WaitingOutboxes>,
     /// Whether flushes have ended.
     is_abandoned: AtomicBool,
+}
+
+/// Outboxes with waiting responses, by their requests' tokens, which may have ended.
+#[derive(Default)]
+struct WaitingOutboxes {
+    outboxes: HashMap<u64, WaitingOutbox>,
+    /// Bytes of responses whose senders have gone on.
+    ahead: usize,
+}
+
+struct WaitingOutbox {
+    outbox: Arc<Outbox>,
+    /// Its part of these bytes.
+    ahead: usize,
+}
+
+impl WaitingOutboxes {
+    /// The outbox of a request, from now on in the table.
+    fn insert(&mut self, token: u64, outbox: &Arc<Outbox>) -> &mut WaitingOutbox {
+        self.outboxes.entry(token).or_insert_with(|| WaitingOutbox { outbox: Arc::clone(outbox), ahead: 0 })
+    }
+
+    /// Responses with so many bytes, whose senders have gone on, were sent.
+    fn sent(&mut self, token: u64, bytes: usize) {
+        if let Some(waiting) = self.outboxes.get_mut(&token) {
+            waiting.ahead = waiting.ahead.saturating_sub(bytes);
+            self.ahead = self.ahead.saturating_sub(bytes);
+        }
+    }
+
+    /// Removes an outbox in which nothing waits.
+    fn tidy(&mut self, token: u64) {
+        if self.outboxes.get(&token).is_some_and(|waiting| waiting.ahead == 0 && waiting.outbox.waiting_count() == 0) {
+            self.outboxes.remove(&token);
+        }
+    }
 }
 
 /// Notified by outboxes when there is room for their responses.
@@ -91,6 +138,11 @@ struct TokenTable {
 /// The index of a token's request, which is also that of its cancellation byte.
 pub fn index(token: u64) -> usize {
     (token & 0xffff_ffff) as usize
+}
+
+/// The bytes of a response whose sender has gone on.
+fn bytes_ahead(tag: u64) -> usize {
+    (tag & !AHEAD) as usize
 }
 
 impl TokenTable {
@@ -197,13 +249,32 @@ impl OpenRequests {
         Some(ReturnedRequest { request, is_closed, is_lost })
     }
 
+    /// Whether the sender of a response with so many bytes may go on, even if the response will wait. If so, it has to
+    /// be sent with the returned tag.
+    pub fn run_ahead(&self, token: u64, address: &Address, bytes: usize) -> Option<u64> {
+        if bytes > AHEAD_RESPONSE_BYTES_MAX || address.outbox.waiting_count() >= AHEAD_RESPONSES_MAX {
+            return None;
+        }
+        let mut waiting = lock(&self.waiting);
+        let of_request = waiting.outboxes.get(&token).map_or(0, |waiting| waiting.ahead);
+        if of_request + bytes > AHEAD_BYTES_MAX || waiting.ahead + bytes > AHEAD_WORKER_BYTES_MAX {
+            return None;
+        }
+        waiting.ahead += bytes;
+        waiting.insert(token, &address.outbox).ahead += bytes;
+        Some(AHEAD | bytes as u64)
+    }
+
     /// Sends a response, or the final flag alone, after those that wait already. False: it waits too, and a flush will
-    /// report `tag` when it is sent.
+    /// report `tag` when it is sent, unless it is one of [`run_ahead`](OpenRequests::run_ahead).
     pub fn send(&self, token: u64, address: &Address, response: Option<Response>, last: bool, tag: u64) -> bool {
         if address.outbox.send(response, last, tag) {
+            if tag & AHEAD != 0 {
+                self.went_out(token, bytes_ahead(tag));
+            }
             return true;
         }
-        lock(&self.waiting).insert(token, Arc::clone(&address.outbox));
+        lock(&self.waiting).insert(token, &address.outbox);
         if self.is_abandoned.load(Ordering::SeqCst) {
             address.outbox.empty();
             return true;
@@ -216,21 +287,30 @@ impl OpenRequests {
     /// Sends the responses that there is room for by now, and calls `sent` with their tags.
     pub fn flush(&self, mut sent: impl FnMut(u64)) {
         for token in std::mem::take(&mut *lock(&self.room_listener.tokens)) {
-            let Some(outbox) = lock(&self.waiting).get(&token).cloned() else { continue };
-            outbox.flush(&mut sent);
-            let mut waiting = lock(&self.waiting);
-            if outbox.waiting_count() == 0 {
-                waiting.remove(&token);
-            }
+            let outbox = lock(&self.waiting).outboxes.get(&token).map(|waiting| Arc::clone(&waiting.outbox));
+            let Some(outbox) = outbox else { continue };
+            // The outbox is locked during the flush, and the table must not be locked within that.
+            let mut ahead: usize = 0;
+            outbox.flush(|tag| match tag & AHEAD {
+                0 => sent(tag),
+                _ => ahead += bytes_ahead(tag),
+            });
+            self.went_out(token, ahead);
         }
+    }
+
+    fn went_out(&self, token: u64, bytes_ahead: usize) {
+        let mut waiting = lock(&self.waiting);
+        waiting.sent(token, bytes_ahead);
+        waiting.tidy(token);
     }
 
     /// The worker has ended: sends waiting responses at once, and `last` to each request that still expects responses
     /// through a sender.
     pub fn abandon(&self, mut last: impl FnMut(&Address) -> Response) {
         self.is_abandoned.store(true, Ordering::SeqCst);
-        for outbox in std::mem::take(&mut *lock(&self.waiting)).into_values() {
-            outbox.empty();
+        for waiting in std::mem::take(&mut *lock(&self.waiting)).outboxes.into_values() {
+            waiting.outbox.empty();
         }
         for address in self.abandoned() {
             address.outbox.send(Some(last(&address)), true, 0);
@@ -254,5 +334,78 @@ impl OpenRequests {
     fn address_of(&self, token: u64, request: &Request) -> Address {
         let outbox = Outbox::new(request.responses(), Arc::clone(&self.room_listener) as Arc<_>, token);
         Address { id: request.id.clone(), outbox: Arc::new(outbox), outputs: request.outputs.as_slice().into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::Answers;
+    use crate::python::link::{Bounds, Link};
+    use nereid_request::Completion;
+
+    const MIB: usize = 1 << 20;
+
+    fn address(open: &OpenRequests, token: u64, answers: &Arc<Answers>) -> (Request, Address) {
+        let request = Request::new(Completion::new(answers.clone(), token));
+        request.limit_responses(1);
+        let address = open.address_of(token, &request);
+        (request, address)
+    }
+
+    fn response() -> Option<Response> {
+        Some(Response::new(Text::from("r")))
+    }
+
+    #[test]
+    fn senders_of_small_responses_go_on_within_bounds() {
+        let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
+        let (link, _socket) = Link::new(bounds, 0, false, Default::default()).unwrap();
+        let open = OpenRequests::new(link.cancellations(), link.aside_bell.another().unwrap());
+        let answers = Arc::<Answers>::default();
+        let requests: Vec<_> = (0..6).map(|token| address(&open, token, &answers)).collect();
+        let go_on = |token: u64, bytes| {
+            let address = &requests[token as usize].1;
+            let tag = open.run_ahead(token, address, bytes);
+            let sent = open.send(token, address, response(), false, tag.unwrap_or(7));
+            (sent, tag.is_some())
+        };
+        // The first one is in flight, and leaves nothing behind.
+        assert_eq!(go_on(0, MIB), (true, true));
+        assert!(lock(&open.waiting).outboxes.is_empty() && lock(&open.waiting).ahead == 0);
+        assert_eq!(go_on(0, MIB + 1), (false, false), "too large");
+        for _ in 0..16 {
+            assert_eq!(go_on(0, MIB), (false, true));
+        }
+        assert_eq!(go_on(0, 1), (false, false), "more than one request may have");
+        for token in 1..4 {
+            go_on(token, 1);
+            (0..16).for_each(|_| assert_eq!(go_on(token, MIB), (false, true)));
+        }
+        go_on(4, 0);
+        assert_eq!(go_on(4, 1), (false, false), "more than a worker may have");
+        assert_eq!(lock(&open.waiting).ahead, 64 * MIB);
+        // What is sent later leaves room, and only senders that wait are acknowledged.
+        for (request, _) in &requests {
+            request.admission().cancel();
+        }
+        let mut sent = Vec::new();
+        (0..6).for_each(|token| open.room_listener.has_room(token));
+        open.flush(|tag| sent.push(tag));
+        assert_eq!(sent, [7, 7, 7]);
+        assert!(lock(&open.waiting).outboxes.is_empty() && lock(&open.waiting).ahead == 0);
+    }
+
+    #[test]
+    fn so_many_responses_of_a_request_may_wait() {
+        let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
+        let (link, _socket) = Link::new(bounds, 0, false, Default::default()).unwrap();
+        let open = OpenRequests::new(link.cancellations(), link.aside_bell.another().unwrap());
+        let (_request, address) = address(&open, 0, &Arc::default());
+        for _ in 0..=AHEAD_RESPONSES_MAX {
+            let tag = open.run_ahead(0, &address, 1).expect("few wait");
+            open.send(0, &address, response(), false, tag);
+        }
+        assert_eq!(open.run_ahead(0, &address, 1), None);
     }
 }

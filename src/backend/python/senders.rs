@@ -13,7 +13,11 @@ const FINAL: u32 = 1;
 /// Responses of one request that may wait for a slow client. A correct worker waits for an acknowledgement long before.
 const WAITING_MAX: usize = 4096;
 
-/// (token, response or None, flags); a sender with a slot gets an acknowledgement when the response is sent.
+/// Bytes that a response costs besides its tensors.
+const OVERHEAD: usize = 512;
+
+/// (token, response or None, flags); a sender with a slot gets an acknowledgement when the response is sent, or at once
+/// as long as few responses of its request wait.
 pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Result<(), Malformed> {
     let [token, response, flags] = values else { return Err(Malformed::Form) };
     let token: u64 = token.as_int()?;
@@ -32,7 +36,9 @@ pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Re
     let response: Option<Response> =
         answer.map(|answer| answer.into_response_at(&worker.link, &address)).transpose()?;
     if response.is_some() || last {
-        is_out = worker.open.send(token, &address, response, last, slot.map_or(0, |slot| u64::from(slot) + 1));
+        let ahead = slot.and_then(|_| worker.open.run_ahead(token, &address, byte_size(response.as_ref())));
+        let tag = ahead.unwrap_or(slot.map_or(0, |slot| u64::from(slot) + 1));
+        is_out = worker.open.send(token, &address, response, last, tag) || ahead.is_some();
     }
     if address.outbox.waiting_count() > WAITING_MAX {
         worker.kill("was ended because it sends more responses than their client takes");
@@ -41,6 +47,11 @@ pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Re
         accept(worker, slot);
     }
     Ok(())
+}
+
+fn byte_size(response: Option<&Response>) -> usize {
+    let outputs = response.map_or(&[][..], |response| response.outputs.as_slice());
+    outputs.iter().map(|output| output.byte_size()).fold(OVERHEAD, usize::saturating_add)
 }
 
 /// Sends the responses that clients have made room for.

@@ -17,6 +17,7 @@ mod instance;
 mod messages;
 mod model;
 mod optimization;
+mod own_threads;
 mod plan;
 mod saved_model;
 mod settings;

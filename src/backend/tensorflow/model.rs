@@ -12,6 +12,7 @@ use super::complete::complete;
 use super::config::{Place, note_threads, session_config};
 use super::graph_def::{check_names, describe};
 use super::instance::TensorFlowInstance;
+use super::own_threads::OwnThreads;
 use super::plan::Plan;
 use super::saved_model::{Signature, has_saved_variables, signature, tags};
 use super::settings::{BackendSettings, Format, ModelSettings};
@@ -99,17 +100,19 @@ impl TensorFlowModel {
         }
         let config = session_config(&self.backend, settings, place)?;
         note_threads(name, settings);
+        let own_threads = OwnThreads::of(name, settings)?;
         let opened = match settings.format {
             Format::SavedModel => {
                 let tags = tags(path, settings.graph_tag.as_deref());
-                let (session, meta_graph) = Session::from_saved_model(self.runtime, &config, path, &tags)?;
+                let (session, meta_graph) = Session::from_saved_model(self.runtime, &config, path, &tags, own_threads)?;
                 check_variables(name, path, &session, &meta_graph)?;
                 let signature = signature(name, &meta_graph, settings.signature.as_deref())?;
                 Opened { session: Arc::new(session), signature: Some(Arc::new(signature)) }
             }
             Format::GraphDef => {
                 let graph = read_limited(path, GRAPH_BYTES_MAX)?;
-                let session = Session::from_graph_def(self.runtime, &config, &graph, place.device().as_deref())?;
+                let session =
+                    Session::from_graph_def(self.runtime, &config, &graph, place.device().as_deref(), own_threads)?;
                 Opened { session: Arc::new(session), signature: None }
             }
         };

@@ -21,6 +21,8 @@ of its files. Exit code 1 says that a model has findings.
   --model=<name>       Check this model only, and the models that an ensemble is made of. Can be repeated.
   --timeout-secs=<n>   With --deep: the longest time for one model. Default: 120.
   --jobs=<n>           With --deep: how many models are loaded at the same time. Default: half of the CPUs, at most 4.
+  --memory-mib=<n>     With --deep: the most memory that one model may take, with all processes that it starts. Without
+                       it, the largest is stopped when the host has less than a twentieth of its memory left.
   --format=text|json   The form of the report. Default: text.
 
 These options of serve set what is loaded, how and where: --model-repository, --model-config-name, --model-namespacing,
@@ -30,6 +32,7 @@ These options of serve set what is loaded, how and where: --model-repository, --
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const TIMEOUT_SECS_MAX: u64 = 7 * 24 * 3600;
+const MEMORY_MIB_MAX: u64 = 1 << 30;
 const JOBS_MAX: usize = 64;
 /// Models can be large, so that more of them at a time may not fit into memory.
 const DEFAULT_JOBS_MAX: usize = 4;
@@ -52,12 +55,14 @@ pub struct DeepSettings {
     pub timeout: Duration,
     /// Models that are loaded at the same time, at least 1.
     pub jobs_max: usize,
+    /// The most bytes of memory of one model.
+    pub memory_max: Option<u64>,
 }
 
 impl Default for DeepSettings {
     fn default() -> DeepSettings {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        DeepSettings { timeout: TIMEOUT, jobs_max: (cpus / 2).clamp(1, DEFAULT_JOBS_MAX) }
+        DeepSettings { timeout: TIMEOUT, jobs_max: (cpus / 2).clamp(1, DEFAULT_JOBS_MAX), memory_max: None }
     }
 }
 
@@ -86,6 +91,10 @@ impl CheckArguments {
                 ("--model", name) => models.push(name.to_owned()),
                 ("--timeout-secs", _) => {
                     deep.timeout = Duration::from_secs(number(TIMEOUT_SECS_MAX)?);
+                    needs_deep = Some(name);
+                }
+                ("--memory-mib", _) => {
+                    deep.memory_max = Some(number(MEMORY_MIB_MAX)? << 20);
                     needs_deep = Some(name);
                 }
                 ("--jobs", _) => {
@@ -155,11 +164,14 @@ mod tests {
 
     #[test]
     fn the_words_of_a_deep_check_are_taken_out() {
-        let Ok(Some(parsed)) = parse("a --deep --model=x --timeout-secs=3 --model=y --jobs=2 --exit-timeout-secs=5")
-        else {
+        let line = "a --deep --model=x --timeout-secs=3 --model=y --jobs=2 --memory-mib=5 --exit-timeout-secs=5";
+        let Ok(Some(parsed)) = parse(line) else {
             panic!("a valid line");
         };
-        assert_eq!(parsed.deep, Some(DeepSettings { timeout: Duration::from_secs(3), jobs_max: 2 }));
+        assert_eq!(
+            parsed.deep,
+            Some(DeepSettings { timeout: Duration::from_secs(3), jobs_max: 2, memory_max: Some(5 << 20) })
+        );
         assert_eq!(parsed.models, ["x", "y"]);
         assert_eq!(parsed.words_of_serve, ["a", "--exit-timeout-secs=5"]);
         let Ok(Some(parsed)) = parse("a --deep") else { panic!("a valid line") };
@@ -178,6 +190,8 @@ mod tests {
             ("a --model", "--model needs a name"),
             ("a --deep --jobs=0", "--jobs: '0' is no number from 1 to 64"),
             ("a --deep --timeout-secs=x", "--timeout-secs: 'x' is no number from 1 to 604800"),
+            ("a --deep --memory-mib=0", "--memory-mib: '0' is no number from 1 to 1073741824"),
+            ("a --memory-mib=2", "--memory-mib has no meaning without --deep"),
             ("a --jobs=2", "--jobs has no meaning without --deep"),
         ] {
             let Err(error) = parse(line) else { panic!("{line}") };

@@ -5,6 +5,7 @@
 //! these load, so that a mistake is reported with the text that it has in a server, and no crash is reported twice.
 
 mod children;
+mod memory;
 pub mod trial;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use crate::repository::inspect::agent_warning;
 use crate::repository::inspect::ensembles::misfits;
 use crate::repository::store::scratch::Scratch;
 use children::{End, Ended, Job};
+use memory::Excess;
 
 /// Begins the report of a crash (`abi::crash`).
 const CRASH_REPORT: &str = "Signal (";
@@ -43,7 +45,11 @@ pub fn load_all(
     loop {
         let ready = report.indices(|model| {
             let serves = |part: &String| {
-                let mut parts = report.models.iter().filter(|other| other.inspection.name == *part).peekable();
+                let named = report.models.iter().filter(|other| other.inspection.name == *part);
+                // With namespaces, the model of the ensemble's own repository is meant, if there is one.
+                let is_own = |other: &&ModelReport| other.repository == model.repository;
+                let has_own = has_namespaces && named.clone().any(|other| is_own(&other));
+                let mut parts = named.filter(|other| !has_own || is_own(other)).peekable();
                 parts.peek().is_some() && parts.all(ModelReport::would_load)
             };
             let waits = model.is_ensemble() && model.may_load() && model.load.is_none();
@@ -144,6 +150,10 @@ impl ModelReport {
                 let text = format!("the runtime crashes when the model is unloaded ({signal} in backend {backend})");
                 (problems, Some(text))
             }
+            (Some(problems), End::Memory(excess)) => {
+                let text = excess_of(*excess);
+                (problems, Some(format!("the process {text} when the model is unloaded (backend {backend})")))
+            }
             (Some(problems), End::TimedOut | End::NotStarted(_)) => {
                 (problems, Some(format!("the model was not unloaded within {secs} s of the start of its load")))
             }
@@ -162,6 +172,14 @@ impl ModelReport {
                     End::TimedOut => format!(
                         "the model is not loaded within {secs} s (backend {backend}); --timeout-secs sets another limit"
                     ),
+                    End::Memory(excess) => {
+                        let text = excess_of(*excess);
+                        let more = match excess {
+                            Excess::Limit { .. } => "; --memory-mib sets another limit",
+                            Excess::Host { .. } => "",
+                        };
+                        format!("the process that loads the model {text} (backend {backend}){more}")
+                    }
                     End::NotStarted(cause) => format!("the process that would load the model does not start: {cause}"),
                 };
                 (vec![problem], None)
@@ -179,6 +197,20 @@ impl ModelReport {
 
     fn would_load(&self) -> bool {
         self.load.is_some() && self.problems.is_empty()
+    }
+}
+
+/// What a process that was stopped has done.
+fn excess_of(excess: Excess) -> String {
+    let mib = |bytes: u64| bytes >> 20;
+    match excess {
+        Excess::Limit { used, limit } => {
+            format!("takes {} MiB of memory where {} MiB are allowed", mib(used), mib(limit))
+        }
+        Excess::Host { used, available } => {
+            let (used, available) = (mib(used), mib(available));
+            format!("takes {used} MiB of memory, of which the host has only {available} MiB left")
+        }
     }
 }
 
@@ -220,7 +252,11 @@ mod tests {
         model.inspection.stages.resolved.backend = "b".to_owned();
         let ended = Ended { end, output: b"one\n\n\x1b[1mtwo\n".to_vec(), duration: Duration::from_millis(1500) };
         let problems = problems.map(|problems| problems.iter().map(|problem| (*problem).to_owned()).collect());
-        model.add_load(ended, problems, &DeepSettings { timeout: Duration::from_secs(7), jobs_max: 1 });
+        model.add_load(
+            ended,
+            problems,
+            &DeepSettings { timeout: Duration::from_secs(7), jobs_max: 1, memory_max: None },
+        );
         model
     }
 
@@ -248,6 +284,26 @@ mod tests {
         );
         let killed = loaded(End::Signal(9), None);
         assert!(killed.problems[0].contains("not enough memory"), "{:?}", killed.problems);
+        let limit = Excess::Limit { used: 700 << 20, limit: 512 << 20 };
+        let host = Excess::Host { used: 700 << 20, available: 10 << 20 };
+        for (excess, text) in [
+            (
+                limit,
+                "the process that loads the model takes 700 MiB of memory where 512 MiB are allowed (backend b); \
+                 --memory-mib sets another limit",
+            ),
+            (
+                host,
+                "the process that loads the model takes 700 MiB of memory, of which the host has only 10 MiB left \
+                 (backend b)",
+            ),
+        ] {
+            assert_eq!(loaded(End::Memory(excess), None).problems, [text]);
+        }
+        let late = loaded(End::Memory(limit), Some(&[]));
+        let text =
+            "the process takes 700 MiB of memory where 512 MiB are allowed when the model is unloaded (backend b)";
+        assert_eq!((late.problems.len(), &*late.inspection.warnings), (0, &[text.to_owned()][..]));
         let crashing = loaded(End::Signal(6), Some(&[]));
         assert_eq!(
             crashing.inspection.warnings,

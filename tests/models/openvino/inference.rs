@@ -28,11 +28,16 @@ fn every_format_adds_and_subtracts_over_http_and_grpc() {
     let tensorflow = format!("{batched}default_model_filename: \"model.saved_model\"\n");
     let file = "model.saved_model/saved_model.pb";
     models.add_file("tensorflow", "add_sub.saved_model/saved_model.pb", file, &tensorflow);
+    for file in ["model.pdmodel", "model.tflite"] {
+        let format = file.trim_start_matches("model.");
+        let named = format!("{batched}default_model_filename: \"{file}\"\n");
+        models.add_file(format, &format!("add_sub.{format}"), file, &named);
+    }
     let [flag] = models.flags();
     each(&variant::ALL, |variant| {
         let server = Server::start(variant, models.repository.path(), &[&flag]);
         let (mut peer, mut grpc) = (Peer::connect(server.http), Grpc::connect(server.grpc));
-        for model in ["plain", "laid_out", "onnx", "tensorflow"] {
+        for model in ["plain", "laid_out", "onnx", "tensorflow", "pdmodel", "tflite"] {
             for rows in [1, 4, 2] {
                 must_add(&mut peer, model, rows);
             }

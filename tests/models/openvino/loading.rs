@@ -185,6 +185,46 @@ fn a_missing_runtime_is_named_with_the_command_that_installs_it() {
     server.stop();
 }
 
+/// The files of `nereid runtime install`, which have no plug-ins of Intel's GPUs and NPUs and none that joins requests.
+#[test]
+fn what_an_installed_library_leaves_out_is_an_error_that_says_so() {
+    let Some(models) = Models::get() else { return };
+    let config = |file: &str| format!("max_batch_size: 8\n{PAIR}default_model_filename: \"{file}\"\n");
+    models.add_file("paddle", "add_sub.pdmodel", "model.pdmodel", &config("model.pdmodel"));
+    models.add_file("lite", "add_sub.tflite", "model.tflite", &config("model.tflite"));
+    let device = |name: &str| format!("max_batch_size: 8\n{PAIR}{}", parameter("TARGET_DEVICE", name));
+    models.add("plain", "add_sub", &device("CPU")).add("auto", "add_sub", &device("AUTO"));
+    models.add("gpu", "add_sub", &device("GPU")).add("joining", "add_sub", &device("BATCH:CPU(4)"));
+    let out = ["gpu_plugin", "npu_plugin", "auto_batch", "pytorch", "jax", "gguf"];
+    let installed = models.openvino.library_without(&out);
+    let without_reader = models.openvino.library_without(&[&out[..], &["paddle"]].concat());
+    let start = |library: &std::path::Path| {
+        let library = format!("--backend-config=openvino,library={}", library.display());
+        let flags: Vec<&str> = EXPLICIT.into_iter().chain([library.as_str()]).collect();
+        Server::start(usual(), models.repository.path(), &flags)
+    };
+    let server = start(&installed);
+    let mut peer = Peer::connect(server.http);
+    for model in ["plain", "paddle", "lite", "auto"] {
+        assert_eq!(load(&mut peer, model), Ok(()), "{model}");
+        must_add(&mut peer, model, 3);
+    }
+    for (model, part) in [("gpu", "GPU"), ("joining", "BATCH")] {
+        let error = load(&mut peer, model).expect_err(model);
+        assert!(error.contains("openvino error in loading model : ") && error.contains(part), "{error}");
+    }
+    must_add(&mut peer, "plain", 5);
+    server.stop();
+    let server = start(&without_reader);
+    let mut peer = Peer::connect(server.http);
+    let error = load(&mut peer, "paddle").expect_err("no reader");
+    assert!(error.contains("openvino error in reading model : ") && error.contains("pdmodel"), "{error}");
+    assert!(error.contains("Available frontends: ") && !error.contains("paddle onnx"), "{error}");
+    assert_eq!(load(&mut peer, "lite"), Ok(()));
+    must_add(&mut peer, "lite", 2);
+    server.stop();
+}
+
 #[test]
 fn repeated_loads_do_not_keep_memory() {
     const WARM: usize = 10;

@@ -120,6 +120,77 @@ fn a_runtime_that_hangs_is_stopped_with_all_that_it_started() {
 }
 
 #[test]
+fn a_model_that_takes_too_much_memory_is_stopped_alone() {
+    let Some(python) = Python::get() else { return };
+    let repository = Repository::new();
+    python_model(&repository, "small", "", "pass");
+    // It stops by itself before it could do harm, and waits for its end.
+    let greedy = "import time; kept = [b'x' * (64 << 20) for _ in range(24)]; time.sleep(3600)";
+    python_model(&repository, "greedy", "", greedy);
+    // So does a process that it has started.
+    let parent = "import subprocess, sys; subprocess.run([sys.executable, '-c', \"import time; kept = [b'x' * (64 << 20) \
+                  for _ in range(24)]; time.sleep(3600)\"])";
+    python_model(&repository, "parent", "", parent);
+    python_model(&repository, "first", "", "raise ValueError('score ' + open('/proc/self/oom_score_adj').read())");
+    let flags = flags(&python);
+    let (code, out, _) = deep(&repository, &[&flags[1], "--memory-mib=800", "--jobs=1"]);
+    assert_eq!(code, Some(1), "{out}");
+    demand(&["small in ~: would load\n", "1 of 4 models would load\n", "score 1000"], &out);
+    for name in ["greedy", "parent"] {
+        let found = out.split_once(&format!("{name} in ~: 1 problem\n  the process that loads the model takes "));
+        let found = found.unwrap_or_else(|| panic!("{name}: {out}")).1.split_once(" MiB of memory where ");
+        let (used, rest) = found.unwrap_or_else(|| panic!("{name}: {out}"));
+        assert!(used.parse::<u64>().is_ok_and(|used| used > 800), "{name}: {used}");
+        assert!(rest.starts_with("800 MiB are allowed (backend python); --memory-mib sets another limit\n"), "{rest}");
+    }
+}
+
+#[test]
+fn models_of_one_name_in_two_repositories_are_loaded_each_by_itself() {
+    let Some(backends) = backend::compiled("ending.c") else { return };
+    let [repository, other] = [Repository::new(), Repository::new()];
+    repository.identity("segfault", 0, &[Pair::new("INT32", "-1")]);
+    plug_in(&other, "ending", "segfault");
+    plug_in(&other, "ending", "fine");
+    let ensemble = |model: &str| {
+        format!(
+            "platform: \"ensemble\"\ninput {{ name: \"X\" data_type: TYPE_INT32 dims: [ -1 ] }}\n\
+             output {{ name: \"Y\" data_type: TYPE_INT32 dims: [ -1 ] }}\n\
+             ensemble_scheduling {{ step {{ model_name: \"{model}\" model_version: -1\n\
+             input_map {{ key: \"INPUT0\" value: \"X\" }} output_map {{ key: \"OUTPUT0\" value: \"Y\" }} }} }}\n"
+        )
+    };
+    // Its part is that of its own repository; the part of the second one is in the other repository only.
+    repository.model("above", &ensemble("segfault"));
+    repository.model("across", &ensemble("fine"));
+    other.model("broken", &ensemble("segfault"));
+    let other_home = other.path().display().to_string();
+    let directory = format!("--backend-directory={}", backends.display());
+    let (code, out, _) = deep(&repository, &[&other_home, &directory, "--model-namespacing=true"]);
+    let out = out.replace(&other_home, "^");
+    assert_eq!(code, Some(1), "{out}");
+    demand(
+        &[
+            "above in ~: would load\n",
+            "across in ~: would load\n",
+            "broken in ^: 1 problem\n  ensemble 'broken' depends on 'segfault' which has no loaded version. Model \
+             'segfault' loading failed with error: the model crashes the runtime",
+            "fine in ^: would load\n",
+            "segfault in ~: would load\n",
+            "segfault in ^: 1 problem\n  the model crashes the runtime (signal 11, SIGSEGV in backend ending)\n",
+            "4 of 6 models would load\n",
+        ],
+        &out,
+    );
+    // Without namespaces a name is a finding of both.
+    let (code, out, _) = deep(&repository, &[&other_home, &directory]);
+    let out = out.replace(&other_home, "^");
+    assert_eq!(code, Some(1), "{out}");
+    let text = "model appears in two or more repositories";
+    demand(&[&format!("segfault in ~: 1 problem\n  {text}"), &format!("segfault in ^: 1 problem\n  {text}")], &out);
+}
+
+#[test]
 fn mistakes_in_python_models_are_found() {
     let Some(python) = Python::get() else { return };
     let repository = Repository::new();

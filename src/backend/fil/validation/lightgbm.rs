@@ -1,7 +1,8 @@
 //! Text files of LightGBM: each tree is whole, has as many numbers as it has leaves, and its nodes form a tree.
 //!
 //! treelite repeats the last number of a list that is too short, and reads a file that was cut off between two trees
-//! as a smaller model.
+//! as a smaller model. A model for which zeros are missing values is refused, because treelite takes its zeros for
+//! numbers and would predict other values than LightGBM.
 
 use std::collections::HashMap;
 
@@ -35,6 +36,10 @@ pub fn validate(bytes: &[u8]) -> Result<(), Invalid> {
             return Err(Invalid::Truncated(text));
         }
     }
+    // Without this entry treelite refuses the file, with a text that users know.
+    if trees.is_empty() && header.contains_key("max_feature_idx") && !header.contains_key("tree_sizes") {
+        return Err(Invalid::Truncated("it has neither trees nor their number".to_owned()));
+    }
     if let Some(classes) = header.get("num_class") {
         let number = number(classes);
         if !number.is_some_and(|number| (1..=CLASSES_MAX).contains(&number)) {
@@ -43,6 +48,11 @@ pub fn validate(bytes: &[u8]) -> Result<(), Invalid> {
     }
     for (index, tree) in trees.iter().enumerate() {
         validate_tree(tree).map_err(|reason| Invalid::Tree { tree: index, reason })?;
+        // The first bit: categories; the third and fourth: what is missing, 1 for zeros.
+        let is_zero = |decision: &str| number(decision).is_some_and(|bits| bits & 0b1101 == 0b0100);
+        if tree.get("decision_type").is_some_and(|decisions| decisions.split(' ').any(is_zero)) {
+            return Err(Invalid::ZeroIsMissing);
+        }
     }
     Ok(())
 }

@@ -309,6 +309,77 @@ fn sequence_controls_and_states_are_inputs_and_outputs_of_the_model() {
     assert_eq!(error, "configuration specified sequence control 'READY', but model does not provide that input");
 }
 
+/// The model has INPUT0, INPUT1, OUTPUT0, OUTPUT1.
+#[test]
+fn the_configuration_may_name_tensors_in_another_order_than_the_model() {
+    // Outputs of known sizes, and others.
+    for (file, dims) in [("add_sub.xml", 16), ("open.xml", -1)] {
+        let given = pair(config(file), 8, Type::TypeFp32, &[dims]);
+        let reversed = |mut given: ModelConfig| {
+            given.input.reverse();
+            given.output.reverse();
+            given
+        };
+        let mut model = opened!(reversed(given.clone()));
+        // The first input of the configuration is the second of the model.
+        let request = model.pair(1, &[2, 16], [&[1.; 32], &[5.; 32]]);
+        let answer = &model.execute([request])[0];
+        assert_eq!(floats_of(answer, 0), (vec![2, 16], vec![4.; 32]), "{file}");
+        assert_eq!(floats_of(answer, 1), (vec![2, 16], vec![6.; 32]), "{file}");
+        // The second output alone.
+        let subset = ModelConfig { output: given.output[1..].to_vec(), ..given };
+        let mut model = opened!(subset);
+        let draft = model.draft(1).batch(1).floats(0, &[1, 16], &[5.; 16]).floats(1, &[1, 16], &[1.; 16]);
+        assert_eq!(floats_of(&model.execute([draft.outputs([0])])[0], 0), (vec![1, 16], vec![4.; 16]), "{file}");
+    }
+}
+
+#[test]
+fn outputs_have_the_shape_of_the_configuration_not_that_of_its_reshape() {
+    let mut given = pair(config("add_sub.xml"), 8, Type::TypeFp32, &[4, 4]);
+    let reshape = || Some(nereid_wire::inference::ModelTensorReshape { shape: vec![16] });
+    given.input.iter_mut().for_each(|input| input.reshape = reshape());
+    given.output.iter_mut().for_each(|output| output.reshape = reshape());
+    let mut model = opened!(given);
+    // Shapes of requests are reshaped before a backend gets them.
+    let request = model.pair(1, &[2, 16], [&[1.; 32], &[2.; 32]]);
+    let answer = &model.execute([request])[0];
+    assert_eq!(floats_of(answer, 0), (vec![2, 4, 4], vec![3.; 32]));
+}
+
+#[test]
+fn a_state_that_is_no_output_is_kept_and_not_sent() {
+    let state = State {
+        input_name: "INPUT1".to_owned(),
+        output_name: "OUTPUT0".to_owned(),
+        data_type: Type::TypeFp32.into(),
+        dims: vec![16],
+        ..Default::default()
+    };
+    let sequence = ModelSequenceBatching { state: vec![state], ..Default::default() };
+    let mut model = opened!(ModelConfig {
+        scheduling_choice: Some(SchedulingChoice::SequenceBatching(sequence)),
+        input: vec![input("INPUT0", Type::TypeFp32, &[16])],
+        output: vec![output("OUTPUT1", Type::TypeFp32, &[16])],
+        ..pair(config("add_sub.xml"), 4, Type::TypeFp32, &[16])
+    });
+    let kept = StateTensor {
+        input_name: "INPUT1".to_owned(),
+        output_name: "OUTPUT0".to_owned(),
+        datatype: DataType::Fp32,
+        shape: Shape::from_slice(&[1, 16]),
+        data: slice(&[0; 64]),
+    };
+    let states = Arc::new(States::new(vec![kept]));
+    let draft = model.draft(1).batch(1).floats(0, &[1, 16], &[7.; 16]).floats(1, &[1, 16], &[2.; 16]);
+    let mut request = draft.outputs([0]);
+    request.states = Some(Arc::clone(&states));
+    let answer = model.execute([request]).remove(0);
+    assert_eq!(answer.as_ref().unwrap().outputs.len(), 1);
+    assert_eq!(floats_of(&answer, 0).1, [5.; 16]);
+    assert_eq!(as_floats(&[states.tensors()[0].data.clone()]), [9.; 16]);
+}
+
 #[test]
 fn two_instances_run_at_the_same_time() {
     let given = with_parameters(single(config("deep.xml"), 64, ["x", "y"], [&[64], &[64]]), &[("NUM_STREAMS", "2")]);

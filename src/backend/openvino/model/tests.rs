@@ -64,7 +64,7 @@ fn a_model_with_a_batch_in_its_layout_is_completed_with_batching() {
 
 #[test]
 fn models_without_a_layout_are_completed_without_batching() {
-    for file in ["add_sub.xml", "add_sub.onnx", "add_sub.saved_model"] {
+    for file in ["add_sub.xml", "add_sub.onnx", "add_sub.saved_model", "add_sub.pdmodel", "add_sub.tflite"] {
         let mut model = opened!(config(file)).unwrap();
         let completed = model.model.completed_config().unwrap();
         assert_eq!((completed.max_batch_size, &completed.scheduling_choice), (0, &None), "{file}");
@@ -182,6 +182,8 @@ fn a_batch_size_that_the_model_does_not_take_is_refused() {
     let error = error_of(opened!(single(config("four_rows.xml"), 3, ["x", "y"], [&[2], &[2]])));
     assert!(error.starts_with("openvino error in setting max batch size : "), "{error}");
     assert!(opened!(single(config("four_rows.xml"), 4, ["x", "y"], [&[2], &[2]])).is_ok());
+    let error = error_of(opened!(single(config("four_rows.xml"), 4, ["x", "y"], [&[2], &[3]])));
+    assert!(error.starts_with("model 'm', tensor 'y': the model expects 2 dimensions (shape [4,2])"), "{error}");
     let error = error_of(opened!(config("scalar.xml")));
     assert!(error.starts_with("model 'm', tensor 'x': the openvino backend does not support scalars"), "{error}");
     let scalar = single(config("scalar.xml"), 0, ["x", "y"], [&[1], &[1]]);
@@ -199,6 +201,10 @@ fn files_that_are_no_models_are_refused_and_name_the_step() {
         ("garbage.xml", "garbage.xml"),
         ("empty.xml", "empty.xml"),
         ("unknown_operation.xml", "Frobnicate"),
+        ("triple.xml", "unsupported opset: nereid_test"),
+        ("cut.onnx", "cut.onnx"),
+        ("cut.pdmodel", "Model can't be parsed"),
+        ("cut.tflite", "cut.tflite"),
     ] {
         let opened = open(config(file)).unwrap();
         let code = opened.as_ref().err().map(|status| status.code);
@@ -257,11 +263,42 @@ fn parameters_reach_the_library() {
     assert!(error.starts_with("openvino error in loading model : ") && error.contains("NOWHERE"), "{error}");
     let error = error_of(with(&[("NUM_STREAMS", "many")]));
     assert_eq!(error, "expected the parameter 'NUM_STREAMS' to be either AUTO/NUMA/<int_value>, got many");
+    let automatic = [("TARGET_DEVICE", "AUTO"), ("PERFORMANCE_HINT", "THROUGHPUT")];
+    assert_eq!(get(&automatic, "PERFORMANCE_HINT"), "THROUGHPUT");
     for device in ["auto", "MULTI:CPU", "HETERO:CPU"] {
         let devices = [("TARGET_DEVICE", device), ("PERFORMANCE_HINT", "LATENCY")];
         let mut model = open(with_parameters(pair(config("add_sub.xml"), 8, TypeFp32, &[16]), &devices)).unwrap();
         must_add(model.as_mut().unwrap(), &[3, 16]);
     }
+}
+
+#[test]
+fn a_library_adds_operations_to_its_model_alone() {
+    let Some(openvino) = nereid_test_support::openvino::OpenVino::get() else { return };
+    let Some(extension) = openvino.extension() else { return };
+    let triple = single(config("triple.xml"), 4, ["x", "y"], [&[2], &[2]]);
+    let extended = with_parameters(triple.clone(), &[("CPU_EXTENSION_PATH", extension.to_str().unwrap())]);
+    let mut model = opened!(extended).unwrap();
+    for rows in [1i64, 4, 2] {
+        let values: Vec<f32> = (0..2 * rows).map(|value| value as f32).collect();
+        let request = model.single(1, &[rows, 2], &values);
+        let tripled: Vec<f32> = values.iter().map(|value| 3. * value).collect();
+        assert_eq!(floats_of(&model.execute([request])[0], 0), (vec![rows, 2], tripled));
+    }
+    let error = error_of(open(triple).unwrap());
+    assert!(error.contains("unsupported opset: nereid_test"), "{error}");
+}
+
+#[test]
+fn features_that_the_backend_lacks_are_refused_by_each_load() {
+    let given = pair(config("add_sub.xml"), 8, TypeFp32, &[16]);
+    let optional = |index: usize| {
+        let mut given = given.clone();
+        given.input[index].optional = true;
+        given
+    };
+    let error = error_of(opened!(optional(1)));
+    assert_eq!(error, "unable to load model 'm', the openvino backend does not support optional input 'INPUT1'");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::graph::{Graph, Node};
 use super::library::Runtime;
 use super::status::{CallStatus, TensorFlowError, created, text_of};
 use super::tensor::Tensor;
+use crate::own_threads::OwnThreads;
 
 /// A tensor of a session's graph that is fed or fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Session {
     runtime: &'static Runtime,
     at: NonNull<functions::Session>,
     graph: Graph,
+    /// Given back when the library has ended them.
+    _own_threads: Option<OwnThreads>,
 }
 
 // SAFETY: sessions and graphs are not tied to a thread; both are locked inside the library (c_api.h).
@@ -46,6 +49,7 @@ impl Session {
         config: &[u8],
         directory: &Path,
         tags: &[String],
+        own_threads: Option<OwnThreads>,
     ) -> Result<(Session, Vec<u8>), TensorFlowError> {
         let functions = &runtime.functions;
         let zero = |_| TensorFlowError("a tag or the path of the model contains a zero byte".to_owned());
@@ -76,7 +80,7 @@ impl Session {
         // SAFETY: created by TF_NewBuffer in this call; its content was copied.
         unsafe { (functions.TF_DeleteBuffer)(described.as_ptr()) };
         status.check()?;
-        Ok((Session { runtime, at: created(session)?, graph }, meta_graph))
+        Ok((Session { runtime, at: created(session)?, graph, _own_threads: own_threads }, meta_graph))
     }
 
     /// A session of a graph without variables' values. `device` is where operations without one are put.
@@ -85,6 +89,7 @@ impl Session {
         config: &[u8],
         graph_def: &[u8],
         device: Option<&str>,
+        own_threads: Option<OwnThreads>,
     ) -> Result<Session, TensorFlowError> {
         let options = Options::new(runtime, config)?;
         let graph = Graph::new(runtime)?;
@@ -94,7 +99,7 @@ impl Session {
         let session =
             unsafe { (runtime.functions.TF_NewSession)(graph.as_ptr(), options.at.as_ptr(), status.as_ptr()) };
         status.check()?;
-        Ok(Session { runtime, at: created(session)?, graph })
+        Ok(Session { runtime, at: created(session)?, graph, _own_threads: own_threads })
     }
 
     pub fn runtime(&self) -> &'static Runtime {

@@ -21,6 +21,7 @@ use rustix::process::{
 };
 
 use super::super::arguments::DeepSettings;
+use super::memory::{self, Excess, HostMemory};
 
 /// Most bytes of a child's output that are kept: the last ones.
 const OUTPUT_BYTES_MAX: usize = 16 << 10;
@@ -44,6 +45,8 @@ pub enum End {
     Exited(i32),
     Signal(i32),
     TimedOut,
+    /// It was stopped, because it had too much memory.
+    Memory(Excess),
     NotStarted(String),
 }
 
@@ -58,7 +61,7 @@ pub struct Ended {
 
 /// Runs the program itself once for each job; the results are in the order of the jobs.
 pub fn run(jobs: &[Job], settings: &DeepSettings) -> Vec<Ended> {
-    let mut children = Children::new();
+    let mut children = Children::new(settings.memory_max);
     let mut ended: Vec<Option<Ended>> = jobs.iter().map(|_| None).collect();
     let mut waiting = jobs.iter().enumerate();
     loop {
@@ -99,12 +102,16 @@ struct Children {
     running: Vec<Running>,
     /// This process had no children before, so that all others are left by ended ones.
     may_sweep: bool,
+    /// The most bytes of one of them with all that it has started.
+    memory_max: Option<u64>,
+    /// The time of the next measurement of their memory.
+    measured_next: Instant,
 }
 
 impl Children {
-    fn new() -> Children {
+    fn new(memory_max: Option<u64>) -> Children {
         let may_sweep = children_of(getpid()).is_empty() && set_child_subreaper(Some(getpid())).is_ok();
-        Children { running: Vec::new(), may_sweep }
+        Children { running: Vec::new(), may_sweep, memory_max, measured_next: Instant::now() }
     }
 
     /// Waits for output, an end or a deadline, and returns the processes that have ended.
@@ -119,11 +126,14 @@ impl Children {
                 ended.push(child);
                 continue;
             }
-            if now >= child.deadline && !child.is_late {
-                child.is_late = true;
-                child.kill();
+            if now >= child.deadline {
+                child.stop(End::TimedOut);
             }
             self.running.push(child);
+        }
+        if now >= self.measured_next {
+            self.measure();
+            self.measured_next = Instant::now() + memory::PAUSE;
         }
         let ended: Vec<_> = ended.into_iter().map(|child| (child.at, child)).collect();
         let mut outcomes = Vec::new();
@@ -136,12 +146,26 @@ impl Children {
         outcomes
     }
 
+    /// Stops those that have too much memory.
+    fn measure(&mut self) {
+        let mut running: Vec<&mut Running> =
+            self.running.iter_mut().filter(|child| child.stopped.is_none() && child.pid().is_some()).collect();
+        let roots: Vec<Pid> = running.iter().filter_map(|child| child.pid()).collect();
+        let host = HostMemory::read();
+        let Some(used) = memory::used(&roots, self.memory_max, host) else { return };
+        for (at, excess) in memory::excesses(&used, self.memory_max, host) {
+            if let Some(child) = running.get_mut(at) {
+                child.stop(End::Memory(excess));
+            }
+        }
+    }
+
     /// Waits; which processes have ended.
     fn wait(&self) -> Vec<bool> {
         let now = Instant::now();
-        // A late process has been killed, and its end is all that is waited for.
-        let deadlines = self.running.iter().filter(|child| !child.is_late).map(|child| child.deadline);
-        let timeout = deadlines.min().map(|deadline| deadline.saturating_duration_since(now));
+        // A process that was stopped has been killed, and its end is all that is waited for.
+        let deadlines = self.running.iter().filter(|child| child.stopped.is_none()).map(|child| child.deadline);
+        let timeout = deadlines.min().map(|deadline| deadline.min(self.measured_next).saturating_duration_since(now));
         let timeout = timeout.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -185,8 +209,8 @@ struct Running {
     tail: VecDeque<u8>,
     started: Instant,
     deadline: Instant,
-    /// It was killed at its deadline.
-    is_late: bool,
+    /// It was killed, for this reason.
+    stopped: Option<End>,
 }
 
 impl Running {
@@ -207,7 +231,7 @@ impl Running {
         let started = Instant::now();
         let deadline = started + timeout;
         let (output, tail) = (Some(reader), VecDeque::new());
-        Ok(Running { at, child, pidfd, output, tail, started, deadline, is_late: false })
+        Ok(Running { at, child, pidfd, output, tail, started, deadline, stopped: None })
     }
 
     fn pid(&self) -> Option<Pid> {
@@ -219,6 +243,14 @@ impl Running {
         if let Some(pid) = self.pid() {
             let _ = kill_process_group(pid, Signal::KILL);
             let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+
+    /// Kills it, once.
+    fn stop(&mut self, reason: End) {
+        if self.stopped.is_none() {
+            self.stopped = Some(reason);
+            self.kill();
         }
     }
 
@@ -248,13 +280,13 @@ impl Running {
     }
 
     fn ended(self, status: io::Result<ExitStatus>) -> Ended {
-        let end = match status {
-            _ if self.is_late => End::TimedOut,
-            Ok(status) => match (status.code(), status.signal()) {
+        let end = match (self.stopped, status) {
+            (Some(reason), _) => reason,
+            (None, Ok(status)) => match (status.code(), status.signal()) {
                 (Some(code), _) => End::Exited(code),
                 (None, signal) => End::Signal(signal.unwrap_or_default()),
             },
-            Err(error) => End::NotStarted(error.to_string()),
+            (None, Err(error)) => End::NotStarted(error.to_string()),
         };
         Ended { end, output: self.tail.into(), duration: self.started.elapsed() }
     }

@@ -16,6 +16,7 @@ use serde_json::json;
 use tracing::warn;
 
 use super::super::arguments::CheckArguments;
+use super::memory;
 use crate::abi::{LIBRARIES, crash};
 use crate::cli::Arguments;
 use crate::cli::options::ServeOptions;
@@ -71,7 +72,8 @@ fn load(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Ties this process to the check: it ends with it, keeps its own orphans, and leaves no core file.
+/// Ties this process to the check: it ends with it, keeps its own orphans, leaves no core file, and is the first to end
+/// when memory runs out.
 fn prepare(parent: &OsString) -> Result<(), String> {
     let failed = |error: rustix::io::Errno| format!("the process cannot be prepared: {error}");
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
@@ -80,6 +82,7 @@ fn prepare(parent: &OsString) -> Result<(), String> {
     if getppid() != parent {
         return Err("the check has ended".to_owned());
     }
+    memory::volunteer();
     let Rlimit { maximum, .. } = getrlimit(Resource::Core);
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum }).map_err(failed)
 }

@@ -167,7 +167,7 @@ impl Application {
                 Kind::Family => {
                     let mut family = null_mut();
                     // A counter or a histogram, each of a name of its own.
-                    let (number, name) = if other % 2 == 0 { (0, c"fuzz_counter") } else { (2, c"fuzz_histogram") };
+                    let (number, name) = if other.is_multiple_of(2) { (0, c"fuzz_counter") } else { (2, c"fuzz_histogram") };
                     let made = TRITONSERVER_MetricFamilyNew(&mut family, number, name.as_ptr(), c"help".as_ptr());
                     ended(made).expect("a family");
                     self.add(kind, family.cast(), number as usize);
@@ -196,7 +196,7 @@ impl Application {
         let (family, args, label) = (self.handle(family_at), self.handle(other / 4), self.handle(other / 16));
         let mut metric: *mut Metric = null_mut();
         let labels: [*const Parameter; 1] = [label.map_or(null(), |label| label.at.cast::<Parameter>().cast_const())];
-        let count = u64::from(other % 3 == 0);
+        let count = u64::from(other.is_multiple_of(3));
         // SAFETY: as in `create`.
         let made = ended(unsafe {
             TRITONSERVER_MetricNewWithArgs(
@@ -274,7 +274,7 @@ impl Application {
         let handle = self.handle(which);
         let at = handle.map_or(null_mut(), |handle| handle.at);
         let own = handle.map_or(Kind::Message, |handle| handle.kind);
-        let kind = if other % 2 == 0 { own } else { KINDS[other / 2 % KINDS.len()] };
+        let kind = if other.is_multiple_of(2) { own } else { KINDS[other / 2 % KINDS.len()] };
         // SAFETY: as in `create`.
         let outcome = unsafe {
             match kind {

@@ -12,7 +12,7 @@ impl Dice {
         Dice(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -21,7 +21,7 @@ impl Dice {
 
     /// A number from 0 to `below` - 1; 0 for `below` = 0.
     pub fn below(&mut self, below: usize) -> usize {
-        (self.next() % (below.max(1) as u64)) as usize
+        (self.number() % (below.max(1) as u64)) as usize
     }
 
     /// True in one of `of` cases.

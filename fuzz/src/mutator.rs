@@ -43,11 +43,11 @@ fn change(input: &mut Vec<u8>, corpus: &[Vec<u8>], words: &[&str], dice: &mut Di
         // Where inputs are cut, and which bounds hold.
         0 => {
             let len = input.len().min(SEED_BYTES);
-            input[..len].fill_with(|| dice.next() as u8);
+            input[..len].fill_with(|| dice.number() as u8);
         }
         1 if at < input.len() => input[at] ^= 1 << dice.below(8),
-        2 if at < input.len() => input[at] = dice.next() as u8,
-        3 => input.insert(at, dice.next() as u8),
+        2 if at < input.len() => input[at] = dice.number() as u8,
+        3 => input.insert(at, dice.number() as u8),
         4 => drop(input.drain(at..end)),
         5 => {
             let part = input[at..end].to_vec();

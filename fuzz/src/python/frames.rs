@@ -33,7 +33,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(capacity: usize) -> View {
+    fn with_capacity(capacity: usize) -> View {
         View(Rc::new(Shared {
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
@@ -57,7 +57,7 @@ impl Shared {
             }
             0 => self.head.store(tail.wrapping_add(capacity as u64), Ordering::Relaxed),
             1 => self.head.store(tail.wrapping_add(dice.below(capacity + 1) as u64), Ordering::Relaxed),
-            2 => self.head.store(dice.next(), Ordering::Relaxed),
+            2 => self.head.store(dice.number(), Ordering::Relaxed),
             3 => bytes.fill(0xff),
             4 => {
                 let at = dice.below(capacity) & !3;
@@ -96,7 +96,7 @@ impl Memory for View {
 fn run(data: &[u8]) -> bool {
     let (mut dice, mut steps) = split(data);
     let capacity = *dice.pick(&[64, 128, 1024]);
-    let memory = Shared::new(capacity);
+    let memory = Shared::with_capacity(capacity);
     let (mut producer, mut consumer) = (Producer::new(memory.clone()), Consumer::new(memory.clone()));
     let memory = &memory.0;
     let mut sent = VecDeque::new();
@@ -109,7 +109,7 @@ fn run(data: &[u8]) -> bool {
             0..3 => {
                 let (&len, behind) = steps.split_first().unwrap_or((&0, &[]));
                 let (bytes, behind) = behind.split_at(behind.len().min(usize::from(len)));
-                let kind = dice.next() as u32;
+                let kind = dice.number() as u32;
                 let pushed = producer.push(kind, bytes);
                 assert!(!is_honest || pushed.is_ok(), "an honest stream is corrupt");
                 assert!(bytes.len() <= payload_max(capacity) || pushed != Ok(true), "{} bytes", bytes.len());
@@ -145,7 +145,7 @@ fn run(data: &[u8]) -> bool {
                 is_honest = false;
                 *memory.lies.borrow_mut() = Some(dice.clone());
                 memory.lie();
-                memory.tail.store(dice.next() >> dice.below(64), Ordering::Relaxed);
+                memory.tail.store(dice.number() >> dice.below(64), Ordering::Relaxed);
             }
         }
     }

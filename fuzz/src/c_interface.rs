@@ -167,7 +167,8 @@ impl Application {
                 Kind::Family => {
                     let mut family = null_mut();
                     // A counter or a histogram, each of a name of its own.
-                    let (number, name) = if other.is_multiple_of(2) { (0, c"fuzz_counter") } else { (2, c"fuzz_histogram") };
+                    let (number, name) =
+                        if other.is_multiple_of(2) { (0, c"fuzz_counter") } else { (2, c"fuzz_histogram") };
                     let made = TRITONSERVER_MetricFamilyNew(&mut family, number, name.as_ptr(), c"help".as_ptr());
                     ended(made).expect("a family");
                     self.add(kind, family.cast(), number as usize);

@@ -13,6 +13,8 @@ pub mod cache;
 mod casts;
 pub mod crash;
 mod foreign;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guard;
 mod handle_registry;
 pub mod handles;

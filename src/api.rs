@@ -13,6 +13,8 @@ pub mod documents;
 mod error;
 mod facts;
 mod forwarding;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod grpc;
 mod http;
 pub mod infer;

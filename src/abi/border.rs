@@ -98,6 +98,18 @@ pub(super) unsafe fn deref<'a, T>(handle: *const T, what: &str) -> Result<&'a T,
     Ok(unsafe { &*handle })
 }
 
+/// The same, where NULL means that the caller gives none.
+///
+/// # Safety
+/// `handle` is NULL or points to a live `T` that is not written to while the reference is used.
+pub(super) unsafe fn deref_optional<'a, T>(handle: *const T, what: &str) -> Result<Option<&'a T>, Status> {
+    if handle.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null, and by contract valid.
+    unsafe { deref(handle, what) }.map(Some)
+}
+
 /// # Safety
 /// `handle` is NULL or points to a live `T` that only this call uses.
 pub(super) unsafe fn deref_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Status> {

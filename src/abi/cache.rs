@@ -6,7 +6,7 @@
 mod entry;
 mod library;
 
-use super::border::{deref, deref_mut, entry as body, put};
+use super::border::{deref, deref_mut, deref_optional, entry as body, put};
 use super::server::{BufferAttributes, Error};
 use nereid_request::Status;
 
@@ -102,7 +102,8 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntrySetBuffer(
             return Err(Status::invalid(INCOMPLETE));
         }
         // SAFETY: the caller's promise is passed on; without attributes the present ones stay.
-        let (entry, attributes) = unsafe { (deref(entry, "entry")?, buffer_attributes.as_ref()) };
+        let (entry, attributes) =
+            unsafe { (deref(entry, "entry")?, deref_optional(buffer_attributes, "buffer_attributes")?) };
         entry.set(index, new_base, attributes)
     })
 }

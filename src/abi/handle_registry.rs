@@ -177,6 +177,12 @@ pub fn report(backend: Option<&str>) {
     }
 }
 
+/// The objects that C has not given back.
+#[cfg(feature = "fuzzing")]
+pub fn held() -> Vec<String> {
+    records().held(None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

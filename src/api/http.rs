@@ -4,7 +4,7 @@ pub mod answer;
 pub mod chunked_replies;
 pub mod decode;
 pub mod dialect;
-mod events;
+pub mod events;
 pub mod generate;
 pub mod inference;
 mod int32;

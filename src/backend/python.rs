@@ -22,6 +22,8 @@ mod exported_tensors;
 mod fence;
 #[cfg(test)]
 mod fixtures;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod health;
 pub mod helper_program;
 mod host;

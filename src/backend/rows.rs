@@ -471,7 +471,8 @@ fn part(shape: &[i64], rows: Option<(u64, u64)>) -> Option<(Shape, Range<usize>)
     let (total, item) = shape.split_first()?;
     let (first, count) = (usize::try_from(first).ok()?, usize::try_from(count).ok()?);
     let end = first.checked_add(count).filter(|end| usize::try_from(*total).is_ok_and(|total| *end <= total))?;
-    let item = elements(item)?;
+    // Without rows there are no elements, whatever an item would have.
+    let item = if *total == 0 { 0 } else { elements(item)? };
     let mut shape = Shape::from_slice(shape);
     *shape.first_mut()? = i64::try_from(count).ok()?;
     Some((shape, first.checked_mul(item)?..end.checked_mul(item)?))

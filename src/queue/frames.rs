@@ -129,7 +129,8 @@ impl<M: Memory> Consumer<M> {
             let [len, kind] = *self.head_bytes.as_chunks::<4>().0 else { return Err(Corrupt) };
             let len = u32::from_le_bytes(len);
             if len == SKIP {
-                if to_end > there {
+                // At the front a producer skips nothing. A worker that marks it again and again keeps nobody here.
+                if to_end > there || at == 0 {
                     return Err(Corrupt);
                 }
                 self.tail += to_end as u64;
@@ -216,6 +217,8 @@ mod tests {
         assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "longer than what was written");
         memory.bytes.borrow_mut()[..4].copy_from_slice(&SKIP.to_le_bytes());
         assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "a mark in the middle of what was written");
+        memory.head.store(64, Ordering::Relaxed);
+        assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "a mark at the front, which could be repeated");
         memory.head.store(1 << 40, Ordering::Relaxed);
         assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "more than there is room for");
         memory.tail.store(17, Ordering::Relaxed);

@@ -184,6 +184,14 @@ const std::map<std::string, Deed> deeds = {
        expect(TRITONSERVER_BufferAttributesNew(&attributes));
        expect(TRITONSERVER_BufferAttributesDelete(attributes));
        found += message(TRITONSERVER_BufferAttributesSetByteSize(attributes, 1)) + "\n";
+       TRITONSERVER_MetricFamily* family = nullptr;
+       TRITONSERVER_MetricArgs* arguments = nullptr;
+       TRITONSERVER_Metric* metric = nullptr;
+       expect(TRITONSERVER_MetricFamilyNew(&family, TRITONSERVER_METRIC_KIND_HISTOGRAM, "culprit", "help"));
+       expect(TRITONSERVER_MetricArgsNew(&arguments));
+       expect(TRITONSERVER_MetricArgsDelete(arguments));
+       found += message(TRITONSERVER_MetricNewWithArgs(&metric, family, nullptr, 0, arguments)) + "\n";
+       expect(TRITONSERVER_MetricFamilyDelete(family));
        TRITONBACKEND_Response* response = response_of(request);
        expect(buffer_of(output_of(response)));
        found += message(TRITONBACKEND_ResponseSend(response, 1, error)) + "\n";

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Error;
 use super::parameters::{Parameter, listed};
-use crate::abi::border::{deref, deref_mut, entry, give, null, put, take, text};
+use crate::abi::border::{deref, deref_mut, deref_optional, entry, give, null, put, take, text};
 use nereid_observe::metrics::{self, Kind, MetricError, Registry};
 use nereid_request::Status;
 
@@ -211,7 +211,7 @@ unsafe fn make(
     // SAFETY: `family` is NULL or live: this function requires it of its caller.
     let (held, labels) = unsafe { (&deref(family, "family")?.held, texts(labels, label_count)?) };
     // SAFETY: `args` is NULL or live: this function requires it of its caller.
-    let buckets = buckets_for(held.family.kind(), unsafe { args.as_ref() })?;
+    let buckets = buckets_for(held.family.kind(), unsafe { deref_optional(args, "args")? })?;
     let made = held.family.metric(&labels, buckets).map_err(refused)?;
     held.metric_count.fetch_add(1, Ordering::AcqRel);
     // SAFETY: `metric` is NULL or writable: this function requires it of its caller.

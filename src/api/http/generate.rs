@@ -3,7 +3,7 @@
 
 pub mod load;
 pub mod reply;
-mod request;
+pub mod request;
 
 use std::sync::Arc;
 

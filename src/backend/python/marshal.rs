@@ -190,7 +190,10 @@ impl<'a> Reader<'a> {
         let mut value = 0i128;
         for place in 0..digits.unsigned_abs() {
             let digit = u16::from_le_bytes(self.array()?);
-            value |= i128::from(digit & 0x7fff) << (place * DIGIT_BITS);
+            if digit >> DIGIT_BITS > 0 {
+                return Err(Malformed::Large);
+            }
+            value |= i128::from(digit) << (place * DIGIT_BITS);
         }
         Ok(if digits < 0 { -value } else { value })
     }
@@ -335,7 +338,7 @@ mod tests {
     #[test]
     fn malformed_messages_are_refused() {
         let deep = b"(\x01\0\0\0".repeat(40);
-        let cases: [(&[u8], Malformed); 9] = [
+        let cases: [(&[u8], Malformed); 10] = [
             (b"", Malformed::Short),
             (b"NN", Malformed::Long),
             (b"c", Malformed::Kind(b'c')),
@@ -343,6 +346,7 @@ mod tests {
             (b"(\xff\xff\xff\x7fN", Malformed::Short),
             (b"(\xff\xff\xff\xffN", Malformed::Large),
             (b"l\x40\0\0\0", Malformed::Large),
+            (b"l\x01\0\0\0\0\x80", Malformed::Large),
             (b"{N", Malformed::Short),
             (&deep, Malformed::Deep),
         ];

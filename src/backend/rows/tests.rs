@@ -428,3 +428,10 @@ fn a_described_batch_lists_the_elements_of_each_request() {
     let error = tensor.make_for(&Batch::new(&requests, true, &rig.pool)).unwrap_err();
     assert_eq!(error.message, "some request has no input that 'COUNTS' could describe");
 }
+
+#[test]
+fn no_rows_have_no_elements_however_large_an_item_is() {
+    let shape = [0, 2, 1 << 62];
+    assert_eq!(part(&shape, Some((0, 0))), Some((Shape::from_slice(&shape), 0..0)));
+    assert_eq!(part(&[1, 2, 1 << 62], Some((0, 1))), None);
+}

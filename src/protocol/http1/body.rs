@@ -34,12 +34,9 @@ impl Body {
         Ok(Body { block, pad, len: 0, whole })
     }
 
-    /// Refuses `announced` more bytes that would not be taken.
-    pub fn check_room(&self, announced: u64, limit: usize) -> Result<(), BodyError> {
-        match (self.len as u64).saturating_add(announced) > limit as u64 {
-            true => Err(BodyError::TooLong { limit }),
-            false => Ok(()),
-        }
+    /// Bytes that it takes beyond those that it has, of `limit` in all.
+    pub fn room(&self, limit: usize) -> usize {
+        limit.saturating_sub(self.len)
     }
 
     /// Appends `bytes`; a block that is too small makes way for a larger one.

@@ -19,6 +19,8 @@ pub(super) enum ChunkError {
 /// What a call found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
+    /// A chunk is announced that has no room. No more of its size is read, whatever pieces it comes in.
+    Beyond,
     /// The last bytes that were consumed are data, that many.
     Data(usize),
     /// All input is consumed.
@@ -58,8 +60,9 @@ impl Chunked {
         Chunked { state: ChunkedState::FirstDigit, left: 0, skipped: 0, chunks: 0, chunks_max }
     }
 
-    /// Consumes up to the next piece of data, and returns how many bytes that were.
-    pub fn decode(&mut self, input: &[u8]) -> Result<(usize, Piece), ChunkError> {
+    /// Consumes up to the next piece of data, and returns how many bytes that were. `room`: bytes that the present
+    /// chunk may have.
+    pub fn decode(&mut self, input: &[u8], room: u64) -> Result<(usize, Piece), ChunkError> {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {
             if self.state == ChunkedState::End {
@@ -75,13 +78,11 @@ impl Chunked {
             }
             self.state = self.after(byte)?;
             at += 1;
+            if self.state == ChunkedState::Size && self.left > room {
+                return Ok((at, Piece::Beyond));
+            }
         }
         Ok((at, if self.state == ChunkedState::End { Piece::End } else { Piece::More }))
-    }
-
-    /// Bytes of the present chunk that are missing, as far as its size has been read.
-    pub fn announced(&self) -> u64 {
-        self.left
     }
 
     fn after(&mut self, byte: u8) -> Result<ChunkedState, ChunkError> {
@@ -132,9 +133,10 @@ mod tests {
         let (mut data, mut from) = (Vec::new(), 0);
         for &to in cuts.iter().chain([&input.len()]) {
             while from < to {
-                let (used, piece) = chunked.decode(&input[from..to])?;
+                let (used, piece) = chunked.decode(&input[from..to], u64::MAX)?;
                 from += used;
                 match piece {
+                    Piece::Beyond => panic!("there is room for every size"),
                     Piece::Data(n) => data.extend_from_slice(&input[from - n..from]),
                     Piece::More => assert_eq!(from, to),
                     Piece::End => return Ok((data, Some(input[from..].to_vec()))),
@@ -158,6 +160,21 @@ mod tests {
         for end in 0..body.len() - 3 {
             assert_eq!(decode(&body[..end], &[]).unwrap().1, None);
         }
+    }
+
+    #[test]
+    fn a_size_without_room_is_read_no_further_at_any_split() {
+        let size = b"1fffffffffffffffffffff\r\n";
+        for cut in 0..size.len() {
+            let mut chunked = Chunked::new(4);
+            let (front, behind) = size.split_at(cut);
+            let found = match chunked.decode(front, 0x1ff) {
+                Ok((_, Piece::More)) => chunked.decode(behind, 0x1ff),
+                found => found,
+            };
+            assert!(matches!(found, Ok((_, Piece::Beyond))), "cut at {cut}: {found:?}");
+        }
+        assert_eq!(Chunked::new(4).decode(b"1ff\r\n", 0x1ff), Ok((5, Piece::More)));
     }
 
     #[test]
@@ -190,6 +207,9 @@ mod tests {
             error.to_string(),
             "Chunked request body exceeds maximum of 4 non-empty chunks. Send fewer or larger HTTP chunks."
         );
-        assert_eq!(Chunked::new(0).decode(b"ffffffffffffffff\r\n"), Err(ChunkError::TooManyChunks { limit: 0 }));
+        assert_eq!(
+            Chunked::new(0).decode(b"ffffffffffffffff\r\n", u64::MAX),
+            Err(ChunkError::TooManyChunks { limit: 0 })
+        );
     }
 }

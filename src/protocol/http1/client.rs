@@ -188,11 +188,11 @@ impl ResponseParser {
                     }
                 }
                 ResponseState::Chunked(chunked) => {
-                    let (n, piece) = chunked.decode(rest)?;
+                    let (n, piece) = chunked.decode(rest, u64::MAX)?;
                     used += n;
                     match piece {
                         Piece::Data(len) => sink.body(rest.get(n.saturating_sub(len)..n).unwrap_or_default()),
-                        Piece::More => {}
+                        Piece::Beyond | Piece::More => {}
                         Piece::End => self.finish(sink),
                     }
                 }

@@ -65,17 +65,16 @@ impl Incoming {
             Coding::Chunked(chunked) => {
                 let mut used = 0;
                 loop {
-                    let (n, piece) = chunked.decode(bytes.get(used..).unwrap_or_default())?;
+                    let room = self.target.room(limits);
+                    let (n, piece) = chunked.decode(bytes.get(used..).unwrap_or_default(), room)?;
                     used += n;
                     match piece {
+                        Piece::Beyond => return Err(self.target.beyond(limits)),
                         Piece::Data(len) => {
                             let data = bytes.get(used.saturating_sub(len)..used).unwrap_or_default();
                             self.target.add(pool, limits, data)?;
                         }
-                        Piece::More => {
-                            self.target.check_room(limits, chunked.announced())?;
-                            return Ok((used, false));
-                        }
+                        Piece::More => return Ok((used, false)),
                         Piece::End => return Ok((used, true)),
                     }
                 }
@@ -85,12 +84,19 @@ impl Incoming {
 }
 
 impl Target {
-    /// Refuses a chunk of which more than the room that is left is still to come, before it comes.
-    fn check_room(&self, limits: &Limits, announced: u64) -> Result<(), Broken> {
+    /// Bytes that are still taken.
+    fn room(&self, limits: &Limits) -> u64 {
         match self {
-            Target::Store(body) => Ok(body.check_room(announced, limits.body)?),
-            Target::Discard { left } if announced > *left as u64 => Err(Broken::Discard(limits.discard)),
-            Target::Discard { .. } => Ok(()),
+            Target::Store(body) => body.room(limits.body) as u64,
+            Target::Discard { left } => *left as u64,
+        }
+    }
+
+    /// The refusal of more than that, before it comes.
+    fn beyond(&self, limits: &Limits) -> Broken {
+        match self {
+            Target::Store(_) => BodyError::TooLong { limit: limits.body }.into(),
+            Target::Discard { .. } => Broken::Discard(limits.discard),
         }
     }
 

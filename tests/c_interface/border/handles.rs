@@ -73,6 +73,7 @@ fn a_call_with_a_dead_handle_fails_with_its_name() {
                 "Invalid argument: TRITONSERVER_MessageSerializeToJson: message is a TRITONSERVER_Message that was given up in TRITONSERVER_MessageDelete",
                 "Invalid argument: TRITONSERVER_MessageDelete: message is a TRITONSERVER_Message that was given up in TRITONSERVER_MessageDelete",
                 "Invalid argument: TRITONSERVER_BufferAttributesSetByteSize: buffer_attributes is a TRITONSERVER_BufferAttributes that was given up in TRITONSERVER_BufferAttributesDelete",
+                "Invalid argument: TRITONSERVER_MetricNewWithArgs: args is a TRITONSERVER_MetricArgs that was given up in TRITONSERVER_MetricArgsDelete",
                 "Invalid argument: TRITONBACKEND_ResponseSend: error is a TRITONSERVER_Error that was given up in TRITONSERVER_ErrorDelete",
             ],
         ),

@@ -108,8 +108,16 @@ mod tests {
 
     #[test]
     fn the_library_that_was_found_first_stays() {
-        let kind =
-            RuntimeKind { name: "r", title: "R", stem: "libr.so", variables: &[], folders: &[], gpu_marker: None };
+        let kind = RuntimeKind {
+            name: "r",
+            title: "R",
+            stem: "libr.so",
+            smaller_stem: None,
+            variables: &[],
+            folders: &[],
+            gpu_marker: None,
+            loader_folders: &[],
+        };
         let (scratch, calls) = (Scratch::new("opened-once"), Cell::new(0));
         let once = OpenedOnce::new();
         let find = |file: &str| {

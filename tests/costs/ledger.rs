@@ -14,9 +14,11 @@ pub enum Event {
     Allocation,
     Reallocation,
     Free,
-    /// Bytes given to memcpy and memmove.
+    /// Bytes given to memcpy and memmove; like the next, counted on x86-64 only (copying.rs).
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     CopiedBytes,
     /// Calls of these for [`MIDDLING`] many bytes.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     MiddlingCopy,
 }
 

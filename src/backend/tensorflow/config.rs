@@ -54,8 +54,9 @@ pub fn session_config(backend: &BackendSettings, model: &ModelSettings, place: P
 
 /// The options of a run as the library reads them: a serialised `RunOptions`.
 ///
-/// With one thread between operations nothing runs side by side there, so that the instance's own thread executes all of
-/// them: handing a run over to that thread and back costs as much as a small model. Instances then run side by side too.
+/// With one thread between operations nothing runs side by side there, so that the instance's own thread executes all
+/// of them: handing a run over to that thread and back costs as much as a small model. Instances then run side by side
+/// too.
 pub fn run_options(model: &ModelSettings) -> Vec<u8> {
     let inter_op_thread_pool = if model.inter_op_threads == 1 { CALLING_THREAD } else { 0 };
     RunOptions { inter_op_thread_pool }.encode_to_vec()

@@ -1,11 +1,11 @@
 //! Runs a compiled model on memory of the server.
 //!
-//! The library keeps pointers to the tensors that were set until others are set. So before a run starts every input and
-//! output is a tensor that this run sets, or one with memory of its own that an earlier run has set: no pointer to memory
-//! that is gone is ever used.
+//! The library keeps pointers to the tensors that were set until others are set. So before a run starts every input
+//! and output is a tensor that this run sets, or one with memory of its own that an earlier run has set: no pointer to
+//! memory that is gone is ever used.
 //!
-//! Setting a tensor takes the library about two microseconds, as long as copying some ten kilobytes. So small inputs are
-//! copied into a tensor that stays set while the shape stays the same.
+//! Setting a tensor takes the library about two microseconds, as long as copying some ten kilobytes. So small inputs
+//! are copied into a tensor that stays set while the shape stays the same.
 
 use std::ptr::NonNull;
 

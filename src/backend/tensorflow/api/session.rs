@@ -175,8 +175,9 @@ impl Session {
         let mut results: SmallVec<[*mut functions::Tensor; 8]> = SmallVec::from_elem(ptr::null_mut(), fetched.len());
         let status = CallStatus::new(self.runtime)?;
         let options = functions::Buffer { data: options.as_ptr().cast(), length: options.len(), deallocate: None };
-        // SAFETY: the session is live; the options live during the call, which parses them; every array has the given length; operations belong to the session's graph, as
-        // `own` and `operation` ensure; fed tensors are shared with the library, which counts its own references.
+        // SAFETY: the session is live; the options live during the call, which parses them; every array has the given
+        // length; operations belong to the session's graph, as `own` and `operation` ensure; fed tensors are shared
+        // with the library, which counts its own references.
         unsafe {
             (self.runtime.functions.TF_SessionRun)(
                 self.at.as_ptr(),

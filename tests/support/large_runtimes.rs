@@ -1,4 +1,4 @@
-//! Runtimes that are too large for every test run (PyTorch, TensorFlow, each more than a gigabyte): their tests run
+//! What is too large for every test run (PyTorch and TensorFlow, each more than a gigabyte, and MLflow): its tests run
 //! only if a variable asks for them.
 
 use std::io::Write;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::python::Python;
 
-/// If this is `1`, the tests of all large runtimes run too; if it is `pytorch` or `tensorflow`, those of this one.
+/// If this is `1`, the tests of all large runtimes run too; if it is `pytorch`, `tensorflow` or `mlflow`, those
+/// of this one.
 pub const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
 
 /// Whether the tests of the large runtime of this name run. If not, prints that the calling test did not; this is no

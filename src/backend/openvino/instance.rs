@@ -1,7 +1,7 @@
 //! One infer request and the payloads that it runs (contract/frameworks.md section 3, "Execution").
 //!
 //! A payload is joined on its first dimension and run once. Outputs whose sizes are known are written to their final
-//! memory; others lie in memory of the library, from which each request's rows are copied.
+//! memory; others, and small ones, lie in memory of the library, from which each request's rows are copied.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use nereid_scheduler::Payload;
 
 use super::model::Prepared;
 use super::plan::Rows;
-use super::runtime::{HostInput, InferRequest, OpenVinoError, OutputMemory};
+use super::runtime::{COPIED_BYTES_MAX, HostInput, InferRequest, OpenVinoError, OutputMemory};
 
 /// Memory for an output before the run.
 struct Prepaid {
@@ -87,6 +87,10 @@ impl Running {
             let output = &planned.output;
             let Some(shape) = plan.output_shape(planned, batch.rows()) else { continue };
             let Some(len) = rows::byte_size(&shape, output.datatype) else { continue };
+            // Copied from the library's memory with less effort than the library sets a tensor.
+            if len <= COPIED_BYTES_MAX {
+                continue;
+            }
             let target = batch.allocate(output, len)?;
             // Memory that a client shares may begin anywhere; the library writes whole elements.
             let is_aligned = target.as_ptr().addr().is_multiple_of(output.datatype.byte_size().max(1));

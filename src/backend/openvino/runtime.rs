@@ -30,7 +30,7 @@ pub use self::error::OpenVinoError;
 use self::functions::{Functions, OvStatus, OvVersion};
 pub use self::network::{Conversion, Network};
 pub use self::port::{Dimension, Port};
-pub use self::request::{HostInput, InferRequest, OutputMemory};
+pub use self::request::{COPIED_BYTES_MAX, HostInput, InferRequest, OutputMemory};
 use super::RUNTIME as KIND;
 
 /// The opened library.

@@ -5,9 +5,12 @@ use std::sync::OnceLock;
 
 use prost::Message;
 
-use super::messages::{ConfigProto, GpuOptions};
+use super::messages::{ConfigProto, GpuOptions, RunOptions};
 use super::settings::{BackendSettings, ModelSettings};
 use nereid_request::Status;
+
+/// The number of the pool that stands for the thread that calls.
+const CALLING_THREAD: i32 = -1;
 
 /// Where the instances of a session run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +50,16 @@ pub fn session_config(backend: &BackendSettings, model: &ModelSettings, place: P
         graph_options: Some(model.optimization.options(on_cpu)?),
     };
     Ok(config.encode_to_vec())
+}
+
+/// The options of a run as the library reads them: a serialised `RunOptions`.
+///
+/// With one thread between operations nothing runs side by side there, so that the instance's own thread executes all
+/// of them: handing a run over to that thread and back costs as much as a small model. Instances then run side by side
+/// too.
+pub fn run_options(model: &ModelSettings) -> Vec<u8> {
+    let inter_op_thread_pool = if model.inter_op_threads == 1 { CALLING_THREAD } else { 0 };
+    RunOptions { inter_op_thread_pool }.encode_to_vec()
 }
 
 /// Warns if a model asks for thread counts that it does not get: the first session of the process makes the pools that
@@ -94,6 +107,12 @@ mod tests {
         let options = on_gpu.gpu_options.unwrap();
         assert_eq!((options.per_process_gpu_memory_fraction, options.allow_growth), (0.25, false));
         assert!(on_gpu.device_count.is_empty());
+        let pool = |threads: &str| {
+            let context = parameters(&[("TF_NUM_INTER_THREADS", threads)]);
+            let bytes = run_options(&ModelSettings::parse(&context).unwrap());
+            RunOptions::decode(&bytes[..]).unwrap().inter_op_thread_pool
+        };
+        assert_eq!(["0", "1", "2"].map(pool), [-1, -1, 0], "0 is that of the CPUs for workers, which is 1 here");
         let devices = [Place::Cpu, Place::Gpu(1), Place::Model].map(Place::device);
         assert_eq!(devices, [Some("/cpu:0".to_owned()), Some("/gpu:1".to_owned()), None]);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::api::{Port, Runtime, Session, Tensor};
+use super::api::{Port, Runtime, Session, Tensor, TensorFlowError};
 use super::element::from_number;
 use super::plan::{InputPlan, Plan};
 use nereid_backend::rows::{
@@ -23,11 +23,13 @@ pub struct TensorFlowInstance {
     context: InstanceContext,
     session: Arc<Session>,
     plan: Plan,
+    /// Serialised `RunOptions`.
+    options: Vec<u8>,
 }
 
 impl TensorFlowInstance {
-    pub fn new(context: InstanceContext, session: Arc<Session>, plan: Plan) -> TensorFlowInstance {
-        TensorFlowInstance { context, session, plan }
+    pub fn new(context: InstanceContext, session: Arc<Session>, plan: Plan, options: Vec<u8>) -> TensorFlowInstance {
+        TensorFlowInstance { context, session, plan, options }
     }
 
     #[cfg(test)]
@@ -43,21 +45,29 @@ impl Instance for TensorFlowInstance {
     }
 
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
-        let (session, plan, pool) = (&self.session, &self.plan, &self.context.model.pool);
-        rows::execute(&self.context, payload, plan.max_batch_size, |batch| run(session, plan, pool, batch));
+        let (plan, pool) = (&self.plan, &self.context.model.pool);
+        let compute = |feeds: &[(Port, Tensor)], ports: &[Port]| self.session.run(&self.options, feeds, ports);
+        let runtime = self.session.runtime();
+        rows::execute(&self.context, payload, plan.max_batch_size, |batch| run(runtime, compute, plan, pool, batch));
         Ok(())
     }
 }
 
-fn run(session: &Session, plan: &Plan, pool: &Pool, batch: &Batch<'_>) -> Result<Computed, Failure> {
-    let feeds = feeds(session.runtime(), plan, batch, pool)?;
+fn run(
+    runtime: &'static Runtime,
+    compute: impl FnOnce(&[(Port, Tensor)], &[Port]) -> Result<Vec<Tensor>, TensorFlowError>,
+    plan: &Plan,
+    pool: &Pool,
+    batch: &Batch<'_>,
+) -> Result<Computed, Failure> {
+    let feeds = feeds(runtime, plan, batch, pool)?;
     // Only what some request wants is computed.
     let wanted: SmallVec<[usize; 8]> =
         plan.outputs.iter().enumerate().filter(|(_, output)| batch.wants(output)).map(|(at, _)| at).collect();
     let ports: SmallVec<[Port; 8]> = wanted.iter().filter_map(|at| plan.ports.get(*at).copied()).collect();
     let mut execution = Execution { compute_start_ns: now_ns(), ..Execution::default() };
     // The library refuses a run that computes nothing.
-    let results = if ports.is_empty() { Vec::new() } else { session.run(&feeds, &ports)? };
+    let results = if ports.is_empty() { Vec::new() } else { compute(&feeds, &ports)? };
     execution.compute_end_ns = now_ns();
     let results: SmallVec<[(usize, Tensor); 8]> = wanted.into_iter().zip(results).collect();
     let mut strings: SmallVec<[Option<EncodedStrings>; 8]> = SmallVec::new();

@@ -70,6 +70,14 @@ pub struct Dim {
     pub size: i64,
 }
 
+/// The options of a run.
+#[derive(Clone, PartialEq, Message)]
+pub struct RunOptions {
+    /// The number of a pool of the session; -1: the calling thread.
+    #[prost(int32, tag = "3")]
+    pub inter_op_thread_pool: i32,
+}
+
 /// The options of a session.
 #[derive(Clone, PartialEq, Message)]
 pub struct ConfigProto {

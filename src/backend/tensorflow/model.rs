@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::api::{Node, Runtime, Session};
 use super::checks::{check_graph_types, check_saved_model, check_types};
 use super::complete::complete;
-use super::config::{Place, note_threads, session_config};
+use super::config::{Place, note_threads, run_options, session_config};
 use super::graph_def::{check_names, describe};
 use super::instance::TensorFlowInstance;
 use super::own_threads::OwnThreads;
@@ -215,7 +215,7 @@ impl TensorFlowModel {
             }
         };
         let plan = Plan::new(&opened.session, &signature, &context)?;
-        Ok(TensorFlowInstance::new(context, opened.session, plan))
+        Ok(TensorFlowInstance::new(context, opened.session, plan, run_options(&self.settings)))
     }
 }
 

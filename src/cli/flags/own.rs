@@ -58,8 +58,9 @@ pub static FLAGS: &[Flag] = &[
         "run-to-completion",
         "off|declared|measured",
         "Which requests the I/O thread itself executes: none, those of backends that declare that they never block \
-         (identity), or also those of models of the backends onnxruntime (on the CPU) and affine whose executions took \
-         at most 50 microseconds so far; the log names the models of other backends. Default: declared.",
+         (identity), or also those of models of the backends onnxruntime and tensorflow (on the CPU), openvino, fil \
+         and affine whose executions took at most 50 microseconds so far; the log names the models of other backends. \
+         Default: declared.",
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
     ),
     NEREID.set(

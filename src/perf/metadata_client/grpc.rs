@@ -101,8 +101,12 @@ impl GrpcMetadataClient {
         let (name, version) = (model.to_owned(), version.to_owned());
         let request = ModelMetadataRequest { name: name.clone(), version: version.clone() };
         let metadata: ModelMetadataResponse = self.call("ModelMetadata", &request)?;
+        // Configurations are an extension of the protocol, which other servers do not have.
         let answer: ModelConfigResponse =
-            self.call("ModelConfig", &ModelConfigRequest { name, version: version.clone() })?;
+            match self.call("ModelConfig", &ModelConfigRequest { name, version: version.clone() }) {
+                Err(Trouble::Refused(_)) => ModelConfigResponse::default(),
+                answer => answer?,
+            };
         Ok(model_info(model, &version, server, metadata, answer.config.unwrap_or_default()))
     }
 

@@ -100,7 +100,11 @@ impl HttpMetadataClient {
         let path = path_of(model, version);
         let server = self.call("GET", "/v2", "")?;
         let metadata = self.call("GET", &path, "")?;
-        let config = self.call("GET", &format!("{path}/config"), "")?;
+        // Configurations are an extension of the protocol, which other servers do not have.
+        let config = match self.call("GET", &format!("{path}/config"), "") {
+            Err(Trouble::Refused(_)) => Value::Null,
+            config => config?,
+        };
         Ok(model_info(model, version, &server, &metadata, &config))
     }
 
@@ -201,6 +205,9 @@ fn server_side(model: &str, version: &str, answer: &Value) -> ServerSide {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[test]
@@ -232,6 +239,36 @@ mod tests {
         // Whatever a server answers, nothing panics.
         let nothing = super::model_info("m", "5", &Value::Null, &json!([1]), &json!("x"));
         assert_eq!((nothing.version.as_str(), nothing.inputs.len()), ("5", 0));
+    }
+
+    /// A client of a peer that gives these answers, one for each request.
+    fn client_of(answers: &'static [(&'static str, &'static str)]) -> HttpMetadataClient {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        std::thread::spawn(move || {
+            let mut connection = BufReader::new(listener.accept().unwrap().0);
+            for (status, body) in answers {
+                let mut line = String::new();
+                while line != "\r\n" {
+                    line.clear();
+                    connection.read_line(&mut line).unwrap();
+                }
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                connection.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        HttpMetadataClient::new(Wire::Tcp(peer), "peer".to_owned(), Vec::new())
+    }
+
+    #[test]
+    fn a_server_without_configurations_describes_a_model_by_its_metadata() {
+        const SERVER: (&str, &str) = ("200 OK", r#"{"name": "other", "version": "1"}"#);
+        const INPUTS: &str = r#"{"name": "m", "inputs": [{"name": "A", "datatype": "FP32", "shape": [-1, 4]}]}"#;
+        const ABSENT: (&str, &str) = ("404 Not Found", r#"{"detail": "Not Found"}"#);
+        let found = client_of(&[SERVER, ("200 OK", INPUTS), ABSENT]).inspect("m", "").ok().unwrap();
+        assert_eq!((found.inputs[0].shape.as_slice(), found.max_batch_size), (&[-1, 4][..], 0));
+        let refused = client_of(&[SERVER, ABSENT]).inspect("m", "");
+        assert!(matches!(refused, Err(Trouble::Refused(_))), "without metadata nothing is known");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::models;
 use nereid_test_support::http::Peer;
-use nereid_test_support::large_runtimes;
+use nereid_test_support::large_runtimes::is_large_runtime_wanted;
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::Server;
@@ -98,7 +98,7 @@ fn an_engine_is_a_backend_of_several_models_and_one_that_does_not_start_fails_it
 
 #[test]
 fn a_function_that_mlflow_saved_answers() {
-    if !large_runtimes() {
+    if !is_large_runtime_wanted("mlflow") {
         return;
     }
     let Some(python) = Python::with("mlflow.txt") else { return };

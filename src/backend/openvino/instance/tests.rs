@@ -53,10 +53,13 @@ fn requests_are_joined_and_answered_by_their_rows() {
 }
 
 #[test]
-fn outputs_of_known_size_are_written_to_the_memory_of_the_response() {
-    let mut model = opened!(pair(config("add_sub.xml"), 8, Type::TypeFp32, &[16]));
-    let values = counting(0, 32);
-    let request = model.pair(1, &[2, 16], [&values, &values]);
+fn large_outputs_of_known_size_are_written_to_the_memory_of_the_response() {
+    const ROWS: usize = 160;
+    assert!(ROWS * 64 > COPIED_BYTES_MAX);
+    let mut model = opened!(pair(config("add_sub.xml"), 512, Type::TypeFp32, &[16]));
+    let values = counting(0, ROWS * 16);
+    let shape = [ROWS as i64, 16];
+    let request = model.pair(1, &shape, [&values, &values]);
     let before = model.answers.pool.bytes_in_use();
     let answers = model.execute([request]);
     // Both outputs lie in blocks that the response's receiver gave; the model's own pool has nothing.
@@ -65,19 +68,38 @@ fn outputs_of_known_size_are_written_to_the_memory_of_the_response() {
     assert_eq!(floats_of(&answers[0], 0).1[31], 62.);
     // Of several requests, one block that all of them share.
     drop(answers);
-    let requests = [model.pair(1, &[1, 16], [&values[..16]; 2]), model.pair(2, &[1, 16], [&values[16..]; 2])];
+    let requests = [1, 2].map(|key| model.pair(key, &shape, [&values, &values]));
     let answers = model.execute(requests);
     assert!(model.context.model.pool.bytes_in_use() > 0);
     let data = |at: usize| answers[at].as_ref().unwrap().outputs[0].data[0].clone();
-    assert_eq!(data(1).as_ptr().addr() - data(0).as_ptr().addr(), 64);
+    assert_eq!(data(1).as_ptr().addr() - data(0).as_ptr().addr(), ROWS * 64);
     drop(answers);
     // An output that nobody wants takes none.
-    let one =
-        model.draft(1).batch(1).floats(0, &[1, 16], &values[..16]).floats(1, &[1, 16], &values[..16]).outputs([1]);
+    let rows = ROWS as u64;
+    let one = model.draft(1).batch(rows).floats(0, &shape, &values).floats(1, &shape, &values).outputs([1]);
     let answers = model.execute([one]);
-    assert_eq!(floats_of(&answers[0], 0), (vec![1, 16], vec![0.; 16]));
+    assert_eq!(floats_of(&answers[0], 0), (shape.to_vec(), vec![0.; ROWS * 16]));
     drop(answers);
     assert_eq!((model.answers.pool.bytes_in_use(), model.context.model.pool.bytes_in_use()), (0, 0));
+}
+
+#[test]
+fn tensors_that_stay_set_have_the_numbers_of_each_run() {
+    let mut model = opened!(pair(config("add_sub.xml"), 512, Type::TypeFp32, &[16]));
+    // Below and above the size that is copied, and each twice.
+    for (run, rows) in [1, 1, 2, 160, 160, 1, 160, 2, 2].into_iter().enumerate() {
+        let (left, right) = (counting(run, rows * 16), counting(100 * run, rows * 16));
+        let request = model.pair(1, &[rows as i64, 16], [&left, &right]);
+        let answers = model.execute([request]);
+        let sums: Vec<f32> = left.iter().zip(&right).map(|(left, right)| left + right).collect();
+        assert_eq!(floats_of(&answers[0], 0), (vec![rows as i64, 16], sums), "run {run}");
+    }
+    // One output of a run in the library's memory alone.
+    let values = counting(3, 160 * 16);
+    let draft = model.draft(1).batch(160).floats(0, &[160, 16], &values).floats(1, &[160, 16], &values);
+    assert_eq!(floats_of(&model.execute([draft.outputs([0])])[0], 0).1[1], 8.);
+    let request = model.pair(1, &[1, 16], [&values[..16]; 2]);
+    assert_eq!(floats_of(&model.execute([request])[0], 1).1, [0.; 16]);
 }
 
 #[test]

@@ -43,11 +43,7 @@ impl Tensor {
         len: usize,
     ) -> Result<Tensor, OpenVinoError> {
         let number = number(runtime, datatype)?;
-        let elements = shape.iter().try_fold(1usize, |count, dim| count.checked_mul(usize::try_from(*dim).ok()?));
-        let expected = elements.and_then(|count| count.checked_mul(datatype.byte_size())).unwrap_or(usize::MAX);
-        if expected != len {
-            return Err(OpenVinoError::ByteSize { expected, found: len });
-        }
+        check_size(datatype, shape, len)?;
         let mut dims = Shape::from_slice(shape);
         let shape = raw(&mut dims);
         // The library refuses null, which an empty slice may have.
@@ -69,6 +65,31 @@ impl Tensor {
         let status = unsafe { (runtime.functions.ov_tensor_create)(number, raw(&mut dims), &mut at) };
         runtime.check(status, SETTING)?;
         Ok(Tensor { runtime, at: filled(at, SETTING)? })
+    }
+
+    /// A tensor with memory of its own that has these elements.
+    pub fn copy_of(
+        runtime: &'static Runtime,
+        datatype: DataType,
+        shape: &[i64],
+        elements: &[u8],
+    ) -> Result<Tensor, OpenVinoError> {
+        check_size(datatype, shape, elements.len())?;
+        let mut tensor = Tensor::owned(runtime, number(runtime, datatype)?, shape)?;
+        tensor.copy_from(elements)?;
+        Ok(tensor)
+    }
+
+    /// Copies all its elements. For tensors with memory of their own.
+    pub fn copy_from(&mut self, elements: &[u8]) -> Result<(), OpenVinoError> {
+        let own = self.bytes()?;
+        if own.len() != elements.len() {
+            return Err(OpenVinoError::ByteSize { expected: own.len(), found: elements.len() });
+        }
+        // SAFETY: the tensor's memory has that many bytes, compared above. It is this object's, which is borrowed
+        // mutably, and no run reads it meanwhile, because a run borrows the request that owns this tensor.
+        unsafe { ptr::copy_nonoverlapping(elements.as_ptr(), own.as_ptr().cast_mut(), elements.len()) };
+        Ok(())
     }
 
     pub fn at(&self) -> *const OvTensor {
@@ -108,6 +129,12 @@ impl Tensor {
         // which its request must be borrowed mutably.
         Ok(unsafe { slice::from_raw_parts(data.as_ptr(), len) })
     }
+}
+
+fn check_size(datatype: DataType, shape: &[i64], len: usize) -> Result<(), OpenVinoError> {
+    let elements = shape.iter().try_fold(1usize, |count, dim| count.checked_mul(usize::try_from(*dim).ok()?));
+    let expected = elements.and_then(|count| count.checked_mul(datatype.byte_size())).unwrap_or(usize::MAX);
+    if expected == len { Ok(()) } else { Err(OpenVinoError::ByteSize { expected, found: len }) }
 }
 
 fn number(runtime: &Runtime, datatype: DataType) -> Result<i32, OpenVinoError> {

@@ -144,9 +144,14 @@ impl Session {
         Ok(found)
     }
 
-    /// Feeds tensors, computes `fetches` and returns them in their order.
-    pub fn run(&self, feeds: &[(Port, Tensor)], fetches: &[Port]) -> Result<Vec<Tensor>, TensorFlowError> {
-        self.call(feeds, fetches, &[])
+    /// Feeds tensors, computes `fetches` and returns them in their order. `options` are serialised `RunOptions`.
+    pub fn run(
+        &self,
+        options: &[u8],
+        feeds: &[(Port, Tensor)],
+        fetches: &[Port],
+    ) -> Result<Vec<Tensor>, TensorFlowError> {
+        self.call(options, feeds, fetches, &[])
     }
 
     /// Runs operations without inputs for their effects. `None`: the graph has no operation of that name.
@@ -159,11 +164,12 @@ impl Session {
         if targets.is_empty() {
             return Ok(());
         }
-        self.call(&[], &[], &targets).map(|_| ())
+        self.call(&[], &[], &[], &targets).map(|_| ())
     }
 
     fn call(
         &self,
+        options: &[u8],
         feeds: &[(Port, Tensor)],
         fetches: &[Port],
         targets: &[*const functions::Operation],
@@ -173,12 +179,14 @@ impl Session {
         let fetched: SmallVec<[Output; 8]> = fetches.iter().map(|port| self.own(*port)).collect::<Result<_, _>>()?;
         let mut results: SmallVec<[*mut functions::Tensor; 8]> = SmallVec::from_elem(ptr::null_mut(), fetched.len());
         let status = CallStatus::new(self.runtime)?;
-        // SAFETY: the session is live; every array has the given length; operations belong to the session's graph, as
-        // `own` and `operation` ensure; fed tensors are shared with the library, which counts its own references.
+        let options = functions::Buffer { data: options.as_ptr().cast(), length: options.len(), deallocate: None };
+        // SAFETY: the session is live; the options live during the call, which parses them; every array has the given
+        // length; operations belong to the session's graph, as `own` and `operation` ensure; fed tensors are shared
+        // with the library, which counts its own references.
         unsafe {
             (self.runtime.functions.TF_SessionRun)(
                 self.at.as_ptr(),
-                ptr::null(),
+                &raw const options,
                 fed.as_ptr(),
                 values.as_ptr(),
                 count_of(fed.len())?,

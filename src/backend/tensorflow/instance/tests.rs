@@ -79,6 +79,32 @@ fn outputs(response: &Response) -> Vec<(String, Vec<i64>, Vec<u8>)> {
     response.outputs.iter().map(one).collect()
 }
 
+/// How often this thread has waited.
+fn waits() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn with_one_thread_between_operations_the_instance_s_thread_computes_itself() {
+    const RUNS: u64 = 500;
+    let mut config = named("add_sub.savedmodel");
+    let one = nereid_wire::inference::ModelParameter { string_value: "1".to_owned() };
+    config.parameters.insert("TF_NUM_INTER_THREADS".to_owned(), one);
+    let mut rig = rig!(config);
+    let mut run = || {
+        let request = rig.draft(1).batch(1).floats(0, &[1, 4], &[1.; 4]).floats(1, &[1, 4], &[2.; 4]).outputs([0]);
+        assert_eq!(as_floats(&rig.run_one(request).unwrap().outputs[0].data), [3., 3., 3., 30.]);
+    };
+    run();
+    let before = waits();
+    (0..RUNS).for_each(|_| run());
+    // A lock of the library may be taken now and then; a run in another thread is a wait each time.
+    let waits = waits() - before;
+    assert!(waits < RUNS / 4, "{waits} waits in {RUNS} runs");
+}
+
 #[test]
 fn requests_are_joined_and_split_by_their_rows() {
     let mut rig = rig!(named("add_sub.savedmodel"));

@@ -104,3 +104,20 @@ fn the_lean_runtime_reports_its_errors_through_the_logger() {
     };
     assert!(text.contains("Error Code"), "{text}");
 }
+
+/// The stand-in ends the process if an object is deleted before those that need it.
+#[test]
+fn all_objects_are_deleted_in_their_order() {
+    let Some(path) = stand_in("counted/libnvinfer.so.11") else { return };
+    // SAFETY: it is open already, or opened as any library of the backend is.
+    let counting = unsafe { libloading::Library::new(&path) }.unwrap();
+    // SAFETY: the stand-in declares it so.
+    let live = || unsafe { counting.get::<unsafe extern "C" fn() -> i32>("nereid_live_objects").unwrap()() };
+    let library = Library::opened_at(&path);
+    for _ in 0..3 {
+        let opened = crate::fixtures::open(library, "counted", crate::fixtures::ADD_SUB, Default::default()).unwrap();
+        assert_eq!(live(), 3, "a runtime, an engine, a context");
+        drop(opened);
+        assert_eq!(live(), 0);
+    }
+}

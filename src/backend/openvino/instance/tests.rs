@@ -55,7 +55,7 @@ fn requests_are_joined_and_answered_by_their_rows() {
 #[test]
 fn large_outputs_of_known_size_are_written_to_the_memory_of_the_response() {
     const ROWS: usize = 160;
-    assert!(ROWS * 64 > COPIED_BYTES_MAX);
+    const { assert!(ROWS * 64 > COPIED_BYTES_MAX) };
     let mut model = opened!(pair(config("add_sub.xml"), 512, Type::TypeFp32, &[16]));
     let values = counting(0, ROWS * 16);
     let shape = [ROWS as i64, 16];

@@ -52,7 +52,7 @@ const TENSORS: &str = r#"
 fn repository() -> Repository {
     let repository = Repository::new();
     let plain = format!(
-        r#"name: "plain" backend: "tensorrt" platform: "tensorrt_plan" {TENSORS}
+        r#"name: "plain" backend: "tensorrt" platform: "tensorrt_plan" runtime: "libtriton_tensorrt.so" {TENSORS}
         instance_group {{
             kind: KIND_CPU count: 1 profile: [ "0", "3" ] host_policy: "special" secondary_devices {{ device_id: 5 }}
         }}"#

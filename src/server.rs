@@ -38,6 +38,7 @@ use inherited::InheritedSockets;
 pub use libraries::Libraries;
 use nereid_observe::log::Logger;
 use nereid_request::Status;
+use nereid_shard::listener::SocketFile;
 use options::{ModelControl, Options};
 use shards::Shards;
 use takeover::Takeover;
@@ -130,9 +131,10 @@ fn serve(
     shards.log_endpoints();
     inherited.warn_of_unused();
     drop(inherited);
-    if let Some(takeover) = takeover {
-        take_over(takeover, &mut shards, &ends)?;
-    }
+    let takeover_file = match takeover {
+        Some(takeover) => take_over(takeover, &mut shards, &ends)?,
+        None => None,
+    };
     supervisor::notify(supervisor::READY);
     print(std::io::stdout(), announcement);
     let poller = match options.model_control {
@@ -143,7 +145,11 @@ fn serve(
     let mut taken_over = None;
     match ends.wait() {
         Ok(drain::EndReason::Signal(signal)) => print(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
-        Ok(drain::EndReason::TakenOver(taken)) => taken_over = Some(taken),
+        Ok(drain::EndReason::TakenOver(taken)) => {
+            // The other server listens there now.
+            takeover_file.map(SocketFile::keep);
+            taken_over = Some(taken);
+        }
         // An end with an error is better than connections that get no answers.
         Ok(drain::EndReason::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
@@ -158,14 +164,19 @@ fn serve(
 }
 
 /// Reports to the running server that this one answers, and offers the sockets to the next one.
-fn take_over(takeover: Takeover, shards: &mut Shards, ends: &drain::EndReceiver) -> Result<(), Failure> {
+/// Returns the file at the path, which is removed with it.
+fn take_over(
+    takeover: Takeover,
+    shards: &mut Shards,
+    ends: &drain::EndReceiver,
+) -> Result<Option<SocketFile>, Failure> {
     let (listener, has_replaced) = takeover.finish(shards.taken_over());
     if has_replaced {
         shards.own_files();
         // The service's process is this one from now on.
         supervisor::notify(&format!("MAINPID={}", std::process::id()));
     }
-    let Some(offered) = shards.offered() else { return Ok(()) };
+    let Some(offered) = shards.offered() else { return Ok(None) };
     let started = listener.start(offered, ends.sender());
     started.map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))
 }

@@ -126,10 +126,12 @@ impl TakeoverListener {
         Ok(TakeoverListener { listener, file: Some(file) })
     }
 
-    /// Starts the thread that hands the sockets over. It ends with them, or when a new server has taken over.
-    pub fn start(self, sockets: &Arc<OfferedSockets>, ends: Sender<EndReason>) -> io::Result<()> {
-        let sockets = Arc::downgrade(sockets);
-        std::thread::Builder::new().name("take-over".to_owned()).spawn(move || self.run(&sockets, &ends)).map(drop)
+    /// Starts the thread that hands the sockets over. It ends with them, or when a new server has taken over, which gets
+    /// the returned file too.
+    pub fn start(mut self, sockets: &Arc<OfferedSockets>, ends: Sender<EndReason>) -> io::Result<Option<SocketFile>> {
+        let (sockets, file) = (Arc::downgrade(sockets), self.file.take());
+        let thread = std::thread::Builder::new().name("take-over".to_owned());
+        thread.spawn(move || self.run(&sockets, &ends)).map(|_| file)
     }
 
     fn run(self, sockets: &Weak<OfferedSockets>, ends: &Sender<EndReason>) {
@@ -138,10 +140,6 @@ impl TakeoverListener {
             let outcome = stream.and_then(|stream| self.hand_over(&stream, sockets));
             match outcome {
                 Ok(taken) => {
-                    // The file belongs to the new server, which has this socket too.
-                    if let Some(file) = self.file {
-                        file.keep();
-                    }
                     let _ = ends.send(EndReason::TakenOver(taken));
                     return;
                 }
@@ -350,7 +348,7 @@ mod tests {
         assert!(!replaced);
         for _ in 0..3 {
             let (sender, ends) = channel();
-            listener.start(&sockets, sender).unwrap();
+            let file = listener.start(&sockets, sender).unwrap().expect("the file is this server's");
             // One that gives up changes nothing.
             let (gone, _) = Takeover::begin(&folder.path()).unwrap();
             assert_eq!(gone.check_engine(EngineKind::Epoll).map_err(|error| error.to_string()), Ok(()));
@@ -365,6 +363,7 @@ mod tests {
             assert!(replaced);
             let report = TakenOver { pid: std::process::id(), services: vec!["http".to_owned()] };
             assert_eq!(ends.recv().unwrap(), EndReason::TakenOver(report));
+            file.keep();
             assert!(folder.path().exists());
             let next = vec![OfferedSocket { service: "http", socket: taken.into() }];
             sockets = Arc::new(OfferedSockets::new(next, EngineKind::Epoll));

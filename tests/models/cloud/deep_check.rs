@@ -1,12 +1,15 @@
 //! `nereid check --deep` on models in a bucket: each process copies its model, and leaves nothing.
 
 use super::stands::{Mount, Stands};
+use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, identity_config};
 use nereid_test_support::server::{binary, run_to_end_under};
 
 #[test]
 fn models_of_a_bucket_are_loaded() {
     let Some(mut stands) = Stands::start() else { return };
+    let Some(python) = Python::get() else { return };
+    let interpreters = python.interpreter().parent().expect("the folder of the interpreter").display().to_string();
     let config = |more: &str| identity_config("identity", "m", 0, &[Pair::new("FP32", "-1")], more);
     for (name, text) in [("good", config("")), ("bad", config("").replace("identity", "identiti"))] {
         stands.put(&format!("repo/{name}/config.pbtxt"), text.replace("\"m\"", &format!("\"{name}\"")).as_bytes());
@@ -22,6 +25,8 @@ fn models_of_a_bucket_are_loaded() {
     let check = |keys: &[(&str, String)], location: &str| {
         let program = binary().into_string().expect("the binary's path is UTF-8");
         let mut words = vec!["env".to_owned(), format!("TRITON_AWS_MOUNT_DIRECTORY={}", mount.text())];
+        // The check takes the interpreter from the PATH.
+        words.push(format!("PATH={interpreters}:{}", std::env::var("PATH").unwrap_or_default()));
         words.extend(keys.iter().map(|(name, value)| format!("{name}={value}")));
         words.push(program);
         let (status, out, err) = run_to_end_under(&words, &["check", "--deep", location]);

@@ -144,6 +144,12 @@ impl Life {
         self.config(model)["parameters"]["generation"]["string_value"].as_str().unwrap_or("none").to_string()
     }
 
+    /// Whether this generation serves; false while none does.
+    pub fn serves(&mut self, model: &str, generation: &str) -> bool {
+        let answer = self.get(&format!("/v2/models/{model}/config"));
+        answer.status == 200 && answer.json()["parameters"]["generation"]["string_value"] == generation
+    }
+
     /// One request of one INT32; the answer says which version served.
     pub fn infer(&mut self, model: &str) -> Answer {
         self.post(&format!("/v2/models/{model}/infer"), BODY)

@@ -261,7 +261,7 @@ fn a_server_that_does_not_start_takes_nothing_over() {
         let port = format!("--http-port={}", old.http.port());
         let http = old.http;
         let new = Server::start_saying(variant, repository.path(), &[&flag, &port], "Took over from the server at ");
-        assert!(!infer(&mut peer), "its client is asked to go");
+        old.wait_until("its client is asked to go", || !infer(&mut peer));
         drop(peer);
         let (status, log) = old.wait();
         assert_eq!(status.code(), Some(0), "{log}");

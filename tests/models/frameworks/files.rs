@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::table::{Format, Framework, ModelKind};
+use super::table::{Format, Framework, ModelKind, Runtime};
+use nereid_test_support::is_large_runtime_wanted;
 use nereid_test_support::prepared::{fingerprint, prepared, source, step};
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Repository, TYPES};
@@ -55,6 +56,13 @@ pub fn add(repository: &Repository, framework: &Framework, kind: ModelKind, mode
 pub fn add_files(repository: &Repository, framework: &Framework, kind: ModelKind, model: &str) -> Option<()> {
     repository.version(model, "1");
     if let Some(format) = &framework.format {
+        // The package that makes such a file is the large runtime.
+        if let Runtime::Library { name, is_large: true, .. } = framework.runtime
+            && format.requirements.is_some()
+            && !is_large_runtime_wanted(name)
+        {
+            return None;
+        }
         let folder = made(format)?.join(kind.folder());
         copy(&folder, &repository.path().join(model).join("1"));
     }

@@ -126,8 +126,8 @@ impl TakeoverListener {
         Ok(TakeoverListener { listener, file: Some(file) })
     }
 
-    /// Starts the thread that hands the sockets over. It ends with them, or when a new server has taken over, which gets
-    /// the returned file too.
+    /// Starts the thread that hands the sockets over. It ends with them, or when a new server has taken over, which
+    /// gets the returned file too.
     pub fn start(mut self, sockets: &Arc<OfferedSockets>, ends: Sender<EndReason>) -> io::Result<Option<SocketFile>> {
         let (sockets, file) = (Arc::downgrade(sockets), self.file.take());
         let thread = std::thread::Builder::new().name("take-over".to_owned());

@@ -147,7 +147,9 @@ fn serve(
         Ok(drain::EndReason::Signal(signal)) => print(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
         Ok(drain::EndReason::TakenOver(taken)) => {
             // The other server listens there now.
-            takeover_file.map(SocketFile::keep);
+            if let Some(file) = takeover_file {
+                file.keep();
+            }
             taken_over = Some(taken);
         }
         // An end with an error is better than connections that get no answers.

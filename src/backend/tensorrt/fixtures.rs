@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use nereid_backend::fixtures::{self, Answers, Draft};
+use nereid_backend::runtime_search::OpenedLibrary;
 use nereid_backend::scratch::Scratch;
 use nereid_backend::{Instance, InstanceContext, Model, ModelContext};
 use nereid_gpu::simulated::{Simulated, Spec};

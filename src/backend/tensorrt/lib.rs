@@ -81,10 +81,10 @@ impl Backend for TensorRtBackend {
         }
         let own = context.config.cc_model_filenames.values().map(String::as_str);
         match own.clone().next() {
-            Some(_) => {
-                own.map(|name| model::plan_path(context, name, &context.name)).try_for_each(|path| path.map(drop))?
-            }
-            None => drop(model::plan_path(context, &context.config.default_model_filename, &context.name)?),
+            Some(_) => own
+                .map(|name| model::plan_path(context, Some(name), &context.name))
+                .try_for_each(|path| path.map(drop))?,
+            None => drop(model::plan_path(context, None, &context.name)?),
         }
         Surroundings::of_process(&RUNTIME, context.setting("library")).candidate(&RUNTIME)?;
         checks::check_kind(&context.name, Kind::Gpu, model::without_gpu(context))

@@ -1,9 +1,11 @@
 //! Opening one version of a model: its plan, its configuration, its engines, its instances.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nereid_backend::model_file::model_file;
+use nereid_backend::runtime_search::OpenedLibrary;
 use nereid_backend::{Instance, InstanceContext, Model, ModelContext};
 use nereid_gpu::{Gpu, Lanes};
 use nereid_request::Status;
@@ -170,24 +172,16 @@ pub fn without_gpu(context: &ModelContext) -> Option<&'static str> {
     }
 }
 
-/// The plan's file name for a device: its own by compute capability, or the common one.
-fn filename_of<'a>(config: &'a ModelConfig, gpu: &Gpu) -> &'a str {
+/// The name of a plan that is for a device alone, by its compute capability.
+fn filename_of<'a>(config: &'a ModelConfig, gpu: &Gpu) -> Option<&'a str> {
     let (major, minor) = gpu.description().compute_capability;
-    let own = config.cc_model_filenames.get(&format!("{major}.{minor}"));
-    own.map_or(config.default_model_filename.as_str(), String::as_str)
+    config.cc_model_filenames.get(&format!("{major}.{minor}")).map(String::as_str)
 }
 
-/// `<version>/<file name>`, or `model.plan`. `user` is the model or instance for messages.
-pub fn plan_path(context: &ModelContext, filename: &str, user: &str) -> Result<PathBuf, Status> {
-    // Joining with an absolute path yields that path, and `..` leaves the directory: either would be outside the
-    // version's directory.
-    if !Path::new(filename).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(Status::invalid(format!(
-            "the file name '{filename}' of model '{}' is outside its version directory",
-            context.name
-        )));
-    }
-    let path = context.version_directory.join(if filename.is_empty() { DEFAULT_FILE } else { filename });
+/// `<version>/<file name>`, or `model.plan`. `for_device` replaces the common name; `user` is the model or instance for
+/// messages.
+pub fn plan_path(context: &ModelContext, for_device: Option<&str>, user: &str) -> Result<PathBuf, Status> {
+    let path = model_file(context, for_device, DEFAULT_FILE)?;
     match path.exists() {
         true => Ok(path),
         false => Err(Status::unavailable(format!("unable to find '{}' for model instance '{user}'", path.display()))),

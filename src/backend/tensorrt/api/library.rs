@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nereid_backend::runtime_search::{LibraryError, Missing, Surroundings};
+use nereid_backend::runtime_search::{LibraryError, Missing, OpenedLibrary, OpenedOnce, Surroundings};
 
 use super::abi::{Shell, Slots, Version, slots};
 use super::logger;
@@ -24,9 +24,19 @@ pub struct Library {
     pub(super) create_runtime: CreateRuntime,
     pub(super) slots: Slots,
     number: i32,
-    version: Version,
+    version: String,
     path: PathBuf,
     is_for_simulated: bool,
+}
+
+impl OpenedLibrary for Library {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
 }
 
 impl std::fmt::Debug for Library {
@@ -37,23 +47,13 @@ impl std::fmt::Debug for Library {
 
 /// The process's TensorRT, opened at the first call that finds one.
 pub fn load(surroundings: &Surroundings) -> Result<&'static Library, Missing> {
-    static LIBRARY: OnceLock<Library> = OnceLock::new();
-    static LOADING: Mutex<()> = Mutex::new(());
-    if let Some(library) = LIBRARY.get() {
-        return Ok(library);
-    }
-    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = LIBRARY.get() {
-        return Ok(library);
-    }
-    let library = surroundings.find(&KIND, Library::open)?;
-    tracing::info!("{library:?}");
-    Ok(LIBRARY.get_or_init(|| library))
+    static LIBRARY: OpenedOnce<Library> = OpenedOnce::new();
+    LIBRARY.find(&KIND, surroundings, Library::open)
 }
 
 /// The version of the library at `path`, which is opened and stays mapped.
 pub fn inspect(path: &Path) -> Result<String, LibraryError> {
-    Ok(Library::open(path)?.version.to_string())
+    Ok(Library::open(path)?.version)
 }
 
 impl Library {
@@ -83,14 +83,15 @@ impl Library {
             let reason = format!("it is version {version}, and this build of the server uses versions 10 and 11");
             return Err(LibraryError::Unusable { title: KIND.title, reason });
         };
-        let opened = Library { create_runtime, slots, number, version, path: path.to_owned(), is_for_simulated };
-        opened.init_plugins();
+        let (path, text) = (path.to_owned(), version.to_string());
+        let opened = Library { create_runtime, slots, number, version: text, path, is_for_simulated };
+        opened.init_plugins(version);
         Ok(opened)
     }
 
     /// Registers the plug-ins of TensorRT's own plug-in library, if it lies beside this one.
-    fn init_plugins(&self) {
-        let name = format!("libnvinfer_plugin.so.{}", self.version.major);
+    fn init_plugins(&self, version: Version) {
+        let name = format!("libnvinfer_plugin.so.{}", version.major);
         let is_bare = self.path.components().count() == 1;
         let path = if is_bare { PathBuf::from(&name) } else { self.path.with_file_name(&name) };
         if !is_bare && !path.is_file() {
@@ -113,17 +114,9 @@ impl Library {
         }
     }
 
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
     /// The number that a caller states as the version of its declarations: that of the library, whose order is known.
     pub(super) fn number(&self) -> i32 {
         self.number
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Whether it was made for simulated devices.

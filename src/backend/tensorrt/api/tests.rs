@@ -1,5 +1,6 @@
 //! The places of virtual functions, compared with those that NVIDIA's own client calls.
 
+use nereid_backend::runtime_search::OpenedLibrary;
 use nereid_test_support::python::Python;
 
 use super::*;
@@ -96,7 +97,7 @@ fn a_runtime_that_cannot_be_created_is_an_error_with_the_text_of_the_library() {
 fn the_lean_runtime_reports_its_errors_through_the_logger() {
     let Some(python) = Python::with("tensorrt_lean.txt") else { return };
     let library = Library::opened_at(&python.packages().join("tensorrt_lean_libs/libnvinfer_lean.so.11"));
-    assert_eq!((library.version().to_string(), library.is_for_simulated()), ("11.4.0".to_owned(), false));
+    assert_eq!((library.version(), library.is_for_simulated()), ("11.4.0", false));
     let devices = Devices::new(3);
     let text = match Runtime::new(library, devices.gpus.get(0).unwrap()) {
         Ok(runtime) => std::sync::Arc::new(runtime).engine(b"junk").map(drop).unwrap_err(),

@@ -243,7 +243,7 @@ fn a_plan_that_is_missing_is_named() {
     let named = |name: &str| ModelConfig { default_model_filename: name.to_owned(), ..Default::default() };
     let text = error_of(open(library, "missing", ADD_SUB, named("other.plan")));
     assert!(text.starts_with("unable to find '") && text.ends_with("other.plan' for model instance 'm'"), "{text}");
-    let text = "the file name '../model.plan' of model 'm' is outside its version directory";
+    let text = "default_model_filename '../model.plan' of model 'm' is outside its version directory";
     assert_eq!(error_of(open(library, "outside", ADD_SUB, named("../model.plan"))), text);
     let by_capability =
         ModelConfig { cc_model_filenames: [("8.0".to_owned(), "model.plan".to_owned())].into(), ..named("other.plan") };

@@ -45,10 +45,7 @@ pub enum TakeoverError {
     Listen(io::Error),
     #[error("the running server does not hand its sockets over ({0}); it may be doing so for another one just now")]
     NoOffer(io::Error),
-    #[error(
-        "user {found} listens at the path, and this server runs as {own}: start both as the same user, or remove the \
-         file"
-    )]
+    #[error("user {found} is at the other end, and this server runs as {own}: both must run as the same user")]
     OtherUser { found: u32, own: u32 },
     #[error(
         "the running server speaks version {0} of the exchange, and this one version {VERSION}: stop it, then start \
@@ -257,11 +254,11 @@ impl Takeover {
     }
 }
 
-/// Only the same user, or root, may give or get sockets.
+/// Only the same user may give or get sockets: root must not serve on sockets that another user may still hold.
 fn check_user(stream: &UnixStream) -> Result<(), TakeoverError> {
     let own = rustix::process::geteuid();
     let found = socket_peercred(stream).map_err(|error| TakeoverError::NoOffer(error.into()))?.uid;
-    match found == own || found.is_root() {
+    match found == own {
         true => Ok(()),
         false => Err(TakeoverError::OtherUser { found: found.as_raw(), own: own.as_raw() }),
     }

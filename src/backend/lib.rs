@@ -5,6 +5,7 @@
 //! instance is free as soon as it returns.
 
 pub mod affine;
+pub mod device_outputs;
 pub mod elf;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixtures;

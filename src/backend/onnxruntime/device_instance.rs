@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Failure, find, model_shape, too_large};
 use super::binding::{BoundInput, Returns, contiguous};
-use super::device_outputs::{self, Computed, DeviceOutputs, OutputPart, computed};
+use super::device_outputs::{BatchResults, Computed, DeviceOutputs, OutputPart, PartDescription, computed};
 use super::instance::is_shape_conflict;
 use super::io_binding::{Binding, DeviceRange, Memory};
 use super::options::RunOptions;
@@ -23,6 +23,7 @@ use super::recording::{Recording, RecordingKey, Recordings};
 use super::result::{part, too_few_elements, too_few_rows};
 use super::session::Session;
 use super::strings::{Content, Strings};
+use crate::device_outputs::{PartToCopy, copy_out};
 use crate::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::{Instance, InstanceContext};
 use nereid_clock::now_ns;
@@ -357,9 +358,9 @@ impl DeviceInstance {
                             None => result.cut(plan, rows)?,
                         };
                         let output = OutputTensor { data: smallvec::smallvec![data], ..output };
-                        let part = OutputPart::from_host(output, shape, is_wanted, has_state);
+                        let described = PartDescription { output, shape, is_wanted, has_state };
                         if let Some(parts) = parts.get_mut(number) {
-                            parts.push(part);
+                            parts.push(OutputPart { described, source: None });
                         }
                     }
                     Computed::Device { shape: whole, .. } => {
@@ -379,20 +380,17 @@ impl DeviceInstance {
                             // A state for the next request is kept on the host.
                             false => OutputDestination::OnHost,
                         };
-                        to_copy.push(device_outputs::PartToCopy {
-                            number,
-                            output,
-                            shape,
-                            bytes,
-                            destination,
-                            is_wanted,
-                            has_state,
-                        });
+                        let described = PartDescription { output, shape, is_wanted, has_state };
+                        to_copy.push(PartToCopy { number, bytes, destination, described });
                     }
                 }
             }
             if let Computed::Device { output, .. } = computed {
-                device_outputs::send_out(flight, output, to_copy, &mut parts)?;
+                copy_out(flight, output, to_copy, |number, described, source| {
+                    if let Some(parts) = parts.get_mut(number) {
+                        parts.push(OutputPart { described, source: Some(source) });
+                    }
+                })?;
             }
         }
         Ok(parts)
@@ -464,7 +462,7 @@ impl Pipelined for DeviceInstance {
 
     fn answer(&self, mut batch: Batch<Cargo>) {
         let execution = batch.execution();
-        let results = device_outputs::BatchResults::of(&mut batch.flight, &batch.cargo.outputs);
+        let results = BatchResults::of(&mut batch.flight, &batch.cargo.outputs);
         self.context.report_batch(batch.rows, &execution);
         for outputs in batch.cargo.outputs {
             match results.complete(outputs, &self.plan, &self.context.model.pool) {

@@ -1,6 +1,4 @@
-//! The outputs of a batch on a device: the part for each request, copied to the host or left in place.
-
-use std::ops::Range;
+//! The outputs of a batch on a device: what they are in the configuration, and the responses that they become.
 
 use smallvec::SmallVec;
 
@@ -10,10 +8,10 @@ use super::io_binding::AllocatedOutput;
 use super::plan::{OutputSource, Plan};
 use super::result::ResultTensor;
 use super::strings::Content;
-use nereid_gpu::flight::{Fetched, Output};
-use nereid_gpu::{DeviceSlice, DeviceTarget, DriverError, Flight};
-use nereid_memory::{Pool, Slice};
-use nereid_request::shared::OutputDestination;
+use crate::device_outputs::{CopiedOutputs, PartSource};
+use nereid_gpu::Flight;
+use nereid_gpu::flight::Output;
+use nereid_memory::Pool;
 use nereid_request::{OutputTensor, Request, Response, Shape, Status};
 
 /// One request of a batch, with its response except for the bytes.
@@ -24,41 +22,16 @@ pub struct DeviceOutputs {
 
 /// One request's part of one output.
 pub struct OutputPart {
-    output: OutputTensor,
-    /// The shape in the model.
-    shape: Shape,
-    source: Source,
-    is_wanted: bool,
-    has_state: bool,
+    pub described: PartDescription,
+    /// `None`: it was never on the device, and the output has its bytes already.
+    pub source: Option<PartSource>,
 }
 
-/// The source of a part's bytes when the batch has completed.
-enum Source {
-    /// The output has its bytes already.
-    Here,
-    /// Part of the bytes that were fetched to the host.
-    Host(Fetched, Range<usize>),
-    /// Part of an output on the device.
-    Device(Output, Range<usize>),
-    /// The client's memory, which has the bytes already.
-    Target(DeviceTarget),
-}
-
-impl OutputPart {
-    /// A part that was never on the device.
-    pub fn from_host(output: OutputTensor, shape: Shape, is_wanted: bool, has_state: bool) -> OutputPart {
-        OutputPart { output, shape, source: Source::Here, is_wanted, has_state }
-    }
-}
-
-/// A part of an output before its copy is enqueued.
-pub struct PartToCopy {
-    /// The index of the request in its batch.
-    pub number: usize,
+/// What a part is, except for its bytes.
+pub struct PartDescription {
     pub output: OutputTensor,
+    /// The shape in the model.
     pub shape: Shape,
-    pub bytes: Range<usize>,
-    pub destination: OutputDestination,
     /// Whether the client requested the output.
     pub is_wanted: bool,
     /// Whether it is a state for the sequence's next request.
@@ -112,68 +85,13 @@ pub fn computed(
     Ok(all)
 }
 
-/// Enqueues the copies of an output for all requests: adjacent parts for the host are one copy.
-pub fn send_out(
-    flight: &mut Flight,
-    output: Output,
-    to_copy: Vec<PartToCopy>,
-    parts: &mut [Vec<OutputPart>],
-) -> Result<(), DriverError> {
-    let joins = |one: &PartToCopy, next: &PartToCopy| {
-        matches!((&one.destination, &next.destination), (OutputDestination::OnHost, OutputDestination::OnHost))
-            && one.bytes.end == next.bytes.start
-    };
-    let mut to_copy = to_copy.into_iter().peekable();
-    while let Some(first) = to_copy.next() {
-        let begin = first.bytes.start;
-        let mut run = vec![first];
-        while let Some(last) = run.last()
-            && to_copy.peek().is_some_and(|next| joins(last, next))
-        {
-            run.extend(to_copy.next());
-        }
-        let end = run.last().map_or(begin, |last| last.bytes.end);
-        let is_host = run.iter().all(|part| matches!(part.destination, OutputDestination::OnHost));
-        let fetched = if is_host { Some(flight.fetch(output, begin, end - begin)?) } else { None };
-        for PartToCopy { number, output: tensor, shape, bytes, destination, is_wanted, has_state } in run {
-            let source = match (fetched, destination) {
-                (Some(fetched), _) => Source::Host(fetched, bytes.start - begin..bytes.end - begin),
-                (None, OutputDestination::At(target)) => {
-                    let target = target.part(0, bytes.len());
-                    if flight.output_address(output) != target.address() {
-                        flight.deliver(output, bytes.start, bytes.len(), &target)?;
-                    }
-                    Source::Target(target)
-                }
-                (None, _) => Source::Device(output, bytes),
-            };
-            let part = OutputPart { output: tensor, shape, source, is_wanted, has_state };
-            if let Some(parts) = parts.get_mut(number) {
-                parts.push(part);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// The results of a batch.
-pub struct BatchResults {
-    fetched: Vec<(Fetched, Slice)>,
-    outputs: Vec<Option<DeviceSlice>>,
-}
+pub struct BatchResults(CopiedOutputs);
 
 impl BatchResults {
     pub fn of(flight: &mut Flight, batch: &[DeviceOutputs]) -> BatchResults {
-        let mut fetched: Vec<(Fetched, Slice)> = Vec::new();
-        for part in batch.iter().flat_map(|outputs| &outputs.parts) {
-            if let Source::Host(number, _) = &part.source
-                && fetched.iter().all(|(known, _)| known != number)
-                && let Some(slice) = flight.take_fetched(*number)
-            {
-                fetched.push((*number, slice));
-            }
-        }
-        BatchResults { fetched, outputs: flight.take_outputs() }
+        let parts = batch.iter().flat_map(|outputs| &outputs.parts);
+        BatchResults(CopiedOutputs::of(flight, parts.filter_map(|part| part.source.as_ref())))
     }
 
     /// Stores the states for the sequence's next request, and returns the response with its bytes.
@@ -186,7 +104,7 @@ impl BatchResults {
         let DeviceOutputs { request, parts } = outputs;
         let mut response = Response::new(request.id.clone());
         for part in parts {
-            let is_wanted = part.is_wanted;
+            let is_wanted = part.described.is_wanted;
             match self.fill(part, &request, plan, pool) {
                 Ok(output) if is_wanted => response.outputs.push(output),
                 Ok(_) => {}
@@ -200,20 +118,11 @@ impl BatchResults {
     }
 
     fn fill(&self, part: OutputPart, request: &Request, plan: &Plan, pool: &Pool) -> Result<OutputTensor, Status> {
-        let OutputPart { mut output, shape, source, has_state, .. } = part;
-        let name = output.name.clone();
-        let lost = || Status::internal(format!("output '{name}' did not come back from its device"));
-        match source {
-            Source::Here => {}
-            Source::Host(number, range) => {
-                let slice = self.fetched.iter().find(|(known, _)| *known == number).ok_or_else(lost)?;
-                output.data = smallvec::smallvec![slice.1.window(range)];
-            }
-            Source::Device(number, range) => {
-                let slice = self.outputs.get(number.index()).and_then(Option::as_ref).ok_or_else(lost)?;
-                output.on_device = Some(Box::new(slice.window(range)));
-            }
-            Source::Target(target) => output.on_device = Some(Box::new(target.freeze())),
+        let PartDescription { mut output, shape, has_state, .. } = part.described;
+        if let Some(source) = part.source {
+            self.0.fill(&mut output, source).ok_or_else(|| {
+                Status::internal(format!("output '{}' did not come back from its device", output.name))
+            })?;
         }
         let Some(planned) = plan.outputs.get(output.index) else { return Ok(output) };
         if let Some(states) = request.states.as_ref().filter(|_| has_state)

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use nereid_backend::device_outputs::{PartToCopy, copy_out};
 use nereid_backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use nereid_backend::rows::{Failure, byte_size, find};
 use nereid_backend::{Instance, InstanceContext};
@@ -20,7 +21,7 @@ use nereid_request::{DataType, Request, Shape, Status};
 use nereid_scheduler::Payload;
 
 use super::contexts::{Contexts, Fed, Ran};
-use super::outputs::{self, BatchResults, Part, PartToCopy, Pending};
+use super::outputs::{BatchResults, Part, PartDescription, Pending, Source};
 use super::plan::Plan;
 
 pub struct TensorRtInstance {
@@ -254,7 +255,10 @@ impl TensorRtInstance {
                         if request.outputs.iter().any(|wanted| wanted.index == output.index)
                             && let Some(parts) = parts.get_mut(number)
                         {
-                            parts.push(outputs::on_host(position, shape.clone(), block));
+                            let shape = shape.clone();
+                            let described =
+                                PartDescription { output: position, shape, is_wanted: true, has_state: false };
+                            parts.push(Part { described, source: Source::Host(block) });
                         }
                     }
                     (None, shape)
@@ -289,9 +293,14 @@ impl TensorRtInstance {
                     // A state for the next request is kept on the host.
                     false => OutputDestination::OnHost,
                 };
-                to_copy.push(PartToCopy { number, shape, bytes, destination, is_wanted, has_state });
+                let described = PartDescription { output: position, shape, is_wanted, has_state };
+                to_copy.push(PartToCopy { number, bytes, destination, described });
             }
-            outputs::send_out(flight, (position, made), to_copy, &mut parts)?;
+            copy_out(flight, made, to_copy, |number, described, source| {
+                if let Some(parts) = parts.get_mut(number) {
+                    parts.push(Part { described, source: Source::Device(source) });
+                }
+            })?;
         }
         Ok(parts)
     }

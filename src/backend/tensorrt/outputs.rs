@@ -1,11 +1,8 @@
-//! The outputs of a batch on a device: the part for each request, copied to the host or left where it is.
+//! The outputs of a batch: the part for each request, and the responses that they become.
 
-use std::ops::Range;
-
-use nereid_gpu::flight::{Fetched, Output};
-use nereid_gpu::{DeviceSlice, DeviceTarget, DriverError, Flight};
+use nereid_backend::device_outputs::{CopiedOutputs, PartSource};
+use nereid_gpu::Flight;
 use nereid_memory::{BlockMut, Pool, Slice};
-use nereid_request::shared::OutputDestination;
 use nereid_request::{OutputTensor, Request, Response, Shape, Status};
 
 use super::plan::{OutputPlan, Plan};
@@ -18,104 +15,41 @@ pub struct Pending {
 
 /// One request's part of one output.
 pub struct Part {
+    pub described: PartDescription,
+    pub source: Source,
+}
+
+/// What a part is, except for its bytes.
+pub struct PartDescription {
     /// Position in the plan.
-    output: usize,
+    pub output: usize,
     /// The shape that the engine computed.
-    shape: Shape,
-    source: Source,
-    is_wanted: bool,
-    has_state: bool,
-}
-
-/// The source of a part's bytes when the batch has completed.
-enum Source {
-    /// Part of the bytes that were fetched to the host.
-    Fetched(Fetched, Range<usize>),
-    /// Part of an output on the device.
-    Device(Output, Range<usize>),
-    /// The client's memory, which has the bytes already.
-    Target(DeviceTarget),
-    /// A tensor that the library wrote on the host.
-    Host(usize),
-}
-
-/// A part before its copy is enqueued.
-pub struct PartToCopy {
-    /// The index of the request in its batch.
-    pub number: usize,
     pub shape: Shape,
-    pub bytes: Range<usize>,
-    pub destination: OutputDestination,
     pub is_wanted: bool,
     pub has_state: bool,
 }
 
-/// Adds a part that the library writes on the host: tensor number `block`.
-pub fn on_host(output: usize, shape: Shape, block: usize) -> Part {
-    Part { output, shape, source: Source::Host(block), is_wanted: true, has_state: false }
-}
-
-/// Enqueues the copies of an output for all requests: adjacent parts for the host are one copy.
-pub fn send_out(
-    flight: &mut Flight,
-    (position, output): (usize, Output),
-    to_copy: Vec<PartToCopy>,
-    parts: &mut [Vec<Part>],
-) -> Result<(), DriverError> {
-    let is_host = |part: &PartToCopy| matches!(part.destination, OutputDestination::OnHost);
-    let joins =
-        |one: &PartToCopy, next: &PartToCopy| is_host(one) && is_host(next) && one.bytes.end == next.bytes.start;
-    let mut to_copy = to_copy.into_iter().peekable();
-    while let Some(first) = to_copy.next() {
-        let begin = first.bytes.start;
-        let mut run = vec![first];
-        while let Some(last) = run.last()
-            && to_copy.peek().is_some_and(|next| joins(last, next))
-        {
-            run.extend(to_copy.next());
-        }
-        let end = run.last().map_or(begin, |last| last.bytes.end);
-        let fetched = if run.iter().all(is_host) { Some(flight.fetch(output, begin, end - begin)?) } else { None };
-        for PartToCopy { number, shape, bytes, destination, is_wanted, has_state } in run {
-            let source = match (fetched, destination) {
-                (Some(fetched), _) => Source::Fetched(fetched, bytes.start - begin..bytes.end - begin),
-                (None, OutputDestination::At(target)) => {
-                    let target = target.part(0, bytes.len());
-                    if flight.output_address(output) != target.address() {
-                        flight.deliver(output, bytes.start, bytes.len(), &target)?;
-                    }
-                    Source::Target(target)
-                }
-                (None, _) => Source::Device(output, bytes),
-            };
-            if let Some(parts) = parts.get_mut(number) {
-                parts.push(Part { output: position, shape, source, is_wanted, has_state });
-            }
-        }
-    }
-    Ok(())
+/// The source of a part's bytes when the batch has completed.
+pub enum Source {
+    Device(PartSource),
+    /// A tensor that the library wrote on the host.
+    Host(usize),
 }
 
 /// The results of a batch.
 pub struct BatchResults {
-    fetched: Vec<(Fetched, Slice)>,
-    outputs: Vec<Option<DeviceSlice>>,
+    copied: CopiedOutputs,
     blocks: Vec<Slice>,
 }
 
 impl BatchResults {
     pub fn of(flight: &mut Flight, batch: &[Pending], blocks: Vec<BlockMut>) -> BatchResults {
-        let mut fetched: Vec<(Fetched, Slice)> = Vec::new();
-        for part in batch.iter().flat_map(|pending| &pending.parts) {
-            if let Source::Fetched(number, _) = &part.source
-                && fetched.iter().all(|(known, _)| known != number)
-                && let Some(slice) = flight.take_fetched(*number)
-            {
-                fetched.push((*number, slice));
-            }
-        }
-        let blocks = blocks.into_iter().map(BlockMut::freeze).collect();
-        BatchResults { fetched, outputs: flight.take_outputs(), blocks }
+        let sources = batch.iter().flat_map(|pending| &pending.parts).filter_map(|part| match &part.source {
+            Source::Device(source) => Some(source),
+            Source::Host(_) => None,
+        });
+        let copied = CopiedOutputs::of(flight, sources);
+        BatchResults { copied, blocks: blocks.into_iter().map(BlockMut::freeze).collect() }
     }
 
     /// Stores the states for the sequence's next request, and returns the response with its bytes.
@@ -128,8 +62,8 @@ impl BatchResults {
         let Pending { request, parts } = pending;
         let mut response = Response::new(request.id.clone());
         for part in parts {
-            let is_wanted = part.is_wanted;
-            let Some(output) = plan.outputs.get(part.output) else { continue };
+            let is_wanted = part.described.is_wanted;
+            let Some(output) = plan.outputs.get(part.described.output) else { continue };
             match self.fill(part, output, &request, plan.batching, pool) {
                 Ok(tensor) if is_wanted => response.outputs.push(tensor),
                 Ok(_) => {}
@@ -150,7 +84,7 @@ impl BatchResults {
         batching: bool,
         pool: &Pool,
     ) -> Result<OutputTensor, Status> {
-        let Part { shape, source, has_state, .. } = part;
+        let PartDescription { shape, has_state, .. } = part.described;
         let lost = || Status::internal(format!("output '{}' did not come back from its device", output.name));
         let mut tensor = OutputTensor {
             name: output.name.clone(),
@@ -160,19 +94,11 @@ impl BatchResults {
             index: output.index,
             on_device: None,
         };
-        match source {
-            Source::Fetched(number, range) => {
-                let (_, slice) = self.fetched.iter().find(|(known, _)| *known == number).ok_or_else(lost)?;
-                tensor.data = smallvec::smallvec![slice.window(range)];
-            }
+        match part.source {
+            Source::Device(source) => self.copied.fill(&mut tensor, source).ok_or_else(lost)?,
             Source::Host(number) => {
-                tensor.data = smallvec::smallvec![self.blocks.get(number).ok_or_else(lost)?.clone()]
+                tensor.data = smallvec::smallvec![self.blocks.get(number).ok_or_else(lost)?.clone()];
             }
-            Source::Device(number, range) => {
-                let slice = self.outputs.get(number.index()).and_then(Option::as_ref).ok_or_else(lost)?;
-                tensor.on_device = Some(Box::new(slice.window(range)));
-            }
-            Source::Target(target) => tensor.on_device = Some(Box::new(target.freeze())),
         }
         if let Some(states) = request.states.as_ref().filter(|_| has_state)
             && let Some(data) = tensor.data.first()

@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -268,6 +268,35 @@ fn a_server_that_does_not_start_takes_nothing_over() {
         infer(&mut Peer::connect(http));
         new.stop();
     });
+}
+
+#[test]
+fn a_supervisor_learns_which_process_has_taken_over() {
+    let repository = plain_repository();
+    let [exchange, supervisor] = ["take-over", "notify"].map(|name| repository.path().with_extension(name));
+    let told = UnixDatagram::bind(&supervisor).expect("a socket of the supervisor");
+    told.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    let next = || {
+        let mut text = [0; 64];
+        let len = told.recv(&mut text).expect("a message");
+        String::from_utf8_lossy(&text[..len]).into_owned()
+    };
+    let flag = format!("--take-over={}", exchange.display());
+    let flags = [flag.as_str(), "--drain-delay=0"];
+    let place = supervisor.display().to_string();
+    let start = || {
+        let environment = [("NOTIFY_SOCKET", place.as_str())];
+        Server::start_in(variant::usual(), repository.path(), &flags, "/v2/health/ready", &environment)
+    };
+    let old = start();
+    assert_eq!(next(), "READY=1", "the first one is the service's process already");
+    // It has other ports, and replaces the old one all the same.
+    let new = start();
+    assert_eq!([next(), next()], [format!("MAINPID={}", new.pid()), "READY=1".to_owned()]);
+    let (status, log) = old.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    new.stop();
+    assert_eq!(next(), "STOPPING=1", "the one that was replaced has not said so");
 }
 
 #[test]

@@ -493,4 +493,6 @@ unsafe impl Driver for Cuda {
 }
 
 #[cfg(test)]
+mod device_tests;
+#[cfg(test)]
 mod tests;

@@ -26,6 +26,7 @@ impl Graph {
     ) -> driver::Result<Graph> {
         let gpu = stream.gpu().clone();
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
+        let _alone = super::capture::exclusive();
         gpu.record_if_failed(driver.begin_capture(ordinal, stream.handle()))?;
         let enqueued = enqueue(stream);
         // Ended in any case: a stream in the middle of a recording cannot be used.

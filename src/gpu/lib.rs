@@ -12,6 +12,7 @@
 
 mod arena;
 mod buffer;
+pub mod capture;
 mod cuda;
 mod device;
 pub mod driver;

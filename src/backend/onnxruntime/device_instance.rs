@@ -28,7 +28,7 @@ use crate::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::{Instance, InstanceContext};
 use nereid_clock::now_ns;
 use nereid_gpu::flight::Input;
-use nereid_gpu::{DriverError, Flight, Gpu, Lanes, Piece};
+use nereid_gpu::{DriverError, Flight, Gpu, Lanes, Piece, capture};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape};
 use nereid_scheduler::Payload;
@@ -249,9 +249,13 @@ impl DeviceInstance {
         requests: &[Box<Request>],
         fed: &[(usize, Fed)],
         batch_inputs: &[BoundInput],
-        (rows, recording): (u64, Option<usize>),
+        (rows, number): (u64, Option<usize>),
     ) -> Result<SmallVec<[Computed; 4]>, Status> {
-        let recording = self.running.recording(recording);
+        let recording = self.running.recording(number);
+        let (_alone, _shared) = match recording.is_some_and(|one| !one.is_made) {
+            true => (Some(capture::exclusive()), None),
+            false => (None, Some(capture::shared())),
+        };
         let mut binding = Binding::new(&self.session, &self.memory)?;
         for (index, input) in fed {
             let Some(plan) = self.plan.inputs.get(*index) else { continue };
@@ -290,6 +294,9 @@ impl DeviceInstance {
             bound.push(Some(Computed::Device { output, shape }));
         }
         let allocated = binding.run(recording.map_or(&self.running.options, |one| &one.options), &self.returns)?;
+        if let (Some(recordings), Some(number)) = (&mut self.running.recordings, number) {
+            recordings.note_made(number);
+        }
         let outputs = bound.into_iter().zip(allocated);
         computed(&self.plan, flight, outputs, requests, (&mut self.content, &self.context.model.pool))
     }

@@ -148,6 +148,8 @@ pub struct Binding<'a> {
     at: NonNull<sys::OrtIoBinding>,
     /// The bound values, dropped after the binding; the library counts references to them too.
     values: Vec<Value>,
+    /// The library copies inputs to the device, on a stream of its own.
+    has_host_inputs: bool,
     /// For each output its memory.
     allocations: Vec<Allocation>,
 }
@@ -158,11 +160,17 @@ impl<'a> Binding<'a> {
         let mut binding = ptr::null_mut();
         // SAFETY: the session is alive; a handle is written to the given place.
         runtime.check(unsafe { (runtime.api.CreateIoBinding)(session.as_ptr(), &mut binding) })?;
-        Ok(Binding { session, memory, at: filled(binding)?, values: Vec::new(), allocations: Vec::new() })
+        let (values, allocations) = (Vec::new(), Vec::new());
+        Ok(Binding { session, memory, at: filled(binding)?, values, has_host_inputs: false, allocations })
     }
 
     /// Binds an input on the host; the library copies it at once to where the model needs it.
     pub fn input(&mut self, name: &CStr, value: &Value) -> Result<(), RuntimeError> {
+        self.has_host_inputs = true;
+        self.bind(name, value)
+    }
+
+    fn bind(&mut self, name: &CStr, value: &Value) -> Result<(), RuntimeError> {
         let runtime = self.session.runtime();
         // SAFETY: all handles are alive; the library counts the value.
         runtime.check(unsafe { (runtime.api.BindInput)(self.at.as_ptr(), name.as_ptr(), value.as_ptr()) })
@@ -182,7 +190,7 @@ impl<'a> Binding<'a> {
         // SAFETY: the memory stays valid until the work of the run is complete: this function requires it of its
         // caller.
         let value = unsafe { self.memory.value(range.at, range.len, shape, element) }?;
-        self.input(name, &value)?;
+        self.bind(name, &value)?;
         self.values.push(value);
         Ok(())
     }
@@ -220,12 +228,15 @@ impl<'a> Binding<'a> {
     }
 
     /// Starts the run; on a simulated device it is complete on return. Returns the outputs that the library allocated,
-    /// by number.
+    /// by number. The caller has kept recordings away (`nereid_gpu::capture`) since before it bound inputs.
     pub fn run(self, options: &RunOptions, returns: &Arc<Returns>) -> Result<Vec<Option<AllocatedOutput>>, Status> {
         let runtime = self.session.runtime();
-        // The library copies inputs of the host to the device when they are bound, on a stream that is not ordered with
-        // the instance's own: this wait lets the copies end before the run begins. SAFETY: the binding is alive.
-        runtime.check(unsafe { (runtime.api.SynchronizeBoundInputs)(self.at.as_ptr()) })?;
+        if self.has_host_inputs {
+            // The library copies them when they are bound, on a stream that is not ordered with the instance's own: this
+            // lets the copies end before the run begins. It waits for all work of the device, also that of other models.
+            // SAFETY: the binding is alive.
+            runtime.check(unsafe { (runtime.api.SynchronizeBoundInputs)(self.at.as_ptr()) })?;
+        }
         // SAFETY: all handles are alive, and by the contract of the binding functions bound memory stays until the work
         // is complete.
         let status = unsafe { (runtime.api.RunWithBinding)(self.session.as_ptr(), options.as_ptr(), self.at.as_ptr()) };

@@ -16,7 +16,7 @@ use super::options::RunOptions;
 use super::plan::Plan;
 use super::providers::{GpuProviders, Provider};
 use super::recording::Recordings;
-use super::runtime::Runtime;
+use super::runtime::{Runtime, on_trial};
 use super::session::Session;
 use super::settings::{BackendSettings, SessionSettings};
 use super::shared_sessions::SharedSessions;
@@ -192,7 +192,7 @@ impl OnnxModel {
             _ if is_simulated(gpu) => Ok((all()?, false)),
             Some(is_early) => Ok((all()?, is_early)),
             None if self.needs_cpu(filename) => Ok((all()?, false)),
-            None => match self.open_session_on(gpu, filename, &self.settings.without_cpu()) {
+            None => match on_trial(|| self.open_session_on(gpu, filename, &self.settings.without_cpu())) {
                 Ok(opened) => Ok((opened, true)),
                 Err(why) => {
                     let opened = all()?;

@@ -29,6 +29,8 @@ pub struct Recording {
     pub inputs: Vec<Arc<DeviceBuffer>>,
     pub outputs: Vec<Arc<DeviceBuffer>>,
     pub options: RunOptions,
+    /// A run was recorded; further ones replay it.
+    pub is_made: bool,
 }
 
 impl Recording {
@@ -67,8 +69,13 @@ impl Recordings {
         };
         let (inputs, outputs) = (buffers(&key.input_lens)?, buffers(&key.output_lens)?);
         let options = RunOptions::recorded(self.runtime, &self.settings, at)?;
-        self.all.push(Recording { key, inputs, outputs, options });
+        self.all.push(Recording { key, inputs, outputs, options, is_made: false });
         Ok(Some(at))
+    }
+
+    /// Notes that a run with recording number `at` has succeeded.
+    pub fn note_made(&mut self, at: usize) {
+        self.all.iter_mut().skip(at).take(1).for_each(|one| one.is_made = true);
     }
 
     pub fn get(&self, at: usize) -> Option<&Recording> {

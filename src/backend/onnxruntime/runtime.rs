@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
@@ -271,6 +272,25 @@ fn logger() -> sys::OrtLoggingFunction {
     unsafe { std::mem::transmute::<LogFunction, sys::OrtLoggingFunction>(log) }
 }
 
+thread_local! {
+    /// What the library logs in this thread is about an attempt that may fail.
+    static IS_TRIAL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `attempt`, whose failure is no error of the server: what the library logs about it in this thread is for
+/// verbose logs only.
+pub fn on_trial<T>(attempt: impl FnOnce() -> T) -> T {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            IS_TRIAL.set(false);
+        }
+    }
+    IS_TRIAL.set(true);
+    let _end = End;
+    attempt()
+}
+
 /// Called by the library on any of its threads. Never unwinds into it.
 unsafe extern "system" fn log(
     _state: *mut c_void,
@@ -286,10 +306,36 @@ unsafe extern "system" fn log(
         false => unsafe { CStr::from_ptr(at) }.to_string_lossy(),
     };
     let (category, location, message) = (text(category), text(location), text(message));
-    let event = std::panic::AssertUnwindSafe(|| match severity {
-        0 | 1 => tracing::debug!(target: "onnxruntime", "[{category} {location}] {message}"),
-        2 => tracing::warn!(target: "onnxruntime", "[{category} {location}] {message}"),
-        _ => tracing::error!(target: "onnxruntime", "[{category} {location}] {message}"),
+    let event = std::panic::AssertUnwindSafe(|| match level_of(severity) {
+        tracing::Level::ERROR => tracing::error!(target: "onnxruntime", "[{category} {location}] {message}"),
+        tracing::Level::WARN => tracing::warn!(target: "onnxruntime", "[{category} {location}] {message}"),
+        _ => tracing::debug!(target: "onnxruntime", "[{category} {location}] {message}"),
     });
     let _ = std::panic::catch_unwind(event);
+}
+
+/// The level of what the library logs with this `OrtLoggingLevel` in this thread.
+fn level_of(severity: c_int) -> tracing::Level {
+    match severity {
+        _ if IS_TRIAL.get() => tracing::Level::DEBUG,
+        0 | 1 => tracing::Level::DEBUG,
+        2 => tracing::Level::WARN,
+        _ => tracing::Level::ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_tried_logs_no_errors() {
+        let levels = || [1, 2, 3, 4].map(level_of);
+        use tracing::Level;
+        let usual = [Level::DEBUG, Level::WARN, Level::ERROR, Level::ERROR];
+        assert_eq!(levels(), usual);
+        assert_eq!(on_trial(levels), [Level::DEBUG; 4]);
+        assert!(std::panic::catch_unwind(|| on_trial(|| panic!("an attempt"))).is_err());
+        assert_eq!(levels(), usual, "also after a panic");
+    }
 }

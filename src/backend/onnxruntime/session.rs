@@ -21,7 +21,7 @@ use super::runtime::{Runtime, RuntimeError, filled};
 use super::settings::SessionSettings;
 use super::value::Value;
 use super::value_type::{self, ValueKind, ValueType};
-use nereid_gpu::Lanes;
+use nereid_gpu::{Lanes, capture};
 use nereid_request::Shape;
 
 /// An input, overridable initializer or output as the model file declares it.
@@ -44,7 +44,7 @@ pub struct Session {
     pub initializers: Vec<TensorInfo>,
     pub outputs: Vec<TensorInfo>,
     /// The streams that it uses on a device, until it is released.
-    _lanes: Option<Arc<Lanes>>,
+    lanes: Option<Arc<Lanes>>,
 }
 
 // SAFETY: a session may be used and released on any thread; `run` has it exclusively through its instance.
@@ -65,11 +65,12 @@ impl Session {
         let path = c_string(path.as_os_str().as_bytes())?;
         let mut session = ptr::null_mut();
         let one = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = gpu.map(|_| capture::shared());
         // SAFETY: environment and options are alive; a handle is written to the given place.
         let status = unsafe {
             (runtime.api.CreateSession)(runtime.environment(), path.as_ptr(), options.as_ptr(), &mut session)
         };
-        drop(one);
+        drop((shared, one));
         runtime.check(status)?;
         let mut session = Session {
             runtime,
@@ -77,7 +78,7 @@ impl Session {
             inputs: Vec::new(),
             initializers: Vec::new(),
             outputs: Vec::new(),
-            _lanes: gpu.map(|gpu| Arc::clone(gpu.lanes)),
+            lanes: gpu.map(|gpu| Arc::clone(gpu.lanes)),
         };
         let api = runtime.api;
         let (inputs, outputs) = (
@@ -190,6 +191,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        let _shared = self.lanes.as_ref().map(|_| capture::shared());
         // SAFETY: this handle owns one session, which is not used afterwards.
         unsafe { (self.runtime.api.ReleaseSession)(self.at.as_ptr()) }
     }

@@ -285,6 +285,34 @@ fn a_run_begins_when_what_was_bound_has_arrived() {
     }
 }
 
+/// A wait for the whole device would also wait for other models, and break a recording of one.
+#[test]
+fn a_run_whose_inputs_are_on_the_device_waits_for_nothing_else() {
+    let Some((runtime, _reading)) = library_that_records() else { return };
+    let mut place = Place::of(runtime, add_sub("add_sub", 8, &[4], &[4]), 8);
+    taken();
+    for _ in 0..3 {
+        let draft = place.rig.draft(1).batch(1).floats(0, &[1, 4], &[1.; 4]).floats(1, &[1, 4], &[2.; 4]);
+        place.run_one(draft.outputs([0, 1])).unwrap();
+        assert_eq!(taken(), ["bind", "bind", "run"]);
+    }
+}
+
+/// Meanwhile no other thread uses the library on a device; a replay disturbs nobody.
+#[test]
+fn a_run_is_recorded_alone() {
+    let Some((runtime, _reading)) = library_that_records() else { return };
+    let mut place = Place::of(runtime, recorded(add_sub("add_sub", 8, &[4], &[4])), 9);
+    taken();
+    for (rows, expected) in [(1, "run alone"), (1, "run"), (2, "run alone"), (2, "run"), (1, "run")] {
+        let values = vec![1.; rows * 4];
+        let shape = [rows as i64, 4];
+        let draft = place.rig.draft(1).batch(rows as u64).floats(0, &shape, &values).floats(1, &shape, &values);
+        place.run_one(draft.outputs([0, 1])).unwrap();
+        assert_eq!(taken().last().map(String::as_str), Some(expected), "{rows}");
+    }
+}
+
 #[test]
 fn strings_are_read_and_cut_on_the_host() {
     let inputs = vec![input("INPUT", DataType::Bytes, &[2])];

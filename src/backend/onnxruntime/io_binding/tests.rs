@@ -11,6 +11,7 @@ use crate::onnxruntime::options::RunOptions;
 use crate::onnxruntime::runtime::Runtime;
 use crate::onnxruntime::session::Session;
 use crate::onnxruntime::settings::SessionSettings;
+use nereid_gpu::capture::{self, Held};
 
 /// The library's own table, and the calls through the recording one.
 static ORIGINAL: OnceLock<&'static sys::OrtApi> = OnceLock::new();
@@ -42,8 +43,13 @@ unsafe extern "system" fn run(
     options: *const sys::OrtRunOptions,
     binding: *const sys::OrtIoBinding,
 ) -> sys::OrtStatusPtr {
+    let name = match capture::held() {
+        Held::Exclusive => "run alone",
+        Held::Shared => "run",
+        Held::Nothing => "run unprotected",
+    };
     // SAFETY: the arguments are those that the library was called with; the original function gets them unchanged.
-    unsafe { (called("run").RunWithBinding)(session, options, binding) }
+    unsafe { (called(name).RunWithBinding)(session, options, binding) }
 }
 
 unsafe extern "system" fn add_entry(

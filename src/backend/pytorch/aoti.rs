@@ -83,13 +83,14 @@ impl AotiModel {
     }
 
     fn instance(&self, context: InstanceContext) -> Result<AotiInstance, Status> {
-        if context.kind == Kind::Gpu {
-            return Err(Status::invalid(
-                "platform torch_aoti supports only instances of KIND_CPU and KIND_MODEL; set instance_group { kind: \
-                 KIND_CPU }",
-            ));
-        }
         let runner = self.runner(&context)?;
+        if context.kind == Kind::Gpu {
+            // The package has been compiled for the CPU: the runner accepts no other.
+            tracing::warn!(
+                "instance '{}' is for a GPU and computes on the CPU, for which its package was compiled",
+                context.name
+            );
+        }
         let runners = runner.of();
         let plan = Plan::new(&context.name, &context.spec, &runners.inputs, &runners.outputs)?;
         // The thread that creates an instance is the one that runs it.

@@ -69,7 +69,8 @@ impl Rig {
         let config = config(file, text);
         let model = Arc::new(ModelContext { worker_cpu_count, ..context("m", folder(), config.clone()) });
         let spec = Arc::new(ModelSpec::new(config).unwrap());
-        let opened = Arc::new(crate::torchscript::TorchScriptModel::open(Arc::clone(&model), shim)?);
+        let (torch, _) = pytorch().expect("a shim is there, so PyTorch is");
+        let opened = Arc::new(crate::torchscript::TorchScriptModel::open(Arc::clone(&model), torch, shim)?);
         let instance = opened.create_instance(InstanceContext::new("m_0", spec, Arc::clone(&model)))?;
         Ok(Rig { model, instance, answers: Arc::default() })
     }

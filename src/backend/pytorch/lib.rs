@@ -32,7 +32,12 @@ impl Backend for PytorchBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        let preferred_groups = vec![PreferredGroup::new(Kind::Cpu, 1)];
+        // If only a build for the host is found, models that do not request a GPU stay on the host. A library that a
+        // flag names is not known here yet.
+        let found = Surroundings::of_process(&torch::RUNTIME, None).candidate(&torch::RUNTIME);
+        let on_gpu = found.is_ok_and(|library| torch::RUNTIME.computes_on_gpus(&library));
+        let on_gpu = on_gpu.then(|| PreferredGroup::new(Kind::Gpu, 1));
+        let preferred_groups = on_gpu.into_iter().chain([PreferredGroup::new(Kind::Cpu, 1)]).collect();
         Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
     }
 

@@ -13,9 +13,12 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use compile::Compiler;
 pub use compile::ShimError;
-pub use shim::{Argument, ArgumentKind, Input, InputData, Module, Options, Output, Run, Shim};
+pub use shim::{Argument, ArgumentKind, Input, InputData, Module, Options, Output, Place, Run, Shim};
 
 use nereid_backend::runtime_search::{LibraryError, Missing, OpenedLibrary, OpenedOnce, RuntimeKind, Surroundings};
+
+/// The part of the library for NVIDIA's GPUs, in builds that have one.
+const CUDA_LIBRARY: &str = "libtorch_cuda.so";
 
 /// How the library is found.
 pub static RUNTIME: RuntimeKind = RuntimeKind {
@@ -25,7 +28,7 @@ pub static RUNTIME: RuntimeKind = RuntimeKind {
     smaller_stem: None,
     variables: &["NEREID_PYTORCH_LIBRARY"],
     folders: &["torch/lib"],
-    gpu_marker: None,
+    gpu_marker: Some(CUDA_LIBRARY),
     loader_folders: &[],
 };
 
@@ -36,9 +39,20 @@ pub struct Torch {
     path: PathBuf,
     version: String,
     shim: OpenedOnce<Shim>,
+    cuda: OpenedOnce<Library>,
 }
 
 impl Torch {
+    /// Opens the part for GPUs, once. It makes its functions known to the library when it is opened.
+    pub fn open_cuda(&self) -> Result<(), LibraryError> {
+        let path = self.path.with_file_name(CUDA_LIBRARY);
+        let opened = self.cuda.get_or_open(|| {
+            // SAFETY: opening a library runs its initialisers; this one lies beside the opened one and belongs to it.
+            unsafe { Library::open(Some(&path), RTLD_LAZY | RTLD_LOCAL) }
+        });
+        opened.map(drop).map_err(|error| LibraryError::opening(&error))
+    }
+
     /// The opened `libtorch_cpu.so`, for symbols of its C interface.
     pub fn library(&self) -> &Library {
         &self.library
@@ -127,7 +141,7 @@ pub fn open(path: &Path) -> Result<Torch, LibraryError> {
         title: RUNTIME.title,
         reason: "neither version.py nor include/torch/version.h is in its package".to_owned(),
     })?;
-    Ok(Torch { library, path, version, shim: OpenedOnce::new() })
+    Ok(Torch { library, path, version, shim: OpenedOnce::new(), cuda: OpenedOnce::new() })
 }
 
 /// The version of the package that holds `library`: that of the Python package, else of the archive of libtorch, else

@@ -27,7 +27,7 @@ pub fn examine(context: &ModelContext) -> Result<(), Status> {
 pub fn create_model(context: Arc<ModelContext>, torch: &'static Torch) -> Result<Arc<dyn Model>, Status> {
     let surroundings = Surroundings::of_process(&super::torch::RUNTIME, context.setting("library"));
     let shim = shim_of(torch, &surroundings)?;
-    Ok(Arc::new(TorchScriptModel::open(context, shim)?))
+    Ok(Arc::new(TorchScriptModel::open(context, torch, shim)?))
 }
 
 /// The shim; a compilation reports its progress in the log.

@@ -10,6 +10,8 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
@@ -18,6 +20,14 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torch/version.h>
+
+#if __has_include(<c10/core/CachingDeviceAllocator.h>)
+#include <c10/core/CachingDeviceAllocator.h>
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
+#define NEREID_HAS_DEVICE_ALLOCATORS
+#endif
+#endif
 
 #include <cstdint>
 #include <cstdlib>
@@ -167,6 +177,14 @@ struct NereidModule {
     }
 };
 
+// A GPU, and the stream of an instance there.
+struct NereidPlace {
+    c10::Stream stream;
+
+    explicit NereidPlace(c10::Device device)
+        : stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+};
+
 struct NereidText {
     const char* bytes;
     std::size_t size;
@@ -192,6 +210,8 @@ struct NereidOptions {
     bool is_optimized;
     bool is_inference;
     bool has_cudnn;
+    // After each run the memory that the library keeps on GPUs is returned.
+    bool returns_memory;
     std::int8_t tensor_fuser;
     std::int8_t jit_profiling;
     std::int8_t jit_executor;
@@ -217,21 +237,25 @@ struct Output {
     bool is_strings;
 };
 
-at::Tensor tensor_of(const NereidInput& input, bool is_copied) {
+at::Tensor tensor_of(const NereidInput& input, bool is_copied, const NereidPlace* place) {
     const at::IntArrayRef sizes(input.sizes, input.rank);
     const auto options = at::TensorOptions().dtype(static_cast<at::ScalarType>(input.type)).device(at::kCPU);
     for (std::int64_t size : sizes) {
         if (size == 0) {
-            return at::zeros(sizes, options);
+            return at::zeros(sizes, place == nullptr ? options : options.device(place->stream.device()));
         }
     }
     const at::Tensor tensor = at::from_blob(input.data, sizes, options);
+    if (place != nullptr) {
+        // The copy may go on when this returns: the memory of inputs lives as long as the result, which waits for it.
+        return tensor.to(place->stream.device(), true, true);
+    }
     return is_copied ? tensor.clone() : tensor;
 }
 
-c10::IValue value_of(const NereidInput& input, bool is_copied) {
+c10::IValue value_of(const NereidInput& input, bool is_copied, const NereidPlace* place) {
     if (!input.is_strings) {
-        return tensor_of(input, is_copied);
+        return tensor_of(input, is_copied, place);
     }
     c10::List<std::string> list;
     list.reserve(input.string_count);
@@ -245,7 +269,7 @@ c10::IValue value_of(const NereidInput& input, bool is_copied) {
 Output output_of(const c10::IValue& value, const std::string& at) {
     Output output{};
     if (!value.isList()) {
-        // Where the model has computed on a device, this waits for it.
+        // Where the model has computed on a GPU, this waits for it.
         output.tensor = value.toTensor().to(at::kCPU).contiguous().resolve_conj().resolve_neg();
         return output;
     }
@@ -302,11 +326,58 @@ struct NereidResult {
     std::vector<Output> outputs;
 };
 
+namespace {
+
+// The current stream of this thread during a run, if the run has a place. It is empty when this ends, in any case: also
+// after an exception no copy reads the memory of inputs any more.
+class Current {
+public:
+    explicit Current(const NereidPlace* place) {
+        if (place != nullptr) {
+            guard_.emplace(place->stream);
+        }
+    }
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+
+    ~Current() {
+        if (guard_) {
+            try {
+                guard_->current_stream().synchronize();
+            } catch (...) {
+                // A GPU that is lost reads nothing; its next call returns the error.
+            }
+        }
+    }
+
+private:
+    std::optional<c10::StreamGuard> guard_;
+};
+
+void return_memory(c10::DeviceType type) {
+#ifdef NEREID_HAS_DEVICE_ALLOCATORS
+    c10::getDeviceAllocator(type)->emptyCache();
+#else
+    (void)type;
+#endif
+}
+
+}  // namespace
+
 extern "C" {
 
 // Increases with every change of a declaration here.
 std::uint32_t nereid_torch_interface() {
-    return 1;
+    return 2;
+}
+
+// Whether `nereid_torch_run` can return memory of GPUs.
+bool nereid_torch_returns_memory() {
+#ifdef NEREID_HAS_DEVICE_ALLOCATORS
+    return true;
+#else
+    return false;
+#endif
 }
 
 void nereid_torch_release_text(char* text) {
@@ -346,9 +417,20 @@ void nereid_torch_argument(
     *kind = argument.kind;
 }
 
-// Runs `forward`. The memory of `inputs` must live as long as the result, whose tensors may be views of it.
+// `device`: "cuda:0". The part of the library for such devices must be open in the process.
+char* nereid_torch_place(const char* device, NereidPlace** place) {
+    return caught([&] { *place = new NereidPlace(c10::Device(device)); });
+}
+
+void nereid_torch_release_place(NereidPlace* place) {
+    delete place;
+}
+
+// Runs `forward`. The memory of `inputs` must live as long as the result, whose tensors may be views of it. `place`:
+// where inputs go and the module's tensors are, or nullptr for the host.
 char* nereid_torch_run(
     const NereidModule* module,
+    const NereidPlace* place,
     const NereidOptions* options,
     const NereidInput* inputs,
     std::size_t count,
@@ -356,6 +438,7 @@ char* nereid_torch_run(
     return caught([&] {
         const c10::InferenceMode guard(options->is_inference);
         const at::NoGradGuard without_gradients;
+        const Current current(place);
         set_switches(*options);
         const std::vector<Argument>& arguments = module->arguments;
         std::vector<c10::IValue> values(arguments.size());
@@ -368,9 +451,9 @@ char* nereid_torch_run(
                     dictionary.emplace();
                     values[input->argument] = *dictionary;
                 }
-                dictionary->insert_or_assign(key, tensor_of(*input, argument.is_copied));
+                dictionary->insert_or_assign(key, tensor_of(*input, argument.is_copied, place));
             } else {
-                values[input->argument] = value_of(*input, argument.is_copied);
+                values[input->argument] = value_of(*input, argument.is_copied, place);
             }
         }
         std::unique_lock<std::mutex> alone(module->running, std::defer_lock);
@@ -380,6 +463,10 @@ char* nereid_torch_run(
         torch::jit::Method forward = *module->forward;
         auto made = std::make_unique<NereidResult>();
         made->outputs = outputs_of(forward(std::move(values)));
+        if (place != nullptr && options->returns_memory) {
+            dictionary.reset();
+            return_memory(place->stream.device_type());
+        }
         *result = made.release();
     });
 }

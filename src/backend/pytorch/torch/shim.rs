@@ -19,10 +19,15 @@ use nereid_backend::runtime_search::LibraryError;
 use nereid_request::DataType;
 
 /// `nereid_torch_interface`
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 #[repr(C)]
 struct RawModule {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+struct RawPlace {
     _opaque: [u8; 0],
 }
 
@@ -59,6 +64,7 @@ struct RawOptions {
     is_optimized: bool,
     is_inference: bool,
     has_cudnn: bool,
+    returns_memory: bool,
     tensor_fuser: i8,
     jit_profiling: i8,
     jit_executor: i8,
@@ -86,8 +92,12 @@ struct Functions {
     release_module: unsafe extern "C" fn(*mut RawModule),
     argument_count: unsafe extern "C" fn(*const RawModule) -> usize,
     argument: unsafe extern "C" fn(*const RawModule, usize, *mut RawText, *mut RawText, *mut i32),
+    returns_memory: unsafe extern "C" fn() -> bool,
+    place: unsafe extern "C" fn(*const c_char, *mut *mut RawPlace) -> Failed,
+    release_place: unsafe extern "C" fn(*mut RawPlace),
     run: unsafe extern "C" fn(
         *const RawModule,
+        *const RawPlace,
         *const RawOptions,
         *const RawInput,
         usize,
@@ -149,6 +159,9 @@ impl Shim {
                 release_module: function(&library, "release_module")?,
                 argument_count: function(&library, "argument_count")?,
                 argument: function(&library, "argument")?,
+                returns_memory: function(&library, "returns_memory")?,
+                place: function(&library, "place")?,
+                release_place: function(&library, "release_place")?,
                 run: function(&library, "run")?,
                 output_count: function(&library, "output_count")?,
                 output: function(&library, "output")?,
@@ -175,6 +188,20 @@ impl Shim {
         Err(text)
     }
 
+    /// Whether a run can return the memory that the library keeps on GPUs: from PyTorch 2.9 on.
+    pub fn returns_memory(&self) -> bool {
+        // SAFETY: it takes nothing and returns a constant.
+        unsafe { (self.0.returns_memory)() }
+    }
+
+    /// A stream on `device`, such as `cuda:0`. The part of the library for such devices must be open.
+    pub fn place(&'static self, device: &CStr) -> Result<Place, String> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the name is readable during the call, which does not keep it, and `raw` is writable.
+        self.check(unsafe { (self.0.place)(device.as_ptr(), &mut raw) })?;
+        Ok(Place { shim: self, raw: NonNull::new(raw).ok_or("the library returned no stream")? })
+    }
+
     /// Threads that one operation may use, in the whole process. Threads that have run an operation already keep their
     /// number.
     pub fn set_intra_op_threads(&self, count: i32) -> Result<(), String> {
@@ -196,6 +223,28 @@ impl Shim {
     pub fn inter_op_threads(&self) -> i32 {
         // SAFETY: it takes nothing and reads the size of a pool.
         unsafe { (self.0.inter_op_threads)() }
+    }
+}
+
+/// A GPU, and a stream there: where an instance computes.
+pub struct Place {
+    shim: &'static Shim,
+    raw: NonNull<RawPlace>,
+}
+
+// SAFETY: it is a description of a stream, which any thread may use and release.
+unsafe impl Send for Place {}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the description, and it is not used afterwards.
+        unsafe { (self.shim.0.release_place)(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Place")
     }
 }
 
@@ -271,9 +320,14 @@ impl Module {
         &self.arguments
     }
 
-    /// Runs `forward`. Each argument must be given, each of a dictionary by a key of its own. The result may be views
-    /// of the inputs' memory.
-    pub fn run<'a>(&'a self, options: &Options, inputs: &[Input<'a>]) -> Result<Run<'a>, String> {
+    /// Runs `forward`, on a GPU if `place` is there that the module is on. Each argument must be given, each of a
+    /// dictionary by a key of its own. The result is on the host; it may be views of the inputs' memory.
+    pub fn run<'a>(
+        &'a self,
+        place: Option<&Place>,
+        options: &Options,
+        inputs: &[Input<'a>],
+    ) -> Result<Run<'a>, String> {
         let mut texts: SmallVec<[Vec<RawText>; 2]> = SmallVec::new();
         let mut raw_inputs: SmallVec<[RawInput; 8]> = SmallVec::new();
         for input in inputs {
@@ -284,6 +338,7 @@ impl Module {
             is_optimized: options.is_optimized,
             is_inference: options.is_inference,
             has_cudnn: options.has_cudnn,
+            returns_memory: options.returns_memory,
             tensor_fuser: switch(options.tensor_fuser),
             jit_profiling: switch(options.jit_profiling),
             jit_executor: switch(options.jit_executor),
@@ -291,9 +346,17 @@ impl Module {
         let mut raw = ptr::null_mut();
         // SAFETY: the module lives; the inputs describe memory that `Input::raw` has checked against shape and type and
         // that lives as long as the result; the shim copies an input that the model writes to or keeps; `texts` holds
-        // the lists of strings, which the call copies; `raw` is writable.
-        let failed =
-            unsafe { (self.shim.0.run)(self.raw.as_ptr(), &options, raw_inputs.as_ptr(), raw_inputs.len(), &mut raw) };
+        // the lists of strings, which the call copies; the place lives; `raw` is writable.
+        let failed = unsafe {
+            (self.shim.0.run)(
+                self.raw.as_ptr(),
+                place.map_or(ptr::null(), |place| place.raw.as_ptr().cast_const()),
+                &options,
+                raw_inputs.as_ptr(),
+                raw_inputs.len(),
+                &mut raw,
+            )
+        };
         self.shim.check(failed)?;
         let raw = NonNull::new(raw).ok_or("the library returned no result")?;
         Ok(Run { shim: self.shim, raw, inputs: PhantomData })
@@ -319,6 +382,8 @@ pub struct Options {
     pub is_optimized: bool,
     pub is_inference: bool,
     pub has_cudnn: bool,
+    /// After each run on a GPU the memory that the library keeps there is returned, if it can.
+    pub returns_memory: bool,
     pub tensor_fuser: Option<bool>,
     pub jit_profiling: Option<bool>,
     pub jit_executor: Option<bool>,

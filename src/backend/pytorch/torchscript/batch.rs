@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::plan::{Plan, Target};
-use crate::torch::{Input, InputData, Module, Options, Output, Run};
+use crate::torch::{Input, InputData, Module, Options, Output, Place, Run};
 use nereid_backend::rows::{
     self, Batch, Bytes, Computed, EncodedStrings, Failure, Joined, JoinedStrings, Output as Wanted, Produced,
 };
@@ -19,22 +19,27 @@ enum Value {
     Strings(JoinedStrings),
 }
 
-/// Runs the requests of `batch`; memory comes from `pool`.
-pub fn run(
-    plan: &Plan,
-    module: &Module,
-    options: &Options,
-    batch: &Batch<'_>,
-    pool: &Pool,
-) -> Result<Computed, Failure> {
-    let values = join(plan, batch)?;
-    let inputs: SmallVec<[Input<'_>; 8]> = values.iter().map(|(target, value)| input(target, value)).collect();
-    let compute_start_ns = now_ns();
-    // Its text is that of PyTorch, which may take several lines.
-    let result = module.run(options, &inputs).map_err(|text| execute_failure(&text))?;
-    let compute_end_ns = now_ns();
-    let answers = split(plan, &result, batch, pool)?;
-    Ok((answers, Execution { compute_start_ns, compute_end_ns, ..Execution::default() }))
+/// How batches of one instance are run.
+pub struct Runner<'a> {
+    pub module: &'a Module,
+    pub place: Option<&'a Place>,
+    pub options: &'a Options,
+}
+
+impl Runner<'_> {
+    /// Runs the requests of `batch`; memory comes from `pool`.
+    pub fn run(&self, plan: &Plan, batch: &Batch<'_>, pool: &Pool) -> Result<Computed, Failure> {
+        let values = join(plan, batch)?;
+        let inputs: SmallVec<[Input<'_>; 8]> = values.iter().map(|(target, value)| input(target, value)).collect();
+        // On a GPU the library may wait for the whole device.
+        let _shared = self.place.map(|_| nereid_gpu::capture::shared());
+        let compute_start_ns = now_ns();
+        // Its text is that of PyTorch, which may take several lines.
+        let result = self.module.run(self.place, self.options, &inputs).map_err(|text| execute_failure(&text))?;
+        let compute_end_ns = now_ns();
+        let answers = split(plan, &result, batch, pool)?;
+        Ok((answers, Execution { compute_start_ns, compute_end_ns, ..Execution::default() }))
+    }
 }
 
 fn execute_failure(text: &str) -> Status {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::batch::run;
+use super::batch::Runner;
 use super::plan::Plan;
 use super::threads;
-use crate::torch::{Module, Options, Shim};
+use crate::torch::{Module, Options, Place, Shim};
 use nereid_backend::{Instance, InstanceContext, rows};
 use nereid_request::Status;
 use nereid_scheduler::Payload;
@@ -15,6 +15,8 @@ pub struct TorchScriptInstance {
     context: InstanceContext,
     shim: &'static Shim,
     module: Arc<Module>,
+    /// Where it computes; `None`: on the host, or where the file says.
+    place: Option<Place>,
     plan: Plan,
     options: Options,
 }
@@ -24,18 +26,25 @@ impl TorchScriptInstance {
         context: InstanceContext,
         shim: &'static Shim,
         module: Arc<Module>,
+        place: Option<Place>,
         plan: Plan,
         options: Options,
     ) -> TorchScriptInstance {
-        TorchScriptInstance { context, shim, module, plan, options }
+        TorchScriptInstance { context, shim, module, place, plan, options }
     }
 }
 
 impl Instance for TorchScriptInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         threads::limit_inter_op(self.shim, self.context.model.worker_cpu_count);
+        let runner = Runner { module: &self.module, place: self.place.as_ref(), options: &self.options };
         rows::execute(&self.context, payload, self.plan.max_batch_size, |batch| {
-            run(&self.plan, &self.module, &self.options, batch, &self.context.model.pool)
+            let computed = runner.run(&self.plan, batch, &self.context.model.pool);
+            if let (Err(_), Some(gpu)) = (&computed, &self.context.gpu) {
+                // After an error that breaks the device every call fails: this one finds it out and records it.
+                let _ = gpu.memory();
+            }
+            computed
         });
         Ok(())
     }

@@ -12,7 +12,6 @@ pub struct Settings {
     pub options: Options,
     /// Instances of one device share a module. `None`: not given.
     pub weight_sharing: Option<bool>,
-    pub cache_cleaning: bool,
     /// Of the whole process; `None`: not given, or not above 0.
     pub intra_op_threads: Option<i32>,
     pub inter_op_threads: Option<i32>,
@@ -30,12 +29,12 @@ impl Settings {
                 is_optimized: !boolean("DISABLE_OPTIMIZED_EXECUTION")?.unwrap_or(false),
                 is_inference: boolean("INFERENCE_MODE")?.unwrap_or(true),
                 has_cudnn: !boolean("DISABLE_CUDNN")?.unwrap_or(false),
+                returns_memory: boolean("ENABLE_CACHE_CLEANING")?.unwrap_or(false),
                 tensor_fuser: boolean("ENABLE_TENSOR_FUSER")?,
                 jit_profiling: boolean("ENABLE_JIT_PROFILING")?,
                 jit_executor: boolean("ENABLE_JIT_EXECUTOR")?,
             },
             weight_sharing: boolean("ENABLE_WEIGHT_SHARING")?,
-            cache_cleaning: boolean("ENABLE_CACHE_CLEANING")?.unwrap_or(false),
             intra_op_threads: count("INTRA_OP_THREAD_COUNT")?,
             inter_op_threads: count("INTER_OP_THREAD_COUNT")?,
         })
@@ -50,7 +49,7 @@ impl Settings {
         };
         [
             line("Optimized execution", Some(options.is_optimized)),
-            line("Cache Cleaning", Some(self.cache_cleaning)),
+            line("Cache Cleaning", Some(options.returns_memory)),
             line("Inference Mode", Some(options.is_inference)),
             line("cuDNN", Some(options.has_cudnn)),
             line("Weight sharing", self.weight_sharing),

@@ -19,6 +19,7 @@ const OPTIONS: Options = Options {
     is_optimized: true,
     is_inference: true,
     has_cudnn: true,
+    returns_memory: false,
     tensor_fuser: None,
     jit_profiling: None,
     jit_executor: None,
@@ -282,7 +283,7 @@ fn a_tensor_that_does_not_fit_its_shape_does_not_reach_the_library() {
     let bytes = [0; 16];
     let run = |shape: &[i64], datatype| {
         let data = InputData::Tensor { datatype, shape, bytes: &bytes[..8] };
-        module.run(&OPTIONS, &[Input { argument: 0, key: "", data }]).map(|run| run.len())
+        module.run(None, &OPTIONS, &[Input { argument: 0, key: "", data }]).map(|run| run.len())
     };
     assert_eq!(run(&[8], DataType::Uint8), Ok(1));
     for (shape, datatype) in [
@@ -295,19 +296,19 @@ fn a_tensor_that_does_not_fit_its_shape_does_not_reach_the_library() {
         assert!(run(shape, datatype).is_err(), "{shape:?} {datatype}");
     }
     let data = InputData::Tensor { datatype: DataType::Uint8, shape: &[8], bytes: &bytes[..8] };
-    assert!(module.run(&OPTIONS, &[Input { argument: 1, key: "", data }]).is_err(), "there is one argument");
-    assert!(module.run(&OPTIONS, &[]).is_err(), "its argument is missing");
+    assert!(module.run(None, &OPTIONS, &[Input { argument: 1, key: "", data }]).is_err(), "there is one argument");
+    assert!(module.run(None, &OPTIONS, &[]).is_err(), "its argument is missing");
 }
 
 #[test]
 fn instances_of_one_placement_share_a_module_if_that_is_asked_for() {
-    let Some((_, shim)) = pytorch() else { return };
+    let Some((torch, shim)) = pytorch() else { return };
     for (sharing, modules) in [("true", 2), ("false", 3)] {
         let shared = format!("parameters {{ key: \"ENABLE_WEIGHT_SHARING\" value {{ string_value: \"{sharing}\" }} }}");
         let config = config("add_sub", &pair(["INPUT0", "INPUT1"], ["A", "B"], &shared));
         let model = Arc::new(context("m", folder(), config.clone()));
         let spec = Arc::new(ModelSpec::new(config).unwrap());
-        let opened = Arc::new(TorchScriptModel::open(Arc::clone(&model), shim).unwrap());
+        let opened = Arc::new(TorchScriptModel::open(Arc::clone(&model), torch, shim).unwrap());
         let instance = |kind| InstanceContext { kind, ..InstanceContext::new("m_0", spec.clone(), model.clone()) };
         let found: Vec<Arc<Module>> =
             [Kind::Cpu, Kind::Cpu, Kind::Model].map(|kind| opened.module(&instance(kind)).unwrap()).into();
@@ -316,7 +317,9 @@ fn instances_of_one_placement_share_a_module_if_that_is_asked_for() {
         different.dedup();
         assert_eq!(different.len(), modules);
         let error = opened.create_instance(instance(Kind::Gpu)).err().unwrap();
-        assert!(error.message.contains("use KIND_CPU or KIND_MODEL"), "{error}");
+        let expected = "instance 'm_0' is for a GPU, and PyTorch ";
+        let is_named = error.message.starts_with(expected) && error.message.ends_with(", or use KIND_CPU");
+        assert!(is_named, "{error}");
     }
 }
 
@@ -356,7 +359,7 @@ fn the_costs_of_a_run_are_printed() {
     let (module, values) = (module(shim, "linear"), floats(&[1.; 32]));
     let bare = || {
         let data = InputData::Tensor { datatype: DataType::Fp32, shape: &[2, 16], bytes: &values };
-        let run = module.run(&OPTIONS, &[Input { argument: 0, key: "", data }]).unwrap();
+        let run = module.run(None, &OPTIONS, &[Input { argument: 0, key: "", data }]).unwrap();
         assert!(matches!(run.output(0), Some(Output::Tensor { shape: [2, 16], .. })));
     };
     let text = tensor("input", "INPUT0", "TYPE_FP32", "16") + &tensor("output", "OUT", "TYPE_FP32", "16");

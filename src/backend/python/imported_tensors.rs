@@ -15,6 +15,8 @@ use nereid_request::Status;
 const IMPORTED_MAX: usize = 1 << 16;
 /// Allocations that are recorded before closed ones are removed from the record.
 const OPENED_MIN: usize = 16;
+/// Allocations that stay open as long as the worker lives; a correct one has one for each device.
+const KEPT_MAX: usize = 64;
 
 /// An allocation, as a worker names it: the device and the handle.
 type Name = (i32, [u8; 64]);
@@ -31,6 +33,8 @@ pub struct ImportedTensors {
 struct State {
     /// Allocations that are open, or were.
     opened: HashMap<Name, Weak<Imported>>,
+    /// Those that the worker does not free while it lives.
+    kept: HashMap<Name, Arc<Imported>>,
     out: usize,
     /// Numbers that are still to be sent back to the worker.
     freed: Vec<u64>,
@@ -45,6 +49,8 @@ pub struct ImportedTensor<'a> {
     /// The worker's number for it.
     pub number: u64,
     pub device: i32,
+    /// The allocation lives as long as the worker.
+    pub lasts: bool,
 }
 
 impl ImportedTensors {
@@ -65,7 +71,11 @@ impl ImportedTensors {
         }
         let handle = place.handle.try_into().map_err(|_| failed("its handle is none".to_owned()))?;
         let gpu = self.gpus.get(place.device).ok_or_else(|| failed("the server does not use that GPU".to_owned()))?;
-        let imported = self.imported((place.device, handle), gpu).map_err(|error| failed(error.to_string()))?;
+        let name = (place.device, handle);
+        let imported = self.imported(name, gpu).map_err(|error| failed(error.to_string()))?;
+        if place.lasts {
+            self.keep(name, &imported);
+        }
         let held = held.of(Arc::clone(&imported));
         imported.slice(place.offset, place.len, held).map_err(|error| failed(error.to_string()))
     }
@@ -84,6 +94,14 @@ impl ImportedTensors {
         }
         state.opened.insert(name, Arc::downgrade(&imported));
         Ok(imported)
+    }
+
+    /// Keeps the allocation open, so that its next tensor need not open it.
+    fn keep(&self, name: Name, imported: &Arc<Imported>) {
+        let mut state = self.lock();
+        if state.kept.len() < KEPT_MAX || state.kept.contains_key(&name) {
+            state.kept.insert(name, Arc::clone(imported));
+        }
     }
 
     /// Queues the number for the worker: the tensor is closed, or was never opened.
@@ -188,7 +206,7 @@ mod tests {
         let simulated = Arc::new(Simulated::new(Spec::prompt(2, 1)));
         let link = link(&simulated);
         let (_memory, handle) = lent(b"numbers");
-        let place = ImportedTensor { handle: &handle, offset: 512, len: 7, number: 3, device: 1 };
+        let place = ImportedTensor { handle: &handle, offset: 512, len: 7, number: 3, device: 1, lasts: false };
         let first = link.imported.open(&place).unwrap();
         let second = link.imported.open(&ImportedTensor { number: 4, offset: 514, len: 5, ..place }).unwrap();
         let mut read = [0; 5];
@@ -210,11 +228,44 @@ mod tests {
     }
 
     #[test]
+    fn an_allocation_that_lasts_is_opened_once_and_closed_with_the_link() {
+        let simulated = Arc::new(Simulated::new(Spec::prompt(1, 1)));
+        let link = link(&simulated);
+        let (_memory, handle) = lent(b"numbers");
+        let lasting = ImportedTensor { handle: &handle, offset: 512, len: 7, number: 1, device: 0, lasts: true };
+        let addresses: Vec<_> = (1..9)
+            .map(|number| {
+                let slice = link.imported.open(&ImportedTensor { number, ..lasting }).unwrap();
+                let at = slice.address();
+                drop(slice);
+                assert_eq!(freed(&link.imported, 1), [number]);
+                at
+            })
+            .collect();
+        assert!(addresses.iter().all(|at| *at == addresses[0]), "it stays open: {addresses:?}");
+        // A worker that says so of everything does not make the server keep everything.
+        let others: Vec<_> = (0..2 * KEPT_MAX).map(|_| lent(b"")).collect();
+        for ((_, handle), number) in others.iter().zip(100..) {
+            link.imported.open(&ImportedTensor { handle, number, ..lasting }).unwrap();
+        }
+        freed(&link.imported, others.len());
+        assert_eq!(link.imported.lock().kept.len(), KEPT_MAX);
+        let kept = Arc::downgrade(link.imported.lock().kept.values().next().unwrap());
+        drop(link);
+        let began = Instant::now();
+        while kept.strong_count() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            std::thread::yield_now();
+        }
+        assert_eq!(simulated.violations(), Vec::<String>::new());
+    }
+
+    #[test]
     fn what_is_wrong_with_a_place_is_an_error_and_comes_back_too() {
         let simulated = Arc::new(Simulated::new(Spec::prompt(1, 1)));
         let link = link(&simulated);
         let (_memory, handle) = lent(b"");
-        let good = ImportedTensor { handle: &handle, offset: 0, len: 8, number: 1, device: 0 };
+        let good = ImportedTensor { handle: &handle, offset: 0, len: 8, number: 1, device: 0, lasts: false };
         let nowhere = [0x6e; 64];
         let cases = [
             ImportedTensor { handle: &handle[..63], ..good },

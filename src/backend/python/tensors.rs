@@ -308,7 +308,7 @@ enum DeviceLocation<'a> {
 
 impl<'a> DeviceLocation<'a> {
     fn read(value: &Value<'a>) -> Option<DeviceLocation<'a>> {
-        let [handle, offset, len, key, device, _lasts] = value.as_sequence().ok()? else { return None };
+        let [handle, offset, len, key, device, lasts] = value.as_sequence().ok()? else { return None };
         let (offset, len) = (offset.as_int().ok()?, len.as_int().ok()?);
         let key: i64 = key.as_int().ok()?;
         match u64::try_from(key) {
@@ -321,6 +321,7 @@ impl<'a> DeviceLocation<'a> {
                     len,
                     number: key.unsigned_abs(),
                     device,
+                    lasts: lasts.as_bool().ok()?,
                 }))
             }
         }

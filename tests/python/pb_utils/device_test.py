@@ -4,6 +4,7 @@ import ctypes
 import gc
 import mmap
 import os
+import random
 import unittest
 import weakref
 
@@ -221,11 +222,93 @@ class Swept(unittest.TestCase):
         self.assertEqual((link.sweep(), self.waits), ([KEY], []))
 
 
-class Foreign(unittest.TestCase):
-    """A model's own memory."""
+class Copied(unittest.TestCase):
+    """A model's own memory that is copied to a pool."""
 
     def setUp(self):
         self.server = fake.Server()
+        os.environ["NEREID_SIMULATED_GPUS"] = "1"
+        self.addCleanup(os.environ.pop, "NEREID_SIMULATED_GPUS")
+        device._lent.clear()
+        device._pools.clear()
+        self.addCleanup(device._pools.clear)
+        self.memory = Memory()
+
+    def sent(self, array, number=0):
+        made = Tensor.from_dlpack("y", Producer(array, self.memory, number=number))
+        return tensor.outgoing(made)[3]
+
+    def content(self, data):
+        _, _, descriptor, start, _ = device.HANDLE.unpack_from(data[0])
+        return os.pread(descriptor, data[2], start + data[1])
+
+    def test_its_owner_is_free_and_the_slot_is_used_again(self):
+        array = np.arange(700, dtype=np.float32)
+        source = Producer(array, self.memory, at=768, number=1)
+        gone = weakref.ref(source)
+        data = tensor.outgoing(Tensor.from_dlpack("y", source))[3]
+        del source
+        gc.collect()
+        self.assertIsNone(gone())
+        self.assertEqual((data[2:], self.content(data)), ((2800, -1, 1, True), array.tobytes()))
+        other = self.sent(array + 1, number=1)
+        self.assertEqual((other[0], other[1]), (data[0], data[1] + 3072), "one handle for all")
+        self.assertEqual((self.content(data), self.content(other)), (array.tobytes(), (array + 1).tobytes()))
+        fake.link.forget([1])
+        self.assertEqual(self.sent(array, number=1)[1], data[1])
+        fake.link.forget([2, 3])
+        self.assertEqual(device._pools[1].unused, [(0, device.POOL_BYTES)])
+        self.assertEqual((fake.link.lent, fake.link.lent_bytes), ({}, 0))
+
+    def test_what_is_too_long_or_finds_no_slot_has_a_handle_of_its_own(self):
+        self.memory = Memory(1 << 20)
+        self.server.answer = lambda kind, payload: []
+        self.addCleanup(setattr, fake.link, "lent_most", fake.link.lent_most)
+        self.assertFalse(self.sent(np.ones(device.COPIED_MAX + 1, np.uint8))[5])
+        longest = np.ones(device.COPIED_MAX, np.uint8)
+        lasts = [self.sent(longest)[5] for _ in range(device.POOL_BYTES // device.COPIED_MAX + 1)]
+        self.assertEqual((lasts.count(True), lasts[-1]), (device.POOL_BYTES // device.COPIED_MAX, False))
+
+    def test_a_device_without_memory_for_a_pool(self):
+        own = device._simulated
+        self.addCleanup(setattr, device, "_simulated", own)
+        asked = []
+
+        class Full(device._Simulated):
+            def allocate(self, number, length):
+                asked.append(number)
+                raise device.TritonModelException("full")
+
+        device._simulated = Full()
+        array = np.ones(5, np.float32)
+        for _ in range(2):
+            data = self.sent(array)
+            self.assertEqual((data[5], self.content(data)), (False, array.tobytes()))
+        self.assertEqual(asked, [0], "once")
+
+    def test_slots_are_apart_and_come_back(self):
+        pool = device._Pool(device._simulated, 0)
+        choice, slots = random.Random(7), []
+        for _ in range(3000):
+            if slots and choice.random() < 0.5:
+                slots.pop(choice.randrange(len(slots)))
+            else:
+                slots.append(pool.take(choice.randrange(1, 300_000)))
+                slots = [one for one in slots if one is not None]
+            parts = sorted([(one.begin, one.end) for one in slots] + pool.unused)
+            ends = [0] + [end for _, end in parts]
+            self.assertEqual([begin for begin, _ in parts] + [device.POOL_BYTES], ends)
+        slots.clear()
+        self.assertEqual(pool.unused, [(0, device.POOL_BYTES)])
+
+
+class Foreign(unittest.TestCase):
+    """A model's own memory, of tensors that are too long to be copied."""
+
+    def setUp(self):
+        self.server = fake.Server()
+        self.addCleanup(setattr, device, "COPIED_MAX", device.COPIED_MAX)
+        device.COPIED_MAX = 0
         os.environ["NEREID_SIMULATED_GPUS"] = "1"
         self.addCleanup(os.environ.pop, "NEREID_SIMULATED_GPUS")
         device._opened.clear()

@@ -2,8 +2,8 @@
 //!
 //! While work of a device is recorded, a call that waits for the whole device is refused
 //! (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED), and the recording fails as well, whichever thread makes the call. Libraries
-//! make such calls where their interface does not show it: ONNX Runtime to wait for inputs that it copies, cuBLAS when a
-//! handle is made or released. So whoever lets a library use a device holds [`shared`] meanwhile, and whoever records
+//! make such calls where their interface does not show it: ONNX Runtime to wait for inputs that it copies, cuBLAS when
+//! a handle is made or released. So whoever lets a library use a device holds [`shared`] meanwhile, and whoever records
 //! holds [`exclusive`].
 
 use std::cell::Cell;

@@ -232,8 +232,9 @@ impl<'a> Binding<'a> {
     pub fn run(self, options: &RunOptions, returns: &Arc<Returns>) -> Result<Vec<Option<AllocatedOutput>>, Status> {
         let runtime = self.session.runtime();
         if self.has_host_inputs {
-            // The library copies them when they are bound, on a stream that is not ordered with the instance's own: this
-            // lets the copies end before the run begins. It waits for all work of the device, also that of other models.
+            // The library copies them when they are bound, on a stream that is not ordered with the instance's own:
+            // this lets the copies end before the run begins. It waits for all work of the device, also that of other
+            // models.
             // SAFETY: the binding is alive.
             runtime.check(unsafe { (runtime.api.SynchronizeBoundInputs)(self.at.as_ptr()) })?;
         }

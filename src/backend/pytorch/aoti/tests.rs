@@ -13,6 +13,7 @@ use nereid_request::{Code, DataType, Request, Response};
 use nereid_scheduler::Payload;
 use nereid_test_support::torch as support;
 use nereid_wire::inference::ModelConfig;
+use nereid_wire::inference::model_instance_group::Kind;
 
 /// The library and the packages.
 struct Torch {
@@ -151,6 +152,18 @@ fn a_tensor_that_the_model_does_not_take_is_an_error_and_not_read_past_its_end()
     // It still works.
     let request = rig.pair(1, 2, 16, 0.).outputs([0]);
     assert!(rig.run_one(request).is_ok());
+}
+
+/// Where a group of the configuration does not say otherwise, an instance is on a GPU if PyTorch can use one.
+#[test]
+fn an_instance_on_a_gpu_computes_where_its_package_does() {
+    let Some(torch) = Torch::get() else { return };
+    let (model, mut context) = torch.model(Path::new(""), "add.pt2", ADD);
+    context.kind = Kind::Gpu;
+    let mut rig = Rig { instance: model.instance(context).unwrap(), answers: Arc::default() };
+    let response = rig.run_one(rig.pair(1, 2, 16, 5.).outputs([1])).unwrap();
+    let expected: Vec<f32> = (0..32).map(|at| 6. + at as f32).collect();
+    assert_eq!(as_floats(&response.outputs[0].data), expected);
 }
 
 #[test]

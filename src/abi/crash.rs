@@ -17,12 +17,14 @@ use super::guard::ForeignCode;
 use super::library_ranges;
 
 /// Each with its line of the report.
-const SIGNALS: [(c_int, &str); 5] = [
+const SIGNALS: [(c_int, &str); 6] = [
     (libc::SIGSEGV, "Signal (11) received.\n"),
     (libc::SIGABRT, "Signal (6) received.\n"),
     (libc::SIGBUS, "Signal (7) received.\n"),
     (libc::SIGFPE, "Signal (8) received.\n"),
     (libc::SIGILL, "Signal (4) received.\n"),
+    // `__builtin_trap` is a breakpoint on Arm, where x86 has an undefined instruction.
+    (libc::SIGTRAP, "Signal (5) received.\n"),
 ];
 
 /// Most frames of the stack that are written.

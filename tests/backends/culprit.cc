@@ -49,11 +49,29 @@ std::string message(Error* error) {
   return text;
 }
 
+void undefined_instruction() {
+#if defined(__aarch64__)
+  __asm__ volatile("udf #0");
+#else
+  __builtin_trap();
+#endif
+}
+
+// What __builtin_trap is on Arm.
+void breakpoint() {
+#if defined(__aarch64__)
+  __builtin_trap();
+#else
+  __asm__ volatile("int3");
+#endif
+}
+
 [[noreturn]] void crash() {
   if (crash_by == "abort") std::abort();
   if (crash_by == "bus") raise(SIGBUS);
   if (crash_by == "fpe") raise(SIGFPE);
-  if (crash_by == "ill") __builtin_trap();
+  if (crash_by == "ill") undefined_instruction();
+  if (crash_by == "trap") breakpoint();
   volatile int* volatile nowhere = nullptr;
   *nowhere = 1;
   std::_Exit(4);

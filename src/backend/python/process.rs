@@ -129,6 +129,7 @@ pub fn ending(status: ExitStatus) -> String {
                 libc::SIGKILL => " (SIGKILL)",
                 libc::SIGSEGV => " (SIGSEGV)",
                 libc::SIGTERM => " (SIGTERM)",
+                libc::SIGTRAP => " (SIGTRAP)",
                 _ => "",
             };
             format!("was ended by signal {signal}{name}")

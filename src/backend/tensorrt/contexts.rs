@@ -293,7 +293,11 @@ impl Contexts {
         // SAFETY: the shapes and addresses of all tensors were set for this execution.
         match unsafe { found.context.enqueue(stream) } {
             true => Ok(()),
-            false => Err(Status::internal(format!("unable to enqueue for inference {instance}"))),
+            false => {
+                // If the device is lost, this returns its error.
+                flight.seal()?;
+                Err(Status::internal(format!("unable to enqueue for inference {instance}")))
+            }
         }
     }
 

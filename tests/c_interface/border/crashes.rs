@@ -26,6 +26,7 @@ fn a_crash_in_execute_names_backend_model_and_instance() {
         ("crash", "bus", 7, whole),
         ("crash", "fpe", 8, whole),
         ("crash", "ill", 4, whole),
+        ("crash", "trap", 5, whole),
         ("crash elsewhere", "segv", 11, own),
         ("crash elsewhere", "abort", 6, own),
     ];

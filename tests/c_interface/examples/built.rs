@@ -59,8 +59,10 @@ fn build() -> Result<PathBuf, String> {
         assert!(!text.contains("could not compile"), "{text}");
         cargo(&target, &[]).map_err(|text| format!("the examples in Rust cannot be built: {text}"))?;
     }
+    // Cargo has a folder for each target that is not the host's own.
+    let built = std::env::var_os("CARGO_BUILD_TARGET").map_or_else(|| target.clone(), |triple| target.join(triple));
     for name in IN_RUST {
-        let from = target.join("release").join(format!("libtriton_{name}.so"));
+        let from = built.join("release").join(format!("libtriton_{name}.so"));
         fs::copy(&from, place(&directory, name)?).map_err(|error| format!("{from:?}: {error}"))?;
     }
     Ok(directory)

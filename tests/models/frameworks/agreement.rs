@@ -11,6 +11,10 @@ use nereid_test_support::repository::Repository;
 fn one_network_gives_the_same_numbers_in_every_format() {
     let has_it = |framework: &&Framework| framework.function == Function::Network && flags(framework).is_some();
     let frameworks: Vec<&Framework> = FRAMEWORKS.into_iter().filter(has_it).collect();
+    // The reference; `flags` has printed why it is not there.
+    if !frameworks.iter().any(|framework| framework.name == "python") {
+        return;
+    }
     let repository = Repository::new();
     for framework in &frameworks {
         for kind in [ModelKind::Network, ModelKind::AddSub] {

@@ -252,9 +252,11 @@ fn a_server_that_does_not_start_takes_nothing_over() {
         assert!(said.contains("failed to load all models"), "{said}");
         old.wait_for_log("another server was to take over, and did not");
         let other = if variant.io_engine == "epoll" { "io_uring" } else { "epoll" };
-        let said = start(repository.path(), other);
-        let expected = format!("start with --io-engine={}", variant.io_engine);
-        assert!(said.contains(&expected), "{expected:?}: {said}");
+        if other == "epoll" || variant::io_uring_works() {
+            let said = start(repository.path(), other);
+            let expected = format!("start with --io-engine={}", variant.io_engine);
+            assert!(said.contains(&expected), "{expected:?}: {said}");
+        }
         assert!(infer(&mut peer), "nobody is sent away");
         assert!(exchange.exists());
         // The next one does take over.

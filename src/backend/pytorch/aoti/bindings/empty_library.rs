@@ -11,7 +11,9 @@ const PT_DYNAMIC: u32 = 2;
 /// Without it the loader would make all stacks of the process executable.
 const PT_GNU_STACK: u32 = 0x6474_e551;
 const READ_WRITE: u32 = 6;
-const PAGE: u64 = 0x1000;
+/// The largest page of a kernel for the architectures below (64 KiB on Arm): the loader refuses a segment that is
+/// aligned to less than a page.
+const PAGE: u64 = 0x1_0000;
 
 const DT_NULL: u64 = 0;
 const DT_HASH: u64 = 4;
@@ -89,5 +91,8 @@ mod tests {
         let needed = nereid_backend::needed_libraries::needed_libraries(&path);
         assert_eq!(needed, Some(Vec::new()));
         assert!(bytes.ends_with(b"\0libtorch.so\0"));
+        // p_align of the first segment.
+        let at = (HEADER_BYTES + SEGMENT_BYTES) as usize;
+        assert_eq!(bytes[at - 8..at], 65_536u64.to_le_bytes());
     }
 }

@@ -44,6 +44,13 @@ RECORDED = """optimization { cuda { graphs: true graph_spec { batch_size: 8 grap
 """
 
 
+def ensemble_step(model, maps_in, maps_out):
+    """A step of an ensemble; maps are of the model's tensors to those of the ensemble."""
+    maps = [("input", *one) for one in maps_in.items()] + [("output", *one) for one in maps_out.items()]
+    text = "".join('%s_map { key: "%s" value: "%s" } ' % one for one in maps)
+    return 'step { model_name: "%s" model_version: -1 %s}\n' % (model, text)
+
+
 class Skipped(Exception):
     pass
 
@@ -192,7 +199,9 @@ class Client:
             if row["datatype"] == "BYTES":
                 made[row["name"]] = body[at + 4 : at + length]
             else:
-                made[row["name"]] = np.frombuffer(body[at : at + length], TYPES[row["datatype"]]).reshape(row["shape"])
+                made[row["name"]] = np.frombuffer(body[at : at + length], TYPES[row["datatype"]]).reshape(
+                    row["shape"]
+                )
             at += length
         return made
 
@@ -205,7 +214,11 @@ def at_once(count, work):
 def phases(server, model):
     """The mean time of a request in each phase, in microseconds."""
     stats = json.loads(server.get("/v2/models/%s/stats" % model)[1])["model_stats"][0]["inference_stats"]
-    means = {name: one["ns"] / one["count"] / 1e3 for name, one in stats.items() if one.get("count") and one.get("ns")}
+    means = {
+        name: one["ns"] / one["count"] / 1e3
+        for name, one in stats.items()
+        if one.get("count") and one.get("ns")
+    }
     print("    %s, us: %s" % (model, ", ".join("%s %.0f" % one for one in means.items())))
 
 
@@ -222,7 +235,9 @@ def perf(options, server, model, concurrency, *more, protocol="grpc"):
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     lines = (done.stdout + done.stderr).strip().splitlines()
-    interesting = [line.strip() for line in lines if re.search(r"hroughput:|p50|p99 |CPU|requests/s|rror", line)]
+    interesting = [
+        line.strip() for line in lines if re.search(r"hroughput:|p50|p99 |CPU|requests/s|rror", line)
+    ]
     print("    %s, %s in flight: %s" % (model, concurrency, " | ".join(interesting[:8]) or lines[-3:]))
 
 
@@ -233,17 +248,21 @@ def affine(options):
     """The built-in model: batches of many clients, pinned and pageable, and recorded launches."""
     graphs = GPU + "dynamic_batching { }\n" + RECORDED
     models = {
-        "plain/config.pbtxt": AFFINE + "instance_group { kind: KIND_GPU count: 2 gpus: [ 0 ] } dynamic_batching { }",
+        "plain/config.pbtxt": AFFINE
+        + "instance_group { kind: KIND_GPU count: 2 gpus: [ 0 ] } dynamic_batching { }",
         "recorded/config.pbtxt": AFFINE + graphs,
         "on_host/config.pbtxt": AFFINE + "instance_group { kind: KIND_CPU }",
     }
     with Server(options, models, "--log-verbose=1") as server:
+
         def ask(number):
             clients = {name: server.client(name) for name in ("plain", "recorded")}
             for turn in range(150):
                 size = [1, 3, 50, 64, 1_000, 40_000, 150_000][(turn + number) % 7]
                 rows = 1 + turn % 3 if size < 1_000 else 1
-                values = (np.arange(rows * size, dtype=np.float32) + number * 1_000 + turn).reshape(rows, size)
+                values = (np.arange(rows * size, dtype=np.float32) + number * 1_000 + turn).reshape(
+                    rows, size
+                )
                 for name, client in clients.items():
                     made = client.infer({"INPUT0": values})["OUTPUT0"]
                     assert (made == 2 * values + 1).all(), (name, number, turn)
@@ -255,13 +274,20 @@ def affine(options):
             for concurrency in (1, 16, 64):
                 perf(options, server, model, concurrency, "--shape", "INPUT0:16")
         perf(options, server, "plain", 8, "--shape", "INPUT0:150000")
-    seen = [line for line in server.last_log.splitlines() if "GPU" in line or "CUDA" in line or "pinned" in line]
+    seen = [
+        line for line in server.last_log.splitlines() if "GPU" in line or "CUDA" in line or "pinned" in line
+    ]
     print("\n".join("    " + line for line in seen[:12]))
     names = "nv_gpu_utilization|nv_gpu_memory|nv_gpu_power|nv_energy|nv_inference_count|nv_pinned"
     rows = [line for line in page.splitlines() if re.match(names, line)]
     print("\n".join("    " + line for line in rows))
     expect("errors in the log", server.errors(), [])
-    for name in ("nv_gpu_utilization", "nv_gpu_memory_total_bytes", "nv_gpu_power_usage", "nv_energy_consumption"):
+    for name in (
+        "nv_gpu_utilization",
+        "nv_gpu_memory_total_bytes",
+        "nv_gpu_power_usage",
+        "nv_energy_consumption",
+    ):
         assert any(line.startswith(name + '{gpu_uuid="GPU-') for line in rows), name
     count, executions = statistics["inference_count"], statistics["execution_count"]
     return "%d rows in %d executions" % (count, executions)
@@ -269,6 +295,7 @@ def affine(options):
 
 def placement(options):
     """What does not exist is refused with its text; the memory of a model is given back."""
+
     def memory(server):
         found = re.search(r"^nv_gpu_memory_used_bytes\{[^}]*\} (\S+)", server.page(), re.M)
         return float(found.group(1)) / 2**20
@@ -299,7 +326,7 @@ def network(onnx, path_from, layers, extra=None):
 
     random = np.random.default_rng(7)
     nodes, weights, name = [], [], "x"
-    for at, (rows, columns) in enumerate(zip(layers, layers[1:])):
+    for at, (rows, columns) in enumerate(zip(layers[:-1], layers[1:], strict=True)):
         weight = (random.standard_normal((rows, columns)) / np.sqrt(rows)).astype(np.float32)
         weights.append(numpy_helper.from_array(weight, "w%d" % at))
         nodes.append(helper.make_node("MatMul", [name, "w%d" % at], ["m%d" % at]))
@@ -329,7 +356,9 @@ def network(onnx, path_from, layers, extra=None):
         weights,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return model.SerializeToString(), [numpy_helper.to_array(weight) for weight in weights if weight.name[0] == "w"]
+    return model.SerializeToString(), [
+        numpy_helper.to_array(weight) for weight in weights if weight.name[0] == "w"
+    ]
 
 
 def computed(values, weights):
@@ -344,7 +373,7 @@ def close(seen, expected):
 
 
 def onnx_models(options):
-    """ONNX Runtime's CUDA provider: plain, recorded, with an input on the host, with a node on the CPU, in an ensemble."""
+    """ONNX Runtime's CUDA provider: plain, recorded, with an input or a node on the host, in an ensemble."""
     needs("onnx")
     if not options.onnxruntime:
         raise Skipped("no --onnxruntime")
@@ -357,15 +386,16 @@ def onnx_models(options):
     batching = 'backend: "onnxruntime" max_batch_size: 32 dynamic_batching { }\n' + GPU
     recorded = """optimization { execution_accelerators { gpu_execution_accelerator {
         name: "cuda" parameters { key: "enable_cuda_graph" value: "1" } } } }\n"""
-    flat = "{ name: \"%s\" data_type: TYPE_FP32 dims: [ -1, -1 ] }"
+    flat = '{ name: "%s" data_type: TYPE_FP32 dims: [ -1, -1 ] }'
     ours = [flat.replace("-1 ]", "%d ]" % width) % name for name, width in (("x", 16), ("y", 8))]
     affine_flat = 'backend: "affine" input %s output %s\n' % (flat % "INPUT0", flat % "OUTPUT0") + GPU
     unbatched = 'backend: "onnxruntime" input %s output %s\n' % tuple(ours) + GPU
-    chain = """platform: "ensemble" input %s output %s ensemble_scheduling {
-        step { model_name: "same" model_version: -1 input_map { key: "INPUT0" value: "x" } output_map { key: "OUTPUT0" value: "a" } }
-        step { model_name: "unbatched" model_version: -1 input_map { key: "x" value: "a" } output_map { key: "y" value: "b" } }
-        step { model_name: "same" model_version: -1 input_map { key: "INPUT0" value: "b" } output_map { key: "OUTPUT0" value: "y" } } }
-    """ % tuple(ours)
+    steps = [
+        ensemble_step("same", {"INPUT0": "x"}, {"OUTPUT0": "a"}),
+        ensemble_step("unbatched", {"x": "a"}, {"y": "b"}),
+        ensemble_step("same", {"INPUT0": "b"}, {"OUTPUT0": "y"}),
+    ]
+    chain = 'platform: "ensemble" input %s output %s ensemble_scheduling { %s }' % (*ours, "".join(steps))
     models = {
         "small/1/model.onnx": small, "small/config.pbtxt": batching,
         "large/1/model.onnx": large, "large/config.pbtxt": batching,
@@ -426,7 +456,9 @@ def onnx_models(options):
                 if turn % 4 == 0:
                     values = own.standard_normal((rows, 256)).astype(np.float32)
                     for name in ("large", "recorded_large", "cpu_large"):
-                        assert close(clients[name].infer({"x": values})["y"], computed(values, large_weights)), name
+                        assert close(
+                            clients[name].infer({"x": values})["y"], computed(values, large_weights)
+                        ), name
 
         at_once(8, ask)
         for model, shape in [("small", "x:16"), ("recorded", "x:16"), ("large", "x:256"), ("recorded_large", "x:256"),
@@ -473,11 +505,21 @@ class Cuda:
 
     def write(self, at, array):
         array = np.ascontiguousarray(array)
-        self.call("cuMemcpyHtoD_v2", ctypes.c_uint64(at), array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.nbytes))
+        self.call(
+            "cuMemcpyHtoD_v2",
+            ctypes.c_uint64(at),
+            array.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_size_t(array.nbytes),
+        )
 
     def read(self, at, count):
         array = np.empty(count, np.float32)
-        self.call("cuMemcpyDtoH_v2", array.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(at), ctypes.c_size_t(array.nbytes))
+        self.call(
+            "cuMemcpyDtoH_v2",
+            array.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_uint64(at),
+            ctypes.c_size_t(array.nbytes),
+        )
         return array
 
 
@@ -515,7 +557,11 @@ def cuda_memory(options):
         print("    a wrong handle:", server.post("/v2/cudasharedmemory/region/bad/register", bad))
 
         def tensor(name, region, offset, count, batched=True):
-            where = {"shared_memory_region": region, "shared_memory_offset": offset, "shared_memory_byte_size": 4 * count}
+            where = {
+                "shared_memory_region": region,
+                "shared_memory_offset": offset,
+                "shared_memory_byte_size": 4 * count,
+            }
             row = {"name": name, "parameters": where}
             if name.startswith("IN"):
                 row.update(datatype="FP32", shape=[1, count] if batched else [count])
@@ -552,7 +598,10 @@ def cuda_memory(options):
             return max(float(child.communicate(timeout=60)[0]) for child in children)
 
         alone, together = in_processes([0]), in_processes([0, 2])
-        print("    8 MB in, 8 MB out in place, 200 times: %.0f ms; two clients together %.0f ms" % (alone, together))
+        print(
+            "    8 MB in, 8 MB out in place, 200 times: %.0f ms; two clients together %.0f ms"
+            % (alone, together)
+        )
         expect("unregistration", server.post("/v2/cudasharedmemory/unregister", {})[0], 200)
         expect("regions", json.loads(server.get("/v2/cudasharedmemory/status")[1]), [])
     expect("errors in the log", server.errors(), [])
@@ -589,7 +638,7 @@ def official_client(options):
     return "HTTP and gRPC"
 
 
-PYTHON_MODEL = '''
+PYTHON_MODEL = """
 import json
 import numpy as np
 import torch
@@ -617,9 +666,9 @@ class TritonPythonModel:
             outputs.append(pb_utils.Tensor("FACTS", text))
             responses.append(pb_utils.InferenceResponse(outputs))
         return responses
-'''
+"""
 
-CALLER = '''
+CALLER = """
 import json
 import numpy as np
 import torch
@@ -647,7 +696,7 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse(
                 [pb_utils.Tensor.from_dlpack("OUTPUT0", made), pb_utils.Tensor("FACTS", text)]))
         return responses
-'''
+"""
 
 
 def python_models(options):
@@ -658,29 +707,40 @@ def python_models(options):
         %s"""
     facts = 'output { name: "FACTS" data_type: TYPE_STRING dims: [ 1 ] }\n'
     free = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }\n'
-    scale = 'parameters { key: "scale" value { string_value: "2" } } parameters { key: "bias" value { string_value: "1" } }\n'
-    step = 'step { model_name: "%s" model_version: -1 input_map { key: "INPUT0" value: "%s" } output_map { key: "OUTPUT0" value: "%s" } %s }\n'
-    told = 'output_map { key: "FACTS" value: "FACTS" }'
-    steps = step % ("flat", "INPUT0", "a", "") + step % ("tens", "a", "b", told) + step % ("flat", "b", "OUTPUT0", "")
+    pair = 'parameters { key: "%s" value { string_value: "%s" } }\n'
+    scale = pair % ("scale", "2") + pair % ("bias", "1")
+    steps = [
+        ensemble_step("flat", {"INPUT0": "INPUT0"}, {"OUTPUT0": "a"}),
+        ensemble_step("tens", {"INPUT0": "a"}, {"OUTPUT0": "b", "FACTS": "FACTS"}),
+        ensemble_step("flat", {"INPUT0": "b"}, {"OUTPUT0": "OUTPUT0"}),
+    ]
+    on_host = "instance_group { kind: KIND_CPU count: 2 }"
     models = {
         "flat/config.pbtxt": 'backend: "affine"\n' + tensors % "" + scale + GPU,
         "tens/config.pbtxt": 'backend: "python"\n' + tensors % facts + free + GPU,
         "tens/1/model.py": PYTHON_MODEL,
         "tens_on_host/config.pbtxt": 'backend: "python"\n' + tensors % facts + GPU,
         "tens_on_host/1/model.py": PYTHON_MODEL,
-        "caller/config.pbtxt": 'backend: "python"\n' + tensors % facts + free + "instance_group { kind: KIND_CPU count: 2 }",
+        "caller/config.pbtxt": 'backend: "python"\n' + tensors % facts + free + on_host,
         "caller/1/model.py": CALLER,
-        "chain/config.pbtxt": 'platform: "ensemble"\n' + tensors % facts + "ensemble_scheduling { %s }" % steps,
+        "chain/config.pbtxt": 'platform: "ensemble"\n' + tensors % facts
+        + "ensemble_scheduling { %s }" % "".join(steps),
     }  # fmt: skip
     facts_seen = {}
     with Server(options, models, patience=180) as server:
+
         def ask(number):
             clients = {name: server.client(name) for name in ("tens", "tens_on_host", "caller", "chain")}
             for turn in range(60):
                 size = [1, 5, 3000, 200_000, 0][(turn + number) % 5]
                 values = np.arange(size, dtype=np.float32) % 1000 + turn
                 once = 2 * values + 1
-                right = {"tens": 10 * values, "tens_on_host": 10 * values, "chain": 20 * once + 1, "caller": 20 * once + 1.5}
+                right = {
+                    "tens": 10 * values,
+                    "tens_on_host": 10 * values,
+                    "chain": 20 * once + 1,
+                    "caller": 20 * once + 1.5,
+                }
                 for name, client in clients.items():
                     made = client.infer({"INPUT0": values})
                     assert (made["OUTPUT0"] == right[name]).all(), (name, number, turn, size)
@@ -751,7 +811,8 @@ def torchscript(options):
     three = "instance_group { kind: KIND_GPU count: 3 gpus: [ 0 ] }\n"
     configs = {
         "own": (host, three), "shared": (host, three + key % "ENABLE_WEIGHT_SHARING"),
-        "clean": (host, GPU + key % "ENABLE_CACHE_CLEANING"), "saved": (moving, "instance_group { kind: KIND_MODEL }\n"),
+        "clean": (host, GPU + key % "ENABLE_CACHE_CLEANING"),
+        "saved": (moving, "instance_group { kind: KIND_MODEL }\n"),
         "unnamed": (host, ""), "on_host": (gpu, "instance_group { kind: KIND_CPU }\n"),
     }  # fmt: skip
     models = {name + "/1/model.pt": content for name, (content, _) in configs.items()}
@@ -769,7 +830,9 @@ def torchscript(options):
                 values = own.standard_normal((rows, 16)).astype(np.float32)
                 more = own.integers(-9, 9, (rows, 8)).astype(np.float32)
                 with torch.no_grad():
-                    expected = [one.numpy() for one in module(torch.from_numpy(values), torch.from_numpy(more))]
+                    expected = [
+                        one.numpy() for one in module(torch.from_numpy(values), torch.from_numpy(more))
+                    ]
                 for name, client in clients.items():
                     try:
                         made = client.infer({"INPUT__0": values, "INPUT__1": more})
@@ -781,7 +844,9 @@ def torchscript(options):
 
         at_once(6, ask)
         try:
-            server.client("own").infer({"INPUT__0": np.ones((1, 17), np.float32), "INPUT__1": np.ones((1, 8), np.float32)})
+            server.client("own").infer(
+                {"INPUT__0": np.ones((1, 17), np.float32), "INPUT__1": np.ones((1, 8), np.float32)}
+            )
         except AssertionError as error:
             print("    a wrong shape: %s" % str(error)[:200])
         for name in ("own", "shared", "on_host"):
@@ -796,7 +861,11 @@ def tensorrt(options):
     if not options.tensorrt:
         raise Skipped("no --tensorrt")
     models = {"junk/1/model.plan": b"ftrt" + b"\1" * 4096, "junk/config.pbtxt": 'backend: "tensorrt"\n'}
-    flags = ["--model-control-mode=explicit", "--backend-config=tensorrt,library=" + options.tensorrt, "--log-verbose=1"]
+    flags = [
+        "--model-control-mode=explicit",
+        "--backend-config=tensorrt,library=" + options.tensorrt,
+        "--log-verbose=1",
+    ]
     with Server(options, models, *flags) as server:
         status, answer = server.post("/v2/repository/models/junk/load", {})
         assert status != 200 and "unable to create TensorRT engine" in answer["error"], answer
@@ -826,7 +895,17 @@ def sanitized(options):
     return found.group(0)
 
 
-CHECKS = [affine, placement, onnx_models, cuda_memory, official_client, python_models, torchscript, tensorrt, sanitized]
+CHECKS = [
+    affine,
+    placement,
+    onnx_models,
+    cuda_memory,
+    official_client,
+    python_models,
+    torchscript,
+    tensorrt,
+    sanitized,
+]
 
 
 def main():

@@ -4,8 +4,9 @@
 //! has a context for each of its profiles, and pipelines batches over its device. Only [`api`] and [`contexts`] call
 //! the library; the modules above them are safe Rust.
 //!
-//! This backend was never run on a GPU. Its tests use simulated devices and a library of their own in place of
-//! TensorRT; the places of TensorRT's virtual functions are compared with those that NVIDIA's Python package calls.
+//! No plan was executed on a GPU yet: on one, the lean runtime was opened and refused what is no plan. The tests use
+//! simulated devices and a library of their own in place of TensorRT; the places of TensorRT's virtual functions are
+//! compared with those that NVIDIA's Python package calls.
 
 mod api;
 mod checks;

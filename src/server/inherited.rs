@@ -32,13 +32,24 @@ pub enum Origin {
     ThisServer,
     /// It goes on listening when this server ends: connections wait for the next one.
     ServiceManager,
-    /// It ends when this server answers.
-    RunningServer,
+    /// It ends when this server answers. `is_managed`: it has the socket from a service manager, itself or by another
+    /// server.
+    RunningServer {
+        is_managed: bool,
+    },
+}
+
+impl Origin {
+    /// Whether a service manager keeps the socket open when this server ends.
+    pub fn is_managed(self) -> bool {
+        matches!(self, Origin::ServiceManager | Origin::RunningServer { is_managed: true })
+    }
 }
 
 struct InheritedSocket {
     /// The service that the running server answered on it; `None`: from a service manager.
     service: Option<String>,
+    origin: Origin,
     address: Address,
     socket: OwnedFd,
 }
@@ -70,19 +81,20 @@ impl InheritedSockets {
                     }
                 },
             };
-            if let Err(error) = sockets.add(None, socket) {
+            if let Err(error) = sockets.add(None, Origin::ServiceManager, socket) {
                 sockets.complaints.push(format!("a descriptor is not used: {error}"));
             }
         }
         sockets
     }
 
-    /// Adds the socket on which the running server answers `service`.
-    pub fn add_of_server(&mut self, service: &str, socket: OwnedFd) -> io::Result<()> {
-        self.add(Some(service.to_owned()), socket)
+    /// Adds the socket on which the running server answers `service`, which a service manager has opened if it
+    /// `is_managed`.
+    pub fn add_of_server(&mut self, service: &str, is_managed: bool, socket: OwnedFd) -> io::Result<()> {
+        self.add(Some(service.to_owned()), Origin::RunningServer { is_managed }, socket)
     }
 
-    fn add(&mut self, service: Option<String>, socket: OwnedFd) -> io::Result<()> {
+    fn add(&mut self, service: Option<String>, origin: Origin, socket: OwnedFd) -> io::Result<()> {
         let tcp = TcpListener::from(socket);
         let (address, socket) = match tcp.local_addr() {
             Ok(address) => {
@@ -97,7 +109,7 @@ impl InheritedSockets {
                 (Address::Unix(path.to_owned()), unix.into())
             }
         };
-        self.sockets.push(InheritedSocket { service, address, socket });
+        self.sockets.push(InheritedSocket { service, origin, address, socket });
         Ok(())
     }
 
@@ -111,6 +123,9 @@ impl InheritedSockets {
     pub fn take_tcp(&mut self, service: &str, address: SocketAddr) -> Option<(TcpListener, Origin)> {
         self.take(|one| match (&one.address, &one.service) {
             (Address::Tcp(found), None) => found.port() == address.port(),
+            (Address::Tcp(found), Some(of)) if one.origin.is_managed() => {
+                of == service && found.port() == address.port()
+            }
             (Address::Tcp(found), Some(of)) => {
                 of == service && found.ip() == address.ip() && (address.port() == 0 || found.port() == address.port())
             }
@@ -127,8 +142,8 @@ impl InheritedSockets {
 
     fn take(&mut self, fits: impl Fn(&InheritedSocket) -> bool) -> Option<(OwnedFd, Origin)> {
         let index = self.sockets.iter().position(fits)?;
-        let InheritedSocket { service, socket, .. } = self.sockets.swap_remove(index);
-        Some((socket, if service.is_some() { Origin::RunningServer } else { Origin::ServiceManager }))
+        let InheritedSocket { origin, socket, .. } = self.sockets.swap_remove(index);
+        Some((socket, origin))
     }
 
     /// Logs the sockets of a service manager that nothing has taken: clients that connect there would wait for ever.
@@ -146,7 +161,11 @@ mod tests {
 
     fn sockets(service: Option<&str>, listener: TcpListener) -> InheritedSockets {
         let mut sockets = InheritedSockets::default();
-        sockets.add(service.map(str::to_owned), listener.into()).unwrap();
+        match service {
+            Some(service) => sockets.add_of_server(service, false, listener.into()),
+            None => sockets.add(None, Origin::ServiceManager, listener.into()),
+        }
+        .unwrap();
         sockets
     }
 
@@ -176,7 +195,19 @@ mod tests {
         assert!(sockets.take_tcp("http", SocketAddr::from(([0, 0, 0, 0], address.port()))).is_none());
         assert!(sockets.take_tcp("http", SocketAddr::from(([127, 0, 0, 1], address.port() ^ 1))).is_none());
         let taken = sockets.take_tcp("http", SocketAddr::from(([127, 0, 0, 1], 0)));
-        assert_eq!(taken.expect("any port").1, Origin::RunningServer);
+        assert_eq!(taken.expect("any port").1, Origin::RunningServer { is_managed: false });
+    }
+
+    /// It may listen at more addresses than the configured one, as it did for the running server.
+    #[test]
+    fn a_service_managers_socket_that_a_server_had_is_found_by_service_and_port() {
+        let (listener, address) = local();
+        let mut sockets = InheritedSockets::default();
+        sockets.add_of_server("http", true, listener.into()).unwrap();
+        let everywhere = SocketAddr::from(([0, 0, 0, 0], address.port()));
+        assert!(sockets.take_tcp("grpc", everywhere).is_none());
+        let (taken, origin) = sockets.take_tcp("http", everywhere).unwrap();
+        assert_eq!((taken.local_addr().unwrap(), origin.is_managed()), (address, true));
     }
 
     #[test]
@@ -185,7 +216,7 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("socket");
         let mut sockets = InheritedSockets::default();
-        sockets.add(None, UnixListener::bind(&path).unwrap().into()).unwrap();
+        sockets.add(None, Origin::ServiceManager, UnixListener::bind(&path).unwrap().into()).unwrap();
         assert!(sockets.take_unix(&directory.join("other")).is_none());
         assert!(sockets.take_tcp("http", SocketAddr::from(([0, 0, 0, 0], 0))).is_none());
         assert!(sockets.take_unix(&path).is_some());

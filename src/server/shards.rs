@@ -105,7 +105,7 @@ impl Shards {
             listeners.push((socket, listener));
             match file {
                 Some(UnixFile::Own(file)) => socket_files.push((service, file)),
-                Some(UnixFile::Inherited(path)) if origin == Origin::RunningServer => {
+                Some(UnixFile::Inherited(path)) if !origin.is_managed() => {
                     inherited_files.push((service, path));
                 }
                 Some(UnixFile::Inherited(_)) | None => {}
@@ -238,7 +238,7 @@ impl Shards {
 
     /// The services whose sockets the running server opened.
     pub fn taken_over(&self) -> Vec<String> {
-        let is_taken = |(_, origin): &&(&str, Origin)| *origin == Origin::RunningServer;
+        let is_taken = |(_, origin): &&(&str, Origin)| matches!(origin, Origin::RunningServer { .. });
         self.services.iter().filter(is_taken).map(|(service, _)| (*service).to_owned()).collect()
     }
 
@@ -266,7 +266,7 @@ impl Shards {
 
     /// Leaves the connections that come from now on to the next server where a service manager keeps the socket open.
     pub fn leave_to_service_manager(&self) {
-        self.stop_listening(|_, origin| origin == Origin::ServiceManager);
+        self.stop_listening(|_, origin| origin.is_managed());
     }
 
     fn stop_listening(&self, is_meant: impl Fn(&str, Origin) -> bool) {
@@ -413,8 +413,10 @@ impl ShardParts {
 
 /// Copies of the descriptors, for another server.
 fn copies(opened: &[listeners::ListeningSocket]) -> io::Result<Vec<OfferedSocket>> {
-    let copy =
-        |one: &listeners::ListeningSocket| Ok(OfferedSocket { service: one.service, socket: one.socket.try_clone()? });
+    let copy = |one: &listeners::ListeningSocket| {
+        let (service, is_managed) = (one.service, one.origin.is_managed());
+        Ok(OfferedSocket { service, is_managed, socket: one.socket.try_clone()? })
+    };
     opened.iter().map(copy).collect()
 }
 

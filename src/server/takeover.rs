@@ -66,6 +66,9 @@ struct Offer {
     engine: String,
     /// The service of each descriptor, in their order.
     services: Vec<String>,
+    /// Those of them whose sockets a service manager has opened: it goes on listening there.
+    #[serde(default)]
+    managed: Vec<String>,
 }
 
 /// What the new server reports once it answers.
@@ -86,6 +89,8 @@ fn engine_name(engine: EngineKind) -> &'static str {
 /// A listening socket of the running server.
 pub struct OfferedSocket {
     pub service: &'static str,
+    /// A service manager has opened it.
+    pub is_managed: bool,
     pub socket: OwnedFd,
 }
 
@@ -165,7 +170,8 @@ impl TakeoverListener {
     fn offer(&self, mut stream: &UnixStream, offered: &OfferedSockets) -> io::Result<()> {
         let mut services: Vec<String> = offered.sockets.iter().map(|one| one.service.to_owned()).collect();
         services.push(OWN_NAME.to_owned());
-        let offer = Offer { version: VERSION, engine: engine_name(offered.engine).to_owned(), services };
+        let managed = offered.sockets.iter().filter(|one| one.is_managed).map(|one| one.service.to_owned()).collect();
+        let offer = Offer { version: VERSION, engine: engine_name(offered.engine).to_owned(), services, managed };
         let text = line_of(&offer)?;
         let descriptors: Vec<_> =
             offered.sockets.iter().map(|one| one.socket.as_fd()).chain([self.listener.as_fd()]).collect();
@@ -220,7 +226,10 @@ impl Takeover {
         for (service, socket) in offer.services.iter().zip(descriptors) {
             match service.as_str() {
                 OWN_NAME => own = Some(UnixListener::from(socket)),
-                service => sockets.add_of_server(service, socket).map_err(TakeoverError::NoOffer)?,
+                service => {
+                    let is_managed = offer.managed.iter().any(|managed| managed == service);
+                    sockets.add_of_server(service, is_managed, socket).map_err(TakeoverError::NoOffer)?;
+                }
             }
         }
         let listener = own.ok_or_else(|| wrong("it keeps the socket at the path"))?;
@@ -304,6 +313,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+    use crate::server::inherited::Origin;
 
     struct Folder(PathBuf);
 
@@ -328,7 +338,7 @@ mod tests {
     fn offered() -> (Arc<OfferedSockets>, std::net::SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let sockets = vec![OfferedSocket { service: "http", socket: listener.into() }];
+        let sockets = vec![OfferedSocket { service: "http", is_managed: true, socket: listener.into() }];
         (Arc::new(OfferedSockets::new(sockets, EngineKind::Epoll)), address)
     }
 
@@ -353,7 +363,8 @@ mod tests {
             drop(gone);
             let (next, mut inherited) = Takeover::begin(&folder.path()).unwrap();
             assert!(sockets.is_offered());
-            let (taken, _) = inherited.take_tcp("http", address).unwrap();
+            let (taken, origin) = inherited.take_tcp("http", address).unwrap();
+            assert_eq!(origin, Origin::RunningServer { is_managed: true });
             assert_eq!(taken.local_addr().unwrap(), address);
             let replaced;
             (listener, replaced) = next.finish(vec!["http".to_owned()]);
@@ -362,7 +373,7 @@ mod tests {
             assert_eq!(ends.recv().unwrap(), EndReason::TakenOver(report));
             file.keep();
             assert!(folder.path().exists());
-            let next = vec![OfferedSocket { service: "http", socket: taken.into() }];
+            let next = vec![OfferedSocket { service: "http", is_managed: origin.is_managed(), socket: taken.into() }];
             sockets = Arc::new(OfferedSockets::new(next, EngineKind::Epoll));
         }
         drop(listener);

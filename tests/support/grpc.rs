@@ -101,6 +101,34 @@ impl Grpc {
         Ok(decode(&reply.messages[0]))
     }
 
+    /// The same; `None` if the server has closed the connection (GOAWAY) without having seen the request, which a
+    /// client sends again on another one.
+    pub fn call_unless_sent_away<Answer: Message + Default>(
+        &mut self,
+        rpc: &str,
+        request: &impl Message,
+    ) -> Option<Result<Answer, Status>> {
+        let is_unseen = |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+        let mut exchange = match self.try_open(&format!("{SERVICE}{rpc}"), &[]) {
+            Ok(exchange) => exchange,
+            Err(error) if is_unseen(&error) => return None,
+            Err(error) => panic!("open a stream: {error}"),
+        };
+        self.send(&mut exchange, request);
+        self.half_close(&mut exchange);
+        let response = exchange.response.take().expect("it was just opened");
+        match self.runtime.block_on(patiently(response)) {
+            Ok(response) => exchange.begin(response),
+            Err(error) if is_unseen(&error) => return None,
+            Err(error) => panic!("no response: {error}"),
+        }
+        let reply = self.finish(exchange);
+        Some(match reply.status.code {
+            code::OK => Ok(decode(&reply.messages[0])),
+            _ => Err(reply.status),
+        })
+    }
+
     /// Sends the pieces unchanged (gRPC frames, or invalid ones of a broken client) and reads to the end.
     pub fn exchange(&mut self, path: &str, headers: &[(&str, &str)], pieces: &[Bytes]) -> Reply {
         let mut exchange = self.open(path, headers);
@@ -113,6 +141,10 @@ impl Grpc {
 
     /// Opens a call without sending a message.
     pub fn open(&mut self, path: &str, headers: &[(&str, &str)]) -> Exchange {
+        self.try_open(path, headers).unwrap_or_else(|error| panic!("open a stream: {error}"))
+    }
+
+    fn try_open(&mut self, path: &str, headers: &[(&str, &str)]) -> Result<Exchange, h2::Error> {
         let mut request = Request::post(format!("http://test{path}"));
         let mut plain = true;
         for (name, value) in headers {
@@ -125,17 +157,17 @@ impl Grpc {
         let request = request.header("te", "trailers").body(()).expect("a request");
         let sender = &mut self.sender;
         let (response, send) = self.runtime.block_on(patiently(async {
-            poll_fn(|context| sender.poll_ready(context)).await.expect("room for a stream");
-            sender.send_request(request, false).expect("open a stream")
-        }));
-        Exchange {
+            poll_fn(|context| sender.poll_ready(context)).await?;
+            sender.send_request(request, false)
+        }))?;
+        Ok(Exchange {
             send,
             response: Some(response),
             receive: None,
             head: None,
             buffer: BytesMut::new(),
             flags: Vec::new(),
-        }
+        })
     }
 
     pub fn send(&mut self, exchange: &mut Exchange, message: &impl Message) {
@@ -195,12 +227,16 @@ impl Grpc {
 }
 
 impl Exchange {
+    fn begin(&mut self, response: http::Response<h2::RecvStream>) {
+        let (head, body) = response.into_parts();
+        self.head = Some((head.status.as_u16(), head.headers));
+        self.receive = Some(body);
+    }
+
     async fn next_message(&mut self) -> Option<Bytes> {
         if let Some(response) = self.response.take() {
             let response = response.await.unwrap_or_else(|error| panic!("no response: {error}"));
-            let (head, body) = response.into_parts();
-            self.head = Some((head.status.as_u16(), head.headers));
-            self.receive = Some(body);
+            self.begin(response);
         }
         let receive = self.receive.as_mut()?;
         loop {

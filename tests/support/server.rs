@@ -157,16 +157,22 @@ impl Server {
         flags: &[&str],
         probe: &str,
     ) -> Server {
+        let address = http.local_addr().expect("the listener's address");
+        let port = format!("--http-port={}", address.port());
+        let flags: Vec<&str> = flags.iter().copied().chain([port.as_str()]).collect();
+        let socket = http.try_clone().expect("another descriptor of the listener");
+        let mut server = Server::launch_activated(socket.into(), variant, repository, &flags);
+        server.http = address;
+        server.wait_until_answers(probe).unwrap_or_else(|log| panic!("the server ended before it was ready:\n{log}"));
+        server
+    }
+
+    /// Starts as a service manager does that has opened this socket. Which one it is, the flags say.
+    pub fn launch_activated(socket: OwnedFd, variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         const SCRIPT: &str = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&0 </dev/null";
         let program = binary().into_string().expect("the binary's path is UTF-8");
         let words = ["sh".to_owned(), "-c".to_owned(), SCRIPT.to_owned(), program];
-        let port = format!("--http-port={}", http.local_addr().expect("the listener's address").port());
-        let flags: Vec<&str> = flags.iter().copied().chain([port.as_str()]).collect();
-        let socket = http.try_clone().expect("another descriptor of the listener");
-        let mut server = Server::launch_with(Stdio::from(OwnedFd::from(socket)), &words, variant, repository, &flags);
-        server.http = http.local_addr().expect("the listener's address");
-        server.wait_until_answers(probe).unwrap_or_else(|log| panic!("the server ended before it was ready:\n{log}"));
-        server
+        Server::launch_with(Stdio::from(socket), &words, variant, repository, flags)
     }
 
     fn launch(words: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {

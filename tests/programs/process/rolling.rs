@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -16,7 +16,7 @@ use nereid_wire::inference::{
 use serde_json::json;
 
 use crate::process::one_number::{BODY, message};
-use nereid_test_support::grpc::Grpc;
+use nereid_test_support::grpc::{Grpc, Status};
 use nereid_test_support::http::Peer;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::{PATIENCE, Server, run_to_end};
@@ -39,8 +39,11 @@ fn infer(peer: &mut Peer) -> bool {
 }
 
 fn infer_grpc(grpc: &mut Grpc) {
-    let answer: ModelInferResponse =
-        grpc.call("ModelInfer", &message("plain")).unwrap_or_else(|status| panic!("{status:?}"));
+    check_grpc(grpc.call("ModelInfer", &message("plain")));
+}
+
+fn check_grpc(answer: Result<ModelInferResponse, Status>) {
+    let answer = answer.unwrap_or_else(|status| panic!("{status:?}"));
     assert_eq!(answer.raw_output_contents[0].as_ref(), [9, 0, 0, 0]);
 }
 
@@ -113,9 +116,9 @@ impl Load {
                 Kind::Once => drop(infer(&mut Peer::connect(self.http))),
                 Kind::Grpc => {
                     let connection = grpc.get_or_insert_with(|| Grpc::connect(self.grpc));
-                    match connection.is_sent_away() {
-                        true => grpc = None,
-                        false => infer_grpc(connection),
+                    match connection.call_unless_sent_away("ModelInfer", &message("plain")) {
+                        Some(answer) => check_grpc(answer),
+                        None => grpc = None,
                     }
                 }
             }
@@ -280,7 +283,13 @@ fn a_supervisor_learns_which_process_has_taken_over() {
     told.set_read_timeout(Some(PATIENCE)).expect("a time limit");
     let next = || {
         let mut text = [0; 64];
-        let len = told.recv(&mut text).expect("a message");
+        let len = loop {
+            match told.recv(&mut text) {
+                // A signal for another test of this process.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                received => break received.expect("a message"),
+            }
+        };
         String::from_utf8_lossy(&text[..len]).into_owned()
     };
     let flag = format!("--take-over={}", exchange.display());
@@ -328,4 +337,45 @@ fn connections_wait_in_a_socket_of_the_service_manager() {
             assert!(log.contains(&format!("Started HTTPService at 127.0.0.1:{}", address.port())), "{log}");
         }
     });
+}
+
+/// Also where another server has taken it over meanwhile: its file stays, and clients find the next server.
+#[test]
+fn a_socket_of_the_service_manager_stays_its_own_after_a_take_over() {
+    let repository = plain_repository();
+    let [exchange, path] = ["take-over", "http"].map(|name| repository.path().with_extension(name));
+    let listener = UnixListener::bind(&path).expect("a socket of the service manager");
+    let own = |name: &str, path: &Path| format!("--{name}={}", path.display());
+    let (exchange, socket) = (own("take-over", &exchange), own("http-unix-socket", &path));
+    let flags = [exchange.as_str(), socket.as_str(), "--drain-delay=0"];
+    let variant = variant::usual();
+    let ask = || {
+        let mut stream = UnixStream::connect(&path).expect("nobody is refused");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+        let request = b"GET /v2/models/plain/ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("a request");
+        move || {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("an answer");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+    };
+    let activated = || {
+        let socket = listener.try_clone().expect("another descriptor of the listener");
+        Server::launch_activated(socket.into(), variant, repository.path(), &flags)
+    };
+    let first = activated();
+    first.wait_for_log("Started HTTPService at unix:");
+    ask()();
+    let second = Server::start_saying(variant, repository.path(), &flags, "Took over from the server at ");
+    let (status, log) = first.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    ask()();
+    second.stop();
+    assert!(path.exists(), "the file is the service manager's");
+    let mut early = ask();
+    let third = activated();
+    early();
+    third.stop();
+    assert!(path.exists());
 }

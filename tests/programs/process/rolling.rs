@@ -58,6 +58,8 @@ fn a_server_that_leaves_serves_everything_and_is_not_ready() {
         assert!(infer(&mut idle), "nobody is sent away yet");
         let mut grpc = Grpc::connect(server.grpc);
         infer_grpc(&mut grpc);
+        // With the second call the server has the acknowledgement of its settings: who has just come is not sent away.
+        infer_grpc(&mut grpc);
         server.terminate();
         server.wait_until("clients of gRPC are sent away", || grpc.is_sent_away());
         for (path, status) in [("/v2/health/ready", 400), ("/v2/health/live", 200), ("/v2/models/plain/ready", 200)] {

@@ -23,6 +23,8 @@ enum Value {
 pub struct Runner<'a> {
     pub module: &'a Module,
     pub place: Option<&'a Place>,
+    /// Whether the module may compute on GPUs: at its place, or where its file says.
+    pub uses_gpus: bool,
     pub options: &'a Options,
 }
 
@@ -32,7 +34,7 @@ impl Runner<'_> {
         let values = join(plan, batch)?;
         let inputs: SmallVec<[Input<'_>; 8]> = values.iter().map(|(target, value)| input(target, value)).collect();
         // On a GPU the library may wait for the whole device.
-        let _shared = self.place.map(|_| nereid_gpu::capture::shared());
+        let _shared = self.uses_gpus.then(nereid_gpu::capture::shared);
         let compute_start_ns = now_ns();
         // Its text is that of PyTorch, which may take several lines.
         let result = self.module.run(self.place, self.options, &inputs).map_err(|text| execute_failure(&text))?;

@@ -9,6 +9,7 @@ use crate::torch::{Module, Options, Place, Shim};
 use nereid_backend::{Instance, InstanceContext, rows};
 use nereid_request::Status;
 use nereid_scheduler::Payload;
+use nereid_wire::inference::model_instance_group::Kind;
 
 /// It stays on the thread that made it: each thread that runs operations has threads of its own in the library.
 pub struct TorchScriptInstance {
@@ -37,7 +38,8 @@ impl TorchScriptInstance {
 impl Instance for TorchScriptInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         threads::limit_inter_op(self.shim, self.context.model.worker_cpu_count);
-        let runner = Runner { module: &self.module, place: self.place.as_ref(), options: &self.options };
+        let uses_gpus = matches!(self.context.kind, Kind::Gpu | Kind::Model);
+        let runner = Runner { module: &self.module, place: self.place.as_ref(), uses_gpus, options: &self.options };
         rows::execute(&self.context, payload, self.plan.max_batch_size, |batch| {
             let computed = runner.run(&self.plan, batch, &self.context.model.pool);
             if let (Err(_), Some(gpu)) = (&computed, &self.context.gpu) {

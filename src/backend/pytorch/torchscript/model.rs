@@ -112,6 +112,7 @@ impl TorchScriptModel {
     /// A stream for an instance.
     fn place(&self, device: i32) -> Result<Place, Status> {
         let failed = |text| Status::internal(format!("failed to create a stream on GPU {device}: {text}"));
+        let _shared = nereid_gpu::capture::shared();
         self.shim.place(&cuda(device)).map_err(failed)
     }
 
@@ -126,6 +127,8 @@ impl TorchScriptModel {
             Placement::Gpu(number) => Some(cuda(number)),
             Placement::AsSaved => None,
         };
+        // The library allocates memory of the GPU, which breaks the recording of another thread.
+        let _shared = (placement != Placement::Host).then(nereid_gpu::capture::shared);
         Module::load(self.shim, &bytes, device.as_deref(), self.settings.options.is_inference)
             .map_err(|text| failed(&text))
     }

@@ -312,6 +312,17 @@ fn a_supervisor_learns_which_process_has_taken_over() {
     assert_eq!(next(), "STOPPING=1", "the one that was replaced has not said so");
 }
 
+/// Sends a request that ends its connection; the result waits for the answer.
+fn asked(mut stream: impl Read + Write) -> impl FnMut() {
+    let request = b"GET /v2/models/plain/ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("a request");
+    move || {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+}
+
 #[test]
 fn connections_wait_in_a_socket_of_the_service_manager() {
     each(&variant::ALL, |variant| {
@@ -319,15 +330,9 @@ fn connections_wait_in_a_socket_of_the_service_manager() {
         let http = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = http.local_addr().expect("its address");
         let ask = || {
-            let mut stream = TcpStream::connect(address).expect("nobody is refused");
+            let stream = TcpStream::connect(address).expect("nobody is refused");
             stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-            let request = b"GET /v2/models/plain/ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-            stream.write_all(request).expect("a request");
-            move || {
-                let mut answer = String::new();
-                stream.read_to_string(&mut answer).expect("an answer");
-                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-            }
+            asked(stream)
         };
         for _ in 0..2 {
             // Before the server exists, and between two of them.
@@ -352,15 +357,9 @@ fn a_socket_of_the_service_manager_stays_its_own_after_a_take_over() {
     let flags = [exchange.as_str(), socket.as_str(), "--drain-delay=0"];
     let variant = variant::usual();
     let ask = || {
-        let mut stream = UnixStream::connect(&path).expect("nobody is refused");
+        let stream = UnixStream::connect(&path).expect("nobody is refused");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-        let request = b"GET /v2/models/plain/ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-        stream.write_all(request).expect("a request");
-        move || {
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).expect("an answer");
-            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        }
+        asked(stream)
     };
     let activated = || {
         let socket = listener.try_clone().expect("another descriptor of the listener");

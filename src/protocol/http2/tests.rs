@@ -1,5 +1,6 @@
 //! Scripted peers, foreign peers, cut and damaged input.
 
+mod accounts;
 mod cuts;
 mod flow;
 mod foreign;

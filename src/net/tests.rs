@@ -259,6 +259,41 @@ fn a_stream_whose_window_stays_shut_is_given_up_and_its_neighbours_stay() {
     world.end();
 }
 
+/// While a connection has too much that its peer does not take, uploads get no credit; afterwards they do, and end.
+#[test]
+fn an_upload_that_was_held_back_goes_on_when_answers_have_left() {
+    let mut world = World::new(21);
+    let mut peer = GrpcPeer::with_window(&mut world, 64 << 20);
+    let answered = peer.call(b"/unary", None);
+    peer.run(&mut world, 60);
+    let call = world.script.borrow().unary[0];
+    peer.withhold(answered);
+    let mut message = nereid_memory::Gather::new();
+    message.push(&world.pool, nereid_memory::BlockMut::unpooled((64 << 20) + (2 << 20)).freeze());
+    world.mail(call, GrpcReply::Answer(message));
+    peer.run(&mut world, 400);
+    let uploads = [0, 1].map(|_| peer.begin(b"/unary", None));
+    let len = 12 << 20;
+    let mut bytes = vec![7; 5 + len];
+    bytes[..5].copy_from_slice(&[0, 0, 0xc0, 0, 0]);
+    for upload in uploads {
+        peer.send(upload, &bytes, true);
+    }
+    peer.run(&mut world, 2000);
+    assert_eq!(world.script.borrow().unary.len(), 1, "neither has arrived");
+    let held = uploads.map(|upload| peer.unsent(upload));
+    assert!(held.iter().all(|&left| left > 0), "{held:?} bytes wait for credit");
+    peer.give_room(answered);
+    for _ in 0..40 {
+        peer.run(&mut world, 200);
+    }
+    assert_eq!(uploads.map(|upload| peer.unsent(upload)), [0, 0]);
+    assert_eq!(world.script.borrow().unary.len(), 3, "both have arrived");
+    assert_eq!(peer.status(answered).map(|status| status.0), Some("0".to_owned()));
+    drop(peer);
+    world.end();
+}
+
 /// The last places are for brief connections: one request, a few seconds, and the oldest gives way.
 #[test]
 fn near_the_end_of_descriptors_connections_are_brief() {

@@ -278,6 +278,17 @@ impl GrpcPeer {
         self.seen.withheld = Some(stream.get());
     }
 
+    /// Makes room again for a stream that got none.
+    pub fn give_room(&mut self, stream: http2::StreamId) {
+        self.seen.withheld = None;
+        self.connection.consumed(stream, self.body(stream).len());
+    }
+
+    /// Bytes of a stream that the server has given no room for.
+    pub fn unsent(&self, stream: http2::StreamId) -> usize {
+        self.connection.unsent(stream)
+    }
+
     pub fn is_reset(&self, stream: http2::StreamId) -> bool {
         self.seen.resets.contains(&stream.get())
     }

@@ -440,6 +440,52 @@ fn so_many_requests_of_a_step_are_in_flight() {
     assert_eq!((seen.success.count, seen.fail.count), (4, 2));
 }
 
+/// One timer covers all that wait; when it has fired and something still waits, or waits later, there is another one.
+#[test]
+fn whatever_waits_for_room_has_a_timer() {
+    let spec = ensemble("X", "Y", &["p I=X -> O=A", "q I=A -> O=Y"], "", "max_inflight_requests: 1");
+    let bench = Bench::new(spec, vec![model("p", "I", "O", ""), model("q", "I", "O", "")]);
+    let limiter = Arc::clone(bench.ensemble.0.limiters[0].as_ref().unwrap());
+    let timers = || {
+        bench.client.work_all();
+        std::mem::take(&mut *lock(&bench.client.timed))
+    };
+    let mut tickets: Vec<_> = (0..3).map(|key| bench.send(key, &[("X", "x")])).collect();
+    let mut first = timers();
+    assert_eq!((first.len(), limiter.counts()), (1, (1, 2)));
+    let (due_ns, timer) = first.remove(0);
+    // Before its time nobody is overdue, and the timer sets the next one.
+    timer.run(&mut &*bench.client);
+    let mut again = timers();
+    assert_eq!((again.len(), again[0].0, limiter.counts()), (1, due_ns, (1, 2)));
+    assert!(limiter.overdue(due_ns - 1).0.is_empty());
+    let (overdue, next_ns) = limiter.overdue(due_ns);
+    assert_eq!(overdue.len(), 1, "the one that has waited for exactly so long");
+    assert!(next_ns.is_some_and(|next_ns| next_ns > due_ns), "the other one waits");
+    overdue.into_iter().for_each(|waiter| waiter.run.overdue(waiter.key));
+    bench.client.work_all();
+    assert_eq!((bench.waiting("p"), limiter.counts()), (2, (1, 1)));
+    bench.answer("p");
+    assert_eq!((bench.waiting("p"), limiter.counts()), (2, (1, 0)), "the room goes to the next");
+    // Nothing waits any more when the timer fires, so that the next to wait sets one; dropped timers are replaced too.
+    again.remove(0).1.run(&mut &*bench.client);
+    assert_eq!(timers().len(), 0);
+    tickets.push(bench.send(3, &[("X", "x")]));
+    assert_eq!(timers().len(), 1, "and it is dropped here");
+    tickets.push(bench.send(4, &[("X", "x")]));
+    let last = timers();
+    assert_eq!((last.len(), limiter.counts()), (1, (1, 2)));
+    tickets.push(bench.send(5, &[("X", "x")]));
+    assert_eq!(timers().len(), 0, "one covers both");
+    for part in ["p", "q"] {
+        while bench.waiting(part) > 0 {
+            bench.answer(part);
+        }
+    }
+    drop((tickets, last));
+    assert_eq!((limiter.counts(), bench.runs()), ((0, 0), 0));
+}
+
 #[test]
 fn a_step_that_is_too_far_ahead_ends_the_request() {
     let _never_waits = NeverWaits::here();

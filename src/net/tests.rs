@@ -426,6 +426,26 @@ fn the_last_answer_survives_what_the_peer_still_sends() {
 }
 
 #[test]
+fn a_connection_lingers_for_ten_seconds_for_a_peer_that_does_not_end() {
+    let mut world = World::new(17);
+    let mut peer = world.connect(Port::Http);
+    peer.write_all(b"POST /refused HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n").unwrap();
+    assert!(world.read(&mut peer).starts_with("HTTP/1.1 400"));
+    // The first of the connection's seconds may have begun before the response.
+    for second in 1..=11 {
+        world.clock.advance(SECOND_NS);
+        world.turns(60);
+        let open = world.shard.handler.connections.len();
+        let expected = if second < 10 { 1 } else { 0 };
+        assert!(open == expected || second == 10, "{open} connections after {second} s");
+        // What it still sends does not prolong that.
+        let _ = peer.write_all(b"more");
+    }
+    drop(peer);
+    world.end();
+}
+
+#[test]
 fn a_drain_ends_idle_connections_and_those_that_do_not_answer() {
     let mut world = World::new(14);
     let idle = world.connect(Port::Http);

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 use serde_json::Value;
 
 use super::record::Finished;
-use super::settings::Field::{Clear, Set};
+use super::settings::Field::{Clear, Keep, Set};
 use super::*;
 use nereid_wire::otlp::Span;
 
@@ -212,6 +212,58 @@ fn models_have_settings_of_their_own_and_take_the_rest_from_all() {
     assert_eq!(traces.shown(Some("m")), traces.shown(None));
     traces.change(None, &change(|change| change.rate = Clear)).unwrap();
     assert_eq!(traces.shown(None).rate, 1000, "back to that of the start");
+    assert!(traces.finish(PATIENCE));
+}
+
+/// Each value by itself: after the model's own is cleared, the model has what is set for all, also what is set later.
+#[test]
+fn a_cleared_value_follows_later_changes_for_all() {
+    let place = Place::new();
+    let traces = Traces::new(place.options(1000)).unwrap();
+    type Make = fn(&mut Change, Field<u32>);
+    let makers: [Make; 4] = [
+        |made, to| made.rate = to,
+        |made, to| {
+            made.count = match to {
+                Keep => Keep,
+                Clear => Clear,
+                Set(n) => Set(n as i32),
+            }
+        },
+        |made, to| made.log_frequency = to,
+        |made, to| {
+            made.levels = match to {
+                Keep => Keep,
+                Clear => Clear,
+                Set(n) => Set(if n % 2 == 0 { Levels::TENSORS } else { Levels::TIMESTAMPS }),
+            }
+        },
+    ];
+    for make in makers {
+        let set = |model, to| traces.change(model, &change(|change| make(change, to))).unwrap();
+        set(Some("m"), Set(7));
+        set(None, Set(8));
+        assert_ne!(traces.shown(Some("m")), traces.shown(None), "its own");
+        set(Some("m"), Clear);
+        assert_eq!(traces.shown(Some("m")), traces.shown(None));
+        set(None, Set(9));
+        assert_eq!(traces.shown(Some("m")), traces.shown(None), "what is set after that");
+        // Also where another value of the model stays its own.
+        traces.change(Some("m"), &change(|change| (change.rate, change.count) = (Set(3), Set(3)))).unwrap();
+        set(Some("m"), Set(7));
+        set(Some("m"), Clear);
+        set(None, Set(6));
+        let (own, of_all) = (traces.shown(Some("m")), traces.shown(None));
+        assert_eq!(own.levels, of_all.levels);
+        assert_eq!(own.files, of_all.files);
+        assert!(own.rate == 3 || own.count == 3, "what was not cleared stays its own");
+        let all = change(|change| {
+            (change.levels, change.rate, change.count, change.log_frequency) = (Clear, Clear, Clear, Clear)
+        });
+        traces.change(Some("m"), &all).unwrap();
+        traces.change(None, &all).unwrap();
+        assert_eq!((traces.shown(None).rate, traces.shown(Some("m")).rate), (1000, 1000));
+    }
     assert!(traces.finish(PATIENCE));
 }
 

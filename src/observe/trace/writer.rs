@@ -232,3 +232,84 @@ impl<D: Destination> Writer<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::context::Context;
+    use super::super::settings::{Setting, Values};
+    use super::super::{Levels, Trace};
+    use super::*;
+
+    /// Counts what it gets.
+    #[derive(Default)]
+    struct Tally(Arc<AtomicUsize>);
+
+    impl Destination for Tally {
+        fn trace(&mut self, _trace: &Finished, _counts: &Counts) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn setting_ended(&mut self, _id: u64, _counts: &Counts) {}
+
+        fn due(&self) -> Option<Instant> {
+            None
+        }
+
+        fn on_time(&mut self, _counts: &Counts) {}
+
+        fn finish(&mut self, _counts: &Counts) {}
+    }
+
+    /// The queue, its other end, and traces of so many bytes for it.
+    fn queue() -> (Queue, Receiver<Message>, impl Fn(usize) -> Finished) {
+        let options = TraceOptions { levels: Levels::TIMESTAMPS, ..TraceOptions::default() };
+        let queue = Queue::new(&options);
+        let receiver = queue.0.waiting.lock().unwrap().take().unwrap().0;
+        let setting = Arc::new(Setting::new(Values::of_start(&options), &options, &queue));
+        let trace = Trace::begin(Arc::clone(&setting), queue.clone(), &Arc::default(), Context::parse(b"", None));
+        let (position, _) = trace.taken();
+        let of = move |bytes| Finished {
+            setting: Arc::clone(&setting),
+            entries: Vec::new(),
+            bytes,
+            cut: 0,
+            position: position.clone(),
+            root: trace.id(),
+        };
+        (queue, receiver, of)
+    }
+
+    /// Has everything written that waits; returns the number of traces.
+    fn write(queue: &Queue, receiver: &Receiver<Message>) -> usize {
+        let (done, finished) = sync_channel(1);
+        queue.0.sender.send(Message::Finish(done)).unwrap();
+        let written = Tally::default();
+        let count = Arc::clone(&written.0);
+        Writer::new(Arc::clone(queue.counts()), written).run(receiver);
+        finished.recv().unwrap();
+        count.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_queue_takes_as_much_after_each_overflow_as_before_it() {
+        let (queue, receiver, trace_of) = queue();
+        let dropped = || queue.counts().dropped.load(Ordering::Relaxed);
+        for round in 1..=3 {
+            (0..TRACES_WAITING_MAX).for_each(|_| queue.push(trace_of(1)));
+            assert_eq!(dropped(), (round - 1) * 3, "round {round}: there is room for all of these");
+            (0..3).for_each(|_| queue.push(trace_of(1)));
+            assert_eq!(dropped(), round * 3);
+            assert_eq!(write(&queue, &receiver), TRACES_WAITING_MAX);
+        }
+        // The same by bytes: exactly as many fit, and a small one fits behind one that did not.
+        for round in 1..=3 {
+            queue.push(trace_of(BYTES_WAITING_MAX - 10));
+            queue.push(trace_of(11));
+            queue.push(trace_of(10));
+            queue.push(trace_of(1));
+            assert_eq!((dropped(), write(&queue, &receiver)), (9 + 2 * round, 2));
+        }
+        let counts = queue.counts();
+        assert_eq!((counts.waiting.load(Ordering::Relaxed), counts.bytes_waiting.load(Ordering::Relaxed)), (0, 0));
+    }
+}

@@ -98,6 +98,8 @@ pub struct Lifecycle {
     /// Versions that are finishing their work in the background.
     retiring: AtomicUsize,
     is_stopping: AtomicBool,
+    /// The server ends all versions: one that appears from now on is ended too.
+    is_ending: AtomicBool,
     /// Held while the repositories are read: what an older poll found must not undo a newer change. Taken before all
     /// other locks.
     polling: Mutex<()>,
@@ -139,6 +141,7 @@ impl Lifecycle {
             operations: AtomicUsize::new(0),
             retiring: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             polling: Mutex::new(()),
         }
     }
@@ -203,7 +206,7 @@ impl Lifecycle {
     }
 
     /// Runs `job` with the slot of a model; refused where the operation would wait for itself.
-    fn with_slot<T>(&self, id: &ModelId, job: impl FnOnce(&mut ModelSlot) -> T) -> Result<T, Status> {
+    fn with_slot<T>(self: &Arc<Self>, id: &ModelId, job: impl FnOnce(&mut ModelSlot) -> T) -> Result<T, Status> {
         let wait = OnBehalf::load().map(|load| self.waits.wait_for(load, id)).transpose();
         let _wait = wait.inspect_err(|status| error!("{}", status.message))?;
         // A load that holds this slot and waits for a permit no longer needs one.
@@ -212,10 +215,17 @@ impl Lifecycle {
         if matches!(slot.try_lock(), Err(TryLockError::WouldBlock)) {
             verbose!(2, "Load/Unload conflict '{}'", id.name);
         }
-        let mut slot = lock(&slot);
-        let held = self.waits.hold(id);
-        slot.operation = held.operation;
-        Ok(job(&mut slot))
+        let done = {
+            let mut locked = lock(&slot);
+            let held = self.waits.hold(id);
+            locked.operation = held.operation;
+            job(&mut locked)
+        };
+        // Whoever ends all versions passes by a slot that is held.
+        if self.is_ending.load(Ordering::SeqCst) {
+            self.end_slot(id, &slot);
+        }
+        Ok(done)
     }
 
     /// Why the last load of a model did not pass its poll.

@@ -168,11 +168,11 @@ impl Lifecycle {
     ) -> Result<bool, Status> {
         let fresh = self.load_versions(id, slot.operation, plan, &source.directory, fitted)?;
         if self.is_stopping.load(Ordering::SeqCst) {
-            fresh.into_values().for_each(RunningVersion::end);
+            self.discard(id, fresh, &[]);
             return Err(Status::unavailable("Server not ready"));
         }
         if let Err((version, status)) = self.change_in_place(slot, &plan.changed_in_place, &fitted.config) {
-            fresh.into_values().for_each(RunningVersion::end);
+            self.discard(id, fresh, &[]);
             return Err(self.load_failed(id, [(version, status)]));
         }
         let has_fresh = !fresh.is_empty();
@@ -309,12 +309,21 @@ impl Lifecycle {
             return Ok(fresh);
         }
         // The versions of a model come and go together (contract/schedulers.md section 10, "unit").
-        let loaded: Vec<i64> = fresh.keys().copied().collect();
-        fresh.into_values().for_each(RunningVersion::end);
+        self.discard(id, fresh, &failures);
+        let failed = self.load_failed(id, failures);
+        self.log_next_steps(id, directory, polled);
+        Err(failed)
+    }
+
+    /// Ends versions that were loaded beside others that failed, and lists both as what they are.
+    fn discard(&self, id: &ModelId, loaded: BTreeMap<i64, RunningVersion>, failures: &[(i64, Status)]) {
+        let unloaded: Vec<i64> = loaded.keys().copied().collect();
+        loaded.into_values().for_each(RunningVersion::end);
+        let failed = failures.iter().map(|(version, status)| (*version, status.to_string()));
+        let unloaded = unloaded.into_iter().map(|version| (version, UNLOADED.to_owned()));
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
-            let failed = failures.iter().map(|(version, status)| (*version, status.to_string()));
-            for (version, reason) in failed.chain(loaded.into_iter().map(|version| (version, UNLOADED.to_owned()))) {
+            for (version, reason) in failed.chain(unloaded) {
                 if let MapEntry::Occupied(mut state) = entry.versions.entry(version)
                     && !matches!(state.get(), VersionState::Ready(_))
                 {
@@ -322,9 +331,6 @@ impl Lifecycle {
                 }
             }
         });
-        let failed = self.load_failed(id, failures);
-        self.log_next_steps(id, directory, polled);
-        Err(failed)
     }
 
     fn log_next_steps(&self, id: &ModelId, directory: &Directory, polled: &Polled) {

@@ -3,15 +3,15 @@
 //! A version ends when it cannot receive another request: after every shard has the map without it, and when the last
 //! request that refers to it is answered.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tracing::{error, info};
 
 use super::super::models::{ModelId, UNLOADED, VersionState};
 use super::super::version::RunningVersion;
-use super::{Lifecycle, lock};
+use super::{Lifecycle, ModelSlot, lock};
 
 /// First pause between counts of a version's references: short, since most requests are short.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
@@ -109,15 +109,21 @@ impl Lifecycle {
 
     /// Ends every version. Returns at once; [`Lifecycle::live_models`] returns how many are left.
     pub fn unload_all(self: &Arc<Self>) {
+        self.is_ending.store(true, Ordering::SeqCst);
         for (id, slot) in self.slots() {
-            // A load under way holds the slot; it ends what it made when it finds the server stopping.
-            if let Ok(mut slot) = slot.try_lock() {
-                // An ensemble's agents no longer wait for its parts.
-                slot.source = None;
-                for running in std::mem::take(&mut slot.running).into_values() {
-                    running.served.scheduler.stop();
-                    self.end_in_background(&id, running);
-                }
+            self.end_slot(&id, &slot);
+        }
+    }
+
+    /// Ends the versions of one model, unless an operation holds its slot: that one calls this again when it has left
+    /// the slot.
+    pub(super) fn end_slot(self: &Arc<Self>, id: &ModelId, slot: &Mutex<ModelSlot>) {
+        if let Ok(mut slot) = slot.try_lock() {
+            // An ensemble's agents no longer wait for its parts.
+            slot.source = None;
+            for running in std::mem::take(&mut slot.running).into_values() {
+                running.served.scheduler.stop();
+                self.end_in_background(id, running);
             }
         }
     }

@@ -13,6 +13,7 @@ use nereid_backend::plugin::no_libraries;
 use nereid_memory::Pool;
 use nereid_scheduler::ServedModel;
 
+mod failing;
 mod namespaces;
 mod registration;
 

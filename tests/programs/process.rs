@@ -1,6 +1,7 @@
 //! The process as an operator sees it: flags, exit codes, errors of models and ports, and how it stops (contract/cli.md
 //! sections 1, 2, 5, 6, 7).
 
+mod bound;
 mod crash;
 mod deep_check;
 mod engine;

@@ -5,6 +5,7 @@
 #![allow(clippy::new_without_default, clippy::should_implement_trait)]
 
 pub mod backend;
+pub mod bound;
 pub mod certificates;
 pub mod confine;
 pub mod grpc;

@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::bound::bound_this_test;
 use crate::paths;
 use crate::variant::Variant;
 
@@ -364,6 +365,7 @@ fn spawn(command: &mut Command) -> Child {
 }
 
 fn spawn_with(stdin: Stdio, command: &mut Command) -> Child {
+    bound_this_test();
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap_or_else(|error| panic!("{:?} does not start: {error}", command.get_program()))
 }

@@ -622,6 +622,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a loop over 4,096 workers for each of them")]
     fn the_word_holds_its_largest_values() {
         let token = token(BatcherToken::MAX_WORKERS);
         assert_eq!(token.join(), Err(TooManyWorkers));

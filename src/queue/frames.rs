@@ -237,7 +237,8 @@ mod tests {
             random
         };
         let (mut read, mut refused) = (0, 0);
-        for _ in 0..20_000 {
+        let rounds = if cfg!(miri) { 100 } else { 20_000 };
+        for _ in 0..rounds {
             let (memory, mut producer, mut consumer) = stream(64 << (next() % 3));
             let mut payload = Vec::new();
             for _ in 0..8 {
@@ -261,6 +262,6 @@ mod tests {
                 }
             }
         }
-        assert!(read > 1000 && refused > 1000, "{read} frames read, {refused} refused");
+        assert!(read > rounds / 20 && refused > rounds / 20, "{read} frames read, {refused} refused");
     }
 }

@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn nothing_is_lost_between_threads_and_each_producer_keeps_its_order() {
         const PRODUCERS: u64 = 3;
-        const EACH: u64 = 20_000;
+        const EACH: u64 = if cfg!(miri) { 200 } else { 20_000 };
         let queue = Arc::new(Mpsc::new());
         let threads: Vec<_> = (0..PRODUCERS)
             .map(|p| {

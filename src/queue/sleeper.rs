@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn no_wake_up_is_lost() {
-        const ROUNDS: u64 = 20_000;
+        const ROUNDS: u64 = if cfg!(miri) { 100 } else { 20_000 };
         let work = Arc::new(AtomicU64::new(0));
         let sleeper = Arc::new(Sleeper::new(std::thread::current()));
         let producer = std::thread::spawn({

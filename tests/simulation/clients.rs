@@ -139,11 +139,3 @@ impl Draft {
         (0..self.elements).map(|at| element(self.number, at)).collect()
     }
 }
-
-/// The outcome of a client's step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    GoesOn,
-    /// It has sent all it wanted, and has all answers.
-    Done,
-}

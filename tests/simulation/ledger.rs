@@ -229,7 +229,7 @@ impl Ledger {
         if has("planned failure") || has("failed while it executed") || has("without a final response") {
             return (excused == "model" || sent.model == ENSEMBLE).then_some("failed by its model");
         }
-        if has("too many bytes") || has("memory") || has("too many requests wait") || has("exceeds") {
+        if has("bytes were asked for") || has("too many bytes") || has("memory") || has("too many requests wait") || has("exceeds") {
             return self.is_tight.then_some("refused for want of memory or places");
         }
         if has("the server exits before") || has("Server not ready") {

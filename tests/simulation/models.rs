@@ -527,7 +527,8 @@ pub fn go_on(late: Late) {
             let mut response = responses.begin(id.clone());
             match tensor(&values, Shape::from_slice(&[3]), &Source::Factory(&responses)) {
                 Ok(output) => response.outputs.push(output),
-                Err(status) => response = Response::failed(id.clone(), status),
+                // A client takes an error for the end.
+                Err(status) => return responses.send(Response::failed(id, status), true),
             }
             let is_last = at + 1 == of && ledger::with(|ledger| ledger.once_in(2));
             responses.send(response, is_last);

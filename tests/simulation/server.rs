@@ -88,7 +88,6 @@ pub struct Server {
     pub pool: Pool,
     pub loads: Load,
     pub jobs: Jobs,
-    pub facts: Arc<Facts>,
     /// What each shard has put aside for itself (`local_delivery`), while it is not its turn.
     aside: Vec<Vec<(u64, Delivery)>>,
 }
@@ -178,7 +177,6 @@ impl Server {
             pool: pool.clone(),
             loads: loads.clone(),
             jobs: Arc::clone(&jobs),
-            facts: Arc::clone(&facts),
             aside: (0..SHARDS).map(|_| Vec::new()).collect(),
         };
         for (shard, inbox) in inboxes.into_iter().enumerate() {

@@ -4,8 +4,6 @@ use crate::ledger::Troubles;
 use crate::random::Random;
 use crate::server::Bounds;
 
-const MS: u64 = 1_000_000;
-
 /// How a run goes: what its models, its network and its clients do.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
@@ -21,9 +19,9 @@ pub struct Weather {
     pub slow_once_in: u64,
     pub rogue_once_in: u64,
     pub large_once_in: u64,
-    /// The mean time between two reloads, and between two changes of workers; 0: none.
-    pub reload_every_ns: u64,
-    pub replace_every_ns: u64,
+    /// Requests between two reloads, and between two changes of workers; 0: none.
+    pub reload_every: u64,
+    pub replace_every: u64,
     /// The server ends in the middle of the traffic.
     pub ends_early: bool,
     /// Memory or places run out.
@@ -54,8 +52,8 @@ impl Weather {
             slow_once_in: 0,
             rogue_once_in: 0,
             large_once_in: 40,
-            reload_every_ns: 0,
-            replace_every_ns: 0,
+            reload_every: 0,
+            replace_every: 0,
             ends_early: false,
             is_tight: false,
         };
@@ -68,11 +66,11 @@ impl Weather {
         };
         match random.below(7) {
             0 => calm,
-            1 => Weather { name: "models in trouble", troubles, replace_every_ns: 20 * MS, ..calm },
+            1 => Weather { name: "models in trouble", troubles, replace_every: 100, ..calm },
             2 => Weather {
                 name: "reloads",
-                reload_every_ns: 3 * MS,
-                replace_every_ns: 30 * MS,
+                reload_every: 40,
+                replace_every: 200,
                 troubles: Troubles { late_once_in: 8, ..Troubles::default() },
                 ..calm
             },
@@ -119,8 +117,8 @@ impl Weather {
                 cancel_once_in: 40,
                 slow_once_in: 8,
                 rogue_once_in: 30,
-                reload_every_ns: 8 * MS,
-                replace_every_ns: 40 * MS,
+                reload_every: 100,
+                replace_every: 200,
                 bounds: Bounds { slow_peer_s: 5, ..bounds },
                 ends_early: random.once_in(2),
                 ..calm

@@ -44,8 +44,6 @@ enum Event {
     Late,
     Control,
     Retire,
-    Reload,
-    Replace,
     Accepted(usize),
 }
 
@@ -202,12 +200,6 @@ impl World {
         }
         (0..MODELS).for_each(|at| world.poll_all(at));
         (0..weather.clients).for_each(|_| world.add_client());
-        if weather.reload_every_ns > 0 {
-            world.at(weather.reload_every_ns, Event::Reload);
-        }
-        if weather.replace_every_ns > 0 {
-            world.at(weather.replace_every_ns, Event::Replace);
-        }
         world
     }
 
@@ -246,8 +238,18 @@ impl World {
     fn check_progress(&mut self) -> Result<(), String> {
         let ended = ledger::with(|ledger| ledger.sent - ledger.open.len() as u64);
         if ended != self.progress.0 || self.phase != Phase::Traffic {
+            let Weather { reload_every, replace_every, .. } = self.weather;
+            if ended != self.progress.0 && self.phase == Phase::Traffic {
+                if self.random.once_in(reload_every) {
+                    self.reload();
+                }
+                if self.random.once_in(replace_every) {
+                    self.replace();
+                }
+            }
             self.progress = (ended, self.now_ns);
         }
+        self.figures.played_ns = self.now_ns - BEGINNING_NS;
         match self.now_ns - self.progress.1 > STUCK_NS {
             true => Err(self.stuck("no request has ended for long")),
             false => Ok(()),
@@ -353,8 +355,6 @@ impl World {
                 self.server.run_job();
             }
             Event::Retire => self.retire(),
-            Event::Reload => self.reload(),
-            Event::Replace => self.replace(),
             Event::Accepted(client) => self.check_accepted(client),
         }
     }

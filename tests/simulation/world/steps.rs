@@ -341,10 +341,6 @@ impl World {
                 ledger.note(|| format!("model {model} gets version {version}"));
             });
         }
-        if self.phase == Phase::Traffic {
-            let in_ns = 1 + self.random.below(2 * self.weather.reload_every_ns);
-            self.at(in_ns, Event::Reload);
-        }
     }
 
     /// Ends the versions that nobody refers to any more.
@@ -408,14 +404,16 @@ impl World {
                 self.at(0, Event::Work(chosen, fresh));
             }
         }
-        if self.phase == Phase::Traffic {
-            let in_ns = 1 + self.random.below(2 * self.weather.replace_every_ns);
-            self.at(in_ns, Event::Replace);
-        }
     }
 
     /// The server has ended: ends the models as it does, and checks that nothing is left.
     pub(super) fn end(&mut self) -> Result<(), String> {
+        // The timer that looks after slow peers ends when there are none.
+        for _ in 0..3 {
+            self.now_ns += 2 * SECOND;
+            played::set(Some(self.now_ns));
+            (0..SHARDS).for_each(|shard| while self.server.turn(shard, false) {});
+        }
         self.server.check_rest()?;
         let clients = 0..self.clients.len();
         clients.for_each(|client| self.lose_all(client));

@@ -132,6 +132,8 @@ pub struct Connection {
     turns: Turns,
     peer: PeerSettings,
     windows: ConnectionWindows,
+    /// Our settings have been sent.
+    has_greeted: bool,
     /// The peer has acknowledged our settings. Until then it may act by the defaults.
     settings_acknowledged: bool,
     /// Server: the highest stream that the peer opened.
@@ -157,7 +159,7 @@ impl Connection {
     pub fn client(config: Config, pool: Pool) -> Connection {
         let mut connection = Connection::new(Role::Client, config, pool);
         connection.output.put(&connection.pool, PREFACE);
-        connection.send_settings();
+        connection.greet();
         connection
     }
 
@@ -175,6 +177,7 @@ impl Connection {
             turns: Turns::default(),
             peer: PeerSettings::default(),
             windows: ConnectionWindows::new(config.connection_window),
+            has_greeted: false,
             settings_acknowledged: false,
             last_peer_stream: 0,
             next_stream: 1,

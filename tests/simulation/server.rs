@@ -152,8 +152,12 @@ fn facts(bounds: &Bounds) -> Arc<Facts> {
 }
 
 impl Server {
-    pub fn new(bounds: Bounds, models: &Arc<ModelMap>, network: &Rc<RefCell<Network>>, random: &mut Random) -> Server {
-        let pool = Pool::new(bounds.pool_bytes);
+    pub fn new(
+        (bounds, pool): (Bounds, Pool),
+        models: &Arc<ModelMap>,
+        network: &Rc<RefCell<Network>>,
+        random: &mut Random,
+    ) -> Server {
         let (loads, jobs, facts) = (Load::new(SHARDS), Jobs::default(), facts(&bounds));
         let (mut posts, mut inboxes) = (Vec::new(), Vec::new());
         for _ in 0..SHARDS {

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Weak};
 
 use nereid_clock::played;
+use nereid_memory::Pool;
 use nereid_net::Mail;
 use nereid_request::never_wait_here;
 use nereid_scheduler::ServedModel;
@@ -164,11 +165,13 @@ impl World {
         let network = Rc::new(RefCell::new(Network::new(SHARDS)));
         network.borrow_mut().refuse_once_in = weather.refuse_once_in;
         let directory: Arc<Directory> = Arc::default();
-        // The pool is the server's; the first models are loaded with it.
-        let empty = models::map(std::iter::empty());
-        let server = Server::new(weather.bounds, &empty, &network, &mut random);
-        let load = |model| Some(Generation::load(model, 1, &server.pool, &directory));
+        let pool = Pool::new(weather.bounds.pool_bytes);
+        let load = |model| Some(Generation::load(model, 1, &pool, &directory));
         let generations: Vec<Option<Generation>> = (0..MODELS).map(load).collect();
+        let map = models::map(generations.iter().flatten());
+        directory.set(Some(Arc::clone(&map)));
+        ledger::with(|ledger| ledger.published = [1; MODELS]);
+        let server = Server::new((weather.bounds, pool), &map, &network, &mut random);
         let mut world = World {
             random,
             weather,
@@ -181,7 +184,7 @@ impl World {
             live: (0..generations.len()).collect(),
             generations,
             lates: BTreeMap::new(),
-            acknowledged: [0; MODELS],
+            acknowledged: [1; MODELS],
             publications: Vec::new(),
             clients: Vec::new(),
             of_link: Vec::new(),
@@ -193,11 +196,6 @@ impl World {
             control_due: false,
             progress: (0, BEGINNING_NS),
         };
-        world.publish();
-        while !world.publications.is_empty() {
-            (0..SHARDS).for_each(|shard| world.turn(shard));
-            world.acknowledge();
-        }
         (0..MODELS).for_each(|at| world.poll_all(at));
         (0..weather.clients).for_each(|_| world.add_client());
         world

@@ -157,6 +157,8 @@ impl Connection {
     }
 
     fn put_goaway(&mut self, last_stream: u32, code: ErrorCode, debug: &[u8]) {
+        // A client whose preface has not come yet is to read SETTINGS before anything else (section 3.4).
+        self.greet();
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         payload.extend_from_slice(&last_stream.to_be_bytes());
@@ -167,8 +169,15 @@ impl Connection {
         self.scratch = payload;
     }
 
+    /// Sends our SETTINGS, unless they have been sent.
+    pub(super) fn greet(&mut self) {
+        if !std::mem::replace(&mut self.has_greeted, true) {
+            self.send_settings();
+        }
+    }
+
     /// Our SETTINGS, and the rest of the connection's window, which settings do not cover (section 6.9.2).
-    pub(super) fn send_settings(&mut self) {
+    fn send_settings(&mut self) {
         let config = self.config;
         let mut settings = vec![
             (setting::INITIAL_WINDOW_SIZE, config.stream_window),

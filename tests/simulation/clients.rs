@@ -98,7 +98,11 @@ impl Plan<'_> {
             *sequence = (!ends).then_some(current);
             (Step { id: current.id, begins, ends }, current.sum)
         });
-        let deadline_ms = (self.is_grpc && self.random.once_in(12)).then(|| self.random.between(1, 60));
+        let deadline_ms = (self.is_grpc && self.random.once_in(8)).then(|| match self.random.below(3) {
+            // Most of these are over when the server is, and their deadlines with them.
+            0 => self.random.between(60_000, 3_600_000),
+            _ => self.random.between(1, 60),
+        });
         let sent = Sent {
             model,
             elements,

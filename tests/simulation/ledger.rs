@@ -1,7 +1,7 @@
 //! What is known of every request: who sent it, what its answer must be, what its model did with it.
 //!
-//! The rules that hold of every request are checked here. Models run on the thread of the simulation but are values that
-//! may be sent to others, so the ledger lies in a place of the thread.
+//! The rules that hold of every request are checked here. Models run on the thread of the simulation but are values
+//! that may be sent to others, so the ledger lies in a place of the thread.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,6 +24,9 @@ pub const MODELS: usize = 8;
 
 /// Events that the report of a failure shows.
 const TRACE_MAX: usize = 60;
+
+/// How long a cancellation takes at most on its way to the model, in nanoseconds.
+const CANCELLED_WITHIN_NS: u64 = 30_000_000;
 
 /// What a model adds to every element but the first of its input.
 pub fn offset(model: usize, version: i64) -> i32 {
@@ -70,11 +73,26 @@ pub struct Tally {
 
 /// What a model does later.
 pub enum Late {
-    Answer { request: Box<Request>, context: InstanceContext, number: u32 },
+    Answer {
+        request: Box<Request>,
+        context: InstanceContext,
+        number: u32,
+    },
     /// The next response of a decoupled model.
-    Response { responses: ResponseFactory, id: Text, number: u32, at: u32, of: u32, offset: i32 },
+    Response {
+        responses: ResponseFactory,
+        id: Text,
+        number: u32,
+        at: u32,
+        of: u32,
+        offset: i32,
+    },
     /// It waits for the cancellation of the request.
-    Held { request: Box<Request>, context: InstanceContext, until_ns: u64 },
+    Held {
+        request: Box<Request>,
+        context: InstanceContext,
+        until_ns: u64,
+    },
 }
 
 /// How often models do what they should not.
@@ -94,6 +112,8 @@ pub struct Ledger {
     /// The latest version of each model that is or was published.
     pub published: [i64; MODELS],
     pub late: Vec<(u64, Late)>,
+    /// Requests that their clients have given up, and when.
+    pub given_up: BTreeMap<u32, u64>,
     pub troubles: Troubles,
     pub random: Option<Random>,
     /// The last events, for the report of a failure.
@@ -139,6 +159,20 @@ impl Ledger {
                 self.trace.pop_front();
             }
             self.trace.push_back(event());
+        }
+    }
+
+    /// Checks that a request that its model keeps has been cancelled if its deadline has passed, or its client has
+    /// given it up.
+    pub fn check_held(&mut self, number: u32, is_cancelled: bool) {
+        let now_ns = nereid_clock::now_ns();
+        let deadline_ns = self.open.get(&number).and_then(|sent| sent.deadline_ns);
+        let due_ns = [deadline_ns, self.given_up.get(&number).copied()].into_iter().flatten().min();
+        if let Some(due_ns) = due_ns.filter(|due_ns| !is_cancelled && due_ns + CANCELLED_WITHIN_NS < now_ns) {
+            let late_us = (now_ns - due_ns) / 1000;
+            self.violate(format!(
+                "request {number} is not cancelled {late_us} us after its deadline or its cancellation"
+            ));
         }
     }
 
@@ -229,7 +263,12 @@ impl Ledger {
         if has("planned failure") || has("failed while it executed") || has("without a final response") {
             return (excused == "model" || sent.model == ENSEMBLE).then_some("failed by its model");
         }
-        if has("bytes were asked for") || has("too many bytes") || has("memory") || has("too many requests wait") || has("exceeds") {
+        if has("bytes were asked for")
+            || has("too many bytes")
+            || has("memory")
+            || has("too many requests wait")
+            || has("exceeds")
+        {
             return self.is_tight.then_some("refused for want of memory or places");
         }
         if has("the server exits before") || has("Server not ready") {

@@ -1,13 +1,13 @@
 //! The whole server in one thread without sockets and without time: a seed decides all that happens, and in which
 //! order.
 //!
-//! Real are the shards (`Shard::turn`), their transports and protocols (`Net`), the service (`Api`), the schedulers, the
-//! execution of payloads (`backend::instance`), maps of models and memory pools. Simulated are the I/O engine and the
-//! network behind it ([`engine`], [`network`]), clients over HTTP/1.1 and gRPC ([`clients`]), the models and the threads
-//! of their workers ([`models`]), the control thread, and the clock, which [`world`] moves from one event to the next.
-//! A reload loads a version, publishes a map to the shards and ends the old version as `repository::lifecycle` does; the
-//! life cycle itself needs threads and is not under the simulation. Neither are TLS and the accounts of client
-//! addresses.
+//! Real are the shards (`Shard::turn`), their transports and protocols (`Net`), the service (`Api`), the schedulers,
+//! the execution of payloads (`backend::instance`), maps of models and memory pools. Simulated are the I/O engine and
+//! the network behind it ([`engine`], [`network`]), clients over HTTP/1.1 and gRPC ([`clients`]), the models and the
+//! threads of their workers ([`models`]), the control thread, and the clock, which [`world`] moves from one event to
+//! the next. A reload loads a version, publishes a map to the shards and ends the old version as
+//! `repository::lifecycle` does; the life cycle itself needs threads and is not under the simulation. Neither are TLS
+//! and the accounts of client addresses.
 //!
 //! What must hold of every run ([`ledger`], `Server::check_rest`, `Generation::check`):
 //!

@@ -11,13 +11,11 @@ use nereid_memory::Pool;
 use nereid_model_config::{ModelSpec, SupportedGpus, normalize};
 use nereid_observe::statistics::{Execution, ModelStatistics};
 use nereid_request::{
-    DataType, OutputTensor, Origin, Request, Response, ResponseFactory, SEQUENCE_END, SEQUENCE_START, Shape, Status,
+    DataType, Origin, OutputTensor, Request, Response, ResponseFactory, SEQUENCE_END, SEQUENCE_START, Shape, Status,
     Text, Waker,
 };
 use nereid_scheduler::ensemble::{Composing, Models, StepModel};
-use nereid_scheduler::{
-    Checks, Payload, PayloadSource, Purpose, RunToCompletion, Scheduling, ServedModel, Services,
-};
+use nereid_scheduler::{Checks, Payload, PayloadSource, Purpose, RunToCompletion, Scheduling, ServedModel, Services};
 use smallvec::SmallVec;
 use tritonserver::repository::{ModelEntry, ModelId, ModelMap, VersionState};
 
@@ -126,14 +124,20 @@ pub struct Generation {
     made: usize,
     pub is_retiring: bool,
     pub is_stopped: bool,
+    /// Set when any worker of the run is woken.
+    any_woken: Arc<AtomicBool>,
 }
 
 impl Generation {
-    pub fn load(model: usize, version: i64, pool: &Pool, directory: &Arc<Directory>) -> Generation {
+    pub fn load(
+        (model, version): (usize, i64),
+        pool: &Pool,
+        directory: &Arc<Directory>,
+        any_woken: &Arc<AtomicBool>,
+    ) -> Generation {
         let kind = &KINDS[model];
         let (spec, statistics) = (spec(kind), Arc::new(ModelStatistics::default()));
-        let services =
-            Services { models: Some(Arc::clone(directory) as Arc<_>), ..Services::default() };
+        let services = Services { models: Some(Arc::clone(directory) as Arc<_>), ..Services::default() };
         let purpose = Purpose {
             spec: Arc::clone(&spec),
             version,
@@ -167,6 +171,7 @@ impl Generation {
             made: 0,
             is_retiring: false,
             is_stopped: false,
+            any_woken: Arc::clone(any_woken),
         };
         (0..kind.workers).for_each(|_| generation.hire());
         generation
@@ -175,8 +180,11 @@ impl Generation {
     pub fn hire(&mut self) {
         let woken: Arc<AtomicBool> = Arc::default();
         let waker = Waker::new({
-            let woken = Arc::clone(&woken);
-            move || woken.store(true, Ordering::Relaxed)
+            let (woken, any_woken) = (Arc::clone(&woken), Arc::clone(&self.any_woken));
+            move || {
+                woken.store(true, Ordering::Relaxed);
+                any_woken.store(true, Ordering::Relaxed);
+            }
         });
         let name = format!("{}_{}", KINDS[self.model].name, self.made);
         self.made += 1;
@@ -225,9 +233,7 @@ impl Generation {
                 }
                 Doing::Gone
             }
-            nereid_scheduler::Next::Execute(payload) => {
-                Doing::Executing { payload, until_ns: now_ns + duration_ns() }
-            }
+            nereid_scheduler::Next::Execute(payload) => Doing::Executing { payload, until_ns: now_ns + duration_ns() },
         };
     }
 
@@ -294,7 +300,8 @@ struct SimulatedInstance {
 /// The elements of a request's input.
 fn elements(request: &Request) -> Vec<i32> {
     let input = request.inputs.iter().find(|input| input.index == 0);
-    let bytes: Vec<u8> = input.into_iter().flat_map(|input| &input.data).flat_map(|piece| piece.iter().copied()).collect();
+    let bytes: Vec<u8> =
+        input.into_iter().flat_map(|input| &input.data).flat_map(|piece| piece.iter().copied()).collect();
     bytes.chunks_exact(4).map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
 }
 
@@ -467,8 +474,14 @@ impl SimulatedInstance {
         let responses = request.responses();
         count(self.model, self.version, request.batch_size, number);
         self.context.report_success(&request, &execution());
-        let late =
-            Late::Response { responses, id: request.id.clone(), number, at: 0, of, offset: offset(DECOUPLED, self.version) };
+        let late = Late::Response {
+            responses,
+            id: request.id.clone(),
+            number,
+            at: 0,
+            of,
+            offset: offset(DECOUPLED, self.version),
+        };
         ledger::with(|ledger| {
             let at_ns = now_ns() + ledger.below(200_000);
             ledger.late.push((at_ns, late));
@@ -541,12 +554,16 @@ pub fn go_on(late: Late) {
         }
         Late::Held { request, context, until_ns } => {
             let number = SimulatedInstance::number(&elements(&request));
-            if request.admission().is_cancelled() {
+            let is_cancelled = request.admission().is_cancelled();
+            ledger::with(|ledger| ledger.check_held(number, is_cancelled));
+            if is_cancelled {
                 context.fail(request, Status::cancelled(""));
             } else if now_ns() >= until_ns {
                 go_on(Late::Answer { request, context, number });
             } else {
-                ledger::with(|ledger| ledger.late.push((now_ns() + 1_000_000, Late::Held { request, context, until_ns })));
+                ledger::with(|ledger| {
+                    ledger.late.push((now_ns() + 1_000_000, Late::Held { request, context, until_ns }))
+                });
             }
         }
     }
@@ -568,7 +585,13 @@ impl Instance for SimulatedInstance {
             for request in payload.requests() {
                 self.excuse(SimulatedInstance::number(&elements(request)));
             }
-            let kind = if panics { "panic of a model" } else if dies { "death of a worker" } else { "failed execution" };
+            let kind = if panics {
+                "panic of a model"
+            } else if dies {
+                "death of a worker"
+            } else {
+                "failed execution"
+            };
             ledger::with(|ledger| ledger.faults.count(kind));
             // Sequences of a failed request have an element that was never added.
             self.sums.clear();

@@ -276,9 +276,8 @@ impl Server {
     }
 
     pub fn is_busy(&self) -> bool {
-        let busy = |gauges: &Arc<Gauges>| {
-            gauges.busy.load(Ordering::Acquire) + gauges.in_flight.load(Ordering::Acquire) > 0
-        };
+        let busy =
+            |gauges: &Arc<Gauges>| gauges.busy.load(Ordering::Acquire) + gauges.in_flight.load(Ordering::Acquire) > 0;
         self.gauges.iter().any(busy)
     }
 

@@ -57,13 +57,8 @@ impl Weather {
             ends_early: false,
             is_tight: false,
         };
-        let troubles = Troubles {
-            failure_once_in: 30,
-            panic_once_in: 150,
-            late_once_in: 8,
-            drop_once_in: 60,
-            hold_once_in: 200,
-        };
+        let troubles =
+            Troubles { failure_once_in: 30, panic_once_in: 150, late_once_in: 8, drop_once_in: 60, hold_once_in: 100 };
         match random.below(7) {
             0 => calm,
             1 => Weather { name: "models in trouble", troubles, replace_every: 100, ..calm },
@@ -82,6 +77,7 @@ impl Weather {
                 cancel_once_in: 20,
                 slow_once_in: 4,
                 rogue_once_in: 20,
+                troubles: Troubles { hold_once_in: 100, ..Troubles::default() },
                 bounds: Bounds { slow_peer_s: 3, chunks: 8, ..bounds },
                 ..calm
             },

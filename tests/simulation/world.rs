@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Weak};
 
@@ -109,6 +109,7 @@ pub struct World {
     /// Every version that was ever loaded; those that are over are gone.
     generations: Vec<Option<Generation>>,
     live: Vec<usize>,
+    any_woken: Arc<AtomicBool>,
     lates: BTreeMap<(u64, u64), Late>,
     acknowledged: [i64; MODELS],
     /// Publications that not every shard uses yet.
@@ -142,6 +143,7 @@ pub fn run(seed: u64, requests: u64, is_traced: bool) -> Result<Figures, String>
     let mut world = World::new(random, weather);
     let outcome = world.run();
     let mut figures = std::mem::take(&mut world.figures);
+    let network_faults = world.network.borrow().faults.clone();
     let described = format!("weather '{}', played {} us", weather.name, (world.now_ns - BEGINNING_NS) / US);
     let rest = outcome.and_then(|()| world.end());
     let rest = rest.and_then(|()| world.check_rest());
@@ -153,6 +155,7 @@ pub fn run(seed: u64, requests: u64, is_traced: bool) -> Result<Figures, String>
     figures.failed = last.failed.clone();
     figures.lost = last.lost;
     figures.faults.add(&last.faults);
+    figures.faults.add(&network_faults);
     let trace: Vec<String> = last.trace.iter().cloned().collect();
     match last.violation.clone().map_or(rest, Err) {
         Ok(()) => Ok(figures),
@@ -166,7 +169,8 @@ impl World {
         network.borrow_mut().refuse_once_in = weather.refuse_once_in;
         let directory: Arc<Directory> = Arc::default();
         let pool = Pool::new(weather.bounds.pool_bytes);
-        let load = |model| Some(Generation::load(model, 1, &pool, &directory));
+        let any_woken: Arc<AtomicBool> = Arc::default();
+        let load = |model| Some(Generation::load((model, 1), &pool, &directory, &any_woken));
         let generations: Vec<Option<Generation>> = (0..MODELS).map(load).collect();
         let map = models::map(generations.iter().flatten());
         directory.set(Some(Arc::clone(&map)));
@@ -183,6 +187,7 @@ impl World {
             directory,
             live: (0..generations.len()).collect(),
             generations,
+            any_woken,
             lates: BTreeMap::new(),
             acknowledged: [1; MODELS],
             publications: Vec::new(),
@@ -227,7 +232,8 @@ impl World {
 
     fn stuck(&self, what: &str) -> String {
         let open = ledger::with(|ledger| {
-            let some: Vec<String> = ledger.open.iter().take(5).map(|(number, sent)| format!("{number}: {sent:?}")).collect();
+            let some: Vec<String> =
+                ledger.open.iter().take(5).map(|(number, sent)| format!("{number}: {sent:?}")).collect();
             format!("{} requests are open, {}", ledger.open.len(), some.join("; "))
         });
         format!("{what} in phase {:?}: {open}", self.phase)
@@ -282,7 +288,11 @@ impl World {
     }
 
     fn follow_models(&mut self) {
-        for at in self.live.clone() {
+        let live = match self.any_woken.swap(false, Ordering::Relaxed) {
+            true => self.live.clone(),
+            false => Vec::new(),
+        };
+        for at in live {
             let Some(generation) = &mut self.generations[at] else { continue };
             let is_woken = |worker: &Worker| worker.woken.load(Ordering::Relaxed);
             let asleep = |worker: &Worker| matches!(worker.doing, Doing::Sleeping { .. });

@@ -49,7 +49,11 @@ struct Call {
 impl Grpc {
     pub fn new(is_streaming: bool, random: &mut Random) -> Grpc {
         let config = match random.below(3) {
-            0 => Config { stream_window: random.between(200, 3000) as u32, connection_window: 70_000, ..Config::default() },
+            0 => Config {
+                stream_window: random.between(200, 3000) as u32,
+                connection_window: 70_000,
+                ..Config::default()
+            },
             _ => Config::default(),
         };
         let connection = Connection::client(config, Pool::new(POOL_BYTES));
@@ -173,7 +177,10 @@ impl Grpc {
             self.connection.reset(call.stream, ErrorCode::CANCEL);
             ledger::with(|ledger| {
                 ledger.faults.count("call cancelled by its client");
-                call.waiting.iter().for_each(|number| ledger.lose(*number));
+                for number in &call.waiting {
+                    ledger.lose(*number);
+                    ledger.given_up.insert(*number, nereid_clock::now_ns());
+                }
             });
             if call.in_sequence {
                 self.sequence = None;
@@ -227,7 +234,9 @@ impl Calls {
             return ledger::with(|ledger| ledger.answered(number, &Answer::Failure { code: name, text: &text }));
         }
         match unframed(&call.data).map(ModelInferResponse::decode) {
-            Some(Ok(response)) => ledger::with(|ledger| ledger.answered(number, &answer(&response, &values(&response)))),
+            Some(Ok(response)) => {
+                ledger::with(|ledger| ledger.answered(number, &answer(&response, &values(&response))))
+            }
             other => {
                 let text = format!("request {number} gets {} bytes and no message: {other:?}", call.data.len());
                 ledger::with(|ledger| ledger.violate(text));
@@ -258,9 +267,10 @@ impl Calls {
             call.waiting.remove(at);
             return;
         }
-        let is_final = response.parameters.get("triton_final_response").is_some_and(|parameter| {
-            parameter.parameter_choice == Some(ParameterChoice::BoolParam(true))
-        });
+        let is_final = response
+            .parameters
+            .get("triton_final_response")
+            .is_some_and(|parameter| parameter.parameter_choice == Some(ParameterChoice::BoolParam(true)));
         let is_over = ledger::with(|ledger| {
             let answer = answer(&response, &values);
             let Some(sent) = ledger.open.get(&number) else {

@@ -72,8 +72,16 @@ impl ResponseSink for Receiving<'_> {
         }
         let output = &document["outputs"][0];
         let values: Vec<i32> = match output["parameters"]["binary_data_size"].as_u64() {
-            Some(_) => body[text.len()..].chunks_exact(4).map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect(),
-            None => output["data"].as_array().into_iter().flatten().map(|value| value.as_i64().unwrap_or(0) as i32).collect(),
+            Some(_) => body[text.len()..]
+                .chunks_exact(4)
+                .map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+                .collect(),
+            None => output["data"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|value| value.as_i64().unwrap_or(0) as i32)
+                .collect(),
         };
         let text_of = |name: &str| document[name].as_str().unwrap_or_default();
         let answer = Answer::Success {

@@ -95,7 +95,11 @@ impl World {
         });
         self.lose_all(client);
         match kind == "vanished client" {
-            true => self.network.borrow_mut().links[link].vanished = true,
+            // Cancellations may still be on their way.
+            true => {
+                ledger::with(|ledger| ledger.given_up.clear());
+                self.network.borrow_mut().links[link].vanished = true;
+            }
             false => self.network.borrow_mut().reset(link),
         }
         self.over(client);
@@ -149,7 +153,9 @@ impl World {
         if is_done {
             self.leave(client);
         } else {
-            let pause_ns = 1 + self.random.below(2 * habits.pause_ns);
+            // A client that has nothing to send looks again after a while.
+            let pause_ns = if out.is_empty() { 8 * habits.pause_ns } else { habits.pause_ns };
+            let pause_ns = 1 + self.random.below(2 * pause_ns);
             self.at(pause_ns, Event::Act(client));
         }
     }
@@ -275,7 +281,9 @@ impl World {
                 self.poll(at, worker);
             }
             Doing::Polling => self.poll(at, worker),
-            Doing::Sleeping { until_ns } if until_ns.is_some_and(|until_ns| until_ns <= now_ns) => self.poll(at, worker),
+            Doing::Sleeping { until_ns } if until_ns.is_some_and(|until_ns| until_ns <= now_ns) => {
+                self.poll(at, worker)
+            }
             Doing::Executing { .. } | Doing::Sleeping { .. } | Doing::Gone => {}
         }
     }
@@ -323,12 +331,14 @@ impl World {
 
     pub(super) fn reload(&mut self) {
         let model = self.random.below(MODELS as u64) as usize;
-        let found = self.live.iter().copied().find(|at| {
-            self.generations[*at].as_ref().is_some_and(|one| one.model == model && !one.is_retiring)
-        });
+        let found = self
+            .live
+            .iter()
+            .copied()
+            .find(|at| self.generations[*at].as_ref().is_some_and(|one| one.model == model && !one.is_retiring));
         if let (Some(at), Phase::Traffic) = (found, self.phase) {
             let version = self.generations[at].as_ref().map_or(1, |generation| generation.version) + 1;
-            let fresh = Generation::load(model, version, &self.server.pool, &self.directory);
+            let fresh = Generation::load((model, version), &self.server.pool, &self.directory, &self.any_woken);
             if let Some(old) = &mut self.generations[at] {
                 old.is_retiring = true;
             }
@@ -370,7 +380,7 @@ impl World {
             self.bury(at);
         }
         if waits && self.phase == Phase::Traffic {
-            self.at(200 * US, Event::Retire);
+            self.at(MS, Event::Retire);
         }
     }
 

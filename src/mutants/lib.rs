@@ -14,8 +14,6 @@ pub enum Mutant {
     AnswersSwapped,
     /// Bytes of a tensor that is received in parts land at its beginning.
     DirectMisplaced,
-    /// What a recalled send brings back is dropped.
-    RecalledLost,
     /// The calls of a connection that ends stay.
     CallsKept,
     /// The deadline of a call does not start.

@@ -145,7 +145,7 @@ impl Connection {
     /// A send is over, or was called back with what the peer has not taken.
     pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>, lists: &mut PieceLists) {
         self.progress.taken(taken);
-        if !pieces.is_empty() && !mutants::is(Mutant::RecalledLost) {
+        if !pieces.is_empty() {
             self.send = SendState::Returned(PartialSend::of(pieces));
             return;
         }

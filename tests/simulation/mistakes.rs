@@ -22,7 +22,6 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Server(Mutant::ChargeKept),
     Mistake::Server(Mutant::AnswersSwapped),
     Mistake::Server(Mutant::DirectMisplaced),
-    Mistake::Server(Mutant::RecalledLost),
     Mistake::Server(Mutant::CallsKept),
     Mistake::Server(Mutant::DeadlineForgotten),
     Mistake::Server(Mutant::DeadlineKept),
@@ -37,13 +36,8 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Scheduler(scheduling::Mutant::LostWake),
     Mistake::Scheduler(scheduling::Mutant::MaxBatchIgnored),
     Mistake::Scheduler(scheduling::Mutant::DelayForgotten),
-    Mistake::Scheduler(scheduling::Mutant::PlaceKept),
-    Mistake::Scheduler(scheduling::Mutant::RefusalKeepsPlace),
     Mistake::Scheduler(scheduling::Mutant::ErrorForgotten),
-    Mistake::Scheduler(scheduling::Mutant::ForgottenEnd),
-    Mistake::Scheduler(scheduling::Mutant::StaleSequence),
     Mistake::Delivery(delivery::Mutant::FinalLost),
-    Mistake::Delivery(delivery::Mutant::CreditKept),
 ];
 
 /// The seed that catches the mistake, and what it finds.

@@ -52,6 +52,7 @@ use http::ports::{HttpPorts, HttpRequest};
 use infer_context::InferContext;
 use management::Management;
 use nereid_memory::{Pool, Slice};
+use nereid_mutants::{self as mutants, Mutant};
 use nereid_observe::metrics::Registry;
 use nereid_protocol::grpc::{Message, Outline};
 use nereid_protocol::service::{
@@ -301,6 +302,9 @@ impl Service for Api {
     }
 
     fn cancelled(&mut self, token: Token) {
+        if mutants::is(Mutant::CancellationUnheard) {
+            return;
+        }
         self.context.calls.log_cancellation(token.0);
         let by_ns = self.context.calls.delays.cancellation_ns;
         if by_ns > 0 && self.context.calls.is_grpc(token.0) {
@@ -327,11 +331,14 @@ impl Actor for Api {
             Mail::Delayed(step) => self.go_on_delayed(step, replies),
             Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
             Mail::Metrics { call, page } => self.http.metrics_rendered(call, page, replies),
+            Mail::Models { .. } if mutants::is(Mutant::MapKept) => {}
             Mail::Models { models, acknowledge } => {
                 self.management.models_changed(&models);
                 self.http.models_changed(&models);
                 self.context.models = models;
-                self.context.plan_cache.models_changed();
+                if !mutants::is(Mutant::PlansKept) {
+                    self.context.plan_cache.models_changed();
+                }
                 drop(acknowledge);
             }
             Mail::Done { call, protocol, outcome } => self.management.done(call, protocol, outcome, replies),

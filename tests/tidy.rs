@@ -78,8 +78,8 @@ const MAY_USE: [(&str, &[&str]); 7] = [
 const UNSAFE_TESTS: [&str; 2] = ["costs/allocator", "costs/copying"];
 
 /// The crates that every module may use: requests, configurations, the slices that carry their bytes on the host and on
-/// devices, the generated messages of proto/, and the clock.
-const NOUNS: [&str; 6] = ["request", "model_config", "memory", "gpu", "wire", "clock"];
+/// devices, the generated messages of proto/, the clock, and mistakes on demand.
+const NOUNS: [&str; 7] = ["request", "model_config", "memory", "gpu", "wire", "clock", "mutants"];
 
 /// The crate that unit tests share with the tests of the whole server. No other build contains it.
 const OF_TESTS: &str = "test_support";

@@ -22,6 +22,7 @@ use super::send_window::SendWindow;
 use delays::{DelayedStep, Delays};
 use nereid_clock::now_ns;
 use nereid_memory::{Key, Pool, Slab};
+use nereid_mutants::{self as mutants, Mutant};
 use nereid_observe::log::verbose;
 use nereid_protocol::service::Token;
 use nereid_request::{Home, Job, Request, Sink, Status, WakeUp};
@@ -207,7 +208,9 @@ impl Calls {
 
     /// The request's last answer is there.
     pub fn count_out(&mut self, key: u64, waiting: &Waiting) {
-        self.in_flight -= 1;
+        if !mutants::is(Mutant::InFlightKept) {
+            self.in_flight -= 1;
+        }
         self.forget_expiry(key, waiting.expires_at_ns);
     }
 
@@ -273,6 +276,9 @@ impl Calls {
     }
 
     pub fn wake_all(&mut self) {
+        if mutants::is(Mutant::WakesForgotten) {
+            return self.wake_ups.clear();
+        }
         self.wake_ups.drain(..).for_each(WakeUp::now);
     }
 

@@ -11,6 +11,8 @@ mod confinement;
 mod device_inputs;
 mod groups;
 mod stall;
+#[cfg(any(test, feature = "testing"))]
+pub mod stepped;
 mod warmup;
 mod worker;
 

@@ -38,6 +38,7 @@ use nereid_gpu::{Gpu, Gpus};
 use nereid_memory::Pool;
 use nereid_model_config::ModelSpec;
 use nereid_model_config::normalize::PreferredGroup;
+use nereid_mutants::{self as mutants, Mutant};
 use nereid_observe::metrics::Registry;
 use nereid_observe::statistics::{Execution, FailureReason, ModelStatistics};
 use nereid_queue::Spin;
@@ -267,7 +268,7 @@ impl InstanceContext {
     /// sees it counted.
     pub fn report_success(&self, request: &Request, execution: &Execution) {
         tell_executed(request, execution);
-        if !request.is_counted() {
+        if !request.is_counted() || mutants::is(Mutant::SuccessUncounted) {
             return;
         }
         let stamps = &request.stamps;

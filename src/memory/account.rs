@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::block::Header;
 use super::pool::PoolCore;
+use nereid_mutants::{self as mutants, Mutant};
 
 /// Bytes of each connection that are not counted for its client.
 const FREE_BYTES: usize = 256 * 1024;
@@ -131,6 +132,9 @@ impl Account {
     pub fn release(&self, bytes: usize) {
         if let Some(share) = &self.share {
             share.release(bytes);
+        }
+        if mutants::is(Mutant::ChargeKept) {
+            return;
         }
         self.pool.release(bytes);
     }

@@ -5,6 +5,7 @@ mod state;
 use std::time::Duration;
 
 use nereid_memory::{BlockMut, Key, Pool, ShareTally, Slice};
+use nereid_mutants::{self as mutants, Mutant};
 use nereid_protocol::http1::IntakeState;
 use nereid_protocol::http2::StreamId;
 use nereid_protocol::service::{CallKey, Port, Reply, Service};
@@ -257,6 +258,7 @@ impl Connection {
             Wire::Http(wire) => wire.take_direct(),
             Wire::Grpc(wire) => wire.take_direct(),
         }?;
+        let at = if mutants::is(Mutant::DirectMisplaced) { 0 } else { at };
         Some((block, at, len.min(RECEIVED_AT_ONCE)))
     }
 

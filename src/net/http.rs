@@ -9,6 +9,7 @@ use super::grpc::unsent_max;
 use super::{Call, CallAddress, OUT_OF_TIME, ShardContext, call_mut, remove_call};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Key, Pool, Slab};
+use nereid_mutants::{self as mutants, Mutant};
 use nereid_protocol::http1::{self, Direct, ExchangeId, Exchanges, Intake, IntakeState, Response, ResponseHead};
 use nereid_protocol::service::{CallKey, HttpReply, Service, Token};
 
@@ -148,6 +149,13 @@ impl HttpWire {
         reply: HttpReply,
         shared: &mut ShardContext<S>,
     ) {
+        let exchange = match self.calls.last().filter(|_| mutants::is(Mutant::AnswersSwapped)) {
+            Some(last) => match call_mut(shared, *last).map(|call| call.at) {
+                Some(CallAddress::Http(newest)) => newest,
+                _ => exchange,
+            },
+            None => exchange,
+        };
         let bytes = match &reply {
             HttpReply::Answer(response) => response.body.len(),
             HttpReply::Plain(response) => response.body_len(),
@@ -194,6 +202,9 @@ impl HttpWire {
 
     pub fn abandon<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         self.streamed.clear();
+        if mutants::is(Mutant::CallsKept) {
+            return self.calls.clear();
+        }
         for call in self.calls.drain(..) {
             if let Some(token) = remove_call(shared, call).and_then(|call| call.token) {
                 shared.service.cancelled(token);

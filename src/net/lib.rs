@@ -26,6 +26,7 @@ use crowding::Crowding;
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
 use nereid_memory::{Key, Peers, Pool, Slab, Slice};
+use nereid_mutants::{self as mutants, Mutant};
 use nereid_protocol::grpc::{Limits, ReaderPool};
 use nereid_protocol::http1::{self, ExchangeId, IntakeState};
 use nereid_protocol::http2::{self, StreamId};
@@ -382,6 +383,9 @@ impl<S: Service> Net<S> {
             return self.close(key, core);
         }
         for (call, deadline) in connection.take_deadlines() {
+            if mutants::is(Mutant::DeadlineForgotten) {
+                continue;
+            }
             // A call can be over in the turn in which it began.
             let Some(call_mut) = call_mut(&mut self.shared, call) else { continue };
             let deadline_ns = core.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
@@ -465,10 +469,18 @@ impl<S: Service> Net<S> {
     fn closed(&mut self, key: Key) {
         if let Some(mut connection) = self.connections.remove(key) {
             connection.abandon(&mut self.shared);
-            if let Some(count) = self.gauges.connections(connection.port) {
+            if let Some(count) = self.gauges.connections(connection.port)
+                && !mutants::is(Mutant::ConnectionCounted)
+            {
                 count.fetch_sub(1, Ordering::Release);
             }
         }
+    }
+
+    /// Connections and calls that are not over.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn remaining(&self) -> (usize, usize) {
+        (self.connections.len(), self.shared.calls.len())
     }
 }
 
@@ -588,7 +600,9 @@ fn call_mut<S>(shared: &mut ShardContext<S>, call: CallKey) -> Option<&mut Call>
 
 fn remove_call<S>(shared: &mut ShardContext<S>, call: CallKey) -> Option<Call> {
     let call = shared.calls.remove(Key::from_u64(call.0)?)?;
-    shared.stopped_timers.extend(call.timer);
+    if !mutants::is(Mutant::DeadlineKept) {
+        shared.stopped_timers.extend(call.timer);
+    }
     Some(call)
 }
 

@@ -35,7 +35,7 @@ use std::collections::VecDeque;
 use crate::hpack;
 use crate::slow_peers::SlowPeers;
 use budget::Allowances;
-use control::{ConnectionState, PeerSettings};
+use control::{ConnectionState, OwnSettings, PeerSettings};
 use flow_control::ConnectionWindows;
 use heads::HeaderReader;
 use nereid_memory::{Gather, Pool, Slice};
@@ -132,8 +132,7 @@ pub struct Connection {
     turns: Turns,
     peer: PeerSettings,
     windows: ConnectionWindows,
-    /// The peer has acknowledged our settings. Until then it may act by the defaults.
-    settings_acknowledged: bool,
+    own_settings: OwnSettings,
     /// Server: the highest stream that the peer opened.
     last_peer_stream: u32,
     /// Client: the number of the next stream.
@@ -157,7 +156,7 @@ impl Connection {
     pub fn client(config: Config, pool: Pool) -> Connection {
         let mut connection = Connection::new(Role::Client, config, pool);
         connection.output.put(&connection.pool, PREFACE);
-        connection.send_settings();
+        connection.greet();
         connection
     }
 
@@ -175,7 +174,7 @@ impl Connection {
             turns: Turns::default(),
             peer: PeerSettings::default(),
             windows: ConnectionWindows::new(config.connection_window),
-            settings_acknowledged: false,
+            own_settings: OwnSettings::Unsent,
             last_peer_stream: 0,
             next_stream: 1,
             state: ConnectionState::Open,
@@ -219,7 +218,7 @@ impl Connection {
 
     /// The peer's settings have come and it has acknowledged ours.
     pub fn is_established(&self) -> bool {
-        self.settings_acknowledged && self.peer.known
+        self.own_settings == OwnSettings::Acknowledged && self.peer.known
     }
 
     /// To be called now and then with the whole seconds that have passed: the allowances for abnormal ends and idle

@@ -23,7 +23,7 @@ mod events;
 mod first_response;
 mod home;
 pub mod local_delivery;
-mod mutants;
+pub mod mutants;
 mod outbox;
 mod recycle;
 mod release;

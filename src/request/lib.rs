@@ -34,7 +34,7 @@ pub use datatype::DataType;
 pub use delivery::{
     Admission, CancelToken, CancelWatch, Completion, Credit, Delivery, Home, Job, NeverWaits, Outbox, OutputQuery,
     ReleaseHooks, ReleaseReport, RequestEvents, ResponseFactory, ShardSink, Sink, State, Ticket, WakeUp, Waker,
-    local_delivery, never_wait_here, never_waits, shared,
+    local_delivery, mutants, never_wait_here, never_waits, shared,
 };
 pub use grant::{ExecutionLinks, Grant, Lender, ResourceLease};
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};

@@ -12,7 +12,7 @@ mod dynamic;
 pub mod ensemble;
 mod first_response;
 mod gate;
-mod mutants;
+pub mod mutants;
 pub mod next_step;
 mod ordered;
 mod park;

@@ -60,13 +60,13 @@ pub enum Mutant {
     StaleState,
 }
 
-#[cfg(test)]
+#[cfg(any(test, all(feature = "testing", debug_assertions)))]
 thread_local! {
     static PRESENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
 /// Runs `test` with a mistake.
-#[cfg(test)]
+#[cfg(any(test, all(feature = "testing", debug_assertions)))]
 pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
     let before = PRESENT.replace(mutant);
     let result = test();
@@ -77,9 +77,9 @@ pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
 /// Whether this mistake is turned on in this thread.
 #[inline]
 pub fn is(mutant: Mutant) -> bool {
-    #[cfg(test)]
+    #[cfg(any(test, all(feature = "testing", debug_assertions)))]
     return PRESENT.get() == Some(mutant);
-    #[cfg(not(test))]
+    #[cfg(not(any(test, all(feature = "testing", debug_assertions))))]
     {
         let _ = mutant;
         false

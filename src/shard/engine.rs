@@ -53,6 +53,8 @@ use nereid_memory::Key;
 use nereid_memory::{BlockMut, Slice};
 use nereid_queue::Wake;
 
+#[cfg(any(test, feature = "testing"))]
+pub use chunk::ReceiveChunks;
 pub use chunk::{CHUNK_BYTES, Chunk};
 pub use epoll::Epoll;
 pub use fake::{Fake, Fault};

@@ -15,6 +15,7 @@ use super::stall::Pulse;
 use super::worker::{check_alive, execute};
 use crate::{Instance, InstanceContext, Mobility, fail};
 use nereid_clock::now_ns;
+use nereid_mutants::{self as mutants, Mutant};
 use nereid_request::{Request, Status, Ticket};
 use nereid_scheduler::{Borrowable, Payload, RunToCompletion};
 
@@ -195,7 +196,11 @@ impl Rotation {
         }
         let unanswered = || Status::internal(format!("instance '{}' left the request unanswered", context.name));
         let status = outcome.err().unwrap_or_else(unanswered);
-        for request in payload.take() {
+        for (at, request) in payload.take().into_iter().enumerate() {
+            if at > 0 && mutants::is(Mutant::FailureOfOne) {
+                std::mem::forget(request);
+                continue;
+            }
             fail(&context.statistics, request, status.clone());
         }
     }

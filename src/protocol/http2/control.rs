@@ -45,6 +45,15 @@ impl Default for PeerSettings {
     }
 }
 
+/// How far our own settings have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnSettings {
+    Unsent,
+    /// The peer may still act by the defaults.
+    Sent,
+    Acknowledged,
+}
+
 /// How far a connection is on its way to its end (section 6.8). It goes down this list, and may leave some out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionState {
@@ -157,6 +166,8 @@ impl Connection {
     }
 
     fn put_goaway(&mut self, last_stream: u32, code: ErrorCode, debug: &[u8]) {
+        // A client whose preface has not come yet is to read SETTINGS before anything else (section 3.4).
+        self.greet();
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         payload.extend_from_slice(&last_stream.to_be_bytes());
@@ -167,8 +178,16 @@ impl Connection {
         self.scratch = payload;
     }
 
+    /// Sends our SETTINGS, unless they have been sent.
+    pub(super) fn greet(&mut self) {
+        if self.own_settings == OwnSettings::Unsent {
+            self.own_settings = OwnSettings::Sent;
+            self.send_settings();
+        }
+    }
+
     /// Our SETTINGS, and the rest of the connection's window, which settings do not cover (section 6.9.2).
-    pub(super) fn send_settings(&mut self) {
+    fn send_settings(&mut self) {
         let config = self.config;
         let mut settings = vec![
             (setting::INITIAL_WINDOW_SIZE, config.stream_window),
@@ -199,7 +218,7 @@ impl Connection {
     /// What a new stream may receive. A peer that has not acknowledged our settings may use the default window.
     pub(super) fn initial_receive_window(&self) -> i64 {
         let ours = self.config.stream_window;
-        i64::from(if self.settings_acknowledged { ours } else { ours.max(DEFAULT_WINDOW) })
+        i64::from(if self.own_settings == OwnSettings::Acknowledged { ours } else { ours.max(DEFAULT_WINDOW) })
     }
 
     pub(super) fn handle_settings(
@@ -273,10 +292,10 @@ impl Connection {
     }
 
     fn handle_settings_ack(&mut self) -> Result<(), ConnectionError> {
-        if self.settings_acknowledged {
+        if self.own_settings == OwnSettings::Acknowledged {
             return self.spend_idle_frame();
         }
-        self.settings_acknowledged = true;
+        self.own_settings = OwnSettings::Acknowledged;
         self.received.decoder.set_limit(self.config.header_table_size as usize);
         let too_much = i64::from(DEFAULT_WINDOW) - i64::from(self.config.stream_window);
         if too_much > 0 {

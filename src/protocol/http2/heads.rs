@@ -2,6 +2,7 @@
 //!
 //! Every block is decoded, whatever becomes of its stream: the two HPACK tables must stay in step.
 
+use super::control::OwnSettings;
 use super::frame::{FrameHead, flag, kind, number};
 use super::stream::{Gone, Receiving, Sending};
 use super::{Config, Connection, ConnectionError, ErrorCode, Handler, Headers, ResetCause, Role, StreamId};
@@ -278,7 +279,7 @@ impl Connection {
     /// Section 5.1.2. Before it has read our limit, a peer may exceed it in good faith.
     fn refuse(&mut self, message: Message) -> Result<(), ConnectionError> {
         self.counters.streams_refused += 1;
-        if self.settings_acknowledged && !self.allowances.abnormal_ends.spend() {
+        if self.own_settings == OwnSettings::Acknowledged && !self.allowances.abnormal_ends.spend() {
             return Err(ConnectionError::flood("too many refused streams"));
         }
         if !message.end_stream {

@@ -107,7 +107,7 @@ impl Connection {
         if self.parser.partial.len() == PREFACE.len() {
             self.parser.partial.clear();
             self.parser.state = ReceiveState::Head;
-            self.send_settings();
+            self.greet();
         }
         Ok(taken)
     }

@@ -9,13 +9,13 @@ pub enum Mutant {
     CreditKept,
 }
 
-#[cfg(test)]
+#[cfg(any(test, all(feature = "testing", debug_assertions)))]
 thread_local! {
     static PRESENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
 /// Runs `test` with a mistake, on this thread.
-#[cfg(test)]
+#[cfg(any(test, all(feature = "testing", debug_assertions)))]
 pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
     let before = PRESENT.replace(mutant);
     let result = test();
@@ -26,9 +26,9 @@ pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
 /// Whether this mistake is to be made here and now.
 #[inline]
 pub fn is(mutant: Mutant) -> bool {
-    #[cfg(test)]
+    #[cfg(any(test, all(feature = "testing", debug_assertions)))]
     return PRESENT.get() == Some(mutant);
-    #[cfg(not(test))]
+    #[cfg(not(any(test, all(feature = "testing", debug_assertions))))]
     {
         let _ = mutant;
         false

@@ -36,6 +36,27 @@ pub(super) struct Chunks {
     free: FreeChunks,
 }
 
+/// Chunks for an engine of a simulation, which has no socket to receive from.
+#[cfg(any(test, feature = "testing"))]
+pub struct ReceiveChunks(Rc<Chunks>);
+
+#[cfg(any(test, feature = "testing"))]
+impl ReceiveChunks {
+    pub fn new(count: usize) -> ReceiveChunks {
+        ReceiveChunks(Chunks::on_stack(count))
+    }
+
+    /// A chunk that `fill` has written so many bytes to; `None` while all are lent.
+    pub fn fill(&self, fill: impl FnOnce(&mut [u8]) -> usize) -> Option<Chunk> {
+        self.0.fill(|bytes| Ok::<_, std::convert::Infallible>(fill(bytes))).and_then(Result::ok)
+    }
+
+    /// Chunks that are lent.
+    pub fn lent(&self) -> usize {
+        self.0.count() - self.0.free()
+    }
+}
+
 enum FreeChunks {
     Stack(RefCell<Vec<u16>>),
     Kernel { ring: Region, tail: Cell<u16> },

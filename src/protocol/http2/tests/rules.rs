@@ -44,6 +44,28 @@ fn a_server_greets_behind_the_preface_only() {
     assert_eq!(sent[1].1, ((16u32 << 20) - 65_535).to_be_bytes());
 }
 
+/// A client takes anything else for a violation, and would not learn that it should go elsewhere.
+#[test]
+fn a_server_that_ends_before_the_preface_has_come_greets_first() {
+    for begins in [true, false] {
+        let mut server = Connection::server(Config::default(), pool());
+        let mut client = Connection::client(Config::default(), pool());
+        let (mut of_server, mut of_client) = (Recorder::default(), Recorder::default());
+        match begins {
+            true => server.start_shutdown("bye"),
+            false => server.abort(ErrorCode::ENHANCE_YOUR_CALM, "enough"),
+        }
+        client.receive(&take(&mut server), &mut of_client).unwrap();
+        let code = if begins { ErrorCode::NO_ERROR } else { ErrorCode::ENHANCE_YOUR_CALM };
+        assert_eq!(of_client.events, [Event::Goaway { last: 0, code }]);
+        if begins {
+            server.receive(&take(&mut client), &mut of_server).unwrap();
+            let kinds: Vec<u8> = frames(&take(&mut server)).iter().map(|(head, _)| head.kind).collect();
+            assert_eq!(kinds, [kind::SETTINGS], "only the acknowledgement: it has greeted");
+        }
+    }
+}
+
 #[test]
 fn settings_come_first() {
     let mut script =

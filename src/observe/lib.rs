@@ -2,5 +2,6 @@
 
 pub mod log;
 pub mod metrics;
+pub mod panics;
 pub mod statistics;
 pub mod trace;

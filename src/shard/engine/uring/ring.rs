@@ -226,10 +226,11 @@ impl Ring {
         let submitter = self.ring.submitter();
         let (flags, submit) = (EnterFlags::GETEVENTS, submit as u32);
         let entered = match wait {
-            // SAFETY: no argument is passed; what is submitted keeps the promise of `push`.
-            Wait::No => unsafe { submitter.enter::<libc::sigset_t>(submit, 0, flags.bits(), None) },
-            // SAFETY: as above.
-            Wait::Forever => unsafe { submitter.enter::<libc::sigset_t>(submit, 1, flags.bits(), None) },
+            Wait::No | Wait::Forever => {
+                let wanted = u32::from(matches!(wait, Wait::Forever));
+                // SAFETY: no argument is passed; what is submitted keeps the promise of `push`.
+                unsafe { submitter.enter::<libc::sigset_t>(submit, wanted, flags.bits(), None) }
+            }
             Wait::AtMost(time) => {
                 let time = Timespec::new().sec(time.as_secs()).nsec(time.subsec_nanos());
                 let argument =

@@ -37,6 +37,7 @@ use control::RepositoryPoller;
 use inherited::InheritedSockets;
 pub use libraries::Libraries;
 use nereid_observe::log::Logger;
+use nereid_observe::panics;
 use nereid_request::Status;
 use nereid_shard::listener::SocketFile;
 use options::{ModelControl, Options};
@@ -192,6 +193,7 @@ fn print(mut stream: impl Write, text: &str) {
 pub fn start_log(options: &Options) -> Result<Logger, String> {
     let logger = Logger::start(&options.log, options.escape_log_messages).map_err(|error| error.to_string())?;
     logger.install().map_err(|error| error.to_string())?;
+    panics::install();
     info!("Nereid {} answers as Triton {}", env!("CARGO_PKG_VERSION"), crate::api::SERVER_VERSION);
     logger.check_file().map_err(|error| error.to_string())?;
     environment::warnings(std::env::vars_os()).iter().for_each(|warning| warn!("{warning}"));

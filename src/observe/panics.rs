@@ -120,6 +120,17 @@ fn report(info: &PanicHookInfo<'_>) {
     }
 }
 
+/// Panics where the text, which comes from a client, is `panic:` and the name of this point; in builds of tests alone.
+#[inline]
+pub fn fault_point<T: AsRef<[u8]>>(point: &str, text: impl FnOnce() -> T) {
+    #[cfg(feature = "testing")]
+    if text().as_ref().strip_prefix(b"panic:") == Some(point.as_bytes()) {
+        panic!("a client of a test has ordered a panic at {point}");
+    }
+    #[cfg(not(feature = "testing"))]
+    let _ = (point, text);
+}
+
 /// The text of a panic.
 pub fn text_of(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();

@@ -25,6 +25,7 @@ use nereid_memory::Pool;
 use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
 use nereid_observe::log::{self, Logger};
 use nereid_observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
+use nereid_observe::panics::ThreadKind;
 use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
 use nereid_observe::trace::{self, Traces};
 use nereid_queue::Spin;
@@ -351,10 +352,14 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
             pool.bytes_in_use() as f64
         }),
     ];
+    let panics = ThreadKind::ALL.map(|kind| {
+        let help = "Panics, by the kind of thread";
+        metrics.counter("nereid_panics_total", help, &[("thread", kind.label())], move || kind.panics())
+    });
     let keep = |gauge: Result<_, nereid_observe::metrics::MetricError>| {
         gauge.map_err(|error| warn!("a metric is left out: {error}")).ok()
     };
-    gauges.into_iter().filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()
+    gauges.into_iter().chain(panics).filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()
 }
 
 /// The settings of `--metrics-config`. As in Triton none of them makes the start fail.

@@ -22,6 +22,7 @@ use crate::repository::{Lifecycle, Publisher};
 use nereid_memory::Pool;
 use nereid_net::{Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
 use nereid_observe::metrics::Registry;
+use nereid_observe::panics::ThreadKind;
 use nereid_protocol::grpc;
 use nereid_protocol::slow_peers::SlowPeers;
 use nereid_queue::Spin;
@@ -206,6 +207,7 @@ impl Shards {
             let ends = parts.ends.clone();
             let begun = nereid_shard::begin(options, inbox, move |core| {
                 report_end_of_thread(ends, shard);
+                ThreadKind::Shard.set();
                 seat.into_net(core)
             });
             let begun = begun.map(|one| starting.push(one));

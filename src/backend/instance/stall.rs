@@ -5,6 +5,7 @@
 //! `--stall-timeout` is logged by name and counted; a model version is not ready while all its workers stall. The watch
 //! ends no execution: one that returns after all makes its model ready again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -158,7 +159,9 @@ impl Inner {
         let mut state = self.lock();
         while !state.is_over {
             let now = Instant::now();
-            state.groups.retain_mut(|group| group.look(now, self.limit));
+            // A model whose check panics is not watched any more; the others are.
+            let limit = self.limit;
+            state.groups.retain_mut(|group| catch_unwind(AssertUnwindSafe(|| group.look(now, limit))).unwrap_or(false));
             state = self.changed.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

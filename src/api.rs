@@ -240,35 +240,23 @@ impl HttpService for Api {
         since_ns: Option<u64>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let run = |api: &mut Api, replies: &mut Replies| api.http_request(call, port, head, body, since_ns, replies);
-        self.contain_call(Panicked::Call(call), replies, run).flatten()
-    }
-}
-
-impl Api {
-    #[inline]
-    fn http_request(
-        &mut self,
-        call: CallKey,
-        port: Port,
-        head: &http1::Head,
-        mut body: Slice,
-        since_ns: Option<u64>,
-        replies: &mut Replies,
-    ) -> Option<Token> {
-        let arrival = since_ns.filter(|_| self.context.watches.times_http(head)).map(Arrival::since);
-        if port == Port::Http && arrival.is_none() {
-            body = match HttpInfer::infer_planned(&mut self.context, call, head, body, replies) {
-                Ok(token) => return Some(token),
-                Err(body) => body,
-            };
-        }
-        let (context, management) = (&mut self.context, &mut self.management);
-        let request = HttpRequest { call, head, body, arrival };
-        match port {
-            Port::Http | Port::Grpc => self.http.request(context, management, request, replies),
-            port => self.http.request_to_port(context, management, port, request, replies),
-        }
+        self.contain_call(Panicked::Call(call), replies, |api, replies| {
+            let Api { context, management, http, .. } = api;
+            let arrival = since_ns.filter(|_| context.watches.times_http(head)).map(Arrival::since);
+            let mut body = body;
+            if port == Port::Http && arrival.is_none() {
+                body = match HttpInfer::infer_planned(context, call, head, body, replies) {
+                    Ok(token) => return Some(token),
+                    Err(body) => body,
+                };
+            }
+            let request = HttpRequest { call, head, body, arrival };
+            match port {
+                Port::Http | Port::Grpc => http.request(context, management, request, replies),
+                port => http.request_to_port(context, management, port, request, replies),
+            }
+        })
+        .flatten()
     }
 }
 
@@ -379,7 +367,7 @@ impl Actor for Api {
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {
         match mail {
             Mail::Delivered { key, delivery } => {
-                self.responses.delivered_contained(&mut self.context, &mut self.streams, key, delivery, replies);
+                self.responses.delivered(&mut self.context, &mut self.streams, key, delivery, replies);
             }
             // A job that panics is dropped, and with it its request, which then has an error for an answer.
             Mail::Home(job) => drop(contained(|| job.run(&mut self.context.calls))),

@@ -52,26 +52,9 @@ impl ResponseRouter {
         let mut answers = std::mem::take(&mut self.local);
         local_delivery::swap_answers(&mut answers);
         for (key, delivery) in answers.drain(..) {
-            self.delivered_contained(context, streams, key, delivery, replies);
+            self.delivered(context, streams, key, delivery, replies);
         }
         self.local = answers;
-    }
-
-    /// The same as [`ResponseRouter::delivered`]; a panic ends the request that the response is for.
-    #[inline]
-    pub fn delivered_contained(
-        &mut self,
-        context: &mut InferContext,
-        streams: &mut Streams,
-        key: u64,
-        delivery: Delivery,
-        replies: &mut Replies,
-    ) {
-        let (waits_for, is_last) = (context.calls.waits_for(key), delivery.last);
-        if contained(|| self.delivered(context, streams, key, delivery, replies)).is_none() {
-            context.calls.abandon(key, is_last);
-            waits_for.into_iter().for_each(|one| replies.push_panicked(one));
-        }
     }
 
     /// Writes on at an answer that leaves response by response.
@@ -79,6 +62,7 @@ impl ResponseRouter {
         self.chunked_replies.go_on(&mut context.calls, key, replies);
     }
 
+    /// A response, or the news that it was the last one. A panic ends the request that it is for.
     #[inline]
     pub fn delivered(
         &mut self,
@@ -88,11 +72,18 @@ impl ResponseRouter {
         delivery: Delivery,
         replies: &mut Replies,
     ) {
-        let by_ns = context.calls.delays.response_ns;
-        if by_ns > 0 && context.calls.is_grpc(key) {
-            return context.calls.delay(by_ns, DelayedStep::Delivered { key, delivery: Box::new(delivery) });
+        let (waits_for, is_last) = (context.calls.waits_for(key), delivery.last);
+        let done = contained(|| {
+            let by_ns = context.calls.delays.response_ns;
+            if by_ns > 0 && context.calls.is_grpc(key) {
+                return context.calls.delay(by_ns, DelayedStep::Delivered { key, delivery: Box::new(delivery) });
+            }
+            self.delivered_now(context, streams, key, delivery, replies);
+        });
+        if done.is_none() {
+            context.calls.abandon(key, is_last);
+            waits_for.into_iter().for_each(|one| replies.push_panicked(one));
         }
-        self.delivered_now(context, streams, key, delivery, replies);
     }
 
     #[inline]

@@ -120,9 +120,18 @@ fn report(info: &PanicHookInfo<'_>) {
     }
 }
 
-/// Panics where the text, which comes from a client, is `panic:` and the name of this point; in builds of tests alone.
+/// Panics where the text, which comes from a client, is `panic:` and the name of this point. With `hang:` it waits, as
+/// long as the file exists that `NEREID_TEST_HANGS_WHILE` names. In builds of tests alone.
 #[inline]
-pub fn fault_point<T: AsRef<[u8]>>(point: &str, text: impl FnOnce() -> T) {
+pub fn fault_point<T: AsRef<[u8]>>(point: &str, text: impl Fn() -> T) {
+    #[cfg(feature = "testing")]
+    if text().as_ref().strip_prefix(b"hang:") == Some(point.as_bytes())
+        && let Some(path) = std::env::var_os("NEREID_TEST_HANGS_WHILE")
+    {
+        while std::path::Path::new(&path).exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
     #[cfg(feature = "testing")]
     if text().as_ref().strip_prefix(b"panic:") == Some(point.as_bytes()) {
         panic!("a client of a test has ordered a panic at {point}");

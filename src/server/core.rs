@@ -333,7 +333,7 @@ fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> 
 
 /// Our own families beside Triton's.
 fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<Box<dyn Any + Send + Sync>> {
-    let (facts, pool) = (Arc::clone(facts), pool.clone());
+    let (facts, pool, watched) = (Arc::clone(facts), pool.clone(), Arc::clone(facts));
     let gauges = [
         metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
             facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed)
@@ -348,6 +348,9 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
             &[("version", env!("CARGO_PKG_VERSION")), ("triton_version", api::SERVER_VERSION)],
             || 1.0,
         ),
+        metrics.gauge("nereid_shards_stuck", "I/O threads that do not go on", &[], move || {
+            watched.stuck_shards.load(std::sync::atomic::Ordering::Relaxed) as f64
+        }),
         metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
             pool.bytes_in_use() as f64
         }),

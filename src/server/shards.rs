@@ -17,6 +17,7 @@ use super::inherited::{InheritedSockets, Origin};
 use super::listeners::{self, UnixFile};
 use super::options::{IoEngine, Keepalive, Options};
 use super::takeover::{OfferedSocket, OfferedSockets, Takeover};
+use super::watchdog::PostJob;
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::repository::{Lifecycle, Publisher};
 use nereid_memory::Pool;
@@ -279,6 +280,18 @@ impl Shards {
         if let (false, Some(post)) = (listeners.is_empty(), self.posts.first()) {
             post.post(Mail::StopListening(listeners));
         }
+    }
+
+    /// For each shard, a function that posts jobs to it.
+    pub fn job_posts(&self) -> Vec<PostJob> {
+        let post_of = |mailbox: &Mailbox<ShardMail>| -> PostJob {
+            let mailbox = mailbox.clone();
+            Box::new(move |job| {
+                mailbox.post(shard::Mail::Actor(api::Mail::Home(job)));
+                !mailbox.is_closed()
+            })
+        };
+        self.posts.iter().map(post_of).collect()
     }
 
     pub fn log_endpoints(&self) {

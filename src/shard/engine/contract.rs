@@ -1,6 +1,6 @@
 //! The suite that every engine passes: tests of the contract over real sockets.
 //!
-//! Each test runs on epoll, on io_uring (with tiny queues that overflow; also with a kernel that refuses half of what is
+//! Each test runs on epoll, on io_uring (with tiny queues that overflow, and with a kernel that refuses half of what is
 //! submitted) and on the fake around both. Only `refused` measures time; a broken promise shows as a wrong value or as
 //! a hang, which [`rig::Rig::next`] turns into a failure.
 

@@ -64,8 +64,9 @@ fn a_panic_over_a_request_ends_that_request_alone() {
         server.wait_for_log("stack backtrace:");
         assert_healthy(&server);
         // It ends in time: no request counts as in flight.
-        let log = server.stop();
-        assert!(log.contains("thread shard-"), "{log}");
+        server.terminate();
+        let (status, log) = server.wait();
+        assert!(status.success() && log.contains("thread shard-"), "{status} {log}");
     });
 }
 

@@ -1,8 +1,8 @@
 //! Watches the shards: a shard that does not read its mail for [`STUCK_AFTER`] makes the server not live, and is logged
 //! with its stack.
 //!
-//! The watch has its own thread: the shards answer questions about the server's health, a shard that hangs cannot report
-//! it, and with one shard no other can. Under systemd with `WatchdogSec=` the watch reports that the server lives
+//! The watch has its own thread: the shards answer questions about the server's health, a shard that hangs cannot, and
+//! with one shard no other can. Under systemd with `WatchdogSec=` the watch reports that the server lives
 //! (sd_notify(3)), and stops when a shard hangs or the server panics again and again; systemd then restarts the server.
 
 use std::io;

@@ -23,8 +23,8 @@ use nereid_wire::health::health_check_response::ServingStatus;
 use nereid_wire::inference as wire;
 
 impl Facts {
-    /// Initialised, without a stuck shard or panic after panic, and if that counts with devices that work; while exiting
-    /// an error.
+    /// Initialised, without a stuck shard or many panics, and if that counts with devices that work; while exiting an
+    /// error.
     pub fn is_live(&self) -> Result<bool, Status> {
         match self.state() {
             ServerState::Exiting => Err(Status::unavailable("Server exiting")),

@@ -9,6 +9,7 @@ mod access;
 mod calls;
 mod clouds;
 mod coding;
+mod containment;
 pub mod documents;
 mod error;
 mod facts;
@@ -39,6 +40,7 @@ use calls::work::Work;
 use clouds::sagemaker::SageMakerPort;
 use clouds::vertex::VertexPort;
 use coding::packing::Packing;
+use containment::contained;
 use grpc::inference::GrpcInfer;
 use grpc::reflection;
 use grpc::reflection::Reflector;
@@ -54,10 +56,10 @@ use management::Management;
 use nereid_memory::{Pool, Slice};
 use nereid_mutants::{self as mutants, Mutant};
 use nereid_observe::metrics::Registry;
-use nereid_protocol::grpc::{Message, Outline};
+use nereid_protocol::grpc::{Code, Message, Outline};
 use nereid_protocol::service::{
-    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Recurring, Replies, Service,
-    Token,
+    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Panicked, Port, Recurring, Replies,
+    Service, Token,
 };
 use nereid_protocol::{http1, http2};
 use nereid_queue::Actor;
@@ -139,8 +141,37 @@ impl Api {
 
     /// Does one portion of the work that was put off.
     fn go_on(&mut self, replies: &mut Replies) {
+        let Some(key) = self.context.calls.next_unfinished() else { return };
+        self.contain_work(key, replies, |api, replies| api.go_on_with(key, replies));
+    }
+
+    /// Runs a part of the work with this key, which a panic ends.
+    fn contain_work(&mut self, key: u64, replies: &mut Replies, run: impl FnOnce(&mut Api, &mut Replies)) {
+        let waits_for = self.context.calls.waits_for(key);
+        if contained(|| run(self, replies)).is_none() {
+            self.context.calls.abandon(key, false);
+            waits_for.into_iter().for_each(|one| replies.push_panicked(one));
+        }
+    }
+
+    /// Runs what a call begins with, which a panic ends.
+    #[inline]
+    fn contain_call<R>(
+        &mut self,
+        panicked: Panicked,
+        replies: &mut Replies,
+        run: impl FnOnce(&mut Api, &mut Replies) -> R,
+    ) -> Option<R> {
+        let done = contained(|| run(self, replies));
+        if done.is_none() {
+            self.context.calls.end_issued();
+            replies.push_panicked(panicked);
+        }
+        done
+    }
+
+    fn go_on_with(&mut self, key: u64, replies: &mut Replies) {
         let Api { context, streams, .. } = self;
-        let Some(key) = context.calls.next_unfinished() else { return };
         let Some(place) = context.calls.work_mut(key) else { return };
         if matches!(place, Work::Waiting(_) | Work::ChunkedReply(_)) {
             return self.responses.write_on(context, key, replies);
@@ -206,23 +237,27 @@ impl HttpService for Api {
         call: CallKey,
         port: Port,
         head: &http1::Head,
-        mut body: Slice,
+        body: Slice,
         since_ns: Option<u64>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let arrival = since_ns.filter(|_| self.context.watches.times_http(head)).map(Arrival::since);
-        if port == Port::Http && arrival.is_none() {
-            body = match HttpInfer::infer_planned(&mut self.context, call, head, body, replies) {
-                Ok(token) => return Some(token),
-                Err(body) => body,
-            };
-        }
-        let (context, management) = (&mut self.context, &mut self.management);
-        let request = HttpRequest { call, head, body, arrival };
-        match port {
-            Port::Http | Port::Grpc => self.http.request(context, management, request, replies),
-            port => self.http.request_to_port(context, management, port, request, replies),
-        }
+        self.contain_call(Panicked::Call(call), replies, |api, replies| {
+            let Api { context, management, http, .. } = api;
+            let arrival = since_ns.filter(|_| context.watches.times_http(head)).map(Arrival::since);
+            let mut body = body;
+            if port == Port::Http && arrival.is_none() {
+                body = match HttpInfer::infer_planned(context, call, head, body, replies) {
+                    Ok(token) => return Some(token),
+                    Err(body) => body,
+                };
+            }
+            let request = HttpRequest { call, head, body, arrival };
+            match port {
+                Port::Http | Port::Grpc => http.request(context, management, request, replies),
+                port => http.request_to_port(context, management, port, request, replies),
+            }
+        })
+        .flatten()
     }
 }
 
@@ -230,7 +265,8 @@ impl GrpcService for Api {
     type Noted = grpc_requests::RequestKey;
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
-        self.grpc.plan_call(&self.context, headers)
+        let panicked = || Err(GrpcStatus::new(Code::Internal, "an internal error ended this call"));
+        contained(|| self.grpc.plan_call(&self.context, headers)).unwrap_or_else(panicked)
     }
 
     /// Whether requests are traced can change at any time; everything else is in the headers.
@@ -246,7 +282,10 @@ impl GrpcService for Api {
         arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        GrpcInfer::unary(&mut self.context, &mut self.management, call, plan, message, arrived, replies)
+        let run = |api: &mut Api, replies: &mut Replies| {
+            GrpcInfer::unary(&mut api.context, &mut api.management, call, plan, message, arrived, replies)
+        };
+        self.contain_call(Panicked::Call(call), replies, run).flatten()
     }
 
     fn grpc_recurring(
@@ -257,7 +296,10 @@ impl GrpcService for Api {
         outline: &Outline<'_>,
         replies: &mut Replies,
     ) -> Recurring<grpc_requests::RequestKey> {
-        GrpcInfer::take_recurring(&mut self.context, &mut self.streams, call, plan, token, outline, replies)
+        let run = |api: &mut Api, replies: &mut Replies| {
+            GrpcInfer::take_recurring(&mut api.context, &mut api.streams, call, plan, token, outline, replies)
+        };
+        self.contain_call(Panicked::Call(call), replies, run).unwrap_or(Recurring::Taken)
     }
 
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
@@ -278,11 +320,15 @@ impl GrpcService for Api {
         arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) {
-        self.streams.message(&mut self.context, stream, plan, message, arrived, replies);
+        self.contain_call(Panicked::Work(stream), replies, |api, replies| {
+            api.streams.message(&mut api.context, stream, plan, message, arrived, replies);
+        });
     }
 
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {
-        Streams::half_closed(&mut self.context, stream, replies);
+        self.contain_call(Panicked::Work(stream), replies, |api, replies| {
+            Streams::half_closed(&mut api.context, stream, replies);
+        });
     }
 }
 
@@ -295,10 +341,10 @@ impl Service for Api {
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        match self.context.calls.chunked(stream).is_some() {
-            true => ChunkedReplies::waits(&mut self.context.calls, stream, replies),
-            false => self.streams.waits(&mut self.context, stream, replies),
-        }
+        self.contain_work(stream.0, replies, |api, replies| match api.context.calls.chunked(stream).is_some() {
+            true => ChunkedReplies::waits(&mut api.context.calls, stream, replies),
+            false => api.streams.waits(&mut api.context, stream, replies),
+        });
     }
 
     fn cancelled(&mut self, token: Token) {
@@ -325,13 +371,22 @@ impl Actor for Api {
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {
         match mail {
             Mail::Delivered { key, delivery } => {
-                self.responses.delivered(&mut self.context, &mut self.streams, key, delivery, replies)
+                self.responses.delivered(&mut self.context, &mut self.streams, key, delivery, replies);
             }
-            Mail::Home(job) => job.run(&mut self.context.calls),
-            Mail::Delayed(step) => self.go_on_delayed(step, replies),
+            // A job that panics is dropped, and with it its request, which then has an error for an answer.
+            Mail::Home(job) => drop(contained(|| job.run(&mut self.context.calls))),
+            Mail::Delayed(step) => {
+                let key = step.key();
+                self.contain_work(key, replies, |api, replies| api.go_on_delayed(step, replies));
+            }
             Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
-            Mail::Metrics { call, page } => self.http.metrics_rendered(call, page, replies),
+            Mail::Metrics { call, page } => {
+                self.contain_call(Panicked::Call(call), replies, |api, replies| {
+                    api.http.metrics_rendered(call, page, replies);
+                });
+            }
             Mail::Models { .. } if mutants::is(Mutant::MapKept) => {}
+            // A panic here ends the server: this shard would go on with the models of before.
             Mail::Models { models, acknowledge } => {
                 self.management.models_changed(&models);
                 self.http.models_changed(&models);
@@ -341,7 +396,11 @@ impl Actor for Api {
                 }
                 drop(acknowledge);
             }
-            Mail::Done { call, protocol, outcome } => self.management.done(call, protocol, outcome, replies),
+            Mail::Done { call, protocol, outcome } => {
+                self.contain_call(Panicked::Call(call), replies, |api, replies| {
+                    api.management.done(call, protocol, outcome, replies);
+                });
+            }
         }
     }
 

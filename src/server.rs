@@ -25,6 +25,7 @@ mod supervisor;
 mod tables;
 mod takeover;
 pub mod trial;
+mod watchdog;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -37,11 +38,13 @@ use control::RepositoryPoller;
 use inherited::InheritedSockets;
 pub use libraries::Libraries;
 use nereid_observe::log::Logger;
+use nereid_observe::panics;
 use nereid_request::Status;
 use nereid_shard::listener::SocketFile;
 use options::{ModelControl, Options};
 use shards::Shards;
 use takeover::Takeover;
+use watchdog::Watchdog;
 
 /// Runs the server until a signal ends it.
 pub fn run(options: &Options, libraries: &Libraries, inherited: InheritedSockets, announcement: &str) -> ExitCode {
@@ -131,10 +134,12 @@ fn serve(
     shards.log_endpoints();
     inherited.warn_of_unused();
     drop(inherited);
-    let takeover_file = match takeover {
+    let (takeover_file, has_replaced) = match takeover {
         Some(takeover) => take_over(takeover, &mut shards, &ends)?,
-        None => None,
+        None => (None, false),
     };
+    let watchdog = Watchdog::start(shards.job_posts(), Arc::clone(facts), has_replaced);
+    let _watchdog = watchdog.map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     supervisor::notify(supervisor::READY);
     print(std::io::stdout(), announcement);
     let poller = match options.model_control {
@@ -166,21 +171,22 @@ fn serve(
 }
 
 /// Reports to the running server that this one answers, and offers the sockets to the next one.
-/// Returns the file at the path, which is removed with it.
+/// Returns the file at the path, which is removed with it, and whether a server was replaced.
 fn take_over(
     takeover: Takeover,
     shards: &mut Shards,
     ends: &drain::EndReceiver,
-) -> Result<Option<SocketFile>, Failure> {
+) -> Result<(Option<SocketFile>, bool), Failure> {
     let (listener, has_replaced) = takeover.finish(shards.taken_over());
     if has_replaced {
         shards.own_files();
         // The service's process is this one from now on.
         supervisor::notify(&format!("MAINPID={}", std::process::id()));
     }
-    let Some(offered) = shards.offered() else { return Ok(None) };
+    let Some(offered) = shards.offered() else { return Ok((None, has_replaced)) };
     let started = listener.start(offered, ends.sender());
-    started.map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))
+    let file = started.map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
+    Ok((file, has_replaced))
 }
 
 /// Prints; the reader may be gone, in which case `println!` would panic.
@@ -192,6 +198,7 @@ fn print(mut stream: impl Write, text: &str) {
 pub fn start_log(options: &Options) -> Result<Logger, String> {
     let logger = Logger::start(&options.log, options.escape_log_messages).map_err(|error| error.to_string())?;
     logger.install().map_err(|error| error.to_string())?;
+    panics::install();
     info!("Nereid {} answers as Triton {}", env!("CARGO_PKG_VERSION"), crate::api::SERVER_VERSION);
     logger.check_file().map_err(|error| error.to_string())?;
     environment::warnings(std::env::vars_os()).iter().for_each(|warning| warn!("{warning}"));

@@ -14,6 +14,7 @@ pub mod work;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::containment::contained;
 use super::grpc::reflection::stream::ReflectionStream;
 use super::grpc::streams::stream::Stream;
 use super::http::chunked_replies::chunked_reply::ChunkedReply;
@@ -37,6 +38,8 @@ const TIMED_AT_ONCE: usize = 256;
 /// The calls under way.
 pub struct Calls {
     work: Slab<Work>,
+    /// The token that was issued last.
+    issued: Option<u64>,
     /// As many requests and streams at a time.
     pub requests_max: usize,
     /// Where models send answers to requests of this shard.
@@ -74,6 +77,7 @@ impl Calls {
     pub fn new(requests_max: usize, responses_max: u32, sink: Arc<dyn Sink>, post: Post, pool: Pool) -> Calls {
         Calls {
             work: Slab::new(requests_max),
+            issued: None,
             requests_max,
             sink,
             post,
@@ -90,13 +94,20 @@ impl Calls {
 
     /// A token whose work follows, if there is room for one.
     pub fn reserve(&mut self) -> Option<Token> {
-        self.work.insert(Work::Reserved).ok().map(|key| Token(key.to_u64()))
+        self.issued = self.work.insert(Work::Reserved).ok().map(Key::to_u64);
+        self.issued.map(Token)
     }
 
     /// Stores work and issues its token.
     pub fn new_work(&mut self, work: Work) -> Result<Token, Status> {
         let full = |_| Status::unavailable("too many requests wait on this server");
-        self.work.insert(work).map(|key| Token(key.to_u64())).map_err(full)
+        let key = self.work.insert(work).map_err(full)?.to_u64();
+        self.issued = Some(key);
+        Ok(Token(key))
+    }
+
+    pub fn take_issued(&mut self) -> Option<u64> {
+        self.issued.take()
     }
 
     pub fn work_mut(&mut self, key: u64) -> Option<&mut Work> {
@@ -148,17 +159,19 @@ impl Calls {
         for _ in 0..TIMED_AT_ONCE {
             let Some(entry) = self.timed.first_entry().filter(|entry| entry.key().0 <= now_ns) else { return };
             match entry.remove() {
-                Timed::Job(job) => job.run(self),
-                Timed::Expiry(key) => {
-                    let Some(Work::Waiting(waiting)) = self.work_mut(key) else { continue };
-                    waiting.expires_at_ns = None;
-                    let wake_up = match &waiting.ticket {
-                        Some(ticket) => waiting.model.scheduler.expire(ticket),
-                        None => continue,
-                    };
-                    self.wake(wake_up);
-                }
+                // A job that panics is dropped, and with it its request, which then has an error for an answer.
+                Timed::Job(job) => drop(contained(|| job.run(self))),
+                Timed::Expiry(key) => self.expire(key),
             }
+        }
+    }
+
+    fn expire(&mut self, key: u64) {
+        let Some(Work::Waiting(waiting)) = self.work_mut(key) else { return };
+        waiting.expires_at_ns = None;
+        if let Some(ticket) = &waiting.ticket {
+            let wake_up = waiting.model.scheduler.expire(ticket);
+            self.wake(wake_up);
         }
     }
 

@@ -2,7 +2,7 @@
 //! registered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use super::access::Restrictions;
 use super::clouds::sagemaker::settings::SageMaker;
@@ -84,6 +84,8 @@ pub struct Facts {
     /// The models that SageMaker has loaded.
     pub(super) sagemaker_models: Arc<SageMakerModels>,
     state: AtomicU8,
+    /// Shards that do not read their mail.
+    pub stuck_shards: AtomicUsize,
     /// Answers to clients that had left.
     pub stale_deliveries: AtomicU64,
     /// Shared memory that clients have registered.
@@ -94,7 +96,14 @@ impl Facts {
     pub fn new(settings: Settings) -> Facts {
         let state = AtomicU8::new(ServerState::Starting as u8);
         let regions = SharedMemory::new(Arc::clone(&settings.gpus));
-        Facts { settings, sagemaker_models: Arc::default(), state, stale_deliveries: AtomicU64::new(0), regions }
+        Facts {
+            settings,
+            sagemaker_models: Arc::default(),
+            state,
+            stuck_shards: AtomicUsize::new(0),
+            stale_deliveries: AtomicU64::new(0),
+            regions,
+        }
     }
 
     pub fn state(&self) -> ServerState {

@@ -7,6 +7,7 @@ use super::calls::classifying::Classifier;
 use super::calls::delays::DelayedStep;
 use super::calls::reply_to::ReplyTo;
 use super::calls::work::{Waiting, Work};
+use super::containment::contained;
 use super::grpc::answer::UnaryAnswers;
 use super::grpc::streams::Streams;
 use super::http;
@@ -15,6 +16,7 @@ use super::infer::grpc_reply::StreamedFrom;
 use super::infer_context::InferContext;
 use nereid_memory::Pool;
 use nereid_observe::metrics::Registry;
+use nereid_observe::panics;
 use nereid_protocol::service::Replies;
 use nereid_request::{Delivery, Response, Status, local_delivery};
 
@@ -60,6 +62,7 @@ impl ResponseRouter {
         self.chunked_replies.go_on(&mut context.calls, key, replies);
     }
 
+    /// A response, or the news that it was the last one. A panic ends the request that it is for.
     #[inline]
     pub fn delivered(
         &mut self,
@@ -69,11 +72,18 @@ impl ResponseRouter {
         delivery: Delivery,
         replies: &mut Replies,
     ) {
-        let by_ns = context.calls.delays.response_ns;
-        if by_ns > 0 && context.calls.is_grpc(key) {
-            return context.calls.delay(by_ns, DelayedStep::Delivered { key, delivery: Box::new(delivery) });
+        let (waits_for, is_last) = (context.calls.waits_for(key), delivery.last);
+        let done = contained(|| {
+            let by_ns = context.calls.delays.response_ns;
+            if by_ns > 0 && context.calls.is_grpc(key) {
+                return context.calls.delay(by_ns, DelayedStep::Delivered { key, delivery: Box::new(delivery) });
+            }
+            self.delivered_now(context, streams, key, delivery, replies);
+        });
+        if done.is_none() {
+            context.calls.abandon(key, is_last);
+            waits_for.into_iter().for_each(|one| replies.push_panicked(one));
         }
-        self.delivered_now(context, streams, key, delivery, replies);
     }
 
     #[inline]
@@ -92,6 +102,16 @@ impl ResponseRouter {
 
     /// Does one step for the response that has waited longest for its classes.
     pub fn classify_on(&mut self, context: &mut InferContext, streams: &mut Streams, replies: &mut Replies) {
+        let Some(key) = self.classifier.next() else { return };
+        let waits_for = context.calls.waits_for(key);
+        if contained(|| self.classify_next(context, streams, replies)).is_none() {
+            // The response is gone, and with it what came behind it: nothing more is known of this request.
+            context.calls.abandon(key, true);
+            waits_for.into_iter().for_each(|one| replies.push_panicked(one));
+        }
+    }
+
+    fn classify_next(&mut self, context: &mut InferContext, streams: &mut Streams, replies: &mut Replies) {
         let Some((key, delivery, behind)) = self.classifier.step(&mut context.calls, &context.pool) else { return };
         self.deliver(context, streams, key, delivery, replies);
         for delivery in behind {
@@ -119,6 +139,7 @@ impl ResponseRouter {
             }
             _ => return,
         };
+        panics::fault_point("deliver", || waiting.id().as_bytes().to_vec());
         if let (Some(watch), Some(response)) = (&waiting.form.watch, &delivery.response) {
             watch.answered(response);
         }

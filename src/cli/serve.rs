@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use nereid_observe::stacks;
 use tracing::{info, warn};
 
 use super::Arguments;
@@ -46,6 +47,12 @@ pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
     }
     if let Err(error) = crash::install() {
         warn!("a crash will leave no stack: {error}");
+    }
+    if !stacks::install() {
+        warn!(
+            "threads that are stuck will leave no stack: the process has another use for signal {}",
+            stacks::signal()
+        );
     }
     let code = server::run(&line.options, &LIBRARIES, inherited, announcement);
     logger.flush();

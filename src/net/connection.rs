@@ -97,6 +97,8 @@ pub(super) struct Connection {
     /// On the list of connections to settle.
     pub dirty: bool,
     pub phase: ClosePhase,
+    /// Its code panicked: its state is not used any more.
+    pub has_panicked: bool,
     /// A receive is with the engine.
     pub receiving: bool,
     pub send: SendState,
@@ -131,6 +133,7 @@ impl Connection {
             _load_guard: load_guard,
             dirty: false,
             phase: ClosePhase::Open,
+            has_panicked: false,
             receiving: false,
             send: SendState::Idle,
             progress: PeerProgress::default(),

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::keepalive::Pulse;
-use super::{Call, CallAddress, OUT_OF_TIME, ShardContext, call_mut, remove_call};
+use super::{Call, CallAddress, OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Gather, Key, Pool, Slab};
 use nereid_protocol::grpc::{
@@ -380,6 +380,14 @@ impl GrpcWire {
             let status = GrpcStatus::new(Code::Unavailable, OUT_OF_TIME);
             self.reply(call, id, GrpcReply::End(status), shared);
         }
+    }
+
+    /// Ends a call with an error.
+    pub fn fail_call<S: Service>(&mut self, call: CallKey, id: StreamId, shared: &mut ShardContext<S>) {
+        if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
+            shared.service.cancelled(token);
+        }
+        self.reply(call, id, GrpcReply::End(GrpcStatus::new(Code::Internal, PANICKED)), shared);
     }
 
     pub fn has_unary_calls(&self) -> bool {

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::grpc::unsent_max;
-use super::{Call, CallAddress, OUT_OF_TIME, ShardContext, call_mut, remove_call};
+use super::{Call, CallAddress, OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Key, Pool, Slab};
 use nereid_mutants::{self as mutants, Mutant};
@@ -231,6 +231,19 @@ impl HttpWire {
             let head = ResponseHead::new(503).content_type("application/json");
             self.connection.respond(exchange, Response::error(&shared.pool, head, OUT_OF_TIME));
         }
+    }
+
+    /// Ends a call with an error; an answer that has begun breaks off.
+    pub fn fail_call<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, shared: &mut ShardContext<S>) {
+        if self.streamed.iter().any(|streamed| streamed.call == call) {
+            self.aborted = true;
+        }
+        if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
+            shared.service.cancelled(token);
+        }
+        let head = ResponseHead::new(500).content_type("application/json");
+        let response = Response::error(&shared.pool, head, PANICKED);
+        self.reply(call, exchange, HttpReply::Answer(response), shared);
     }
 
     /// So many bytes are with the engine now.

@@ -281,9 +281,8 @@ fn codec_state(connection: &nereid_protocol::http2::Connection) -> CodecState {
 impl<S: Service> Net<S> {
     /// The timer of a connection's pulse has fired.
     pub(super) fn pulse(&mut self, key: Key, core: &mut Core<u64>) {
-        let Some(connection) = self.connections.get_mut(key).filter(|one| one.phase != ClosePhase::Closing) else {
-            return;
-        };
+        let is_fit = |one: &&mut Connection| one.phase != ClosePhase::Closing && !one.has_panicked;
+        let Some(connection) = self.connections.get_mut(key).filter(is_fit) else { return };
         if connection.beat(core.now_ns()) {
             return self.close(key, core);
         }

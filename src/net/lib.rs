@@ -9,11 +9,13 @@ mod crowding;
 mod grpc;
 mod http;
 mod keepalive;
+mod panics;
 mod sent_callbacks;
 mod shutdown;
 mod timeouts;
 mod tls;
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -46,6 +48,9 @@ pub const CONNECTIONS_MAX: usize = 65_536;
 const CLOSING_MAX: usize = 4096;
 /// Exchanges of one shard that wait for an answer.
 pub const WAITING_MAX: usize = 1 << 20;
+
+/// The error for a request over which the server's code panicked.
+const PANICKED: &str = "an internal error ended this request; the log of the server has it";
 
 /// The error for a request that the server cannot finish before it ends.
 const OUT_OF_TIME: &str = "the server exits before this request can be finished; send it to another server";
@@ -323,7 +328,7 @@ impl<S: Service> Net<S> {
     }
 
     fn received(&mut self, key: Key, received: Received, now_ns: u64) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key).filter(|one| !one.has_panicked) else { return };
         connection.receiving = false;
         connection.progress.received(match &received {
             Received::Chunk(bytes) => bytes.len(),
@@ -364,11 +369,17 @@ impl<S: Service> Net<S> {
             for (call, reply) in replies.drain() {
                 let Some(Call { connection: key, at, .. }) = call_of(&self.shared.calls, call) else { continue };
                 let (key, at) = (*key, *at);
-                let Some(connection) = self.connections.get_mut(key) else { continue };
-                connection.reply(call, at, reply, &mut self.shared);
-                self.touch(key);
+                self.contain(key, |net| {
+                    let Some(connection) = net.connections.get_mut(key) else { return };
+                    connection.reply(call, at, reply, &mut net.shared);
+                    net.touch(key);
+                });
             }
+            let panicked = replies.take_panicked();
             self.routed = replies;
+            if !panicked.is_empty() {
+                self.end_panicked_calls(panicked);
+            }
         }
     }
 
@@ -378,6 +389,9 @@ impl<S: Service> Net<S> {
         connection.dirty = false;
         if connection.phase == ClosePhase::Closing {
             return;
+        }
+        if connection.has_panicked {
+            return self.close_panicked(key, core);
         }
         if connection.is_aborted() {
             return self.close(key, core);
@@ -453,8 +467,31 @@ impl<S: Service> Net<S> {
         }
     }
 
+    /// A send is over.
+    fn sent(&mut self, key: Key, result: io::Result<usize>, pieces: Vec<Slice>, core: &mut Core<u64>) {
+        let Some(connection) = self.connections.get_mut(key).filter(|one| !one.has_panicked) else { return };
+        if !connection.holds_foreign()
+            && let Some(timer) = connection.timer.take()
+        {
+            core.timers.cancel(timer);
+        }
+        match result {
+            Ok(taken) => connection.sent(taken, pieces, &mut self.lists),
+            Err(error) => {
+                debug!("connection: cannot send: {error}");
+                connection.send = SendState::Idle;
+                connection.peer_left(key, &mut self.shared);
+                connection.phase.fail();
+            }
+        }
+        self.touch(key);
+    }
+
     fn close(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.has_panicked {
+            return self.close_panicked(key, core);
+        }
         if connection.phase.close() {
             connection.abandon(&mut self.shared);
             for timer in connection.take_timers() {
@@ -468,7 +505,9 @@ impl<S: Service> Net<S> {
 
     fn closed(&mut self, key: Key) {
         if let Some(mut connection) = self.connections.remove(key) {
-            connection.abandon(&mut self.shared);
+            if !connection.has_panicked {
+                connection.abandon(&mut self.shared);
+            }
             if let Some(count) = self.gauges.connections(connection.port)
                 && !mutants::is(Mutant::ConnectionCounted)
             {
@@ -499,8 +538,12 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
         // Earlier replies of the service go out first.
         self.route_replies();
         match mail {
-            Mail::Accepted { fd, listener, load_guard } => self.adopt(fd, listener, load_guard, core),
-            Mail::Handshaken(handshaken) => self.handshaken(handshaken),
+            Mail::Accepted { fd, listener, load_guard } => {
+                self.contain_unnamed(|net| net.adopt(fd, listener, load_guard, core));
+            }
+            Mail::Handshaken(handshaken) => {
+                self.contain(handshaken.connection(), |net| net.handshaken(handshaken));
+            }
             Mail::Leave | Mail::LastCall => self.leave(),
             Mail::StopListening(listeners) => self.stop_listening(&listeners, core),
             Mail::Drain => self.drain(core),
@@ -513,28 +556,13 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
         match event {
             Event::Accepted { listener, fd } => {
                 if let Some(listener) = self.listeners.get(listener).copied() {
-                    self.accepted(fd, listener, core);
+                    self.contain_unnamed(|net| net.accepted(fd, listener, core));
                 }
             }
-            Event::Received { key, received } => self.received(key, received, core.now_ns()),
-            Event::Sent { key, result, pieces } => {
-                let Some(connection) = self.connections.get_mut(key) else { return };
-                if !connection.holds_foreign()
-                    && let Some(timer) = connection.timer.take()
-                {
-                    core.timers.cancel(timer);
-                }
-                match result {
-                    Ok(taken) => connection.sent(taken, pieces, &mut self.lists),
-                    Err(error) => {
-                        debug!("connection: cannot send: {error}");
-                        connection.send = SendState::Idle;
-                        connection.peer_left(key, &mut self.shared);
-                        connection.phase.fail();
-                    }
-                }
-                self.touch(key);
+            Event::Received { key, received } => {
+                self.contain(key, |net| net.received(key, received, core.now_ns()));
             }
+            Event::Sent { key, result, pieces } => self.contain(key, |net| net.sent(key, result, pieces, core)),
             Event::Closed { key } => self.closed(key),
             Event::AcceptFailed { error, .. } => self.crowding.report(&error, core.now_ns()),
             Event::ListenerClosed { .. } | Event::Woken => {}
@@ -551,11 +579,13 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
             return;
         };
         let (key, stream) = (*key, *stream);
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.expired(call, stream, &mut self.shared);
-            self.route_replies();
-            self.touch(key);
-        }
+        self.contain(key, |net| {
+            if let Some(connection) = net.connections.get_mut(key) {
+                connection.expired(call, stream, &mut net.shared);
+                net.route_replies();
+                net.touch(key);
+            }
+        });
     }
 
     fn flush(&mut self, core: &mut Core<u64>) {
@@ -565,7 +595,7 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
         let mut due = std::mem::take(&mut self.due.spare);
         std::mem::swap(&mut due, &mut self.due.listed);
         for key in due.drain(..) {
-            self.settle(key, core);
+            self.contain(key, |net| net.settle(key, core));
         }
         self.due.spare = due;
         self.continue_round(core);

@@ -126,7 +126,9 @@ impl<S: Service> Net<S> {
         mut change: impl FnMut(&mut Connection, &mut ShardContext<S>),
     ) {
         for key in self.connections.keys() {
-            if let Some(connection) = self.connections.get_mut(key).filter(|one| is_meant(one.port)) {
+            if let Some(connection) =
+                self.connections.get_mut(key).filter(|one| is_meant(one.port) && !one.has_panicked)
+            {
                 change(connection, &mut self.shared);
                 self.touch(key);
             }

@@ -2,6 +2,7 @@
 
 mod keepalive;
 mod late;
+mod panics;
 mod peers;
 mod script;
 mod streamed;

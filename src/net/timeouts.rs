@@ -12,7 +12,7 @@ use nereid_protocol::service::Service;
 use nereid_shard::Core;
 
 use super::connection::{ClosePhase, SecondOutcome};
-use super::{Net, keepalive};
+use super::{Connection, Net, keepalive};
 
 /// Token of the timer of the round. No call and no connection has this number.
 pub(super) const ROUND: u64 = u64::MAX;
@@ -153,11 +153,11 @@ impl<S: Service> Net<S> {
             return true;
         }
         if let Some(key) = keepalive::connection_of(token) {
-            self.pulse(key, core);
+            self.contain(key, |net| net.pulse(key, core));
             return true;
         }
         let Some(key) = connection_of(token) else { return false };
-        if let Some(connection) = self.connections.get_mut(key) {
+        if let Some(connection) = self.connections.get_mut(key).filter(|one| !one.has_panicked) {
             connection.timer = None;
             if let Some(tls) = &mut connection.tls {
                 // What the engine has is encrypted, and ours.
@@ -175,35 +175,40 @@ impl<S: Service> Net<S> {
     pub(super) fn continue_round(&mut self, core: &mut Core<u64>) {
         let mut checked = 0;
         while checked < CHECKED_PER_TURN {
-            checked += 1;
             let Some(key) = self.round.left.pop() else { return };
-            let Some(connection) = self.connections.get_mut(key).filter(|one| one.phase != ClosePhase::Closing) else {
-                continue;
-            };
-            checked += connection.weight();
-            connection.report_waits(&mut self.shared);
-            if connection.lacks_pulse() {
-                self.start_pulse(key, core);
-            }
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            let second = connection.second_passed(&self.slow_peers);
-            match second {
-                SecondOutcome::Fine => {}
-                // It comes back with what the peer has taken, and goes out again.
-                SecondOutcome::Recall => drop(core.engine.recall(key)),
-                SecondOutcome::LateStreams => {
-                    connection.end_late_streams(key, &mut self.shared);
-                    self.route_replies();
-                }
-                SecondOutcome::Close => {
-                    tracing::debug!("a connection is closed: its peer has stopped, or is too slow");
-                    self.close(key, core);
-                    continue;
-                }
-            }
-            self.touch(key);
-            self.route_replies();
+            checked += 1;
+            self.contain(key, |net| checked += net.check(key, core));
         }
+    }
+
+    /// Checks a connection, and returns what that cost beyond the check of one without streams.
+    fn check(&mut self, key: Key, core: &mut Core<u64>) -> usize {
+        let is_fit = |one: &&mut Connection| one.phase != ClosePhase::Closing && !one.has_panicked;
+        let Some(connection) = self.connections.get_mut(key).filter(is_fit) else { return 0 };
+        let cost = connection.weight();
+        connection.report_waits(&mut self.shared);
+        if connection.lacks_pulse() {
+            self.start_pulse(key, core);
+        }
+        let Some(connection) = self.connections.get_mut(key) else { return cost };
+        let second = connection.second_passed(&self.slow_peers);
+        match second {
+            SecondOutcome::Fine => {}
+            // It comes back with what the peer has taken, and goes out again.
+            SecondOutcome::Recall => drop(core.engine.recall(key)),
+            SecondOutcome::LateStreams => {
+                connection.end_late_streams(key, &mut self.shared);
+                self.route_replies();
+            }
+            SecondOutcome::Close => {
+                tracing::debug!("a connection is closed: its peer has stopped, or is too slow");
+                self.close(key, core);
+                return cost;
+            }
+        }
+        self.touch(key);
+        self.route_replies();
+        cost
     }
 
     /// The send of a connection holds memory that is not ours: its timer is started, which calls it back.

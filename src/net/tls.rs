@@ -144,7 +144,7 @@ impl<S: Service> Net<S> {
     pub(super) fn handshaken(&mut self, Handshaken { key, done }: Handshaken) {
         self.handshakes.out = self.handshakes.out.saturating_sub(1);
         // The connection may be gone.
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key).filter(|one| !one.has_panicked) else { return };
         let taken = connection.handshaken(key, done, &mut self.shared);
         self.route_replies();
         if matches!(taken, TlsOutcome::Closed) {

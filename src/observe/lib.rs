@@ -2,5 +2,7 @@
 
 pub mod log;
 pub mod metrics;
+pub mod panics;
+pub mod stacks;
 pub mod statistics;
 pub mod trace;

@@ -57,22 +57,43 @@ impl From<GrpcReply> for Reply {
     }
 }
 
+/// What the service cannot go on with, because its code panicked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Panicked {
+    Call(CallKey),
+    /// The call to which the service gave this token.
+    Work(Token),
+}
+
 /// Where the service puts its replies; the transport empties it after every call.
 #[derive(Debug, Default)]
-pub struct Replies(Vec<(CallKey, Reply)>);
+pub struct Replies {
+    replies: Vec<(CallKey, Reply)>,
+    panicked: Vec<Panicked>,
+}
 
 impl Replies {
     #[inline]
     pub fn push(&mut self, call: CallKey, reply: impl Into<Reply>) {
-        self.0.push((call, reply.into()));
+        self.replies.push((call, reply.into()));
     }
 
     pub fn drain(&mut self) -> std::vec::Drain<'_, (CallKey, Reply)> {
-        self.0.drain(..)
+        self.replies.drain(..)
+    }
+
+    /// The call ends with an error that the transport writes, behind the replies that it has got.
+    #[cold]
+    pub fn push_panicked(&mut self, panicked: Panicked) {
+        self.panicked.push(panicked);
+    }
+
+    pub fn take_panicked(&mut self) -> Vec<Panicked> {
+        std::mem::take(&mut self.panicked)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.replies.is_empty() && self.panicked.is_empty()
     }
 }
 

@@ -30,6 +30,9 @@ pub trait Readiness: Send + Sync {
     fn stopped(&self) -> Option<String> {
         None
     }
+
+    /// Has the process of the instance write the stacks of its threads to its stderr, if it has one that can.
+    fn write_stack(&self) {}
 }
 
 /// Result of a readiness check.

@@ -1,11 +1,12 @@
 //! Control threads, which run jobs that could stall a shard, one after the other; and the polling of repositories.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::repository::Lifecycle;
 use nereid_memory::Pool;
@@ -31,7 +32,8 @@ impl ControlThread {
             let mut trimmed = Instant::now();
             loop {
                 match waiting.recv_timeout(TRIM_EVERY) {
-                    Ok(job) => job(),
+                    // A job that panics is dropped, and with it the call that waits for it.
+                    Ok(job) => drop(catch_unwind(AssertUnwindSafe(job))),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
@@ -77,7 +79,9 @@ impl RepositoryPoller {
         let lifecycle = Arc::clone(lifecycle);
         let thread = std::thread::Builder::new().name("model-poll".to_owned()).spawn(move || {
             loop {
-                lifecycle.poll();
+                if catch_unwind(AssertUnwindSafe(|| lifecycle.poll())).is_err() {
+                    error!("a poll of the model repositories panicked; the next one comes in {period_secs} s");
+                }
                 let period = Duration::from_secs(u64::from(period_secs));
                 if period.is_zero() || ended.recv_timeout(period) != Err(RecvTimeoutError::Timeout) {
                     return;

@@ -25,6 +25,7 @@ use nereid_memory::Pool;
 use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
 use nereid_observe::log::{self, Logger};
 use nereid_observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
+use nereid_observe::panics::ThreadKind;
 use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
 use nereid_observe::trace::{self, Traces};
 use nereid_queue::Spin;
@@ -332,7 +333,7 @@ fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> 
 
 /// Our own families beside Triton's.
 fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<Box<dyn Any + Send + Sync>> {
-    let (facts, pool) = (Arc::clone(facts), pool.clone());
+    let (facts, pool, watched) = (Arc::clone(facts), pool.clone(), Arc::clone(facts));
     let gauges = [
         metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
             facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed)
@@ -347,14 +348,21 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
             &[("version", env!("CARGO_PKG_VERSION")), ("triton_version", api::SERVER_VERSION)],
             || 1.0,
         ),
+        metrics.gauge("nereid_shards_stuck", "I/O threads that do not go on", &[], move || {
+            watched.stuck_shards.load(std::sync::atomic::Ordering::Relaxed) as f64
+        }),
         metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
             pool.bytes_in_use() as f64
         }),
     ];
+    let panics = ThreadKind::ALL.map(|kind| {
+        let help = "Panics, by the kind of thread";
+        metrics.counter("nereid_panics_total", help, &[("thread", kind.label())], move || kind.panics())
+    });
     let keep = |gauge: Result<_, nereid_observe::metrics::MetricError>| {
         gauge.map_err(|error| warn!("a metric is left out: {error}")).ok()
     };
-    gauges.into_iter().filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()
+    gauges.into_iter().chain(panics).filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()
 }
 
 /// The settings of `--metrics-config`. As in Triton none of them makes the start fail.

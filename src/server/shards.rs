@@ -17,11 +17,13 @@ use super::inherited::{InheritedSockets, Origin};
 use super::listeners::{self, UnixFile};
 use super::options::{IoEngine, Keepalive, Options};
 use super::takeover::{OfferedSocket, OfferedSockets, Takeover};
+use super::watchdog::PostJob;
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::repository::{Lifecycle, Publisher};
 use nereid_memory::Pool;
 use nereid_net::{Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
 use nereid_observe::metrics::Registry;
+use nereid_observe::panics::ThreadKind;
 use nereid_protocol::grpc;
 use nereid_protocol::slow_peers::SlowPeers;
 use nereid_queue::Spin;
@@ -206,6 +208,7 @@ impl Shards {
             let ends = parts.ends.clone();
             let begun = nereid_shard::begin(options, inbox, move |core| {
                 report_end_of_thread(ends, shard);
+                ThreadKind::Shard.set();
                 seat.into_net(core)
             });
             let begun = begun.map(|one| starting.push(one));
@@ -277,6 +280,18 @@ impl Shards {
         if let (false, Some(post)) = (listeners.is_empty(), self.posts.first()) {
             post.post(Mail::StopListening(listeners));
         }
+    }
+
+    /// For each shard, a function that posts jobs to it.
+    pub fn job_posts(&self) -> Vec<PostJob> {
+        let post_of = |mailbox: &Mailbox<ShardMail>| -> PostJob {
+            let mailbox = mailbox.clone();
+            Box::new(move |job| {
+                mailbox.post(shard::Mail::Actor(api::Mail::Home(job)));
+                !mailbox.is_closed()
+            })
+        };
+        self.posts.iter().map(post_of).collect()
     }
 
     pub fn log_endpoints(&self) {

@@ -8,11 +8,14 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use tracing::warn;
 
 /// The ports answer.
 pub const READY: &str = "READY=1";
+/// The server lives, where the unit has a `WatchdogSec=`.
+pub const WATCHDOG: &str = "WATCHDOG=1";
 /// New requests are refused; accepted ones are finished.
 pub const STOPPING: &str = "STOPPING=1";
 
@@ -22,6 +25,17 @@ pub fn notify(state: &str) {
     if let Err(error) = send(&place, state) {
         warn!("cannot report {state} to NOTIFY_SOCKET '{}': {error}", place.display());
     }
+}
+
+/// How often the supervisor is to be notified that the server lives: half of what it waits for at most
+/// (sd_watchdog_enabled(3)). `None`: it does not wait for that. `is_successor`: this process has taken the service over
+/// from the one that the supervisor started.
+pub fn watchdog_interval(is_successor: bool) -> Option<Duration> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let is_other = number("WATCHDOG_PID").is_some_and(|process| process != u64::from(std::process::id()));
+    number("WATCHDOG_USEC")
+        .filter(|usec| *usec > 0 && (is_successor || !is_other))
+        .map(|usec| Duration::from_micros(usec / 2))
 }
 
 fn send(place: &OsString, state: &str) -> io::Result<()> {

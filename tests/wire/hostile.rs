@@ -3,6 +3,7 @@
 
 mod flood;
 mod memory;
+mod panics;
 mod slow;
 mod turns;
 

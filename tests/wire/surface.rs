@@ -19,6 +19,7 @@ mod restricted;
 mod sagemaker;
 mod shared_memory;
 mod statistics;
+mod stuck_shard;
 mod timing;
 mod tls;
 mod trace;

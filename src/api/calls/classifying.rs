@@ -62,6 +62,11 @@ impl Classifier {
         Some(delivery)
     }
 
+    /// The request whose response has the next step.
+    pub fn next(&self) -> Option<u64> {
+        self.order.front().copied()
+    }
+
     /// Does one step for the response that has waited longest for one. If that was the last: what can go on its way
     /// now, and what came behind it for the same request.
     pub fn step(&mut self, calls: &mut Calls, pool: &Pool) -> Option<(u64, Delivery, VecDeque<Delivery>)> {

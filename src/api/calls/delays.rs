@@ -80,6 +80,15 @@ pub enum DelayedStep {
     Cancelled { key: u64 },
 }
 
+impl DelayedStep {
+    /// The work that it is about.
+    pub fn key(&self) -> u64 {
+        match self {
+            DelayedStep::Submit { key } | DelayedStep::Delivered { key, .. } | DelayedStep::Cancelled { key } => *key,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,7 @@ use super::work::{Timed, Waiting, Work};
 use crate::api::http::chunked_replies::chunked_reply::ChunkedReply;
 use crate::api::infer::AnswerForm;
 use crate::api::watch::watch_by_parameter;
+use nereid_observe::panics;
 use nereid_protocol::service::Token;
 use nereid_request::shared::COPIED_AT_ONCE;
 use nereid_request::{Home, Request, Status};
@@ -32,6 +33,7 @@ impl Calls {
         mut request: Box<Request>,
         mut form: Rc<AnswerForm>,
     ) -> Result<(), Status> {
+        panics::fault_point("submit", || request.id.as_bytes());
         if form.wants_timing {
             let watch = &mut Rc::make_mut(&mut form).watch;
             watch_by_parameter(watch, matches!(reply_to, ReplyTo::Http(_)), &mut request);

@@ -74,6 +74,10 @@ impl Answer {
         Answer { call, form: Form::Http(head, packing.format, packer) }
     }
 
+    pub fn call(&self) -> CallKey {
+        self.call
+    }
+
     pub fn grpc(call: CallKey, message: Gather, packing: Packing, end: GrpcStatus) -> Answer {
         Answer { call, form: Form::Grpc(MessagePacker::new(packing.format, packing.level, message), end) }
     }

@@ -4,6 +4,7 @@
 //! waits for their answer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::base::Management;
 use super::outcome::{Outcome, Probe, Protocol};
@@ -12,6 +13,7 @@ use crate::api::facts::{Facts, ServerState};
 use crate::api::mail::{Mail, Post};
 use crate::repository::{ModelMap, parse_version};
 use nereid_memory::{Gather, Pool};
+use nereid_observe::panics;
 use nereid_protocol::http1::Response;
 use nereid_protocol::service::CallKey;
 use nereid_request::Status;
@@ -21,12 +23,16 @@ use nereid_wire::health::health_check_response::ServingStatus;
 use nereid_wire::inference as wire;
 
 impl Facts {
-    /// Initialised, and if that counts with devices that work; while exiting an error.
+    /// Initialised, without a stuck shard or many panics, and if that counts with devices that work; while exiting an
+    /// error.
     pub fn is_live(&self) -> Result<bool, Status> {
         match self.state() {
             ServerState::Exiting => Err(Status::unavailable("Server exiting")),
             ServerState::Starting | ServerState::Failed => Ok(false),
-            ServerState::Ready | ServerState::Leaving => Ok(!self.has_lost_gpu()),
+            ServerState::Ready | ServerState::Leaving => {
+                let has_stuck = self.stuck_shards.load(Ordering::Acquire) > 0;
+                Ok(!self.has_lost_gpu() && !has_stuck && !panics::are_too_many())
+            }
         }
     }
 

@@ -5,7 +5,8 @@
 //! `--stall-timeout` is logged by name and counted; a model version is not ready while all its workers stall. The watch
 //! ends no execution: one that returns after all makes its model ready again.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use tracing::{error, info, warn};
 
 use crate::ModelContext;
 use nereid_observe::metrics::Counter;
+use nereid_observe::stacks::{self, ThreadNumber};
 use nereid_scheduler::{Checks, Readiness};
 
 /// The bounds of the interval between comparisons, which is a quarter of the limit.
@@ -24,7 +26,11 @@ const STOPPED_MAX: Duration = Duration::from_secs(10);
 
 /// The executions of one worker: odd during one.
 #[derive(Debug, Default)]
-pub(super) struct Pulse(AtomicU64);
+pub(super) struct Pulse(AtomicU64, ExecutingThread);
+
+/// The thread of the last execution: the worker's, or that of a shard that borrowed the instances.
+#[derive(Debug, Default)]
+struct ExecutingThread(AtomicI32);
 
 impl Pulse {
     /// Only the thread that runs the worker's instances writes it, one at a time.
@@ -33,6 +39,7 @@ impl Pulse {
     }
 
     pub fn begin(&self) {
+        self.1.0.store(ThreadNumber::current().to_raw(), Ordering::Relaxed);
         self.step(1);
     }
 
@@ -47,6 +54,13 @@ impl Pulse {
 
     fn read(&self) -> u64 {
         self.0.load(Ordering::Acquire)
+    }
+
+    /// The stack of the thread that executes, for the log.
+    fn stack(&self) -> String {
+        let thread = ThreadNumber::from_raw(self.1.0.load(Ordering::Relaxed));
+        let stack = thread.and_then(stacks::of_thread);
+        stack.map(|stack| format!("\nstack of its thread:{stack}")).unwrap_or_default()
     }
 }
 
@@ -158,7 +172,9 @@ impl Inner {
         let mut state = self.lock();
         while !state.is_over {
             let now = Instant::now();
-            state.groups.retain_mut(|group| group.look(now, self.limit));
+            // A model whose check panics is not watched any more; the others are.
+            let limit = self.limit;
+            state.groups.retain_mut(|group| catch_unwind(AssertUnwindSafe(|| group.look(now, limit))).unwrap_or(false));
             state = self.changed.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -183,7 +199,8 @@ impl Group {
 impl Followed {
     /// Checks one worker. False: its thread has ended.
     fn look(&mut self, now: Instant, limit: Duration, checks: &Checks, stalls: Option<&Counter>) -> bool {
-        let Some(pulse) = self.watched.pulse.upgrade().map(|pulse| pulse.read()) else { return false };
+        let Some(counts) = self.watched.pulse.upgrade() else { return false };
+        let pulse = counts.read();
         let is_same = std::mem::replace(&mut self.pulse, pulse) == pulse;
         let is_busy = pulse % 2 == 1;
         self.busy_since = is_busy.then(|| self.busy_since.filter(|_| is_same).unwrap_or(now));
@@ -204,7 +221,12 @@ impl Followed {
                     why = Some(why.map_or(stopped.clone(), |why| format!("{why}, and {stopped}")));
                 }
                 let why = why.unwrap_or_default();
-                error!("instance '{name}' of model {} is stalled: {why} (--stall-timeout)", checks.name());
+                // Only of an execution: the thread of a stopped process may have ended.
+                let stack = if busy.is_some() { counts.stack() } else { String::new() };
+                // The process of a Python model writes its own stacks to the log's stream.
+                let instances = self.watched.readiness.iter().filter_map(Weak::upgrade);
+                instances.filter(|_| busy.is_some()).for_each(|instance| instance.write_stack());
+                error!("instance '{name}' of model {} is stalled: {why} (--stall-timeout){stack}", checks.name());
             }
             (true, false) => info!("instance '{name}' of model {} goes on after a stall", checks.name()),
             _ => {}

@@ -22,6 +22,7 @@ use nereid_clock::now_ns;
 use nereid_gpu::Gpu;
 use nereid_model_config::warmup::Sample;
 use nereid_observe::log::verbose;
+use nereid_observe::panics::ThreadKind;
 use nereid_queue::Spin;
 use nereid_request::Status;
 use nereid_scheduler::{
@@ -207,6 +208,7 @@ fn live(
     place: &Receiver<(usize, Parker)>,
     source: &Arc<dyn PayloadSource>,
 ) {
+    ThreadKind::Instance.set();
     let mut instances = Vec::with_capacity(task.contexts.len());
     let outcome = prepare(&task, &mut instances);
     let outcome = outcome.map(|()| instances.iter().filter_map(|instance| instance.readiness()).collect());
@@ -250,18 +252,31 @@ fn prepared(
 ) -> Option<Payload> {
     loop {
         let mut payload = next()?;
-        if context.model.gpus.is_supported() {
-            if let Err(status) = check_alive(context) {
-                payload.take().into_iter().for_each(|request| context.fail(request, status.clone()));
-                continue;
-            }
-            land(&mut payload, context, borrowable.takes_device_tensors());
+        // A panic over one payload must not end the thread, which others wait for.
+        if catch_unwind(AssertUnwindSafe(|| prepare_payload(&mut payload, borrowable, context))).is_err() {
+            error!("instance {} panicked over its inputs; its requests are answered with an error", context.name);
+            let status = failed_while(context, "prepared the request");
+            payload.take().into_iter().for_each(|request| context.fail(request, status.clone()));
         }
-        cancelled::leave_out(&mut payload, context);
         if !payload.is_empty() {
             return Some(payload);
         }
     }
+}
+
+/// Removes the requests from a payload that need no execution.
+fn prepare_payload(payload: &mut Payload, borrowable: &WorkerInstances, context: &InstanceContext) {
+    if context.model.gpus.is_supported() {
+        if let Err(status) = check_alive(context) {
+            return payload.take().into_iter().for_each(|request| context.fail(request, status.clone()));
+        }
+        land(payload, context, borrowable.takes_device_tensors());
+    }
+    cancelled::leave_out(payload, context);
+}
+
+fn failed_while(context: &InstanceContext, doing: &str) -> Status {
+    Status::internal(format!("instance '{}' failed while it {doing}", context.name))
 }
 
 fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), Status> {
@@ -317,6 +332,6 @@ pub(super) fn execute(
     check_alive(context)?;
     catch_unwind(AssertUnwindSafe(|| instance.execute(payload))).unwrap_or_else(|_| {
         error!("instance {} panicked while it executed; its requests are answered with an error", context.name);
-        Err(Status::internal(format!("instance '{}' failed while it executed the request", context.name)))
+        Err(failed_while(context, "executed the request"))
     })
 }

@@ -40,6 +40,11 @@ impl Readiness for Health {
         let number = self.supervisor.upgrade()?.current()?.process_id()?;
         is_stopped(number).then(|| format!("its process {number} is stopped"))
     }
+
+    fn write_stack(&self) {
+        let worker = self.supervisor.upgrade().and_then(|supervisor| supervisor.current());
+        worker.into_iter().for_each(|worker| worker.write_stacks());
+    }
 }
 
 /// Whether a signal or a debugger has stopped the process (proc_pid_stat(5), field 3).

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use nereid_observe::stacks;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{
@@ -114,6 +115,23 @@ impl Drop for Process {
 /// Kills the process of `pidfd`; no effect if it has ended already.
 pub fn kill(pidfd: &OwnedFd) {
     let _ = pidfd_send_signal(pidfd, Signal::KILL);
+}
+
+/// Has the process write the stacks of its threads to its stderr, if it catches the signal for that: any other process
+/// would end by it.
+pub fn write_stacks(number: u32, pidfd: &OwnedFd) {
+    let status = std::fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
+    if catches(&status, stacks::signal()) {
+        // SAFETY: the call takes numbers and a null pointer; it fails for a process that has ended.
+        let _ = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), stacks::signal(), 0, 0) };
+    }
+}
+
+/// Whether a process with this status has a handler for the signal (proc_pid_status(5), SigCgt).
+fn catches(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 /// How a process ended, for messages.

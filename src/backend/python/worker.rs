@@ -5,6 +5,7 @@
 //! waits for it: the instance's while it executes, or the thread that loads or unloads.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -172,6 +173,13 @@ impl Worker {
     pub fn ending(&self) -> String {
         let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         ending.clone().unwrap_or_else(|| "ended".to_owned())
+    }
+
+    /// Has it write the stacks of its threads to its stderr.
+    pub fn write_stacks(&self) {
+        if let Some((number, pidfd)) = self.pidfd.get().filter(|_| self.is_alive()) {
+            process::write_stacks(*number, pidfd);
+        }
     }
 
     /// Kills it for a reason, which is reported instead of the signal.
@@ -395,16 +403,22 @@ impl Worker {
             if readable.first() == Some(&true) {
                 self.link.aside_bell.wait();
             }
-            self.attend_aside(&mut payload);
-            self.handler.flush_responses(&self);
-            self.link.send_freed();
+            let attend = AssertUnwindSafe(|| {
+                self.attend_aside(&mut payload);
+                self.handler.flush_responses(&self);
+                self.link.send_freed();
+            });
+            // The thread stays until the process has ended, and then has what is left of its requests answered.
+            if catch_unwind(attend).is_err() {
+                self.kill("was ended because the server panicked over its messages");
+            }
             if readable.get(1) == Some(&true) {
                 break;
             }
         }
         let how = process.wait().map_or_else(|error| format!("is lost: {error}"), ending);
         self.ending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(how);
-        self.attend_aside(&mut payload);
+        let _ = catch_unwind(AssertUnwindSafe(|| self.attend_aside(&mut payload)));
         self.has_ended.store(true, Ordering::Release);
         // Closes its descriptors before a successor starts.
         drop(process);

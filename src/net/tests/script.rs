@@ -8,7 +8,8 @@ use nereid_protocol::grpc::{Code, Message, Mode};
 use nereid_protocol::http1::{Head, IntakeRules, JsonLength, Response, ResponseHead};
 use nereid_protocol::http2;
 use nereid_protocol::service::{
-    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Port, Replies, Reply, Service, Token,
+    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Panicked, Port, Replies, Reply,
+    Service, Token,
 };
 use nereid_queue::Actor;
 
@@ -21,6 +22,10 @@ pub struct Script {
     pub unsent: Vec<(Token, usize)>,
     /// Seconds in which they waited for their peer.
     pub waits: Vec<Token>,
+    /// The work that it cannot go on with.
+    pub loses: Option<Token>,
+    /// Unsent bytes make it panic.
+    pub panics_over_unsent: bool,
 }
 
 pub struct Scripted {
@@ -40,6 +45,8 @@ impl HttpService for Scripted {
 
     fn refuse_http(&mut self, _port: Port, head: &Head) -> Option<Response> {
         match head.path() {
+            // Panics without the noise of a hook.
+            "/panics" => std::panic::resume_unwind(Box::new(())),
             "/refused" => Some(Response::error(&self.pool, ResponseHead::new(400), "refused")),
             _ => None,
         }
@@ -58,6 +65,10 @@ impl HttpService for Scripted {
             replies.push(call, HttpReply::Answer(Response::empty(200)));
             return None;
         }
+        if head.path() == "/lost" {
+            replies.push_panicked(Panicked::Call(call));
+            return None;
+        }
         self.script.borrow_mut().http.push((call, String::from_utf8_lossy(&body).into_owned()));
         Some(Token(call.0))
     }
@@ -68,6 +79,7 @@ impl GrpcService for Scripted {
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
         match headers.path() {
+            Some(b"/panics") => std::panic::resume_unwind(Box::new(())),
             Some(b"/unary") => Ok(GrpcPlan::new(0, Mode::Collect)),
             _ => Err(GrpcStatus::new(Code::Unimplemented, "")),
         }
@@ -96,6 +108,9 @@ impl GrpcService for Scripted {
 
 impl Service for Scripted {
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
+        if self.script.borrow().panics_over_unsent {
+            std::panic::resume_unwind(Box::new(()));
+        }
         self.script.borrow_mut().unsent.push((stream, unsent));
     }
 
@@ -117,6 +132,9 @@ impl Actor for Scripted {
     type Replies = Replies;
 
     fn mail(&mut self, (call, reply): (CallKey, Reply), replies: &mut Replies) {
+        if self.script.borrow().loses == Some(Token(call.0)) {
+            return replies.push_panicked(Panicked::Work(Token(call.0)));
+        }
         replies.push(call, reply);
     }
 

@@ -46,6 +46,13 @@ pub struct Handshaken {
     pub(super) done: Option<HandshakeResult>,
 }
 
+impl Handshaken {
+    /// The connection that it belongs to.
+    pub fn connection(&self) -> Key {
+        self.key
+    }
+}
+
 impl Handshake {
     /// The job for the control thread.
     pub fn into_job(self, key: Key, post: Post) -> Box<dyn FnOnce() + Send> {

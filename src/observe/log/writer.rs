@@ -4,6 +4,7 @@
 //! and counted, and no request is delayed (docs/design.md, decision 5).
 
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -231,7 +232,12 @@ impl Writer {
             match entry {
                 Entry::Record(record) => {
                     self.counts.bytes_waiting.fetch_sub(record.bytes(), Ordering::Relaxed);
-                    self.add(&record);
+                    // A message that cannot be written is lost, and not the thread with all later ones.
+                    if catch_unwind(AssertUnwindSafe(|| self.add(&record))).is_err() {
+                        self.counts.dropped.fetch_add(1 + self.chunk_lines, Ordering::Relaxed);
+                        self.chunk.clear();
+                        self.chunk_lines = 0;
+                    }
                     self.unreported += 1;
                     if self.unreported >= CAPACITY {
                         // The queue may never be empty again.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -122,17 +123,20 @@ impl HostPoller {
                 if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                     return;
                 }
-                if gauges.shows_cpu {
-                    gauges.update(&mut before, &read("/proc/stat"), &read("/proc/meminfo"));
-                }
-                if let Some(usage) = &sources.pinned {
-                    let (used, total) = usage();
-                    gauges.pinned_used_bytes.store(used, Ordering::Relaxed);
-                    gauges.pinned_total_bytes.store(total, Ordering::Relaxed);
-                }
-                if let (Some(reader), Some(shown)) = (&mut gpus, gauges.gpus.get()) {
-                    reader.read(shown);
-                }
+                // Values whose reading panics stay as they are.
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    if gauges.shows_cpu {
+                        gauges.update(&mut before, &read("/proc/stat"), &read("/proc/meminfo"));
+                    }
+                    if let Some(usage) = &sources.pinned {
+                        let (used, total) = usage();
+                        gauges.pinned_used_bytes.store(used, Ordering::Relaxed);
+                        gauges.pinned_total_bytes.store(total, Ordering::Relaxed);
+                    }
+                    if let (Some(reader), Some(shown)) = (&mut gpus, gauges.gpus.get()) {
+                        reader.read(shown);
+                    }
+                }));
             }
         };
         let thread = std::thread::Builder::new().name("host-poller".to_owned()).spawn(poll)?;

@@ -4,6 +4,7 @@
 //! message that a setting has ended is never dropped.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -201,7 +202,11 @@ impl<D: Destination> Writer<D> {
             };
             match message {
                 Ok(Message::Trace(trace)) => {
-                    self.destination.trace(&trace, &self.counts);
+                    // A trace that cannot be written is lost, and not the thread with all later ones.
+                    let write = AssertUnwindSafe(|| self.destination.trace(&trace, &self.counts));
+                    if catch_unwind(write).is_err() {
+                        self.counts.lost(1);
+                    }
                     self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
                     self.counts.bytes_waiting.fetch_sub(trace.bytes, Ordering::Relaxed);
                 }
@@ -216,7 +221,7 @@ impl<D: Destination> Writer<D> {
                 Err(RecvTimeoutError::Disconnected) => return self.destination.finish(&self.counts),
             }
             if self.destination.due().is_some_and(|due| due <= Instant::now()) {
-                self.destination.on_time(&self.counts);
+                let _ = catch_unwind(AssertUnwindSafe(|| self.destination.on_time(&self.counts)));
             }
             self.report(false);
         }

@@ -1,10 +1,11 @@
 //! The suite that every engine passes: tests of the contract over real sockets.
 //!
-//! Each test runs on epoll, on io_uring (whose queues are tiny in tests, so that they overflow) and on the fake around
-//! both. Nothing here measures time; a promise that is not kept shows as a wrong value or as a hang, which
-//! [`rig::Rig::next`] turns into a failure.
+//! Each test runs on epoll, on io_uring (with tiny queues that overflow, and with a kernel that refuses half of what is
+//! submitted) and on the fake around both. Only `refused` measures time; a broken promise shows as a wrong value or as
+//! a hang, which [`rig::Rig::next`] turns into a failure.
 
 mod alone;
+mod refused;
 mod rig;
 
 use std::collections::{HashMap, VecDeque};
@@ -21,6 +22,7 @@ macro_rules! contract {
     ($($test:ident)*) => {
         contract!(@engine epoll $($test)*);
         contract!(@engine uring $($test)*);
+        contract!(@engine refused_uring $($test)*);
         contract!(@engine late_epoll $($test)*);
         contract!(@engine late_uring $($test)*);
     };

@@ -28,6 +28,8 @@ use nereid_memory::{BlockMut, Slice};
 use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;
+#[cfg(test)]
+pub use ring::refusals::Refusals;
 
 /// Poll the socket before trying to receive: cheaper where the last receive emptied it (`IORING_RECVSEND_POLL_FIRST`).
 const POLL_FIRST: u16 = 1;

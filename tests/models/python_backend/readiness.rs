@@ -116,7 +116,10 @@ fn a_model_whose_only_worker_stands_still_is_not_ready_until_it_goes_on() {
         becomes(false);
         server.wait_for_log(&format!("{name} is stalled: its execution has not returned for "));
         trouble::wait_until("the stall is counted", || stalls() > Some(before));
+        // The stack of the thread that waits for the process is there at once, those of the process when it goes on.
+        server.wait_for_log("stack of its thread:");
         signal(worker, "CONT");
+        server.wait_for_log("(most recent call first)");
         assert_eq!(trouble::done(&peer.answer()), "done");
         becomes(true);
         server.stop();

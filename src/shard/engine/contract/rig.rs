@@ -169,6 +169,16 @@ pub(super) fn uring(limits: Limits) -> Option<Box<dyn Engine>> {
     Some(Box::new(uring_of_the_host(limits)?))
 }
 
+/// The kernel refuses half of what is submitted.
+pub(super) fn refused_uring(limits: Limits) -> Option<Box<dyn Engine>> {
+    uring::Refusals::Half(17).during(|| super::rig::uring(limits))
+}
+
+/// The kernel takes no operation at all.
+pub(super) fn dead_uring(limits: Limits) -> Option<Box<dyn Engine>> {
+    uring::Refusals::All.during(|| super::rig::uring(limits))
+}
+
 pub(super) fn late_epoll(limits: Limits) -> Option<Box<dyn Engine>> {
     let inner = Epoll::new(limits, Rc::new(Monotonic), Waker::new().unwrap()).unwrap();
     Some(Box::new(Fake::new(inner, 7)))

@@ -5,10 +5,13 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::types::Timespec;
 use io_uring::{Builder, EnterFlags, IoUring, cqueue, squeue};
 
 use super::super::chunk::Chunks;
+
+#[cfg(test)]
+pub mod refusals;
 
 /// The kernel's name for our chunks.
 pub(super) const CHUNK_GROUP: u16 = 0;
@@ -57,10 +60,24 @@ impl From<io::Error> for Unavailable {
     }
 }
 
+/// How long a turn waits at most while the kernel refuses to take operations.
+const RETRY: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Copy)]
 pub(super) enum Wait {
     No,
     AtMost(Duration),
     Forever,
+}
+
+/// `io_uring_getevents_arg` of the kernel's interface.
+#[repr(C)]
+struct WaitArgument {
+    signals: u64,
+    signals_size: u32,
+    wait_min_us: u32,
+    /// The address of a [`Timespec`].
+    time: u64,
 }
 
 /// A completion, out of the ring.
@@ -77,6 +94,8 @@ pub(super) struct Ring {
     chunks: Rc<Chunks>,
     /// What found no place in the submission queue, in order. At most a few operations per connection.
     backlog: VecDeque<squeue::Entry>,
+    #[cfg(test)]
+    refusals: refusals::Refusals,
 }
 
 /// A set-up flag that a kernel may lack: its description, and the call that sets it.
@@ -125,7 +144,13 @@ impl Ring {
                 Some(libc::EINVAL) => Unavailable::Lacks(vec!["rings of provided buffers (Linux 5.19)"]),
                 _ => Unavailable::refused("io_uring_register")(error),
             })?;
-        Ok(Ring { ring, chunks, backlog: VecDeque::new() })
+        Ok(Ring {
+            ring,
+            chunks,
+            backlog: VecDeque::new(),
+            #[cfg(test)]
+            refusals: refusals::Refusals::of_new_ring(),
+        })
     }
 
     pub(super) fn chunks(&self) -> &Rc<Chunks> {
@@ -156,31 +181,70 @@ impl Ring {
         }
     }
 
-    /// One `io_uring_enter` at most, and only if there is something to submit, to wait for or to run.
+    /// Submits everything, then waits. It is one `io_uring_enter` as a rule, and none if there is nothing to submit, to
+    /// wait for or to run.
+    ///
+    /// The kernel may refuse what is submitted (EAGAIN: no memory; EBUSY: too many completions that were not taken). A
+    /// refused operation can be the one that would end the wait, so a turn with refused operations waits no longer than
+    /// [`RETRY`], and does not return at once either, which would make the shard spin.
     pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        self.refill();
-        let (queued, has_work) = {
-            let queue = self.ring.submission();
-            (queue.len(), queue.taskrun() || queue.cq_overflow())
+        loop {
+            self.refill();
+            let (queued, has_work) = {
+                let queue = self.ring.submission();
+                (queue.len(), queue.taskrun() || queue.cq_overflow())
+            };
+            let takes_all = self.backlog.is_empty();
+            let wait_now = if takes_all { wait } else { Wait::No };
+            if matches!(wait_now, Wait::No) && queued == 0 && !has_work {
+                return Ok(());
+            }
+            match self.call(queued, wait_now)? {
+                taken if taken < queued => return self.wait_to_retry(wait),
+                _ if takes_all => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets completions come, which the kernel does not after a refusal; they also free what it lacked.
+    fn wait_to_retry(&mut self, wait: Wait) -> io::Result<()> {
+        let wait = match wait {
+            Wait::No => Wait::No,
+            Wait::AtMost(time) => Wait::AtMost(time.min(RETRY)),
+            Wait::Forever => Wait::AtMost(RETRY),
         };
+        self.call(0, wait).map(drop)
+    }
+
+    /// One `io_uring_enter`. Returns how many operations the kernel took; it waits only if it took all.
+    fn call(&mut self, submit: usize, wait: Wait) -> io::Result<usize> {
+        #[cfg(test)]
+        if submit > 0 && self.refusals.next() {
+            return Ok(0);
+        }
         let submitter = self.ring.submitter();
+        let (flags, submit) = (EnterFlags::GETEVENTS, submit as u32);
         let entered = match wait {
-            Wait::No if queued == 0 && !has_work => return Ok(()),
-            Wait::No => {
-                let flags = EnterFlags::GETEVENTS.bits();
+            Wait::No | Wait::Forever => {
+                let wanted = u32::from(matches!(wait, Wait::Forever));
                 // SAFETY: no argument is passed; what is submitted keeps the promise of `push`.
-                unsafe { submitter.enter::<libc::sigset_t>(queued as u32, 0, flags, None) }
+                unsafe { submitter.enter::<libc::sigset_t>(submit, wanted, flags.bits(), None) }
             }
             Wait::AtMost(time) => {
                 let time = Timespec::new().sec(time.as_secs()).nsec(time.subsec_nanos());
-                submitter.submit_with_args(1, &SubmitArgs::new().timespec(&time))
+                let argument =
+                    WaitArgument { signals: 0, signals_size: 0, wait_min_us: 0, time: &raw const time as u64 };
+                let flags = (flags | EnterFlags::EXT_ARG).bits();
+                // SAFETY: the argument has the layout that the flag states, and its time outlives the call.
+                unsafe { submitter.enter(submit, 1, flags, Some(&argument)) }
             }
-            Wait::Forever => submitter.submit_and_wait(1),
         };
         match entered.map_err(|error| error.raw_os_error().ok_or(error)) {
-            Ok(_) => Ok(()),
-            // A signal; the time is up; no memory for requests, or too many completions not taken yet: next turn.
-            Err(Ok(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY)) => Ok(()),
+            Ok(taken) => Ok(taken),
+            // A signal; the time is up: the kernel returns these only where it had nothing to submit.
+            Err(Ok(libc::EINTR | libc::ETIME)) => Ok(submit as usize),
+            Err(Ok(libc::EAGAIN | libc::EBUSY)) => Ok(0),
             Err(Ok(code)) => Err(io::Error::from_raw_os_error(code)),
             Err(Err(error)) => Err(error),
         }

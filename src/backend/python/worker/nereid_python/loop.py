@@ -29,6 +29,8 @@ def main():
     # A crash in native code prints the interrupted Python code to the log's stream.
     if sys.stderr is not None:
         faulthandler.enable()
+        # The server sends it while an execution does not return; interrupted system calls are restarted.
+        faulthandler.register(signal.SIGRTMAX - 1, all_threads=True)
     link.connect(3)
     kind, value = link.receive()
     if kind == wire.COMPLETE:

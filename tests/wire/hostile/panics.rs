@@ -1,0 +1,89 @@
+//! Panics on a shard end the call that caused them, are counted and logged, and when there are many the server is not
+//! live. Servers of tests panic where a request's id orders it (`nereid_observe::panics::fault_point`).
+
+use nereid_observe::panics::PANICS_MAX;
+use nereid_wire::inference::{ModelStreamInferResponse, ServerLiveRequest, ServerLiveResponse};
+
+use super::*;
+
+/// A request to `plain`, JSON alone, with numbers so many that their reading takes turns or only one.
+fn infer(id: &str, count: usize) -> String {
+    let numbers = vec!["1"; count].join(",");
+    format!(
+        r#"{{"id":"{id}","inputs":[{{"name":"INPUT0","datatype":"INT32","shape":[{count}],"data":[{numbers}]}}],"outputs":[{{"name":"OUTPUT0"}}]}}"#
+    )
+}
+
+fn panics(server: &Server) -> u64 {
+    let page = Peer::connect(server.metrics).get("/metrics").text();
+    let line =
+        page.lines().find(|line| line.starts_with(r#"nereid_panics_total{thread="shard"}"#)).expect("the metric");
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_panic_over_a_request_ends_that_request_alone() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant);
+        // The second request's JSON is read in steps, so that it is submitted in a later turn than it came in.
+        let mut other = Peer::connect(server.http);
+        for (n, (point, count)) in [("submit", 2), ("submit", 100_000), ("deliver", 2)].into_iter().enumerate() {
+            let mut peer = Peer::connect(server.http);
+            let answer = peer.post("/v2/models/plain/infer", &[], infer(&format!("panic:{point}"), count).as_bytes());
+            assert_eq!(answer.status, 500, "{point} {count}: {}", answer.text());
+            assert!(answer.error().contains("an internal error ended this request"), "{}", answer.text());
+            // The connection goes on, and so do others.
+            for peer in [&mut peer, &mut other] {
+                let answer = peer.post("/v2/models/plain/infer", &[], infer("calm", 2).as_bytes());
+                assert_eq!(answer.status, 200, "{point} {count}: {}", answer.text());
+            }
+            assert_eq!(panics(&server), n as u64 + 1);
+        }
+        let mut grpc = Grpc::connect(server.grpc);
+        for point in ["submit", "deliver"] {
+            let request = ModelInferRequest { id: format!("panic:{point}"), ..message(3) };
+            let status = grpc.call::<ModelInferResponse>("ModelInfer", &request).expect_err("an error");
+            assert_eq!(
+                (status.code, status.message.contains("an internal error")),
+                (code::INTERNAL, true),
+                "{status:?}"
+            );
+            // On a stream the answers before it come; it ends with the error.
+            let mut stream = grpc.open(&format!("{SERVICE}ModelStreamInfer"), &[]);
+            grpc.send(&mut stream, &message(3));
+            let first: ModelStreamInferResponse = nereid_test_support::grpc::decode(&grpc.next(&mut stream).unwrap());
+            assert_eq!(first.error_message, "");
+            grpc.send(&mut stream, &request);
+            let reply = grpc.finish(stream);
+            assert_eq!(reply.status.code, code::INTERNAL, "{:?}", reply.status);
+            assert!(grpc.call::<ModelInferResponse>("ModelInfer", &message(3)).is_ok());
+        }
+        assert_eq!(panics(&server), 7);
+        assert_eq!(Peer::connect(server.http).get("/v2/health/live").status, 200);
+        server.wait_for_log("panicked at");
+        server.wait_for_log("stack backtrace:");
+        assert_healthy(&server);
+        // It ends in time: no request counts as in flight.
+        server.terminate();
+        let (status, log) = server.wait();
+        assert!(status.success() && log.contains("thread shard-"), "{status} {log}");
+    });
+}
+
+#[test]
+fn a_server_that_panics_again_and_again_is_not_live() {
+    each(&[usual()], |variant| {
+        let (_repository, server) = start(variant);
+        for n in 0..PANICS_MAX {
+            assert_eq!(Peer::connect(server.http).get("/v2/health/live").status, 200, "after {n}");
+            let body = infer("panic:submit", 2);
+            assert_eq!(Peer::connect(server.http).post("/v2/models/plain/infer", &[], body.as_bytes()).status, 500);
+        }
+        assert_eq!(Peer::connect(server.http).get("/v2/health/live").status, 400);
+        assert_eq!(Peer::connect(server.http).get("/v2/health/ready").status, 400);
+        let mut grpc = Grpc::connect(server.grpc);
+        let answer: ServerLiveResponse = grpc.call("ServerLive", &ServerLiveRequest {}).expect("an answer");
+        assert!(!answer.live);
+        server.wait_for_log("the server is not live");
+    });
+}

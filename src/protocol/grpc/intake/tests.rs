@@ -56,6 +56,7 @@ impl GrpcService for NotingService {
         call: CallKey,
         _: &GrpcPlan,
         token: &mut Option<Token>,
+        _: Option<u64>,
         outline: &Outline<'_>,
         _: &mut Replies,
     ) -> Recurring<usize> {
@@ -79,7 +80,7 @@ impl GrpcService for NotingService {
         Some(Token(call.0))
     }
 
-    fn grpc_stream(&mut self, _: CallKey, _: &GrpcPlan, _: &Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, _: CallKey, _: &GrpcPlan, _: &Headers, _: &Rc<CallLedger>) -> Option<Token> {
         None
     }
 
@@ -99,25 +100,31 @@ impl Service for NotingService {
 }
 
 /// The work of each open call, by the number of its stream.
-#[derive(Default)]
-struct Table(HashMap<u64, Option<Token>>);
+struct Table {
+    works: HashMap<u64, Option<Token>>,
+    ledger: Rc<CallLedger>,
+}
 
 impl Exchanges for &mut Table {
     fn now_ns(&self) -> u64 {
         7
     }
 
-    fn open(&mut self, stream: StreamId, _: Option<Duration>) -> Option<CallKey> {
-        self.0.insert(u64::from(stream.get()), None);
-        Some(CallKey(u64::from(stream.get())))
+    fn open(&mut self, stream: StreamId, _: Option<Duration>) -> Result<CallKey, RefusalReason> {
+        self.works.insert(u64::from(stream.get()), None);
+        Ok(CallKey(u64::from(stream.get())))
+    }
+
+    fn ledger(&self) -> &Rc<CallLedger> {
+        &self.ledger
     }
 
     fn work(&mut self, call: CallKey) -> Option<&mut Option<Token>> {
-        self.0.get_mut(&call.0)
+        self.works.get_mut(&call.0)
     }
 
     fn close(&mut self, call: CallKey) -> Option<Token> {
-        self.0.remove(&call.0).flatten()
+        self.works.remove(&call.0).flatten()
     }
 }
 
@@ -141,7 +148,7 @@ impl Ends {
             service: NotingService::default(),
             replies: Replies::default(),
             readers: ReaderPool::new(Limits::default()),
-            table: Table::default(),
+            table: Table { works: HashMap::new(), ledger: CallLedger::new(usize::MAX, None) },
         }
     }
 

@@ -483,18 +483,9 @@ impl<F: PayloadFormer> BatchQueue<F> {
 
     pub fn poll(&self, worker: usize, now_ns: u64) -> Next {
         let Some(slot) = self.slots.get(worker) else { return Next::Leave };
-        let Some(service_time) = &self.service_time else { return self.poll_slot(worker, slot, now_ns) };
-        if let Some(ns) = slot.end_busy(now_ns) {
-            service_time.measured(ns);
+        if let Some(service_time) = &self.service_time {
+            slot.end_busy(now_ns).inspect(|ns| service_time.measured(*ns));
         }
-        let next = self.poll_slot(worker, slot, now_ns);
-        if matches!(next, Next::Execute(_)) {
-            slot.begin_busy(now_ns);
-        }
-        next
-    }
-
-    fn poll_slot(&self, worker: usize, slot: &WorkerSlot, now_ns: u64) -> Next {
         if slot.is_dismissed() && slot.phase() == WorkerPhase::Busy {
             return self.take_last_payloads(slot, now_ns);
         }
@@ -513,6 +504,9 @@ impl<F: PayloadFormer> BatchQueue<F> {
             match self.find(Some(slot), now_ns, false) {
                 FindResult::Payload(payload) => {
                     self.pass(worker);
+                    if self.service_time.is_some() {
+                        slot.begin_busy(now_ns);
+                    }
                     return Next::Execute(slot.stamp(payload));
                 }
                 FindResult::Gated => {

@@ -31,6 +31,7 @@ mod steps;
 mod timing;
 mod watch;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::repository::{Lifecycle, ModelMap};
@@ -41,7 +42,7 @@ use clouds::sagemaker::SageMakerPort;
 use clouds::vertex::VertexPort;
 use coding::packing::Packing;
 use containment::contained;
-use grpc::inference::GrpcInfer;
+use grpc::inference::{GrpcInfer, RecurringCall};
 use grpc::reflection;
 use grpc::reflection::Reflector;
 use grpc::reflection::stream::ReflectionStream;
@@ -53,7 +54,7 @@ use http::metrics_page::MetricsPage;
 use http::ports::{HttpPorts, HttpRequest};
 use infer_context::InferContext;
 use management::Management;
-use nereid_memory::{Pool, Slice};
+use nereid_memory::{CallLedger, Pool, Slice};
 use nereid_mutants::{self as mutants, Mutant};
 use nereid_observe::metrics::Registry;
 use nereid_protocol::grpc::{Code, Message, Outline};
@@ -71,6 +72,7 @@ use steps::PackingBudget;
 use watch::{Arrival, Watches};
 
 pub use access::Restrictions;
+pub use calls::CallBounds;
 pub use clouds::sagemaker::settings::{Inference, SageMaker};
 pub use clouds::vertex::settings::Vertex;
 pub use facts::{EXTENSIONS, Facts, SERVER_VERSION, ServerState, Settings};
@@ -101,13 +103,12 @@ pub struct Parts {
     pub render_metrics: RenderMetrics,
     /// Metrics of backends, some of which answers report.
     pub metrics: Arc<Registry>,
-    /// Requests and streams at a time.
-    pub waiting_max: usize,
+    pub call_bounds: CallBounds,
 }
 
 impl Api {
     pub fn new(parts: Parts) -> Api {
-        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics, waiting_max } = parts;
+        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics, call_bounds } = parts;
         let settings = &facts.settings;
         let metrics_page = MetricsPage { pool: pool.clone(), post: Arc::clone(&post), control, render: render_metrics };
         let management = Management::new(
@@ -129,7 +130,7 @@ impl Api {
             reflector: Reflector::new(pool.clone()),
             context: InferContext {
                 models,
-                calls: Calls::new(waiting_max, settings.grpc_responses_max, sink, post, pool.clone()),
+                calls: Calls::new(call_bounds, settings.grpc_responses_max, sink, post, pool.clone()),
                 watches: Watches::new(Arc::clone(&settings.traces)),
                 plan_cache: PlanCache::new(settings.request_plan_cache),
                 packing_budget: PackingBudget::of_turn(),
@@ -293,22 +294,31 @@ impl GrpcService for Api {
         call: CallKey,
         plan: &GrpcPlan,
         token: &mut Option<Token>,
+        deadline_ns: Option<u64>,
         outline: &Outline<'_>,
         replies: &mut Replies,
     ) -> Recurring<grpc_requests::RequestKey> {
+        let one = RecurringCall { call, plan, token, deadline_ns };
         let run = |api: &mut Api, replies: &mut Replies| {
-            GrpcInfer::take_recurring(&mut api.context, &mut api.streams, call, plan, token, outline, replies)
+            GrpcInfer::take_recurring(&mut api.context, &mut api.streams, one, outline, replies)
         };
         self.contain_call(Panicked::Call(call), replies, run).unwrap_or(Recurring::Taken)
     }
 
-    fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
+    fn grpc_stream(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        headers: &http2::Headers,
+        ledger: &Rc<CallLedger>,
+    ) -> Option<Token> {
         if plan.method == reflection::METHOD {
             return self.context.calls.new_work(Work::Reflection(Box::new(ReflectionStream::new(call)))).ok();
         }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         let packing = Packing::of_grpc(plan.response_encoding, self.context.facts.settings.grpc_packing);
-        let stream = Stream::new(call, error_ends, plan.clone(), packing, self.context.calls.requests_max);
+        let (requests_max, ledger) = (self.context.calls.requests_max, Rc::clone(ledger));
+        let stream = Stream::new(call, error_ends, plan.clone(), packing, requests_max, ledger);
         self.context.calls.new_work(Work::Stream(Box::new(stream))).ok()
     }
 

@@ -77,7 +77,7 @@ impl Error {
     }
 
     pub fn status(&self) -> Status {
-        Status { code: self.code, message: self.message.to_string_lossy().into_owned().into() }
+        Status { code: self.code, refusal: None, message: self.message.to_string_lossy().into_owned().into() }
     }
 }
 

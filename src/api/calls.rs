@@ -26,14 +26,25 @@ use nereid_memory::{Key, Pool, Slab};
 use nereid_mutants::{self as mutants, Mutant};
 use nereid_observe::log::verbose;
 use nereid_protocol::service::Token;
-use nereid_request::{Home, Job, Request, Sink, Status, WakeUp};
+use nereid_request::{Home, Job, RefusalReason, Request, Sink, Status, WakeUp};
 use reply_to::ReplyTo;
 use work::{Timed, Waiting, Work};
+
+use nereid_scheduler::ModelBounds;
 
 pub use checking::has_many_strings;
 
 /// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
 const TIMED_AT_ONCE: usize = 256;
+
+/// How much a shard takes.
+#[derive(Debug, Clone, Copy)]
+pub struct CallBounds {
+    /// Requests and streams at a time.
+    pub requests_max: usize,
+    /// Requests of one model on all shards, and their inputs.
+    pub of_model: ModelBounds,
+}
 
 /// The calls under way.
 pub struct Calls {
@@ -42,6 +53,8 @@ pub struct Calls {
     issued: Option<u64>,
     /// As many requests and streams at a time.
     pub requests_max: usize,
+    /// What one model may have of the server.
+    model_bounds: ModelBounds,
     /// Where models send answers to requests of this shard.
     sink: Arc<dyn Sink>,
     post: Post,
@@ -74,11 +87,13 @@ impl Home for Calls {
 impl Calls {
     /// For so many requests and streams at a time. `responses_max`: how many responses a decoupled model may be ahead
     /// of its client.
-    pub fn new(requests_max: usize, responses_max: u32, sink: Arc<dyn Sink>, post: Post, pool: Pool) -> Calls {
+    pub fn new(bounds: CallBounds, responses_max: u32, sink: Arc<dyn Sink>, post: Post, pool: Pool) -> Calls {
+        let CallBounds { requests_max, of_model } = bounds;
         Calls {
             work: Slab::new(requests_max),
             issued: None,
             requests_max,
+            model_bounds: of_model,
             sink,
             post,
             pool,
@@ -100,7 +115,7 @@ impl Calls {
 
     /// Stores work and issues its token.
     pub fn new_work(&mut self, work: Work) -> Result<Token, Status> {
-        let full = |_| Status::unavailable("too many requests wait on this server");
+        let full = |_| Status::refused(RefusalReason::Calls, "too many requests wait on this server");
         let key = self.work.insert(work).map_err(full)?.to_u64();
         self.issued = Some(key);
         Ok(Token(key))
@@ -231,7 +246,8 @@ impl Calls {
     pub fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
             None
-            | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Packing(_) | Work::ChunkedReply(_)) => {}
+            | Some(Work::Reserved | Work::Left(_) | Work::Encoding { .. } | Work::Packing(_) | Work::ChunkedReply(_)) =>
+                {}
             Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::Delayed(pending)) => pending.request.withdraw(),
@@ -252,7 +268,10 @@ impl Calls {
     /// Takes work away; in the place of a request that its model has, a mark stays until its answer comes.
     fn end_work_or_leave(&mut self, key: u64) -> Option<Work> {
         match self.work_mut(key)? {
-            place @ Work::Waiting(_) => Some(std::mem::replace(place, Work::Left)),
+            Work::Waiting(waiting) => {
+                let left = Work::Left(waiting.places.take());
+                self.work_mut(key).map(|place| std::mem::replace(place, left))
+            }
             _ => self.end_work(key),
         }
     }

@@ -30,7 +30,7 @@ impl Calls {
     #[inline]
     pub fn waits_for(&mut self, key: u64) -> Option<Panicked> {
         Some(match self.work_mut(key)? {
-            Work::Reserved | Work::Left => return None,
+            Work::Reserved | Work::Left(_) => return None,
             Work::UnpackingBody(packed) => Panicked::Call(packed.call),
             Work::UnpackingCall(packed) => Panicked::Call(packed.call),
             Work::Decoding { call, .. } | Work::Encoding { call, .. } => Panicked::Call(*call),
@@ -49,8 +49,8 @@ impl Calls {
         self.end_issued();
         match self.work_mut(key) {
             Some(Work::Waiting(_)) if is_over => drop(self.end_waiting(key)),
-            Some(Work::Left) if is_over => drop(self.end_work(key)),
-            Some(Work::Left) | None => {}
+            Some(Work::Left(_)) if is_over => drop(self.end_work(key)),
+            Some(Work::Left(_)) | None => {}
             Some(_) => self.cancel(key),
         }
     }

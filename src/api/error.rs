@@ -7,7 +7,7 @@ use nereid_protocol::grpc::TooLarge;
 use nereid_protocol::http1::{Response, ResponseHead};
 use nereid_protocol::json::{GatherSink, Writer};
 use nereid_protocol::service::GrpcStatus;
-use nereid_request::{Code, Status};
+use nereid_request::{Code, RefusalReason, Status};
 
 /// The error of a call whose answer does not fit into a gRPC message.
 pub fn too_large(error: TooLarge) -> Status {
@@ -16,7 +16,8 @@ pub fn too_large(error: TooLarge) -> Status {
 
 /// The refusal of inference over gRPC while the server is exiting.
 pub fn grpc_stopping() -> Status {
-    Status::unavailable("GRPC server is shutting down and has stopped accepting new requests.")
+    let reason = RefusalReason::Exiting;
+    Status::refused(reason, "GRPC server is shutting down and has stopped accepting new requests.")
 }
 
 /// The refusal of JSON that is longer than `--http-max-input-size`.
@@ -53,13 +54,15 @@ pub fn grpc_code(code: Code) -> grpc::Code {
 }
 
 pub fn grpc_status(status: Status) -> GrpcStatus {
-    GrpcStatus::new(grpc_code(status.code), status.message)
+    GrpcStatus { refusal: status.refusal, ..GrpcStatus::new(grpc_code(status.code), status.message) }
 }
 
 /// `{"error":"…"}` with the status of `error`. Whether it is labelled as JSON depends on where it arose
 /// (contract/http.md section 1).
 pub fn http_error(pool: &Pool, error: &Status, content_type: Option<&'static str>) -> Response {
-    error_body(pool, http_status(error.code), &error.message, content_type)
+    let mut response = error_body(pool, http_status(error.code), &error.message, content_type);
+    response.head.refusal = error.refusal;
+    response
 }
 
 pub fn error_body(pool: &Pool, status: u16, message: &str, content_type: Option<&'static str>) -> Response {

@@ -131,7 +131,7 @@ impl ResponseRouter {
     ) {
         let waiting = match context.calls.work_mut(key) {
             Some(Work::Waiting(waiting)) => waiting,
-            Some(Work::Left) if delivery.last => {
+            Some(Work::Left(_)) if delivery.last => {
                 context.calls.end_work(key);
                 let is_answer = delivery.response.is_some_and(|response| response.error.is_none());
                 context.facts.stale_deliveries.fetch_add(u64::from(is_answer), Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use nereid_request::Status;
+use nereid_request::{RefusalReason, Status};
 
 /// Threads of one instance at a time: each keeps a request open and may sleep for as long as the request's input
 /// demands.
@@ -53,7 +53,8 @@ impl Responders {
     pub fn start(&self, respond: impl FnOnce() + Send + 'static) -> Result<(), Status> {
         let name = &self.name;
         let presence = Presence::of(&self.shared).ok_or_else(|| {
-            Status::unavailable(format!("instance '{name}' answers {MAX} requests at a time, no more"))
+            let text = format!("instance '{name}' answers {MAX} requests at a time, no more");
+            Status::refused(RefusalReason::ModelCalls, text)
         })?;
         let thread = std::thread::Builder::new().name("responder".to_owned()).spawn(move || {
             respond();

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::block::Header;
 use super::pool::PoolCore;
+use super::refusal::RefusalReason;
 use nereid_mutants::{self as mutants, Mutant};
 
 /// Bytes of each connection that are not counted for its client.
@@ -41,6 +42,15 @@ impl Exhausted {
     /// The system has no memory for so many bytes.
     pub fn of_system(requested: usize) -> Exhausted {
         Exhausted { requested, left: 0, limit: 0, bound: Bound::System }
+    }
+
+    pub fn reason(&self) -> RefusalReason {
+        match self.bound {
+            Bound::Server => RefusalReason::RequestMemory,
+            Bound::Connection => RefusalReason::ConnectionMemory,
+            Bound::Client => RefusalReason::ClientMemory,
+            Bound::System => RefusalReason::SystemMemory,
+        }
     }
 }
 
@@ -197,12 +207,15 @@ impl Share {
 pub struct Peer {
     used: AtomicUsize,
     limit: usize,
+    pub(super) calls: AtomicUsize,
+    pub(super) calls_max: usize,
 }
 
 /// The clients that have connections, by address.
 #[derive(Debug)]
 pub struct Peers {
     limit: usize,
+    calls_max: usize,
     table: Mutex<PeerTable>,
 }
 
@@ -217,9 +230,9 @@ struct PeerTable {
 const SWEEP_FROM: usize = 1024;
 
 impl Peers {
-    /// `limit`: bytes for each.
-    pub fn new(limit: usize) -> Peers {
-        Peers { limit, table: Mutex::new(PeerTable { peers: HashMap::new(), sweep_at: SWEEP_FROM }) }
+    /// `limit`: bytes for each; `calls_max`: calls of each, beyond the first one of each connection.
+    pub fn new(limit: usize, calls_max: usize) -> Peers {
+        Peers { limit, calls_max, table: Mutex::new(PeerTable { peers: HashMap::new(), sweep_at: SWEEP_FROM }) }
     }
 
     /// The client at this address. Those of one IPv6 network of 64 bits count as one: it is what a host is given.
@@ -236,7 +249,8 @@ impl Peers {
             table.peers.retain(|_, peer| peer.strong_count() > 0);
             table.sweep_at = SWEEP_FROM.max(2 * table.peers.len());
         }
-        let peer = Arc::new(Peer { used: AtomicUsize::new(0), limit: self.limit });
+        let (used, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let peer = Arc::new(Peer { used, limit: self.limit, calls, calls_max: self.calls_max });
         table.peers.insert(address, Arc::downgrade(&peer));
         peer
     }
@@ -251,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_connection_and_a_client_have_their_shares() {
-        let (pool, peers) = (Pool::new(64 * MIB), Peers::new(12 * MIB));
+        let (pool, peers) = (Pool::new(64 * MIB), Peers::new(12 * MIB, usize::MAX));
         let peer = || Some(peers.at([10, 0, 0, 1].into()));
         let (one, two) = (pool.share(8 * MIB, peer()), pool.share(8 * MIB, peer()));
         let first = one.get(8 * MIB).unwrap();
@@ -309,7 +323,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_are_one_client_and_the_unused_are_forgotten() {
-        let peers = Peers::new(1);
+        let peers = Peers::new(1, 1);
         let at = |text: &str| peers.at(text.parse().unwrap());
         let kept = at("2001:db8::1");
         assert!(Arc::ptr_eq(&kept, &at("2001:db8::ffff:1")));

@@ -8,11 +8,13 @@
 
 mod account;
 mod block;
+mod calls;
 mod gather;
 mod heap;
 pub mod numa;
 mod pool;
 mod portions;
+mod refusal;
 pub mod regions;
 mod release_guard;
 mod segment;
@@ -23,10 +25,12 @@ mod unmapper;
 
 pub use account::{Bound, Exhausted, Peer, Peers};
 pub use block::BlockMut;
+pub use calls::{CallLedger, CallPlace};
 pub use gather::Gather;
 pub use heap::Heap;
 pub use pool::{BlockSource, Charge, Pool, ShareTally, TRUSTED_BYTES};
 pub use portions::Portions;
+pub use refusal::{REFUSED, RefusalReason};
 pub use regions::{Region, RegionUse, Regions, Window, WindowError};
 pub use release_guard::ReleaseGuard;
 pub use segment::Segment;

@@ -2,9 +2,10 @@
 
 mod state;
 
+use std::rc::Rc;
 use std::time::Duration;
 
-use nereid_memory::{BlockMut, Key, Pool, ShareTally, Slice};
+use nereid_memory::{BlockMut, CallLedger, Key, Pool, ShareTally, Slice};
 use nereid_mutants::{self as mutants, Mutant};
 use nereid_protocol::http1::IntakeState;
 use nereid_protocol::http2::StreamId;
@@ -36,12 +37,12 @@ pub(super) enum Wire {
 }
 
 impl Wire {
-    pub fn http1(connection: http1::Connection, pool: &Pool, intake: IntakeState) -> Wire {
-        Wire::Http(Box::new(HttpWire::new(connection, pool, intake)))
+    pub fn http1(connection: http1::Connection, pool: &Pool, ledger: Rc<CallLedger>, intake: IntakeState) -> Wire {
+        Wire::Http(Box::new(HttpWire::new(connection, pool, ledger, intake)))
     }
 
-    pub fn http2(connection: http2::Connection, pool: Pool, pulse: Pulse) -> Wire {
-        Wire::Grpc(Box::new(GrpcWire::new(connection, pool, pulse)))
+    pub fn http2(connection: http2::Connection, pool: Pool, ledger: Rc<CallLedger>, pulse: Pulse) -> Wire {
+        Wire::Grpc(Box::new(GrpcWire::new(connection, pool, ledger, pulse)))
     }
 
     /// Bytes of answers that have not left for the engine.

@@ -3,12 +3,13 @@
 //! Its calls and their messages go from the codec to the service ([`Intake`]). Deadlines are kept by the caller's
 //! timers: an expired call is answered here and its work cancelled.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::keepalive::Pulse;
 use super::{Call, CallAddress, OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
 use nereid_clock::now_ns;
-use nereid_memory::{BlockMut, Gather, Key, Pool, Slab};
+use nereid_memory::{BlockMut, CallLedger, Gather, Key, Pool, REFUSED, RefusalReason, Slab};
 use nereid_protocol::grpc::{
     ACCEPTED_ENCODINGS, Code, Encoding, Exchanges, Intake, IntakeState, Refusal, UnknownEncoding, encode_message,
 };
@@ -36,6 +37,7 @@ pub(super) struct GrpcWire {
     pub connection: http2::Connection,
     /// See [`unsent_max`].
     unsent_max: usize,
+    ledger: Rc<CallLedger>,
     intake: IntakeState,
     /// Head and end of the answers that go well.
     head: CachedFields,
@@ -58,6 +60,7 @@ pub(super) struct GrpcWire {
 struct OpenCalls<'a> {
     key: Key,
     table: &'a mut Slab<Call>,
+    ledger: &'a Rc<CallLedger>,
     deadlines: &'a mut Vec<(CallKey, Duration)>,
     stopped_timers: &'a mut Vec<TimerKey>,
 }
@@ -68,13 +71,18 @@ impl Exchanges for OpenCalls<'_> {
     }
 
     #[inline]
-    fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Option<CallKey> {
-        let call = Call { connection: self.key, at: CallAddress::Grpc(stream), token: None, timer: None };
-        let call = CallKey(self.table.insert(call).ok()?.to_u64());
+    fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Result<CallKey, RefusalReason> {
+        let place = self.ledger.enter()?;
+        let call = Call { connection: self.key, at: CallAddress::Grpc(stream), token: None, timer: None, place };
+        let call = CallKey(self.table.insert(call).map_err(|_| RefusalReason::Calls)?.to_u64());
         if let Some(deadline) = deadline {
             self.deadlines.push((call, deadline));
         }
-        Some(call)
+        Ok(call)
+    }
+
+    fn ledger(&self) -> &Rc<CallLedger> {
+        self.ledger
     }
 
     #[inline]
@@ -91,10 +99,11 @@ impl Exchanges for OpenCalls<'_> {
 }
 
 impl GrpcWire {
-    pub fn new(connection: http2::Connection, pool: Pool, pulse: Pulse) -> GrpcWire {
+    pub fn new(connection: http2::Connection, pool: Pool, ledger: Rc<CallLedger>, pulse: Pulse) -> GrpcWire {
         GrpcWire {
             connection,
             unsent_max: unsent_max(&pool),
+            ledger,
             intake: IntakeState::new(pool),
             head: CachedFields::new(&HEAD),
             tail: CachedFields::new(&TAIL),
@@ -121,7 +130,13 @@ impl GrpcWire {
             service,
             replies,
             readers,
-            exchanges: OpenCalls { key, table: calls, deadlines: &mut self.deadlines, stopped_timers },
+            exchanges: OpenCalls {
+                key,
+                table: calls,
+                ledger: &self.ledger,
+                deadlines: &mut self.deadlines,
+                stopped_timers,
+            },
             refused: Vec::new(),
             withholds: unsent >= UNSENT_MAX,
             is_overloaded: unsent >= self.unsent_max,
@@ -253,7 +268,8 @@ impl GrpcWire {
                 if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
                     shared.service.cancelled(token);
                 }
-                GrpcReply::End(GrpcStatus::new(Code::ResourceExhausted, text))
+                let reason = RefusalReason::UnreadResponses;
+                GrpcReply::End(GrpcStatus::refused(Code::ResourceExhausted, reason, text))
             }
             reply => reply,
         };
@@ -320,6 +336,7 @@ impl GrpcWire {
     fn send_end(&mut self, id: StreamId, status: &GrpcStatus, head: &[(&[u8], &[u8])]) {
         let mut message = Vec::new();
         encode_message(&status.message, &mut message);
+        status.refusal.inspect(|reason| reason.count());
         if let Err(SendError::HeaderListTooLarge { size, limit }) = self.put_end(id, status, &message, head) {
             // A text may contain a name of any length that the client sent; half of it is better than none.
             shorten(&mut message, size.saturating_sub(limit));
@@ -339,7 +356,11 @@ impl GrpcWire {
         let tail = [(&b"grpc-status"[..], status.code.header().as_bytes()), (&b"grpc-message"[..], message)];
         let tail = &tail[..if message.is_empty() { 1 } else { 2 }];
         let more = status.trailers.iter().map(|(name, value)| (&**name, &**value));
-        self.connection.send_headers(id, head.iter().chain(tail).copied().chain(more), true)
+        let reason = status.refusal.map(|reason| (REFUSED.as_bytes(), reason.name().as_bytes()));
+        let pushback = status.refusal.and_then(RefusalReason::pushback_ms);
+        let pushback = pushback.map(|value| (RETRY_PUSHBACK, value.as_bytes()));
+        let fields = head.iter().chain(tail).copied().chain(more).chain(reason).chain(pushback);
+        self.connection.send_headers(id, fields, true)
     }
 
     /// An answer to something that is not gRPC.
@@ -377,7 +398,7 @@ impl GrpcWire {
             if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
                 shared.service.cancelled(token);
             }
-            let status = GrpcStatus::new(Code::Unavailable, OUT_OF_TIME);
+            let status = GrpcStatus::refused(Code::Unavailable, RefusalReason::Exiting, OUT_OF_TIME);
             self.reply(call, id, GrpcReply::End(status), shared);
         }
     }
@@ -411,6 +432,9 @@ fn shorten(message: &mut Vec<u8>, excess: usize) {
 
 /// Seconds for which a peer may leave the ping of a drain unanswered.
 const DRAIN_PING_S: u32 = 2;
+
+/// The metadata by which a server delays the retries of a client (gRFC A6).
+const RETRY_PUSHBACK: &[u8] = b"grpc-retry-pushback-ms";
 
 /// The head of every gRPC answer.
 static HEAD: [(&[u8], &[u8]); 2] = [(b":status", b"200"), (b"content-type", b"application/grpc")];

@@ -3,12 +3,14 @@
 //! Answers may be sent in parts. Of those it is reported to the service how much the peer has made room for, as of gRPC
 //! streams, because a model may wait for it.
 
+use std::rc::Rc;
+
 use smallvec::SmallVec;
 
 use super::grpc::unsent_max;
 use super::{Call, CallAddress, OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
 use nereid_clock::now_ns;
-use nereid_memory::{BlockMut, Key, Pool, Slab};
+use nereid_memory::{BlockMut, CallLedger, Key, Pool, RefusalReason, Slab};
 use nereid_mutants::{self as mutants, Mutant};
 use nereid_protocol::http1::{self, Direct, ExchangeId, Exchanges, Intake, IntakeState, Response, ResponseHead};
 use nereid_protocol::service::{CallKey, HttpReply, Service, Token};
@@ -17,6 +19,7 @@ pub(super) struct HttpWire {
     pub connection: http1::Connection,
     /// Unsent bytes beyond which answers behind others are not taken.
     unsent_max: usize,
+    ledger: Rc<CallLedger>,
     /// Exchanges without an answer, oldest first.
     calls: SmallVec<[CallKey; 2]>,
     /// Those with an answer in parts that has begun.
@@ -45,7 +48,7 @@ const ALWAYS_BYTES: usize = 4096;
 
 /// Takes the place of an answer that its peer leaves no room for.
 fn no_room(pool: &Pool) -> Response {
-    let head = ResponseHead::new(503).content_type("application/json");
+    let head = ResponseHead::refused(RefusalReason::UnreadResponses).content_type("application/json");
     Response::error(pool, head, "too many bytes of answers wait for this client to read them")
 }
 
@@ -53,10 +56,11 @@ fn no_room(pool: &Pool) -> Response {
 struct OpenCalls<'a> {
     key: Key,
     table: &'a mut Slab<Call>,
+    ledger: &'a Rc<CallLedger>,
     calls: &'a mut SmallVec<[CallKey; 2]>,
     requests: &'a mut u64,
     /// Exchanges for which there was no room.
-    refused: Vec<ExchangeId>,
+    refused: Vec<(ExchangeId, RefusalReason)>,
 }
 
 impl Exchanges for OpenCalls<'_> {
@@ -67,14 +71,21 @@ impl Exchanges for OpenCalls<'_> {
     #[inline]
     fn open(&mut self, exchange: ExchangeId) -> Option<CallKey> {
         *self.requests += 1;
-        let call = Call { connection: self.key, at: CallAddress::Http(exchange), token: None, timer: None };
-        let Ok(call) = self.table.insert(call) else {
-            self.refused.push(exchange);
-            return None;
-        };
-        let call = CallKey(call.to_u64());
-        self.calls.push(call);
-        Some(call)
+        let opened = self.ledger.enter().and_then(|place| {
+            let call = Call { connection: self.key, at: CallAddress::Http(exchange), token: None, timer: None, place };
+            self.table.insert(call).map_err(|_| RefusalReason::Calls)
+        });
+        match opened {
+            Ok(call) => {
+                let call = CallKey(call.to_u64());
+                self.calls.push(call);
+                Some(call)
+            }
+            Err(reason) => {
+                self.refused.push((exchange, reason));
+                None
+            }
+        }
     }
 
     #[inline]
@@ -86,10 +97,11 @@ impl Exchanges for OpenCalls<'_> {
 }
 
 impl HttpWire {
-    pub fn new(connection: http1::Connection, pool: &Pool, intake: IntakeState) -> HttpWire {
+    pub fn new(connection: http1::Connection, pool: &Pool, ledger: Rc<CallLedger>, intake: IntakeState) -> HttpWire {
         HttpWire {
             connection,
             unsent_max: unsent_max(pool),
+            ledger,
             calls: SmallVec::new(),
             streamed: SmallVec::new(),
             sending: 0,
@@ -110,11 +122,11 @@ impl HttpWire {
         run: impl FnOnce(&mut http1::Connection, &mut Intake<'_, S, OpenCalls<'_>>),
     ) {
         let ShardContext { service, replies, calls: table, .. } = shared;
-        let HttpWire { connection, intake: state, calls, requests, .. } = self;
-        let mut exchanges = OpenCalls { key, table, calls, requests, refused: Vec::new() };
+        let HttpWire { connection, intake: state, ledger, calls, requests, .. } = self;
+        let mut exchanges = OpenCalls { key, table, ledger, calls, requests, refused: Vec::new() };
         run(connection, &mut Intake { state, service, replies, exchanges: &mut exchanges });
-        for exchange in exchanges.refused {
-            let head = ResponseHead::new(503).content_type("application/json");
+        for (exchange, reason) in exchanges.refused {
+            let head = ResponseHead::refused(reason).content_type("application/json");
             let response = Response::error(&shared.pool, head, "too many requests wait for their answers");
             self.connection.respond(exchange, response);
         }
@@ -228,7 +240,7 @@ impl HttpWire {
             .collect();
         self.abandon(shared);
         for exchange in unanswered {
-            let head = ResponseHead::new(503).content_type("application/json");
+            let head = ResponseHead::refused(RefusalReason::Exiting).content_type("application/json");
             self.connection.respond(exchange, Response::error(&shared.pool, head, OUT_OF_TIME));
         }
     }

@@ -18,6 +18,7 @@ mod tls;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,7 +28,7 @@ use connection::{ClosePhase, Connection, SendState, Wire};
 use crowding::Crowding;
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
-use nereid_memory::{Key, Peers, Pool, Slab, Slice};
+use nereid_memory::{CallLedger, CallPlace, Key, Peers, Pool, Slab, Slice};
 use nereid_mutants::{self as mutants, Mutant};
 use nereid_protocol::grpc::{Limits, ReaderPool};
 use nereid_protocol::http1::{self, ExchangeId, IntakeState};
@@ -119,6 +120,8 @@ struct Call {
     token: Option<Token>,
     /// Its deadline.
     timer: Option<TimerKey>,
+    #[expect(dead_code, reason = "dropped for its effect: the connection may have another call")]
+    place: CallPlace,
 }
 
 #[derive(Clone, Copy)]
@@ -188,7 +191,9 @@ struct ShardBalance {
 pub struct Shares {
     /// Bytes of one connection.
     pub connection: usize,
-    /// The clients of all shards, with the bytes of each.
+    /// Calls of one connection, those on its streams included.
+    pub connection_calls: usize,
+    /// The clients of all shards, with the bytes and calls of each.
     pub clients: Arc<Peers>,
     /// Connections of one shard, [`CONNECTIONS_MAX`] at most.
     pub connections: usize,
@@ -269,7 +274,7 @@ impl<S: Service> Net<S> {
         if self.phase.refuses(port) {
             return;
         }
-        let pool = self.pool_for(&fd);
+        let (pool, ledger) = self.shares_for(&fd);
         let tls = if listener.tls { self.handshakes.begin(port, &pool) } else { None };
         if listener.tls && tls.is_none() {
             // Never in plain text on a port with TLS.
@@ -278,11 +283,11 @@ impl<S: Service> Net<S> {
         let wire = match port {
             Port::Grpc => {
                 let connection = http2::Connection::server(self.wires.http2, pool.clone());
-                Wire::http2(connection, pool.clone(), Pulse::new(self.wires.keepalive, core.now_ns()))
+                Wire::http2(connection, pool.clone(), ledger, Pulse::new(self.wires.keepalive, core.now_ns()))
             }
             Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex => {
                 let intake = IntakeState::new(port, self.shared.service.http_rules(port));
-                Wire::http1(http1::Connection::new(self.wires.http1.clone(), pool.clone()), &pool, intake)
+                Wire::http1(http1::Connection::new(self.wires.http1.clone(), pool.clone()), &pool, ledger, intake)
             }
         };
         let mut connection = Connection::new(wire, port, load_guard, tls, pool.tally());
@@ -309,13 +314,15 @@ impl<S: Service> Net<S> {
         self.touch(key);
     }
 
-    /// What a new connection may have of the server's memory, alone and with the others of its client.
-    fn pool_for(&self, fd: &OwnedFd) -> Pool {
+    /// What a new connection may have of the server's memory and of the shard's calls, alone and with the others of its
+    /// client.
+    fn shares_for(&self, fd: &OwnedFd) -> (Pool, Rc<CallLedger>) {
         let address = rustix::net::getpeername(fd.as_fd()).ok().flatten();
         let address = address.and_then(|address| SocketAddr::try_from(address).ok());
         // A client of a Unix socket has no address.
         let client = address.map(|address| self.shares.clients.at(address.ip()));
-        self.shared.pool.share(self.shares.connection, client)
+        let ledger = CallLedger::new(self.shares.connection_calls, client.clone());
+        (self.shared.pool.share(self.shares.connection, client), ledger)
     }
 
     /// Puts the connection on the list of those that are settled before the turn ends.

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam_utils::CachePadded;
+use nereid_request::RefusalReason;
 
 use large::Large;
 use latencies::Latencies;
@@ -218,9 +219,9 @@ impl ModelStatistics {
         self.with_slot(|slot, exclusive| slot.request_failed(duration_ns, reason, exclusive));
     }
 
-    /// A request was refused because its queue was full.
-    pub fn queue_was_full(&self) {
-        self.with_slot(|slot, exclusive| slot.queue_full.add(1, exclusive));
+    /// A request was refused for one of the [reasons of a model](RefusalReason::OF_MODEL).
+    pub fn refused(&self, reason: RefusalReason) {
+        self.with_slot(|slot, exclusive| slot.refused(reason, exclusive));
     }
 
     /// Whether [`first_response`](ModelStatistics::first_response) has to be called.
@@ -479,14 +480,14 @@ mod tests {
             statistics.cache_missed(2_500);
             statistics.request_succeeded(1_000, 2_500, 3, &EXECUTION);
             statistics.request_failed(0, 1, FailureReason::Other);
-            statistics.queue_was_full();
+            statistics.refused(RefusalReason::QueueFull);
             statistics.pending_added();
             statistics.counters()
         });
         let [mut sum, other] = versions;
         sum.add_families(&other);
         assert_eq!((sum.success.count, sum.inference_count, sum.failures.other), (4, 6, 2));
-        assert_eq!((sum.cache_hit.count, sum.cache_miss.count, sum.queue_full, sum.pending), (2, 2, 2, 2));
+        assert_eq!((sum.cache_hit.count, sum.cache_miss.count, sum.refused, sum.pending), (2, 2, [2, 0, 0, 0], 2));
         let us = sum.durations_us;
         assert_eq!((us.cache_hit, us.cache_miss, us.compute_infer), (6, 4, 6));
         assert_eq!((us.request, us.queue), (2 * (14 + 4 + 2), 2 * 7));

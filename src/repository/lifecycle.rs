@@ -36,7 +36,7 @@ use super::{ControlMode, Settings};
 use graph::Graph;
 pub(super) use graph::parts_of;
 use nereid_observe::log::verbose;
-use nereid_request::{LoadUnderWay, Status};
+use nereid_request::{LoadUnderWay, RefusalReason, Status};
 use operation::{LastLoad, LoadSource};
 pub use retirement::InFlight;
 use waits::{OnBehalf, Waits};
@@ -275,10 +275,11 @@ impl Lifecycle {
     fn begin(self: &Arc<Self>) -> Result<Operation, Status> {
         let operation = Operation::new(Arc::clone(self));
         if self.is_stopping.load(Ordering::SeqCst) {
-            return Err(Status::unavailable("Server not ready"));
+            return Err(Status::refused(RefusalReason::Exiting, "Server not ready"));
         }
         if self.operations.load(Ordering::SeqCst) > OPERATIONS_MAX {
-            return Err(Status::unavailable(format!("{OPERATIONS_MAX} model operations are waiting already")));
+            let text = format!("{OPERATIONS_MAX} model operations are waiting already");
+            return Err(Status::refused(RefusalReason::Operations, text));
         }
         Ok(operation)
     }

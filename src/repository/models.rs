@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::index::DUPLICATE;
-use nereid_request::{Code, Status};
+use nereid_request::{Code, RefusalReason, Status};
 use nereid_scheduler::ensemble::StepModel;
 use nereid_scheduler::{Checks, ServedModel};
 
@@ -161,7 +161,10 @@ impl ModelMap {
         match entry.versions.get(&version) {
             None => Err(Status::not_found(unknown(format!(" version {version} is not found")))),
             Some(VersionState::Ready(model)) => Ok(model),
-            Some(_) => Err(Status::unavailable(unknown(format!(" version {version} is not at ready state")))),
+            Some(_) => {
+                let text = unknown(format!(" version {version} is not at ready state"));
+                Err(Status::refused(RefusalReason::ModelUnavailable, text))
+            }
         }
     }
 
@@ -196,10 +199,10 @@ impl ModelMap {
             Some(version) => match entry.versions.get(&version) {
                 None => Err(unknown(&format!(" version {version} is not found"))),
                 Some(VersionState::Ready(model)) => Ok(model),
-                Some(_) => Err(Status::unavailable(format!(
-                    "Request for unknown model: '{}' version {version} is not at ready state",
-                    wanted.name
-                ))),
+                Some(_) => {
+                    let Status { message, .. } = unknown(&format!(" version {version} is not at ready state"));
+                    Err(Status::refused(RefusalReason::ModelUnavailable, message))
+                }
             },
         }
     }

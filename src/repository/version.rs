@@ -269,6 +269,7 @@ impl Loader {
             checks: Arc::clone(instances.checks()),
             labels,
             load_duration_secs: started.elapsed().as_secs_f64(),
+            load: Arc::default(),
             pins: AtomicUsize::new(0),
         };
         Ok(RunningVersion {

@@ -37,6 +37,7 @@ pub use delivery::{
     local_delivery, mutants, never_wait_here, never_waits, shared,
 };
 pub use grant::{ExecutionLinks, Grant, Lender, ResourceLease};
+pub use nereid_memory::RefusalReason;
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use parameters::{Parameter, Parameters, Value};
 pub use placement::{Attachment, InputPlacement, MemoryType, Place, PolicyData};
@@ -127,6 +128,8 @@ pub struct Queueing {
     pub priority: u64,
     /// How long the request may wait in the queue; 0 is no limit.
     pub timeout_us: u64,
+    /// When its client stops waiting, in nanoseconds of the request clock; 0 is never.
+    pub answer_by_ns: u64,
 }
 
 /// One inference request, from its parsing to its release by the backend.

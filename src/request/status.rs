@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use nereid_gpu::DriverError;
+use nereid_memory::RefusalReason;
 
 /// `TRITONSERVER_Error_Code`, in its numeric order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +53,8 @@ impl Code {
 #[error("{}: {message}", code.name())]
 pub struct Status {
     pub code: Code,
+    /// What the server lacked: set on a refusal of what could be served at another time.
+    pub refusal: Option<RefusalReason>,
     pub message: Cow<'static, str>,
 }
 
@@ -78,7 +81,7 @@ impl From<DriverError> for Status {
 macro_rules! constructors {
     ($($name:ident $code:ident)*) => {$(
         pub fn $name(message: impl Into<Cow<'static, str>>) -> Status {
-            Status { code: Code::$code, message: message.into() }
+            Status { code: Code::$code, refusal: None, message: message.into() }
         }
     )*};
 }
@@ -95,6 +98,11 @@ impl Status {
         cancelled Cancelled
     }
 
+    /// A refusal of what could be served at another time, or by another server.
+    pub fn refused(reason: RefusalReason, message: impl Into<Cow<'static, str>>) -> Status {
+        Status { refusal: Some(reason), ..Status::unavailable(message) }
+    }
+
     /// A request goes on with a sequence that its instance does not hold any more.
     pub fn sequence_lost() -> Status {
         Status::unavailable(
@@ -104,12 +112,12 @@ impl Status {
 
     /// The same error with `prefix` before its message.
     pub fn prefixed(self, prefix: &str) -> Status {
-        Status { code: self.code, message: format!("{prefix}{}", self.message).into() }
+        Status { message: format!("{prefix}{}", self.message).into(), ..self }
     }
 }
 
 impl From<nereid_memory::Exhausted> for Status {
     fn from(error: nereid_memory::Exhausted) -> Status {
-        Status::unavailable(error.to_string())
+        Status::refused(error.reason(), error.to_string())
     }
 }

@@ -6,18 +6,20 @@
 //! to see the request (see [`BatcherToken`]). Workers join and leave while all this runs. The state of a former is
 //! guarded by the right to pop the inbox, so no thread ever waits for a lock here.
 
+mod service_time;
 mod worker_slot;
 
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::service_time::ServiceTime;
 use self::worker_slot::{WorkerPhase, WorkerSlot};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::{Borrowable, Next, Payload, Purpose, Refused, STOPPING, Services, WorkerInfo, answer_expired};
 use nereid_observe::statistics::ModelStatistics;
 use nereid_queue::{Acquisition, Armed, BatcherToken, IdleState, Mpsc, Outlet, SegmentedVec};
-use nereid_request::{Request, Status, Ticket, WakeUp, Waker};
+use nereid_request::{RefusalReason, Request, Status, Ticket, WakeUp, Waker};
 
 /// Forms payloads. Only one thread at a time uses it: the holder of the token, or a thread that sweeps.
 pub trait PayloadFormer: Send + 'static {
@@ -128,6 +130,10 @@ pub struct BatchQueue<F> {
     slots: SegmentedVec<WorkerSlot>,
     /// Workers that have joined and have been neither dismissed nor left.
     present: Mutex<usize>,
+    /// The same number, for threads that do not wait.
+    workers: AtomicUsize,
+    /// Requests that would be answered too late are refused.
+    service_time: Option<ServiceTime>,
     /// [`OPEN`], or the reason why no request is accepted.
     intake: AtomicU8,
     /// Instances that may be borrowed.
@@ -180,6 +186,8 @@ impl<F: PayloadFormer> BatchQueue<F> {
             token: BatcherToken::new(),
             slots: SegmentedVec::default(),
             present: Mutex::new(0),
+            workers: AtomicUsize::new(0),
+            service_time: services.admits_by_deadline(&purpose.spec).then(|| ServiceTime::new(ahead_from)),
             intake: AtomicU8::new(NO_WORKERS),
             borrowables: AtomicUsize::new(0),
             model: purpose.spec.name.clone(),
@@ -197,8 +205,9 @@ impl<F: PayloadFormer> BatchQueue<F> {
         let weight = F::weight(&request);
         // Counted first: a worker that finds nothing waiting after the queue was closed may leave, because later
         // counters see that it is closed.
-        self.waiting.fetch_add(weight, Ordering::SeqCst);
-        if let Err(status) = self.check_open(&request).and_then(|()| admit(&request)) {
+        let in_front = self.waiting.fetch_add(weight, Ordering::SeqCst);
+        let checked = self.check_open(&request).and_then(|()| self.check_time(&request, in_front));
+        if let Err(status) = checked.and_then(|()| admit(&request)) {
             self.waiting.fetch_sub(weight, Ordering::SeqCst);
             return Err(Refused { status, request });
         }
@@ -220,7 +229,41 @@ impl<F: PayloadFormer> BatchQueue<F> {
             STOPPED => STOPPING,
             _ => "all instances of the model are passive and take no requests",
         };
-        Err(Status::unavailable(text).prefixed(&request.log_id()))
+        Err(Status::refused(RefusalReason::ModelUnavailable, text).prefixed(&request.log_id()))
+    }
+
+    /// Refuses a request that would be answered, or started, too late behind those `in_front` of it.
+    fn check_time(&self, request: &Request, in_front: usize) -> Result<(), Status> {
+        let Some(service_time) = &self.service_time else { return Ok(()) };
+        // Tombstones are not executed. Those of batches weigh more; the worker that comes next buries them.
+        let tombstones = usize::try_from(self.tombstones.load(Ordering::Relaxed)).unwrap_or(0);
+        let in_front = in_front.saturating_sub(tombstones);
+        let Some(expected) = service_time.expected(in_front, self.workers.load(Ordering::Relaxed)) else {
+            return Ok(());
+        };
+        let queueing = &request.queueing;
+        let left_ns = match queueing.answer_by_ns {
+            0 => u64::MAX,
+            by_ns => by_ns.saturating_sub(request.stamps.queued_ns),
+        };
+        let wait_max_ns = match queueing.timeout_us {
+            0 => u64::MAX,
+            timeout_us => timeout_us.saturating_mul(1000),
+        };
+        let text = if expected.end_ns > left_ns {
+            format!("the answer is expected in {} us, after the deadline of the request", expected.end_ns / 1000)
+        } else if expected.start_ns > wait_max_ns {
+            format!(
+                "the execution is expected to start in {} us, after the request's timeout",
+                expected.start_ns / 1000
+            )
+        } else {
+            return Ok(());
+        };
+        if request.is_counted() {
+            self.statistics.refused(RefusalReason::Deadline);
+        }
+        Err(Status::refused(RefusalReason::Deadline, text).prefixed(&request.log_id()))
     }
 
     /// Runs the request on the calling thread if that is a shard's, no request waits and an instance can be borrowed
@@ -318,6 +361,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
             return false;
         }
         *present = present.saturating_sub(1);
+        self.workers.store(*present, Ordering::Relaxed);
         if *present == 0 {
             let _ = self.intake.compare_exchange(OPEN, NO_WORKERS, Ordering::SeqCst, Ordering::SeqCst);
         }
@@ -424,6 +468,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         slot.mark_joined();
         *present += 1;
+        self.workers.store(*present, Ordering::Relaxed);
         // Fails if the queue was stopped.
         let _ = self.intake.compare_exchange(NO_WORKERS, OPEN, Ordering::SeqCst, Ordering::SeqCst);
         Ok(worker)
@@ -441,6 +486,9 @@ impl<F: PayloadFormer> BatchQueue<F> {
 
     pub fn poll(&self, worker: usize, now_ns: u64) -> Next {
         let Some(slot) = self.slots.get(worker) else { return Next::Leave };
+        if let Some(service_time) = &self.service_time {
+            slot.end_busy(now_ns).inspect(|ns| service_time.measured(*ns));
+        }
         if slot.is_dismissed() && slot.phase() == WorkerPhase::Busy {
             return self.take_last_payloads(slot, now_ns);
         }
@@ -459,6 +507,9 @@ impl<F: PayloadFormer> BatchQueue<F> {
             match self.find(Some(slot), now_ns, false) {
                 FindResult::Payload(payload) => {
                     self.pass(worker);
+                    if self.service_time.is_some() {
+                        slot.begin_busy(now_ns);
+                    }
                     return Next::Execute(slot.stamp(payload));
                 }
                 FindResult::Gated => {
@@ -499,7 +550,10 @@ impl<F: PayloadFormer> BatchQueue<F> {
         let found = self.find(Some(slot), now_ns, false);
         self.pass(worker);
         match found {
-            FindResult::Payload(payload) => Some(payload),
+            FindResult::Payload(payload) => {
+                slot.took_ahead();
+                Some(payload)
+            }
             FindResult::Gated | FindResult::Nothing { .. } | FindResult::Occupied => None,
         }
     }
@@ -525,7 +579,8 @@ impl<F: PayloadFormer> BatchQueue<F> {
                 FindResult::Payload(mut payload) => {
                     for request in payload.take() {
                         let text = "the last instance of the model left before it took the request";
-                        request.fail(Status::unavailable(text).prefixed(&request.log_id()));
+                        let status = Status::refused(RefusalReason::ModelUnavailable, text);
+                        request.fail(status.prefixed(&request.log_id()));
                     }
                 }
                 _ => std::thread::yield_now(),

@@ -27,7 +27,7 @@ pub use self::entry::Entry;
 pub use self::key::{HashSecret, Key, KeyForm};
 pub use self::local::LocalCache;
 use self::recorder::Recorder;
-use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, answer_cancelled};
+use super::{Accepted, Purpose, Refused, Scheduler, answer_cancelled, stopping};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::ModelStatistics;
@@ -156,7 +156,7 @@ impl Scheduler for Cached {
     fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
         let model = &self.model;
         let Some(guard) = InFlightCount::enter(&self.in_flight, &model.inner) else {
-            return Err(Refused { status: Status::unavailable(STOPPING).prefixed(&request.log_id()), request });
+            return Err(Refused { status: stopping().prefixed(&request.log_id()), request });
         };
         if request.inputs.iter().any(|input| input.on_device().is_some()) {
             error!(

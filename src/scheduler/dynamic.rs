@@ -23,7 +23,7 @@ use super::{
     answer_cancelled, answer_expired,
 };
 use nereid_observe::log::verbose;
-use nereid_request::{Request, Status, Ticket, WakeUp};
+use nereid_request::{RefusalReason, Request, Status, Ticket, WakeUp};
 use nereid_wire::inference::ModelDynamicBatching;
 use nereid_wire::inference::model_queue_policy::TimeoutAction;
 
@@ -69,9 +69,9 @@ impl Dynamic {
                 request.log_id()
             );
             if request.is_counted() {
-                self.queue.statistics.queue_was_full();
+                self.queue.statistics.refused(RefusalReason::QueueFull);
             }
-            Status::unavailable("Exceeds maximum queue size").prefixed(&request.log_id())
+            Status::refused(RefusalReason::QueueFull, "Exceeds maximum queue size").prefixed(&request.log_id())
         })
     }
 

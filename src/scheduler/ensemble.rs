@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::info;
 
-use super::{Accepted, Next, PayloadSource, Purpose, Refused, STOPPING, Scheduler, Scheduling, WorkerInfo};
+use super::{Accepted, Next, PayloadSource, Purpose, Refused, Scheduler, Scheduling, WorkerInfo, stopping};
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
 use nereid_observe::statistics::ModelStatistics;
@@ -111,7 +111,7 @@ impl Ensemble {
 impl Scheduler for Ensemble {
     fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
         if self.0.is_stopped.load(Ordering::SeqCst) {
-            let status = Status::unavailable(STOPPING).prefixed(&request.log_id());
+            let status = stopping().prefixed(&request.log_id());
             return Err(Refused { status, request });
         }
         // No request is queued here that could expire: an ensemble is executed at once, and its steps wait elsewhere.

@@ -12,6 +12,7 @@ mod dynamic;
 pub mod ensemble;
 mod first_response;
 mod gate;
+mod model_load;
 pub mod mutants;
 pub mod next_step;
 mod ordered;
@@ -33,7 +34,7 @@ use nereid_clock::now_ns;
 use nereid_memory::Pool;
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::{FailureReason, ModelStatistics};
-use nereid_request::{Request, Status, Ticket, WakeUp};
+use nereid_request::{RefusalReason, Request, Status, Ticket, WakeUp};
 use nereid_wire::inference::model_config::SchedulingChoice;
 
 pub use batch_strategy::BatchStrategy;
@@ -42,6 +43,7 @@ pub use direct::Direct;
 pub use dynamic::Dynamic;
 use first_response::FirstResponseTimes;
 pub use gate::{Gate, Limiter, Registration};
+pub use model_load::{ModelBounds, ModelLoad, ModelPlace, input_bytes};
 use ordered::Ordered;
 pub use park::{Parker, next_payload};
 pub use payload::{More, Payload};
@@ -109,11 +111,28 @@ pub struct Services {
     /// A dynamic batcher forms no batch before so many requests wait for the first time; 0: at once. For tests
     /// (TRITONSERVER_DELAY_SCHEDULER).
     pub delayed_until: usize,
+    /// `--deadline-admission`, where a model does not set its own.
+    pub deadline_admission: bool,
     /// `--cache-config`.
     pub cache: Option<Arc<Cache>>,
     /// Where ensembles find the models of their steps; none if there are no ensembles.
     pub models: Option<Arc<dyn ensemble::Models>>,
 }
+
+impl Services {
+    /// Whether a model refuses requests that it cannot answer in time: its parameter `deadline_admission`, else the
+    /// flag.
+    fn admits_by_deadline(&self, spec: &ModelSpec) -> bool {
+        match spec.config.parameters.get(DEADLINE_ADMISSION).map(|parameter| parameter.string_value.as_str()) {
+            Some("on") => true,
+            Some("off") => false,
+            _ => self.deadline_admission,
+        }
+    }
+}
+
+/// The parameter of a model's configuration that takes the place of `--deadline-admission`.
+const DEADLINE_ADMISSION: &str = "deadline_admission";
 
 /// The model version that a scheduler is made for.
 pub struct Purpose {
@@ -192,6 +211,11 @@ pub fn delayed_until(variable: Option<&std::ffi::OsStr>) -> usize {
 /// Refusal of a scheduler that was stopped.
 const STOPPING: &str = "Server is stopping, scheduler for model has stopped accepting new inference requests";
 
+/// The refusal of a request that a scheduler gets after it was stopped.
+fn stopping() -> Status {
+    Status::refused(RefusalReason::ModelUnavailable, STOPPING)
+}
+
 /// Answers a request that was taken out of its queue because it was cancelled.
 fn answer_cancelled(ticket: &Ticket, statistics: &ModelStatistics) {
     if ticket.is_counted {
@@ -205,5 +229,5 @@ fn answer_expired(ticket: &Ticket, statistics: &ModelStatistics, text: &'static 
     if ticket.is_counted {
         statistics.request_failed(ticket.started_ns, now_ns(), FailureReason::Rejected);
     }
-    ticket.fail(Status::unavailable(text));
+    ticket.fail(Status::refused(RefusalReason::QueueTimeout, text));
 }

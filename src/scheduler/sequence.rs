@@ -33,7 +33,7 @@ use self::oldest::OldestRules;
 pub use self::tables::StartDelay;
 use self::tables::{BatchRow, Effects, EndCause, Queued, SequenceLocation, SlotTake, Tables};
 use super::mutants::{self, Mutant};
-use super::{Accepted, Limiter, Purpose, Refused, STOPPING, Scheduler, Services, answer_cancelled};
+use super::{Accepted, Limiter, Purpose, Refused, Scheduler, Services, answer_cancelled, stopping};
 use nereid_clock::now_ns;
 use nereid_memory::Key;
 use nereid_model_config::ModelSpec;
@@ -277,7 +277,7 @@ impl SequenceBatcherInner {
         let is_generated = !request.correlation_id.is_in_sequence();
         let is_start = is_generated || request.flags & SEQUENCE_START != 0;
         if is_start && tables.is_stopped {
-            return Err(Status::unavailable(STOPPING));
+            return Err(stopping());
         }
         if !is_generated && let Some(key) = tables.find(&request.correlation_id, now_ns, effects) {
             return Ok((key, false));

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use super::ensemble::Composing;
 use super::validate::{validate, validate_but_strings};
-use super::{Accepted, Checks, Refused, Scheduler};
+use super::{Accepted, Checks, ModelLoad, Refused, Scheduler};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
@@ -27,6 +27,8 @@ pub struct ServedModel {
     /// label file.
     pub labels: BTreeMap<String, Arc<Labels>>,
     pub load_duration_secs: f64,
+    /// What clients' requests to it hold.
+    pub load: Arc<ModelLoad>,
     /// Number of references to it other than those of requests.
     pub pins: AtomicUsize,
 }
@@ -107,6 +109,7 @@ impl ServedModel {
             checks: Arc::clone(&self.checks),
             labels: self.labels.clone(),
             load_duration_secs: self.load_duration_secs,
+            load: Arc::clone(&self.load),
             pins: AtomicUsize::new(0),
         }
     }

@@ -8,6 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use super::options::Options;
 use nereid_memory::Peers;
 use nereid_net::{CONNECTIONS_MAX, Shares, WAITING_MAX};
+use nereid_scheduler::ModelBounds;
 use nereid_shard::placement::memory_granted_bytes;
 
 /// Requests may hold one part in so many of the available memory: models and their computations need the rest.
@@ -34,12 +35,28 @@ pub fn bytes(options: &Options) -> usize {
 pub fn shares(options: &Options, budget_bytes: usize, shards: usize) -> Shares {
     let part = |share: f64| (budget_bytes as f64 * share) as usize;
     let count = |bytes: usize, most: usize| (budget_bytes / BESIDE_PART / bytes / shards.max(1)).clamp(LEAST, most);
+    let waiting = count(WAITING_BYTES, WAITING_MAX);
+    let client_calls = calls_of(options.request_count_client_share, waiting.saturating_mul(shards.max(1)));
     Shares {
         connection: part(options.request_memory_connection_share),
-        clients: Arc::new(Peers::new(part(options.request_memory_client_share))),
+        connection_calls: calls_of(options.request_count_connection_share, waiting),
+        clients: Arc::new(Peers::new(part(options.request_memory_client_share), client_calls)),
         connections: count(CONNECTION_BYTES, CONNECTIONS_MAX),
-        waiting: count(WAITING_BYTES, WAITING_MAX),
+        waiting,
     }
+}
+
+/// What one model may have of a budget, and of the calls of all shards.
+pub fn of_model(options: &Options, budget_bytes: usize, calls: usize) -> ModelBounds {
+    ModelBounds {
+        calls: calls_of(options.request_count_model_share, calls),
+        bytes: (budget_bytes as f64 * options.request_memory_model_share) as usize,
+    }
+}
+
+/// A part of `calls`, one at least: with none every request would be refused.
+fn calls_of(share: f64, calls: usize) -> usize {
+    ((calls as f64 * share) as usize).max(1)
 }
 
 /// Idle connections may take one part in so many of the budget beside it, and waiting requests as much again.

@@ -29,7 +29,7 @@ use nereid_observe::panics::ThreadKind;
 use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
 use nereid_observe::trace::{self, Traces};
 use nereid_queue::Spin;
-use nereid_request::Status;
+use nereid_request::{RefusalReason, Status};
 use nereid_scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, ServedModel, Services, delayed_until};
 use nereid_shard::placement::{Cores, Placement};
 
@@ -132,6 +132,7 @@ impl Core {
                 limiter: rate_limiter(options),
                 cache: open_cache(options, libraries)?,
                 run_to_completion: options.run_to_completion,
+                deadline_admission: options.deadline_admission,
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
@@ -362,7 +363,12 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
     let keep = |gauge: Result<_, nereid_observe::metrics::MetricError>| {
         gauge.map_err(|error| warn!("a metric is left out: {error}")).ok()
     };
-    gauges.into_iter().chain(panics).filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()
+    let refused = RefusalReason::ALL.map(|reason| {
+        let (labels, help) = ([("reason", reason.name())], "Refusals sent to clients that may come again");
+        metrics.counter("nereid_refused_requests_total", help, &labels, move || reason.sent())
+    });
+    let all = gauges.into_iter().chain(panics).chain(refused);
+    all.filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()
 }
 
 /// The settings of `--metrics-config`. As in Triton none of them makes the start fail.

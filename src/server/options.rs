@@ -259,6 +259,13 @@ pub struct Options {
     /// The parts of it, above 0 and at most 1, that one connection and one client's address may hold.
     pub request_memory_connection_share: f64,
     pub request_memory_client_share: f64,
+    pub request_memory_model_share: f64,
+    /// The parts of the calls that the shards take at a time that one connection, one client and one model may have.
+    pub request_count_connection_share: f64,
+    pub request_count_client_share: f64,
+    pub request_count_model_share: f64,
+    /// Requests that would be answered too late are refused.
+    pub deadline_admission: bool,
     /// Clients may register shared memory.
     pub allow_client_shm: bool,
 }
@@ -333,6 +340,11 @@ impl Default for Options {
             request_memory_byte_size: 0,
             request_memory_connection_share: 0.5,
             request_memory_client_share: 0.75,
+            request_memory_model_share: 0.75,
+            request_count_connection_share: 0.5,
+            request_count_client_share: 0.75,
+            request_count_model_share: 0.75,
+            deadline_admission: false,
             allow_client_shm: false,
         }
     }

@@ -129,6 +129,7 @@ impl Shards {
         let signing = signing.transpose().map_err(cannot)?;
         let count = parts.placement.shards.len();
         let shares = budget::shares(options, parts.pool.limit(), count);
+        let of_model = budget::of_model(options, parts.pool.limit(), shares.waiting.saturating_mul(count));
         let loads = Load::new(count);
         let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
@@ -179,7 +180,7 @@ impl Shards {
                 control: shards.control.handle(),
                 render_metrics: Arc::clone(&parts.render_metrics),
                 metrics: Arc::clone(&parts.metrics),
-                waiting_max: shares.waiting,
+                call_bounds: api::CallBounds { requests_max: shares.waiting, of_model },
             };
             let seat = ShardParts {
                 shard,

@@ -160,6 +160,7 @@ impl Generation {
             labels: BTreeMap::new(),
             load_duration_secs: 0.0,
             pins: AtomicUsize::new(0),
+            load: Arc::default(),
         });
         let mut generation = Generation {
             model,

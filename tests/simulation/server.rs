@@ -17,6 +17,7 @@ use nereid_protocol::service::Port;
 use nereid_protocol::slow_peers::SlowPeers;
 use nereid_queue::{Post, Spin};
 use nereid_request::{Delivery, Job, ShardSink, local_delivery};
+use nereid_scheduler::ModelBounds;
 use nereid_scheduler::validate::tensors_looked_at_max;
 use nereid_shard::{Core, Load, MailOf, Mailbox, Monotonic, Shard, mailbox};
 use tritonserver::api::{self, Api, Facts};
@@ -183,6 +184,9 @@ impl Server {
             jobs: Arc::clone(&jobs),
             aside: (0..SHARDS).map(|_| Vec::new()).collect(),
         };
+        // As by default: a client and a model have three quarters, a connection half of its shard's calls.
+        let part = |whole: usize| whole - whole / 4;
+        let of_model = ModelBounds { calls: part(bounds.waiting * SHARDS), bytes: part(bounds.pool_bytes) };
         for (shard, inbox) in inboxes.into_iter().enumerate() {
             let (state, gauges): (Rc<EngineState>, Arc<Gauges>) = Default::default();
             let of_network = (Rc::clone(network), Rc::clone(&state));
@@ -208,14 +212,15 @@ impl Server {
                 control: Arc::new(move |job| control.lock().expect("one thread").push_back(job)),
                 render_metrics: Arc::new(String::new),
                 metrics: Default::default(),
-                waiting_max: bounds.waiting,
+                call_bounds: api::CallBounds { requests_max: bounds.waiting, of_model },
             });
             let net = Net::new(nereid_net::Parts {
                 service,
                 pool: pool.clone(),
                 shares: Shares {
                     connection: bounds.connection_bytes,
-                    clients: Arc::new(Peers::new(bounds.pool_bytes)),
+                    connection_calls: bounds.waiting / 2,
+                    clients: Arc::new(Peers::new(bounds.pool_bytes, part(bounds.waiting * SHARDS))),
                     connections: bounds.connections,
                     waiting: bounds.waiting,
                 },

@@ -4,6 +4,7 @@
 mod grpc;
 mod hostile;
 mod http;
+mod overload;
 mod surface;
 
 #[test]

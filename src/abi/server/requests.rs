@@ -196,7 +196,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             return Err(null("inference_request"));
         }
         let callee = server.find(name.to_bytes(), model_version)?;
-        let queueing = Queueing { priority: callee.spec().priority(0), timeout_us: 0 };
+        let queueing = Queueing { priority: callee.spec().priority(0), ..Queueing::default() };
         let request = InferenceRequest {
             callee,
             id: Text::default(),

@@ -13,15 +13,15 @@ use super::copying::Copying;
 use super::delays::DelayedStep;
 use super::pending_submit::{PendingSubmit, Prepared};
 use super::reply_to::ReplyTo;
-use super::work::{Timed, Waiting, Work};
+use super::work::{Places, Timed, Waiting, Work};
 use crate::api::http::chunked_replies::chunked_reply::ChunkedReply;
 use crate::api::infer::AnswerForm;
 use crate::api::watch::watch_by_parameter;
 use nereid_observe::panics;
 use nereid_protocol::service::Token;
 use nereid_request::shared::COPIED_AT_ONCE;
-use nereid_request::{Home, Request, Status};
-use nereid_scheduler::{Accepted, Refused, ServedModel};
+use nereid_request::{Home, RefusalReason, Request, Status};
+use nereid_scheduler::{Accepted, Refused, ServedModel, input_bytes};
 
 impl Calls {
     /// Checks a request and submits it to its model. After a refusal the token is still valid.
@@ -75,7 +75,14 @@ impl Calls {
         if chunked.is_some() || (matches!(reply_to, ReplyTo::Stream(_)) && model.spec.decoupled) {
             request.limit_responses(self.responses_max);
         }
-        let waiting = Waiting::new(reply_to, model, form, chunked);
+        let places = match self.enter(reply_to, &model, &request) {
+            Ok(places) => places,
+            Err(status) => {
+                request.withdraw();
+                return Err(status);
+            }
+        };
+        let waiting = Waiting::new(reply_to, model, form, chunked, places);
         let Some(place) = self.work_mut(token.0) else {
             request.withdraw();
             return Err(Status::internal("the request has no place to wait for its answer"));
@@ -97,6 +104,23 @@ impl Calls {
                 request.withdraw();
                 *place = Work::Reserved;
                 Err(status)
+            }
+        }
+    }
+
+    /// Takes what the request needs of the parts that its model, its connection and its client may have.
+    #[inline]
+    fn enter(&mut self, reply_to: ReplyTo, model: &Arc<ServedModel>, request: &Request) -> Result<Places, Status> {
+        let call = match reply_to {
+            ReplyTo::Stream(token) => self.stream(token).map(|stream| stream.enter_call()).transpose(),
+            ReplyTo::Http(_) | ReplyTo::Grpc(_) => Ok(None),
+        };
+        let call = call.map_err(|reason| full(reason, model))?;
+        match model.load.enter(input_bytes(request), &self.model_bounds) {
+            Ok(model) => Ok(Places { model, call }),
+            Err(reason) => {
+                model.statistics.refused(reason);
+                Err(full(reason, model))
             }
         }
     }
@@ -196,4 +220,18 @@ impl Calls {
         };
         Some((prepared, outcome))
     }
+}
+
+/// The refusal of a request beyond the part that its model, its connection or its client may have.
+#[cold]
+fn full(reason: RefusalReason, model: &ServedModel) -> Status {
+    let text = match reason {
+        RefusalReason::ModelMemory => {
+            format!("the requests to model '{}' hold all the memory that they may", model.name)
+        }
+        RefusalReason::ModelCalls => format!("as many requests to model '{}' wait as one model may have", model.name),
+        RefusalReason::ClientCalls => "as many requests of this client wait as one client may have".to_owned(),
+        _ => "as many requests of this connection wait as one connection may have".to_owned(),
+    };
+    Status::refused(reason, text)
 }

@@ -13,9 +13,10 @@ use crate::api::grpc::reflection::stream::ReflectionStream;
 use crate::api::grpc::streams::stream::Stream;
 use crate::api::http::chunked_replies::chunked_reply::ChunkedReply;
 use crate::api::infer::{AnswerForm, Decode, http_reply};
+use nereid_memory::CallPlace;
 use nereid_protocol::service::CallKey;
 use nereid_request::{Job, Response, Text, Ticket};
-use nereid_scheduler::ServedModel;
+use nereid_scheduler::{ModelPlace, ServedModel};
 
 /// What a token stands for.
 pub enum Work {
@@ -34,8 +35,8 @@ pub enum Work {
     /// It is handed to its model later.
     Delayed(Box<PendingSubmit>),
     Waiting(Waiting),
-    /// The client has left; the answer is still to come.
-    Left,
+    /// The client has left; the answer is still to come, and holds its places until then.
+    Left(#[expect(dead_code, reason = "dropped for its effect")] Option<Places>),
     Encoding {
         call: CallKey,
         encoder: Box<http_reply::Encoder>,
@@ -47,6 +48,14 @@ pub enum Work {
     Reflection(Box<ReflectionStream>),
 }
 
+/// What a request takes of the parts that its model and its client may have.
+#[expect(dead_code, reason = "dropped for its effect")]
+pub struct Places {
+    pub model: ModelPlace,
+    /// On a stream; other calls have their place where they are received.
+    pub call: Option<CallPlace>,
+}
+
 /// A request that its model has.
 pub struct Waiting {
     pub reply_to: ReplyTo,
@@ -55,6 +64,7 @@ pub struct Waiting {
     pub form: Rc<AnswerForm>,
     /// An HTTP answer that leaves response by response.
     pub chunked: Option<Box<ChunkedReply>>,
+    pub places: Option<Places>,
     /// As soon as the scheduler has given it.
     pub ticket: Option<Ticket>,
     /// When its time in the queue is up, if ever.
@@ -72,12 +82,14 @@ impl Waiting {
         model: Arc<ServedModel>,
         form: Rc<AnswerForm>,
         chunked: Option<Box<ChunkedReply>>,
+        places: Places,
     ) -> Waiting {
         Waiting {
             reply_to,
             model,
             form,
             chunked,
+            places: Some(places),
             ticket: None,
             expires_at_ns: None,
             response: None,

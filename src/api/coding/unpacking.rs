@@ -80,5 +80,6 @@ pub struct PackedCall {
     pub plan: GrpcPlan,
     /// Until it is put off: then it arrives when it is unpacked.
     pub arrival: Option<Arrival>,
+    pub deadline_ns: Option<u64>,
     pub message: MessageUnpacker,
 }

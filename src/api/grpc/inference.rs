@@ -37,6 +37,16 @@ struct UnaryCall<'a> {
     /// The head of the message, if the plan cache shall learn it.
     pub noted: Option<RequestKey>,
     pub arrival: Option<Arrival>,
+    /// When its client stops waiting.
+    pub deadline_ns: Option<u64>,
+}
+
+/// A call whose request is here as a whole; `token` is that of the call, and of a unary call becomes it.
+pub struct RecurringCall<'a> {
+    pub call: CallKey,
+    pub plan: &'a GrpcPlan,
+    pub token: &'a mut Option<Token>,
+    pub deadline_ns: Option<u64>,
 }
 
 /// The part of one shard's service that takes inference requests of unary calls in.
@@ -81,7 +91,7 @@ impl GrpcInfer {
     ) -> Option<Token> {
         let arrival = arrived.since_ns.map(Arrival::since);
         let Message::Compressed(encoding, packed, limits) = message else {
-            let call = UnaryCall { call, plan, noted: arrived.noted, arrival };
+            let call = UnaryCall { call, plan, noted: arrived.noted, arrival, deadline_ns: arrived.deadline_ns };
             return GrpcInfer::answer_unary(context, management, None, call, message, replies);
         };
         match context.calls.new_work(Work::Reserved) {
@@ -94,6 +104,7 @@ impl GrpcInfer {
                         call,
                         plan: plan.clone(),
                         arrival,
+                        deadline_ns: arrived.deadline_ns,
                         message: MessageUnpacker::new(plan.mode, encoding, limits, packed),
                     }),
                     replies,
@@ -162,7 +173,7 @@ impl GrpcInfer {
         unary: UnaryCall<'_>,
         message: &InferRequest,
     ) -> Result<Token, Status> {
-        let UnaryCall { call, plan, noted, arrival } = unary;
+        let UnaryCall { call, plan, noted, arrival, deadline_ns } = unary;
         if context.facts.state() == ServerState::Exiting {
             return Err(error::grpc_stopping());
         }
@@ -191,6 +202,7 @@ impl GrpcInfer {
             form.watch = context.watches.of_grpc(&model.name, plan, arrival);
             form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
         }
+        request.queueing.answer_by_ns = deadline_ns.unwrap_or(0);
         let form = context.plan_cache.share(form);
         match context.calls.submit(token, ReplyTo::Grpc(call), model, request, form) {
             Ok(()) => Ok(token),
@@ -207,12 +219,11 @@ impl GrpcInfer {
     pub fn take_recurring(
         context: &mut InferContext,
         streams: &mut Streams,
-        call: CallKey,
-        plan: &GrpcPlan,
-        token: &mut Option<Token>,
+        call: RecurringCall<'_>,
         outline: &Outline<'_>,
         replies: &mut Replies,
     ) -> Recurring<RequestKey> {
+        let RecurringCall { call, plan, token, deadline_ns } = call;
         if context.facts.state() == ServerState::Exiting {
             return Recurring::Unknown(None);
         }
@@ -239,6 +250,9 @@ impl GrpcInfer {
             return Recurring::Unknown(None);
         }
         let mut form = Rc::clone(&prototype.form);
+        if let Some(deadline_ns) = deadline_ns.filter(|_| !plan.streaming) {
+            request.queueing.answer_by_ns = deadline_ns;
+        }
         if let Some(stream) = token.filter(|_| plan.streaming) {
             let pending = PendingSubmit { reply_to: ReplyTo::Stream(stream), model, request, form };
             streams.submit(context, stream, work, pending, replies);
@@ -272,14 +286,14 @@ impl GrpcInfer {
                 Ok(Unpacked::More { is_long }) => long_steps += usize::from(is_long),
                 Ok(Unpacked::Message(message)) => {
                     let arrival = packed.plan.timed.then(|| packed.arrival.unwrap_or_else(Arrival::now));
-                    let call = UnaryCall { call: packed.call, plan: &packed.plan, noted: None, arrival };
+                    let PackedCall { call, plan, deadline_ns, .. } = &*packed;
+                    let call = UnaryCall { call: *call, plan, noted: None, arrival, deadline_ns: *deadline_ns };
                     GrpcInfer::answer_unary(context, management, Some(Token(key)), call, message, replies);
                     return;
                 }
                 Err(error) => {
                     context.calls.end_work(key);
-                    let status = GrpcStatus::new(error.code(), error.to_string());
-                    return replies.push(packed.call, GrpcReply::End(status));
+                    return replies.push(packed.call, GrpcReply::End(error.into()));
                 }
             }
         }

@@ -24,7 +24,7 @@ use crate::api::watch::Arrival;
 use nereid_memory::Gather;
 use nereid_protocol::grpc::{Code, Encoder, InferRequest, Message};
 use nereid_protocol::service::{Arrived, GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
-use nereid_request::{Delivery, Response, Status, Text};
+use nereid_request::{Delivery, RefusalReason, Response, Status, Text};
 use packed::{Packed, Taken};
 
 /// A request of a stream that never got to its model.
@@ -69,7 +69,8 @@ impl Streams {
         let Some(stream) = context.calls.stream(token) else { return };
         if stream.is_full() {
             let text = format!("more than {} requests of the stream wait for their answers", stream.in_flight_max);
-            return self.end(context, token, error::grpc_status(Status::unavailable(text)), replies);
+            let status = Status::refused(RefusalReason::StreamCalls, text);
+            return self.end(context, token, error::grpc_status(status), replies);
         }
         let arrival = arrived.since_ns.map(Arrival::since);
         match message {
@@ -137,7 +138,7 @@ impl Streams {
         replies: &mut Replies,
     ) {
         let Ok((key, mut request)) = context.calls.new_request() else {
-            let status = Status::unavailable("too many requests wait on this server");
+            let status = Status::refused(RefusalReason::Calls, "too many requests wait on this server");
             return self.end(context, token, error::grpc_status(status), replies);
         };
         let id = Text::from(message.id());
@@ -259,7 +260,7 @@ impl Streams {
                 Some((message, credit))
             }
             None if delivery.last && waiting.form.empty_final_response => {
-                let message = grpc_reply::without_outputs(&mut self.encoder, "", &waiting.id(), &from, &context.pool);
+                let message = grpc_reply::without_outputs(&mut self.encoder, None, &waiting.id(), &from, &context.pool);
                 message.ok().map(|message| (message, None))
             }
             None => None,
@@ -335,7 +336,8 @@ impl Streams {
         if context.calls.stream(token).is_some_and(|stream| stream.send_window.is_stuck()) {
             tracing::info!("a stream is ended: its client does not read");
             let text = "the client does not read the responses of the stream";
-            self.end(context, token, GrpcStatus::new(Code::ResourceExhausted, text), replies);
+            let status = GrpcStatus::refused(Code::ResourceExhausted, RefusalReason::UnreadResponses, text);
+            self.end(context, token, status, replies);
         }
     }
 
@@ -396,7 +398,7 @@ impl Streams {
                 Ok(Taken::More { is_long }) => long_steps += usize::from(is_long),
                 Ok(Taken::Message(message)) => self.take_message(context, token, message, arrival.take(), replies),
                 Err(error) => {
-                    self.end(context, token, GrpcStatus::new(error.code(), error.to_string()), replies);
+                    self.end(context, token, error.into(), replies);
                     return false;
                 }
             }

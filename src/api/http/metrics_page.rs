@@ -9,6 +9,7 @@ use nereid_memory::{Gather, Pool};
 use nereid_observe::metrics::CONTENT_TYPE;
 use nereid_protocol::http1::{self, Response};
 use nereid_protocol::service::{CallKey, HttpReply, Replies};
+use nereid_request::{RefusalReason, Status};
 
 /// Answers calls for the page.
 pub struct MetricsPage {
@@ -43,7 +44,10 @@ impl MetricsPage {
     pub fn rendered(&self, call: CallKey, page: Option<Gather>, replies: &mut Replies) {
         let reply = match page {
             Some(page) => error::reply(200, Some(CONTENT_TYPE), page),
-            None => error::error_body(&self.pool, 503, "the server has too much to do to write its metrics", None),
+            None => {
+                let text = "the server has too much to do to write its metrics";
+                error::http_error(&self.pool, &Status::refused(RefusalReason::Operations, text), None)
+            }
         };
         replies.push(call, HttpReply::Answer(reply));
     }

@@ -7,7 +7,7 @@ use super::contiguous::contiguous;
 use crate::api::error::too_large;
 use crate::api::plan_cache::grpc_answers::GrpcAnswers;
 use crate::api::watch::Watch;
-use nereid_memory::{Exhausted, Gather, Pool, Slice};
+use nereid_memory::{Exhausted, Gather, Pool, REFUSED, Slice};
 use nereid_protocol::grpc::{Encoder, FINAL, InferResponse, OutputTensor, Value};
 use nereid_request::{Response, Status, Text, Value as Parameter};
 use nereid_scheduler::ServedModel;
@@ -176,7 +176,8 @@ pub fn streamed(
     pool: &Pool,
 ) -> Result<Gather, Status> {
     if let Some(error) = &response.error {
-        return without_outputs(writer.encoder, &error.message, &response.id, from, pool);
+        error.refusal.inspect(|reason| reason.count());
+        return without_outputs(writer.encoder, Some(error), &response.id, from, pool);
     }
     if let Some(framed) = writer.known(response, from.model, Some(from.is_final), pool) {
         return Ok(framed);
@@ -191,7 +192,7 @@ pub fn streamed(
 /// final").
 pub fn without_outputs(
     encoder: &mut Encoder,
-    error: &str,
+    error: Option<&Status>,
     id: &Text,
     from: &StreamedFrom<'_>,
     pool: &Pool,
@@ -200,10 +201,10 @@ pub fn without_outputs(
         model_name: &from.model.name,
         model_version: &from.asked_version.to_str_lossy(),
         id: &id.to_str_lossy(),
-        parameters: std::iter::empty(),
+        parameters: reason_of(error),
         outputs: std::iter::empty(),
     };
-    with_flag(encoder, error, message, from.is_final, pool)
+    with_flag(encoder, error.map_or("", |error| &error.message), message, from.is_final, pool)
 }
 
 fn with_flag<'a, P, O>(
@@ -225,16 +226,23 @@ where
     Ok(framed)
 }
 
-/// Frames the in-band error of a request that was not accepted: its id and nothing else of the response.
+/// The parameter of an in-band error that states what the server lacked: the call goes on, so there is no metadata.
+fn reason_of<'a>(error: Option<&Status>) -> impl Iterator<Item = (&'a str, Value<'a>)> + Clone + use<'a> {
+    let reason = error.and_then(|error| error.refusal);
+    reason.map(|reason| (REFUSED, Value::String(reason.name()))).into_iter()
+}
+
+/// Frames the in-band error of a request that was not accepted: its id, the reason, and nothing else of the response.
 pub fn refused(encoder: &mut Encoder, id: &Text, error: &Status, pool: &Pool) -> Gather {
     let id = id.to_str_lossy();
     let message = InferResponse {
         model_name: "",
         model_version: "",
         id: &id,
-        parameters: std::iter::empty(),
+        parameters: reason_of(Some(error)),
         outputs: std::iter::empty(),
     };
+    error.refusal.inspect(|reason| reason.count());
     let mut framed = Gather::new();
     // A text and an id, both bounded far below gRPC's limit: they came in a message themselves.
     let _ = encoder.stream_response(&error.message, &message, pool, &mut framed);

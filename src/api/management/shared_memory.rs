@@ -28,7 +28,7 @@ use nereid_protocol::grpc::Encoder;
 use nereid_protocol::http1::Response;
 use nereid_protocol::json::{Document, Value};
 use nereid_protocol::service::{CallKey, Replies};
-use nereid_request::{SharedMemory, Status};
+use nereid_request::{RefusalReason, SharedMemory, Status};
 use nereid_wire::inference as wire;
 
 /// Regions whose list a shard writes itself.
@@ -358,7 +358,7 @@ impl Management {
             post(Mail::Done { call, protocol, outcome });
         });
         if let Err(refused) = queued {
-            self.done(call, protocol, Err(Status::unavailable(refused.to_string())), replies);
+            self.done(call, protocol, Err(Status::refused(RefusalReason::Operations, refused.to_string())), replies);
         }
     }
 

@@ -19,7 +19,7 @@ impl<'a> Answer<'a> {
         let error = error.optional(|error| {
             let [code, text] = error.as_tuple()?;
             let code = Code::from_number(code.as_int()?);
-            Ok(Status { code, message: text.as_text()?.into_owned().into() })
+            Ok(Status { code, refusal: None, message: text.as_text()?.into_owned().into() })
         })?;
         Ok(Answer { outputs: outputs.as_sequence()?, parameters: read_parameters(parameters)?, error })
     }

@@ -17,7 +17,7 @@ use super::backoff::Backoff;
 use super::worker::{OnEnd, Worker};
 use crate::ModelContext;
 use nereid_observe::metrics::Counter;
-use nereid_request::Status;
+use nereid_request::{RefusalReason, Status};
 
 /// How long a request waits for a worker that is being started.
 const START_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -192,8 +192,10 @@ impl WorkerSupervisor {
         let text = format!("{} The process of model '{model}' {}", not_healthy(name), state.fate);
         match state.phase {
             Phase::Abandoned | Phase::Closed => Status::internal(text),
-            Phase::Pausing => Status::unavailable(format!("{text}; it will be started again")),
-            _ => Status::unavailable(format!("{text}; it is being started again")),
+            ref phase => {
+                let when = if matches!(phase, Phase::Pausing) { "will be" } else { "is being" };
+                Status::refused(RefusalReason::ModelUnavailable, format!("{text}; it {when} started again"))
+            }
         }
     }
 

@@ -69,7 +69,7 @@ pub static FLAGS: &[Flag] = &[
         "Whether the server keeps the results of decoding requests and encoding responses and reuses them for equal \
          ones; off: it decodes each request and encodes each response anew, which takes more CPU time and changes no \
          response. Default: on.",
-        |g, v| request_plan_cache(v).map(|given| g.options.request_plan_cache = given),
+        |g, v| on_or_off(v).map(|given| g.options.request_plan_cache = given),
     ),
     NEREID.set(
         "stall-timeout",
@@ -170,6 +170,39 @@ pub static FLAGS: &[Flag] = &[
         |g, v| share(v).map(|given| g.options.request_memory_client_share = given),
     ),
     NEREID.set(
+        "request-memory-model-share",
+        "fraction",
+        "The part of these bytes that the inputs of clients' requests to one model may hold. Default: 0.75.",
+        |g, v| share(v).map(|given| g.options.request_memory_model_share = given),
+    ),
+    NEREID.set(
+        "request-count-connection-share",
+        "fraction",
+        "The part of the calls that its I/O thread takes at a time that one connection may have. Default: 0.5.",
+        |g, v| share(v).map(|given| g.options.request_count_connection_share = given),
+    ),
+    NEREID.set(
+        "request-count-client-share",
+        "fraction",
+        "The part of the calls of all I/O threads that the connections from one address may have together, beyond one \
+         call of each connection. Default: 0.75.",
+        |g, v| share(v).map(|given| g.options.request_count_client_share = given),
+    ),
+    NEREID.set(
+        "request-count-model-share",
+        "fraction",
+        "The part of the calls of all I/O threads that may wait for one model. Default: 0.75.",
+        |g, v| share(v).map(|given| g.options.request_count_model_share = given),
+    ),
+    NEREID.set(
+        "deadline-admission",
+        "on|off",
+        "Whether a model refuses a request at once whose deadline of gRPC, or whose parameter timeout, ends before the \
+         requests in front of it are expected to be executed; a model's parameter deadline_admission overrides it. \
+         Default: off.",
+        |g, v| on_or_off(v).map(|given| g.options.deadline_admission = given),
+    ),
+    NEREID.set(
         "grpc-max-receive-message-size",
         "integer",
         "Longest message in bytes that a gRPC client may send. Default: 2147483647.",
@@ -263,7 +296,7 @@ fn run_to_completion(value: Value<'_>) -> Result<RunToCompletion, ValueError> {
     }
 }
 
-fn request_plan_cache(value: Value<'_>) -> Result<bool, ValueError> {
+fn on_or_off(value: Value<'_>) -> Result<bool, ValueError> {
     match value.lower_case().as_str() {
         "on" => Ok(true),
         "off" => Ok(false),

@@ -90,7 +90,8 @@ impl World {
             pool: pool.clone(),
             shares: Shares {
                 connection: usize::MAX,
-                clients: Arc::new(Peers::new(usize::MAX)),
+                connection_calls: usize::MAX,
+                clients: Arc::new(Peers::new(usize::MAX, usize::MAX)),
                 connections: 1000,
                 waiting: 100_000,
             },

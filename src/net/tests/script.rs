@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use nereid_memory::{Pool, Slice};
+use nereid_memory::{CallLedger, Pool, Slice};
 use nereid_protocol::grpc::{Code, Message, Mode};
 use nereid_protocol::http1::{Head, IntakeRules, JsonLength, Response, ResponseHead};
 use nereid_protocol::http2;
@@ -97,7 +97,13 @@ impl GrpcService for Scripted {
         Some(Token(call.0))
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _plan: &GrpcPlan, _headers: &http2::Headers) -> Option<Token> {
+    fn grpc_stream(
+        &mut self,
+        call: CallKey,
+        _plan: &GrpcPlan,
+        _headers: &http2::Headers,
+        _ledger: &Rc<CallLedger>,
+    ) -> Option<Token> {
         Some(Token(call.0))
     }
 

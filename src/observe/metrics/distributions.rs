@@ -132,7 +132,11 @@ mod tests {
         let text = render(samples, config, &HostGauges::new(false, 0), &[]);
         let is_ours =
             |line: &&str| line.contains("_summary_") || line.contains("_histogram_") || line.contains("nereid");
-        text.lines().filter(is_ours).filter(|line| !line.contains("queue_full")).map(str::to_owned).collect()
+        text.lines()
+            .filter(is_ours)
+            .filter(|line| !line.contains("queue_full") && !line.contains("refused"))
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::host::HostGauges;
 use super::registry::Registry;
 use super::settings::{MetricsConfig, PHASE_FAMILIES};
 use crate::statistics::{Distributions, Snapshot};
+use nereid_request::RefusalReason;
 
 /// What the exposition shows of one model version.
 #[derive(Debug, Clone)]
@@ -79,7 +80,15 @@ pub fn render<'a>(
     }
     let mut family = exposition.family(QUEUE_FULL, "Requests refused because their queue was full", Kind::Counter);
     for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty()) {
-        family.sample(labels.plain(), Value::Integer(model.snapshot.queue_full));
+        let [queue_full, ..] = model.snapshot.refused;
+        family.sample(labels.plain(), Value::Integer(queue_full));
+    }
+    let help = "Requests refused by the bounds of their model";
+    let mut family = exposition.family(REFUSED, help, Kind::Counter);
+    for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty()) {
+        for (reason, count) in RefusalReason::OF_MODEL.into_iter().zip(model.snapshot.refused) {
+            family.sample(&labels.with_reason(reason.name()), Value::Integer(count));
+        }
     }
     distributions::write(&mut exposition, &models, config);
     host.render(&mut exposition);
@@ -89,6 +98,7 @@ pub fn render<'a>(
 
 /// Our own family: Triton does not count refused requests.
 const QUEUE_FULL: &str = "nereid_queue_full_total";
+const REFUSED: &str = "nereid_model_refused_requests_total";
 
 /// Families with these prefixes are the server's, exposed or not: a second family of the same name would make the whole
 /// text invalid. Other `nv_…` names are free; TensorRT-LLM's backend uses some.
@@ -117,7 +127,7 @@ pub fn is_own(name: &str) -> bool {
 
 /// Whether a line of one of our own per-model families could begin with this name.
 fn is_per_model(name: &str) -> bool {
-    let families = PHASE_FAMILIES.into_iter().chain([QUEUE_FULL]);
+    let families = PHASE_FAMILIES.into_iter().chain([QUEUE_FULL, REFUSED]);
     families.into_iter().any(|family| name.starts_with(family))
 }
 
@@ -277,7 +287,7 @@ mod tests {
             success: Tally { count: 4, ns: 1 },
             failures: Failures { rejected: 1, canceled: 2, backend: 3, other: 4 },
             pending: 5,
-            queue_full: 6,
+            refused: [6, 7, 8, 9],
             durations_us: DurationsUs {
                 request: 100,
                 queue: 10,
@@ -340,6 +350,10 @@ mod tests {
             r#"nv_inference_pending_request_count{model="m",version="1"} 5"#,
             r#"nv_model_load_duration_secs{model="m",version="1"} 0.25"#,
             r#"nereid_queue_full_total{model="m",version="1"} 6"#,
+            r#"nereid_model_refused_requests_total{model="m",reason="queue_full",version="1"} 6"#,
+            r#"nereid_model_refused_requests_total{model="m",reason="deadline",version="1"} 7"#,
+            r#"nereid_model_refused_requests_total{model="m",reason="model_memory",version="1"} 8"#,
+            r#"nereid_model_refused_requests_total{model="m",reason="model_calls",version="1"} 9"#,
         ];
         assert_eq!(samples, expected);
     }

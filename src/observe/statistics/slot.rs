@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::snapshot::{Snapshot, Tally};
 use super::{Execution, FailureReason, Sums};
+use nereid_request::RefusalReason;
 
 /// Batches up to this many rows have an entry of their own in every slot; larger ones go to [`super::large::Large`].
 pub const DIRECT_BATCH_SIZE: u64 = 64;
@@ -89,7 +90,8 @@ pub struct Slot {
     cache_miss: Time,
     executions: Counter,
     last_inference_ms: Counter,
-    pub queue_full: Counter,
+    /// By [`RefusalReason::OF_MODEL`].
+    refused: [Counter; RefusalReason::OF_MODEL.len()],
     pub pending_added: Counter,
     pub pending_removed: Counter,
     batches: [BatchCounters; DIRECT_BATCH_SIZE as usize + 1],
@@ -113,7 +115,7 @@ impl Default for Slot {
             cache_miss: Time::default(),
             executions: Counter::default(),
             last_inference_ms: Counter::default(),
-            queue_full: Counter::default(),
+            refused: Default::default(),
             pending_added: Counter::default(),
             pending_removed: Counter::default(),
             batches: std::array::from_fn(|_| BatchCounters::default()),
@@ -165,6 +167,13 @@ impl Slot {
         counter.add(1, exclusive);
     }
 
+    pub fn refused(&self, reason: RefusalReason, exclusive: bool) {
+        let place = RefusalReason::OF_MODEL.iter().position(|known| *known == reason);
+        if let Some(count) = place.and_then(|place| self.refused.get(place)) {
+            count.add(1, exclusive);
+        }
+    }
+
     /// A success without inferences.
     pub fn cache_hit(&self, request_ns: u64, queue_ns: u64, lookup_ns: u64, exclusive: bool) {
         self.request.add(request_ns, exclusive);
@@ -201,7 +210,9 @@ impl Slot {
         let [rejected, canceled, backend, other] = self.failed.each_ref().map(Counter::get);
         merge(&mut sum.inference_count, self.inferences.get());
         merge(&mut sum.execution_count, self.executions.get());
-        merge(&mut sum.queue_full, self.queue_full.get());
+        for (sum, count) in sum.refused.iter_mut().zip(&self.refused) {
+            merge(sum, count.get());
+        }
         sum.last_inference_ms = sum.last_inference_ms.max(self.last_inference_ms.get());
         sum.success.merge(succeeded, self.request.ns.get());
         sum.queue.merge(succeeded, self.queue.ns.get());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::memory::MemoryUse;
+use nereid_request::RefusalReason;
 
 /// A count, and the time of all together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,8 +41,8 @@ pub struct Snapshot {
     /// By kind of memory and device.
     pub memory_usage: Vec<MemoryUse>,
     pub failures: Failures,
-    /// Requests that were refused because their queue was full; they are in no other count.
-    pub queue_full: u64,
+    /// Requests that were refused, by [`RefusalReason::OF_MODEL`]; they are in no other count.
+    pub refused: [u64; RefusalReason::OF_MODEL.len()],
     /// Requests inside the scheduler.
     pub pending: u64,
     pub durations_us: DurationsUs,
@@ -58,7 +59,7 @@ impl Snapshot {
         add(&mut self.failures.canceled, other.failures.canceled);
         add(&mut self.failures.backend, other.failures.backend);
         add(&mut self.failures.other, other.failures.other);
-        add(&mut self.queue_full, other.queue_full);
+        self.refused.iter_mut().zip(other.refused).for_each(|(sum, count)| add(sum, count));
         add(&mut self.cache_hit.count, other.cache_hit.count);
         add(&mut self.cache_miss.count, other.cache_miss.count);
         self.is_caching |= other.is_caching;

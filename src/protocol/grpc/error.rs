@@ -1,7 +1,8 @@
 //! Why a message could not be read, with the code and text that the peer gets.
 
 use super::Code;
-use nereid_memory::Exhausted;
+use crate::service::GrpcStatus;
+use nereid_memory::{Exhausted, RefusalReason};
 
 /// What ends a call, or a stream, whose bytes cannot be taken. `Display` is the text of `grpc-message`, as gRPC's own
 /// server library words it; the source contains what exactly was wrong.
@@ -33,6 +34,14 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// What the server lacks, if a smaller or a later request can succeed.
+    fn refusal(&self) -> Option<RefusalReason> {
+        match self {
+            ReadError::Exhausted(exhausted) | ReadError::UnpackedExhausted(exhausted) => Some(exhausted.reason()),
+            _ => None,
+        }
+    }
+
     /// The value of `grpc-status`.
     pub fn code(&self) -> Code {
         match self {
@@ -47,6 +56,13 @@ impl ReadError {
             | ReadError::Bound { .. }
             | ReadError::Exhausted(_) => Code::ResourceExhausted,
         }
+    }
+}
+
+/// Ends a call.
+impl From<ReadError> for GrpcStatus {
+    fn from(error: ReadError) -> GrpcStatus {
+        GrpcStatus { refusal: error.refusal(), ..GrpcStatus::new(error.code(), error.to_string()) }
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 use crate::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
 use crate::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Service, Token};
 use crate::slow_peers::{Progress, SlowPeers};
-use nereid_memory::{BlockMut, Pool};
+use nereid_memory::{BlockMut, CallLedger, Pool, RefusalReason};
 
 /// Readers of one shard that are kept for later calls.
 const READERS_KEPT: usize = 256;
@@ -52,6 +52,8 @@ pub struct OpenCall {
     /// Bytes that came since the last second, and how the request goes on that is half received.
     arrived: u64,
     progress: Progress,
+    /// When its client stops waiting, if ever.
+    deadline_ns: Option<u64>,
     /// When its request, or the next one, began to arrive; only where the plan needs it.
     since_ns: u64,
 }
@@ -149,8 +151,11 @@ impl ReaderPool {
 pub trait Exchanges {
     fn now_ns(&self) -> u64;
 
-    /// A call begins. `None`: there is no room for it.
-    fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Option<CallKey>;
+    /// A call begins, if there is room for it.
+    fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Result<CallKey, RefusalReason>;
+
+    /// The calls of the connection, to which those on its streams belong.
+    fn ledger(&self) -> &Rc<CallLedger>;
 
     /// The service's work for a call. `None`: the call is over.
     fn work(&mut self, call: CallKey) -> Option<&mut Option<Token>>;
@@ -221,18 +226,19 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
             return Ok(());
         }
         let text = "too many bytes of answers wait for this client to read them";
-        Err(Refusal::Grpc(GrpcStatus::new(Code::ResourceExhausted, text)))
+        let status = GrpcStatus::refused(Code::ResourceExhausted, RefusalReason::UnreadResponses, text);
+        Err(Refusal::Grpc(status))
     }
 
     fn accept(&mut self, stream: StreamId, headers: &Headers) -> Result<OpenCall, Refusal> {
         let Route { plan, encoding, deadline, .. } = self.route(headers)?;
         self.check_load()?;
-        let Some(call) = self.exchanges.open(stream, deadline) else {
+        let call = self.exchanges.open(stream, deadline).map_err(|reason| {
             let text = "too many calls wait for their answers";
-            return Err(Refusal::Grpc(GrpcStatus::new(Code::ResourceExhausted, text)));
-        };
+            Refusal::Grpc(GrpcStatus::refused(Code::ResourceExhausted, reason, text))
+        })?;
         if plan.streaming {
-            let token = self.service.grpc_stream(call, &plan, headers);
+            let token = self.service.grpc_stream(call, &plan, headers, self.exchanges.ledger());
             if let Some(work) = self.exchanges.work(call) {
                 *work = token;
             }
@@ -240,6 +246,10 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         Ok(OpenCall {
             call,
             since_ns: if plan.timed { self.exchanges.now_ns() } else { 0 },
+            deadline_ns: deadline.map(|deadline| {
+                let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+                self.exchanges.now_ns().saturating_add(ns)
+            }),
             reader: self.readers.take(&self.state.pool, plan.mode, encoding),
             plan,
             request_ended: false,
@@ -263,7 +273,7 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         }
         let outline = Outline::of(message).ok_or(None)?;
         let work = self.exchanges.work(open.call).ok_or(None)?;
-        match self.service.grpc_recurring(open.call, &open.plan, work, &outline, self.replies) {
+        match self.service.grpc_recurring(open.call, &open.plan, work, open.deadline_ns, &outline, self.replies) {
             Recurring::Unknown(noted) => return Err(noted),
             Recurring::Taken => {}
         }
@@ -279,7 +289,7 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
             open.progress.restart();
             let call = open.call;
             let since_ns = open.plan.timed.then(|| std::mem::replace(&mut open.since_ns, self.exchanges.now_ns()));
-            let arrived = Arrived { noted: noted.take(), since_ns };
+            let arrived = Arrived { noted: noted.take(), since_ns, deadline_ns: open.deadline_ns };
             if open.plan.streaming {
                 if let Some(token) = self.exchanges.work(call).and_then(|work| *work) {
                     self.service.grpc_stream_message(token, &open.plan, message, arrived, self.replies);
@@ -303,7 +313,7 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         let Some(open) = self.state.calls.get_mut(&id) else { return };
         open.request_ended = true;
         if let Err(error) = open.reader.end_of_stream() {
-            return self.fail(id, GrpcStatus::new(error.code(), error.to_string()));
+            return self.fail(id, error.into());
         }
         if open.plan.streaming {
             if let Some(token) = self.exchanges.work(open.call).and_then(|work| *work) {
@@ -393,7 +403,7 @@ impl<S: Service, E: Exchanges> http2::Handler for Intake<'_, S, E> {
                 // Nothing is taken while a message waits: it is handed over, and the reader goes on.
                 Ok(n) => rest = rest.get(n..).unwrap_or_default(),
                 Err(error) => {
-                    self.fail(id, GrpcStatus::new(error.code(), error.to_string()));
+                    self.fail(id, error.into());
                     return bytes.len();
                 }
             }

@@ -380,12 +380,12 @@ impl Connection {
 
     fn refuse_head(&mut self, error: HeadError) {
         let id = self.outbox.open(Version::Http11, false, false);
-        self.answer_error(id, error.status(), &error.to_string());
+        self.answer_error(id, ResponseHead::new(error.status()), &error.to_string());
         self.stop();
     }
 
-    fn answer_error(&mut self, id: ExchangeId, status: u16, message: &str) {
-        let head = ResponseHead::new(status).content_type("application/json");
+    fn answer_error(&mut self, id: ExchangeId, head: ResponseHead, message: &str) {
+        let head = head.content_type("application/json");
         self.outbox.respond(id, Response::error(&self.pool, head, message));
     }
 
@@ -405,12 +405,12 @@ impl Connection {
                 _ => Err(self.length_refused(length)),
             },
             BodyLength::Unparsable => {
-                Err((400, format!("Unable to parse Content-Length, got: {}", self.length_text())))
+                Err((ResponseHead::new(400), format!("Unable to parse Content-Length, got: {}", self.length_text())))
             }
         };
         let stored = coding.and_then(|(coding, len)| match Body::new(&self.pool, align_at, len) {
             Ok(body) => Ok((coding, body)),
-            Err(exhausted) => Err((503, exhausted.to_string())),
+            Err(exhausted) => Err((ResponseHead::refused(exhausted.reason()), exhausted.to_string())),
         });
         match stored {
             Ok((coding, body)) => {
@@ -419,21 +419,20 @@ impl Connection {
                 }
                 self.input = Input::Body(Incoming { exchange: id, coding, target: Target::Store(body), direct: false });
             }
-            Err((status, message)) => {
+            Err((head, message)) => {
                 handler.aborted(id);
-                let head = ResponseHead::new(status).content_type("application/json");
-                self.reject(id, Response::error(&self.pool, head, &message));
+                self.reject(id, Response::error(&self.pool, head.content_type("application/json"), &message));
             }
         }
     }
 
     /// Spec contract/http.md section 5: a length beyond an int32 has a text of its own.
-    fn length_refused(&self, length: u64) -> (u16, String) {
+    fn length_refused(&self, length: u64) -> (ResponseHead, String) {
         if length <= i32::MAX as u64 {
-            return (413, BodyError::TooLong { limit: self.limits.body }.to_string());
+            return (ResponseHead::new(413), BodyError::TooLong { limit: self.limits.body }.to_string());
         }
         let range = "value is out of range [ -2147483648, 2147483647 ]";
-        (400, format!("Unable to parse Content-Length, {range}, got: {}", self.length_text()))
+        (ResponseHead::new(400), format!("Unable to parse Content-Length, {range}, got: {}", self.length_text()))
     }
 
     fn length_text(&self) -> String {
@@ -496,7 +495,7 @@ impl Connection {
                 handler.aborted(exchange);
             }
             self.outbox.end_after(exchange);
-            self.answer_error(exchange, broken.status(), &broken.to_string());
+            self.answer_error(exchange, broken.head(), &broken.to_string());
         }
         self.stop();
     }

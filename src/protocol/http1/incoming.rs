@@ -2,6 +2,7 @@
 
 use super::body::{Body, BodyError};
 use super::chunked::{ChunkError, Chunked, Piece};
+use super::response::ResponseHead;
 use super::{ExchangeId, Limits};
 use nereid_memory::Pool;
 
@@ -42,11 +43,11 @@ pub(super) enum Broken {
 }
 
 impl Broken {
-    pub fn status(&self) -> u16 {
+    pub fn head(&self) -> ResponseHead {
         match self {
-            Broken::Body(BodyError::TooLong { .. }) | Broken::Discard(_) => 413,
-            Broken::Body(BodyError::Exhausted(_)) => 503,
-            Broken::Chunk(_) => 400,
+            Broken::Body(BodyError::TooLong { .. }) | Broken::Discard(_) => ResponseHead::new(413),
+            Broken::Body(BodyError::Exhausted(exhausted)) => ResponseHead::refused(exhausted.reason()),
+            Broken::Chunk(_) => ResponseHead::new(400),
         }
     }
 }

@@ -10,12 +10,14 @@ use smallvec::SmallVec;
 
 use super::head::Version;
 use crate::json;
-use nereid_memory::{Gather, Pool, Slice};
+use nereid_memory::{Gather, Pool, REFUSED, RefusalReason, Slice};
 
 /// Status and fields of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseHead {
     pub status: u16,
+    /// What the server lacked, if that is why there is no other answer.
+    pub refusal: Option<RefusalReason>,
     /// `text/plain` if nothing is set.
     pub content_type: Option<Cow<'static, str>>,
     pub headers: Vec<(Cow<'static, str>, FieldValue)>,
@@ -47,7 +49,12 @@ impl From<u64> for FieldValue {
 
 impl ResponseHead {
     pub fn new(status: u16) -> ResponseHead {
-        ResponseHead { status, content_type: None, headers: Vec::new() }
+        ResponseHead { status, refusal: None, content_type: None, headers: Vec::new() }
+    }
+
+    /// 503, which names what the server lacks.
+    pub fn refused(reason: RefusalReason) -> ResponseHead {
+        ResponseHead { refusal: Some(reason), ..ResponseHead::new(503) }
     }
 
     pub fn content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> ResponseHead {
@@ -191,6 +198,10 @@ impl ResponseHead {
         }
         if status == 503 {
             put_field(out, "Retry-After", RETRY_AFTER_S);
+        }
+        if let Some(reason) = self.refusal {
+            put_field(out, REFUSED, reason.name());
+            reason.count();
         }
         for (name, value) in &self.headers {
             match value {

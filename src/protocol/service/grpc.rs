@@ -1,9 +1,11 @@
 //! What the service has to do with gRPC: calls and their messages in, messages and statuses out.
 
+use std::rc::Rc;
+
 use super::{CallKey, Replies, Token};
 use crate::grpc::{self, Code};
 use crate::http2;
-use nereid_memory::Gather;
+use nereid_memory::{CallLedger, Gather, RefusalReason};
 
 /// What a gRPC call is answered.
 #[derive(Debug)]
@@ -21,13 +23,20 @@ pub enum GrpcReply {
 pub struct GrpcStatus {
     pub code: Code,
     pub message: String,
+    /// What the server lacked, if that is why the call ends.
+    pub refusal: Option<RefusalReason>,
     /// Further metadata at the end of the call: names in lower case, and values.
     pub trailers: Kept,
 }
 
 impl GrpcStatus {
     pub fn new(code: Code, message: impl Into<String>) -> GrpcStatus {
-        GrpcStatus { code, message: message.into(), trailers: Kept::new() }
+        GrpcStatus { code, message: message.into(), refusal: None, trailers: Kept::new() }
+    }
+
+    /// The end of a call that the server lacks something for.
+    pub fn refused(code: Code, reason: RefusalReason, message: impl Into<String>) -> GrpcStatus {
+        GrpcStatus { refusal: Some(reason), ..GrpcStatus::new(code, message) }
     }
 
     pub fn ok() -> GrpcStatus {
@@ -85,6 +94,8 @@ pub struct Arrived<N> {
     pub noted: Option<N>,
     /// When it began to arrive, if its call is timed.
     pub since_ns: Option<u64>,
+    /// When the client of its call stops waiting, if ever.
+    pub deadline_ns: Option<u64>,
 }
 
 /// What answers gRPC calls.
@@ -110,20 +121,29 @@ pub trait GrpcService {
         replies: &mut Replies,
     ) -> Option<Token>;
 
-    /// A request on a call that is here as a whole; `token` is that of the call, and of a unary call becomes it.
+    /// A request on a call that is here as a whole; `token` is that of the call, and of a unary call becomes it. At
+    /// `deadline_ns` the client stops waiting.
     fn grpc_recurring(
         &mut self,
         _call: CallKey,
         _plan: &GrpcPlan,
         _token: &mut Option<Token>,
+        _deadline_ns: Option<u64>,
         _message: &grpc::Outline<'_>,
         _replies: &mut Replies,
     ) -> Recurring<Self::Noted> {
         Recurring::Unknown(None)
     }
 
-    /// A streaming call begins; the token stands for the stream. `None`: there are too many.
-    fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token>;
+    /// A streaming call begins; the token stands for the stream, and each request on it is a call in `ledger`. `None`:
+    /// there are too many.
+    fn grpc_stream(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        headers: &http2::Headers,
+        ledger: &Rc<CallLedger>,
+    ) -> Option<Token>;
 
     /// A request on a stream.
     fn grpc_stream_message(

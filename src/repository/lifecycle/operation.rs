@@ -18,7 +18,7 @@ use super::super::version::{Directory, RunningVersion};
 use super::graph::parts_of;
 use super::waits::OnBehalf;
 use super::{Lifecycle, ModelSlot, lock, poll_failed};
-use nereid_request::Status;
+use nereid_request::{RefusalReason, Status};
 use nereid_wire::inference::ModelConfig;
 
 /// A load that succeeded.
@@ -169,7 +169,7 @@ impl Lifecycle {
         let fresh = self.load_versions(id, slot.operation, plan, &source.directory, fitted)?;
         if self.is_stopping.load(Ordering::SeqCst) {
             self.discard(id, fresh, &[]);
-            return Err(Status::unavailable("Server not ready"));
+            return Err(Status::refused(RefusalReason::Exiting, "Server not ready"));
         }
         if let Err((version, status)) = self.change_in_place(slot, &plan.changed_in_place, &fitted.config) {
             self.discard(id, fresh, &[]);

@@ -1,6 +1,6 @@
 //! The state of one worker in a batch queue: its waker, its gate, and its phase.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::gate::Gate;
@@ -29,6 +29,10 @@ pub(super) struct WorkerSlot {
     /// It has its resources, or is queued for them. Used by the worker itself only.
     is_at_gate: AtomicBool,
     borrowable: Mutex<Option<Arc<dyn Borrowable>>>,
+    /// Since when it executes, 0 if it does not, and the number of batches that it has taken since. Used by the worker
+    /// itself only.
+    busy_since_ns: AtomicU64,
+    batches: AtomicU64,
 }
 
 impl WorkerSlot {
@@ -38,6 +42,7 @@ impl WorkerSlot {
         self.has_gate.store(gate.is_some(), Ordering::Relaxed);
         *lock(&self.gate) = gate;
         self.is_at_gate.store(false, Ordering::Relaxed);
+        self.busy_since_ns.store(0, Ordering::Relaxed);
         self.set_phase(WorkerPhase::Busy);
     }
 
@@ -83,6 +88,25 @@ impl WorkerSlot {
             0 => WorkerPhase::Busy,
             1 => WorkerPhase::Idle,
             _ => WorkerPhase::Armed,
+        }
+    }
+
+    /// The worker executes from now on.
+    pub fn begin_busy(&self, now_ns: u64) {
+        self.busy_since_ns.store(now_ns, Ordering::Relaxed);
+        self.batches.store(1, Ordering::Relaxed);
+    }
+
+    /// It has taken another batch before it has executed the last one.
+    pub fn took_ahead(&self) {
+        self.batches.store(self.batches.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// The time for each batch, if it has executed any.
+    pub fn end_busy(&self, now_ns: u64) -> Option<u64> {
+        match self.busy_since_ns.swap(0, Ordering::Relaxed) {
+            0 => None,
+            since_ns => Some(now_ns.saturating_sub(since_ns) / self.batches.load(Ordering::Relaxed).max(1)),
         }
     }
 

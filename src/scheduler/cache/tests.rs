@@ -435,7 +435,7 @@ fn the_end_waits_for_those_on_their_way() {
     scene.send(1, b"a");
     scene.cached.stop();
     let refused = scene.cached.enqueue(scene.request(2, b"b")).expect_err("stopping");
-    assert!(refused.status.message.ends_with(STOPPING), "{}", refused.status);
+    assert!(refused.status.message.ends_with(&*stopping().message), "{}", refused.status);
     refused.request.withdraw();
     assert!(scene.inner.calls.lock().unwrap().is_empty());
     drop(closed);

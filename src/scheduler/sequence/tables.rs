@@ -13,7 +13,7 @@ use super::instance_slots::{InstanceSlots, SequenceSlot, SlotHead, SlotPhase};
 use super::{SequenceRules, Strategy};
 use crate::mutants::{self, Mutant};
 use nereid_memory::{Key, Slab};
-use nereid_request::{CorrelationId, Request, SEQUENCE_END, States, Status, WakeUp, Waker};
+use nereid_request::{CorrelationId, RefusalReason, Request, SEQUENCE_END, States, Status, WakeUp, Waker};
 
 /// Sequences that a model may have at a time, most of them in the backlog.
 const SEQUENCES_MAX: usize = u32::MAX as usize;
@@ -209,7 +209,7 @@ impl Tables {
             deadline_ns: None,
             is_over: false,
         };
-        let full = |_| Status::unavailable("too many sequences wait for the model");
+        let full = |_| Status::refused(RefusalReason::QueueFull, "too many sequences wait for the model");
         let key = self.sequences.insert(sequence).map_err(full)?;
         self.ids.insert(id, key);
         match self.take_free() {

@@ -104,6 +104,7 @@ fn rig(scheduler: ScriptedScheduler) -> InprocCall {
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
         checks: nereid_scheduler::Checks::new("m", 3),
+        load: Arc::default(),
         pins: AtomicUsize::new(0),
     });
     let executor: Arc<InprocExecutor> = Arc::default();

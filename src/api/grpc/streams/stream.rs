@@ -1,13 +1,14 @@
 //! One open stream: the order of its requests, and what waits on it in either direction.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::packed::{Inbox, Outbox};
 use crate::api::coding::packing::Packing;
 use crate::api::send_window::SendWindow;
 use crate::api::watch::Watch;
-use nereid_memory::{Gather, Pool};
+use nereid_memory::{CallLedger, CallPlace, Gather, Pool, RefusalReason};
 use nereid_protocol::service::{CallKey, GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
 use nereid_request::Credit;
 
@@ -46,6 +47,8 @@ pub struct Stream {
     /// The last request that was read is prepared in steps: those behind it wait.
     pub is_held: bool,
     pub(super) in_flight_max: usize,
+    /// The calls of its connection.
+    ledger: Rc<CallLedger>,
 }
 
 impl Stream {
@@ -56,8 +59,10 @@ impl Stream {
         plan: GrpcPlan,
         packing: Option<Packing>,
         waiting_max: usize,
+        ledger: Rc<CallLedger>,
     ) -> Stream {
         Stream {
+            ledger,
             in_flight_max: in_flight_max(waiting_max),
             call,
             order: VecDeque::new(),
@@ -72,6 +77,11 @@ impl Stream {
             is_driven: false,
             is_held: false,
         }
+    }
+
+    /// One more request of its connection.
+    pub fn enter_call(&self) -> Result<CallPlace, RefusalReason> {
+        self.ledger.enter()
     }
 
     /// The tokens of requests without their last answer.

@@ -43,6 +43,7 @@ fn model(name: &str, version: i64) -> Arc<ServedModel> {
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
         checks: nereid_scheduler::Checks::new("m", 1),
+        load: Arc::default(),
         pins: AtomicUsize::new(0),
     })
 }

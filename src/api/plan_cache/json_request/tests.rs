@@ -64,6 +64,7 @@ fn rig() -> Rig {
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
         checks: nereid_scheduler::Checks::new("m", 1),
+        load: Arc::default(),
         pins: AtomicUsize::new(0),
     };
     Rig { model: Arc::new(model), pool: Pool::new(1 << 24), regions: SharedMemory::default() }

@@ -125,7 +125,7 @@ pub fn failed(model: &Text, status: Status) -> Status {
     let text = format!("Model {model} - Error when running inference: {}", status.message);
     match status.code {
         code @ (nereid_request::Code::Unavailable | nereid_request::Code::Cancelled) => {
-            Status { code, message: text.into() }
+            Status { code, refusal: None, message: text.into() }
         }
         _ => Status::internal(text),
     }

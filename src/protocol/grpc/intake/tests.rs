@@ -56,6 +56,7 @@ impl GrpcService for NotingService {
         call: CallKey,
         _: &GrpcPlan,
         token: &mut Option<Token>,
+        _: Option<u64>,
         outline: &Outline<'_>,
         _: &mut Replies,
     ) -> Recurring<usize> {
@@ -79,7 +80,7 @@ impl GrpcService for NotingService {
         Some(Token(call.0))
     }
 
-    fn grpc_stream(&mut self, _: CallKey, _: &GrpcPlan, _: &Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, _: CallKey, _: &GrpcPlan, _: &Headers, _: &Rc<CallLedger>) -> Option<Token> {
         None
     }
 
@@ -99,25 +100,31 @@ impl Service for NotingService {
 }
 
 /// The work of each open call, by the number of its stream.
-#[derive(Default)]
-struct Table(HashMap<u64, Option<Token>>);
+struct Table {
+    works: HashMap<u64, Option<Token>>,
+    ledger: Rc<CallLedger>,
+}
 
 impl Exchanges for &mut Table {
     fn now_ns(&self) -> u64 {
         7
     }
 
-    fn open(&mut self, stream: StreamId, _: Option<Duration>) -> Option<CallKey> {
-        self.0.insert(u64::from(stream.get()), None);
-        Some(CallKey(u64::from(stream.get())))
+    fn open(&mut self, stream: StreamId, _: Option<Duration>) -> Result<CallKey, RefusalReason> {
+        self.works.insert(u64::from(stream.get()), None);
+        Ok(CallKey(u64::from(stream.get())))
+    }
+
+    fn ledger(&self) -> &Rc<CallLedger> {
+        &self.ledger
     }
 
     fn work(&mut self, call: CallKey) -> Option<&mut Option<Token>> {
-        self.0.get_mut(&call.0)
+        self.works.get_mut(&call.0)
     }
 
     fn close(&mut self, call: CallKey) -> Option<Token> {
-        self.0.remove(&call.0).flatten()
+        self.works.remove(&call.0).flatten()
     }
 }
 
@@ -141,7 +148,7 @@ impl Ends {
             service: NotingService::default(),
             replies: Replies::default(),
             readers: ReaderPool::new(Limits::default()),
-            table: Table::default(),
+            table: Table { works: HashMap::new(), ledger: CallLedger::new(usize::MAX, None) },
         }
     }
 
@@ -204,7 +211,7 @@ fn a_whole_message_is_offered_before_it_is_read() {
     assert_eq!(ends.service.messages, [(CallKey(1), Some(1)), (CallKey(5), Some(3))], "with what was noted of them");
     assert_eq!(ends.service.offered, 3);
     assert_eq!(ends.service.planned, 2, "the second head fills no table of HPACK, and the third equals it");
-    assert_eq!(ends.table.0, [1, 3, 5].map(|call| (call, Some(Token(call)))).into());
+    assert_eq!(ends.table.works, [1, 3, 5].map(|call| (call, Some(Token(call)))).into());
     assert!(ends.ends().is_empty());
 }
 
@@ -241,7 +248,7 @@ fn a_call_that_is_reset_is_cancelled() {
     ends.client.reset(stream, ErrorCode::CANCEL);
     assert!(ends.run().is_empty());
     assert_eq!(ends.service.cancelled, [Token(1)]);
-    assert!(ends.table.0.is_empty() && ends.state.calls.is_empty() && ends.readers.spare.len() == 1);
+    assert!(ends.table.works.is_empty() && ends.state.calls.is_empty() && ends.readers.spare.len() == 1);
 }
 
 #[test]
@@ -250,5 +257,5 @@ fn what_is_no_grpc_is_refused() {
     let stream = ends.open(b"PUT");
     let refused = ends.run();
     assert!(matches!(&refused[..], [(id, Refusal::Http(b"405"))] if *id == stream));
-    assert!(ends.table.0.is_empty());
+    assert!(ends.table.works.is_empty());
 }

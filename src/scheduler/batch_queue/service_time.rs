@@ -1,0 +1,120 @@
+//! How long the executions of a model take, and from that when a request that comes now would be answered.
+//!
+//! Workers measure, shards read: one number that is stored without a lock. Two workers that store at the same moment
+//! may lose one of their measurements, which the next ones make up for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One part in so many of the mean is the last measurement.
+const LAST_PART: u64 = 8;
+
+/// The mean time of an execution, the latest ones weighing most.
+#[derive(Debug)]
+pub(super) struct ServiceTime {
+    /// 0: nothing was measured.
+    execution_ns: AtomicU64,
+    /// Weight of the largest batch.
+    batch_max: usize,
+}
+
+/// The expected course of a request, in nanoseconds from now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub start_ns: u64,
+    pub end_ns: u64,
+}
+
+impl ServiceTime {
+    pub fn new(batch_max: usize) -> ServiceTime {
+        ServiceTime { execution_ns: AtomicU64::new(0), batch_max: batch_max.max(1) }
+    }
+
+    /// A worker was busy with one batch for so long.
+    pub fn measured(&self, ns: u64) {
+        let ns = ns.max(1);
+        let mean = match self.execution_ns.load(Ordering::Relaxed) {
+            0 => ns,
+            mean if ns >= mean => mean.saturating_add((ns - mean).div_ceil(LAST_PART)),
+            mean => mean - (mean - ns).div_ceil(LAST_PART),
+        };
+        self.execution_ns.store(mean, Ordering::Relaxed);
+    }
+
+    /// The course of a request behind `waiting` others, by weight, for `workers`. None where that is not known: nothing
+    /// was measured, or nothing waits. Then the request is accepted, and measured: so a model that was slow for a while
+    /// is found to be fast again.
+    ///
+    /// The batches in front are as large as they can be, and those that are being executed are half done: an estimate
+    /// that is wrong accepts too much rather than too little.
+    pub fn expected(&self, waiting: usize, workers: usize) -> Option<Expected> {
+        let execution_ns = self.execution_ns.load(Ordering::Relaxed);
+        if execution_ns == 0 || waiting == 0 {
+            return None;
+        }
+        let halves = 2 * u128::from((waiting / self.batch_max) as u64) + 1;
+        let start_ns = u128::from(execution_ns) * halves / (2 * u128::from(workers.max(1) as u64));
+        let start_ns = u64::try_from(start_ns).unwrap_or(u64::MAX);
+        Some(Expected { start_ns, end_ns: start_ns.saturating_add(execution_ns) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn measured(batch_max: usize, ns: u64) -> ServiceTime {
+        let time = ServiceTime::new(batch_max);
+        time.measured(ns);
+        time
+    }
+
+    fn expected(time: &ServiceTime, waiting: usize, workers: usize) -> (u64, u64) {
+        let Expected { start_ns, end_ns } = time.expected(waiting, workers).unwrap();
+        (start_ns, end_ns)
+    }
+
+    #[test]
+    fn nothing_is_expected_before_a_measurement_nor_where_nothing_waits() {
+        assert_eq!(ServiceTime::new(1).expected(1_000_000, 1), None);
+        assert_eq!(measured(1, 10 * MS).expected(0, 1), None);
+        assert!(measured(1, 0).expected(1, 1).is_some(), "an execution of no time is a measurement");
+    }
+
+    #[test]
+    fn a_request_starts_behind_the_full_batches_in_front_and_half_an_execution() {
+        let single = measured(1, 10 * MS);
+        assert_eq!(expected(&single, 1, 1), (15 * MS, 25 * MS));
+        assert_eq!(expected(&single, 9, 1), (95 * MS, 105 * MS));
+        assert_eq!(expected(&single, 9, 2), (47_500_000, 57_500_000), "two instances are twice as fast");
+        assert_eq!(expected(&single, 9, 0), expected(&single, 9, 1), "all workers leave");
+        let batching = measured(8, 10 * MS);
+        for waiting in [1, 7] {
+            assert_eq!(expected(&batching, waiting, 1), (5 * MS, 15 * MS), "it is in the next batch");
+        }
+        assert_eq!(expected(&batching, 8, 1), (15 * MS, 25 * MS));
+        assert_eq!(expected(&ServiceTime { batch_max: 1, ..measured(0, MS) }, 1, 1), (1_500_000, 2_500_000));
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        let slow = measured(1, u64::MAX);
+        assert_eq!(expected(&slow, usize::MAX, 1), (u64::MAX, u64::MAX));
+        slow.measured(u64::MAX);
+        assert_eq!(slow.execution_ns.load(Ordering::Relaxed), u64::MAX);
+    }
+
+    #[test]
+    fn the_mean_follows_the_measurements_up_and_down() {
+        let time = measured(1, 80);
+        time.measured(160);
+        assert_eq!(time.execution_ns.load(Ordering::Relaxed), 90);
+        time.measured(10);
+        assert_eq!(time.execution_ns.load(Ordering::Relaxed), 80);
+        for fast_or_slow in [1, 1_000_000] {
+            (0..200).for_each(|_| time.measured(fast_or_slow));
+            assert_eq!(time.execution_ns.load(Ordering::Relaxed), fast_or_slow, "it gets there");
+        }
+    }
+}

@@ -6,6 +6,7 @@
 //! is dropped.
 
 mod access;
+mod audit;
 mod calls;
 mod clouds;
 mod coding;
@@ -30,6 +31,7 @@ mod steps;
 mod timing;
 mod watch;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::repository::{Lifecycle, ModelMap};
@@ -67,7 +69,7 @@ use response_router::ResponseRouter;
 use steps::PackingBudget;
 use watch::{Arrival, Watches};
 
-pub use access::Restrictions;
+pub use access::{Access, GivenKey, Restrictions};
 pub use clouds::sagemaker::settings::{Inference, SageMaker};
 pub use clouds::vertex::settings::Vertex;
 pub use facts::{EXTENSIONS, Facts, SERVER_VERSION, ServerState, Settings};
@@ -130,9 +132,18 @@ impl Api {
                 watches: Watches::new(Arc::clone(&settings.traces)),
                 plan_cache: PlanCache::new(settings.request_plan_cache),
                 packing_budget: PackingBudget::of_turn(),
+                access: Arc::clone(&settings.access),
                 pool,
                 facts,
             },
+        }
+    }
+
+    /// Records the changes that these replies answer.
+    #[inline]
+    fn audit(&mut self, replies: &Replies) {
+        if let Some(audit) = &mut self.management.audit {
+            audit.settle(replies);
         }
     }
 
@@ -192,7 +203,11 @@ impl HttpService for Api {
     }
 
     fn refuse_http(&mut self, port: Port, head: &http1::Head) -> Option<http1::Response> {
-        HttpInfer::refuse_body(&self.context, port, head)
+        let refusal = HttpInfer::refuse_body(&self.context, port, head);
+        if let (Some(refusal), Some(audit)) = (&refusal, &self.management.audit) {
+            audit.refused_http(port, head, &self.context.access, refusal.head.status);
+        }
+        refusal
     }
 
     #[inline]
@@ -217,11 +232,17 @@ impl HttpService for Api {
             };
         }
         let (context, management) = (&mut self.context, &mut self.management);
+        if let Some(audit) = &mut management.audit {
+            let request = audit::HttpRequest { port, head, body: Some(&body) };
+            audit.begin_http(call, request, &context.access);
+        }
         let request = HttpRequest { call, head, body, arrival };
-        match port {
+        let token = match port {
             Port::Http | Port::Grpc => self.http.request(context, management, request, replies),
             port => self.http.request_to_port(context, management, port, request, replies),
-        }
+        };
+        self.audit(replies);
+        token
     }
 }
 
@@ -229,12 +250,18 @@ impl GrpcService for Api {
     type Noted = grpc_requests::RequestKey;
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
-        self.grpc.plan_call(&self.context, headers)
+        self.grpc.plan_call(&self.context, headers).inspect_err(|refusal| {
+            if let Some(audit) = &self.management.audit {
+                audit.refused_grpc(headers, refusal.code);
+            }
+        })
     }
 
-    /// Whether requests are traced can change at any time; everything else is in the headers.
+    /// Whether requests are traced, and which keys are valid, can change at any time; everything else is in the
+    /// headers.
     fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
-        self.context.plan_cache.is_on() && !plan.timed && !self.context.facts.settings.traces.is_on()
+        let InferContext { access, plan_cache, facts, .. } = &self.context;
+        plan_cache.is_on() && plan.access == access.number && !plan.timed && !facts.settings.traces.is_on()
     }
 
     fn grpc_unary(
@@ -245,7 +272,12 @@ impl GrpcService for Api {
         arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        GrpcInfer::unary(&mut self.context, &mut self.management, call, plan, message, arrived, replies)
+        if let Some(audit) = &mut self.management.audit {
+            audit.begin_grpc(call, plan);
+        }
+        let token = GrpcInfer::unary(&mut self.context, &mut self.management, call, plan, message, arrived, replies);
+        self.audit(replies);
+        token
     }
 
     fn grpc_recurring(
@@ -286,6 +318,13 @@ impl GrpcService for Api {
 }
 
 impl Service for Api {
+    #[inline]
+    fn set_peer(&mut self, peer: Option<SocketAddr>) {
+        if let Some(audit) = &mut self.management.audit {
+            audit.set_peer(peer);
+        }
+    }
+
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
         if let Some(send_window) = self.context.calls.send_window(stream) {
             return send_window.acknowledge(unsent);
@@ -334,8 +373,14 @@ impl Actor for Api {
                 self.context.plan_cache.models_changed();
                 drop(acknowledge);
             }
+            Mail::Access(access) => {
+                self.http.access_changed(&access);
+                self.context.plan_cache.access_changed();
+                self.context.access = access;
+            }
             Mail::Done { call, protocol, outcome } => self.management.done(call, protocol, outcome, replies),
         }
+        self.audit(replies);
     }
 
     fn work(&mut self, replies: &mut Replies) {
@@ -343,6 +388,7 @@ impl Actor for Api {
         context.packing_budget = PackingBudget::of_turn();
         responses.deliver_local(context, streams, replies);
         self.go_on(replies);
+        self.audit(replies);
         self.responses.classify_on(&mut self.context, &mut self.streams, replies);
         self.context.calls.wake_all();
     }

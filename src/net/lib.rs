@@ -263,7 +263,7 @@ impl<S: Service> Net<S> {
         if self.phase.refuses(port) {
             return;
         }
-        let pool = self.pool_for(&fd);
+        let (pool, peer) = self.pool_for(&fd);
         let tls = if listener.tls { self.handshakes.begin(port, &pool) } else { None };
         if listener.tls && tls.is_none() {
             // Never in plain text on a port with TLS.
@@ -279,7 +279,7 @@ impl<S: Service> Net<S> {
                 Wire::http1(http1::Connection::new(self.wires.http1.clone(), pool.clone()), &pool, intake)
             }
         };
-        let mut connection = Connection::new(wire, port, load_guard, tls, pool.tally());
+        let mut connection = Connection::new(wire, (port, peer), load_guard, tls, pool.tally());
         if self.phase.is_leaving() {
             connection.leave();
         }
@@ -304,12 +304,12 @@ impl<S: Service> Net<S> {
     }
 
     /// What a new connection may have of the server's memory, alone and with the others of its client.
-    fn pool_for(&self, fd: &OwnedFd) -> Pool {
+    fn pool_for(&self, fd: &OwnedFd) -> (Pool, Option<SocketAddr>) {
         let address = rustix::net::getpeername(fd.as_fd()).ok().flatten();
         let address = address.and_then(|address| SocketAddr::try_from(address).ok());
         // A client of a Unix socket has no address.
         let client = address.map(|address| self.shares.clients.at(address.ip()));
-        self.shared.pool.share(self.shares.connection, client)
+        (self.shared.pool.share(self.shares.connection, client), address)
     }
 
     /// Puts the connection on the list of those that are settled before the turn ends.

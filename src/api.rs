@@ -6,6 +6,7 @@
 //! is dropped.
 
 mod access;
+mod audit;
 mod calls;
 mod clouds;
 mod coding;
@@ -31,6 +32,7 @@ mod steps;
 mod timing;
 mod watch;
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -71,7 +73,7 @@ use response_router::ResponseRouter;
 use steps::PackingBudget;
 use watch::{Arrival, Watches};
 
-pub use access::Restrictions;
+pub use access::{Access, GivenKey, Restrictions};
 pub use calls::CallBounds;
 pub use clouds::sagemaker::settings::{Inference, SageMaker};
 pub use clouds::vertex::settings::Vertex;
@@ -134,9 +136,18 @@ impl Api {
                 watches: Watches::new(Arc::clone(&settings.traces)),
                 plan_cache: PlanCache::new(settings.request_plan_cache),
                 packing_budget: PackingBudget::of_turn(),
+                access: Arc::clone(&settings.access),
                 pool,
                 facts,
             },
+        }
+    }
+
+    /// Records the changes that these replies answer.
+    #[inline]
+    fn audit(&mut self, replies: &Replies) {
+        if let Some(audit) = &mut self.management.audit {
+            audit.settle(replies);
         }
     }
 
@@ -225,7 +236,11 @@ impl HttpService for Api {
     }
 
     fn refuse_http(&mut self, port: Port, head: &http1::Head) -> Option<http1::Response> {
-        HttpInfer::refuse_body(&self.context, port, head)
+        let refusal = HttpInfer::refuse_body(&self.context, port, head);
+        if let (Some(refusal), Some(audit)) = (&refusal, &self.management.audit) {
+            audit.refused_http(port, head, &self.context.access, refusal.head.status);
+        }
+        refusal
     }
 
     #[inline]
@@ -242,7 +257,7 @@ impl HttpService for Api {
         since_ns: Option<u64>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        self.contain_call(Panicked::Call(call), replies, |api, replies| {
+        let token = self.contain_call(Panicked::Call(call), replies, |api, replies| {
             let Api { context, management, http, .. } = api;
             let arrival = since_ns.filter(|_| context.watches.times_http(head)).map(Arrival::since);
             let mut body = body;
@@ -252,13 +267,18 @@ impl HttpService for Api {
                     Err(body) => body,
                 };
             }
+            if let Some(audit) = &mut management.audit {
+                let request = audit::HttpRequest { port, head, body: Some(&body) };
+                audit.begin_http(call, request, &context.access);
+            }
             let request = HttpRequest { call, head, body, arrival };
             match port {
                 Port::Http | Port::Grpc => http.request(context, management, request, replies),
                 port => http.request_to_port(context, management, port, request, replies),
             }
-        })
-        .flatten()
+        });
+        self.audit(replies);
+        token.flatten()
     }
 }
 
@@ -267,12 +287,19 @@ impl GrpcService for Api {
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
         let panicked = || Err(GrpcStatus::new(Code::Internal, "an internal error ended this call"));
-        contained(|| self.grpc.plan_call(&self.context, headers)).unwrap_or_else(panicked)
+        let plan = contained(|| self.grpc.plan_call(&self.context, headers)).unwrap_or_else(panicked);
+        plan.inspect_err(|refusal| {
+            if let Some(audit) = &self.management.audit {
+                audit.refused_grpc(headers, refusal.code);
+            }
+        })
     }
 
-    /// Whether requests are traced can change at any time; everything else is in the headers.
+    /// Whether requests are traced, and which keys are valid, can change at any time; everything else is in the
+    /// headers.
     fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
-        self.context.plan_cache.is_on() && !plan.timed && !self.context.facts.settings.traces.is_on()
+        let InferContext { access, plan_cache, facts, .. } = &self.context;
+        plan_cache.is_on() && plan.access == access.number && !plan.timed && !facts.settings.traces.is_on()
     }
 
     fn grpc_unary(
@@ -283,10 +310,15 @@ impl GrpcService for Api {
         arrived: Arrived<grpc_requests::RequestKey>,
         replies: &mut Replies,
     ) -> Option<Token> {
+        if let Some(audit) = &mut self.management.audit {
+            audit.begin_grpc(call, plan);
+        }
         let run = |api: &mut Api, replies: &mut Replies| {
             GrpcInfer::unary(&mut api.context, &mut api.management, call, plan, message, arrived, replies)
         };
-        self.contain_call(Panicked::Call(call), replies, run).flatten()
+        let token = self.contain_call(Panicked::Call(call), replies, run);
+        self.audit(replies);
+        token.flatten()
     }
 
     fn grpc_recurring(
@@ -343,6 +375,13 @@ impl GrpcService for Api {
 }
 
 impl Service for Api {
+    #[inline]
+    fn set_peer(&mut self, peer: Option<SocketAddr>) {
+        if let Some(audit) = &mut self.management.audit {
+            audit.set_peer(peer);
+        }
+    }
+
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
         if let Some(send_window) = self.context.calls.send_window(stream) {
             return send_window.acknowledge(unsent);
@@ -406,12 +445,18 @@ impl Actor for Api {
                 }
                 drop(acknowledge);
             }
+            Mail::Access(access) => {
+                self.http.access_changed(&access);
+                self.context.plan_cache.access_changed();
+                self.context.access = access;
+            }
             Mail::Done { call, protocol, outcome } => {
                 self.contain_call(Panicked::Call(call), replies, |api, replies| {
                     api.management.done(call, protocol, outcome, replies);
                 });
             }
         }
+        self.audit(replies);
     }
 
     fn work(&mut self, replies: &mut Replies) {
@@ -419,6 +464,7 @@ impl Actor for Api {
         context.packing_budget = PackingBudget::of_turn();
         responses.deliver_local(context, streams, replies);
         self.go_on(replies);
+        self.audit(replies);
         self.responses.classify_on(&mut self.context, &mut self.streams, replies);
         self.context.calls.wake_all();
     }

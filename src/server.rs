@@ -15,6 +15,7 @@ pub mod embedded;
 mod environment;
 pub mod inherited;
 mod inproc_executor;
+mod key_files;
 mod libraries;
 mod listeners;
 mod model_control;
@@ -33,10 +34,12 @@ use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
-use self::core::Core;
+use self::core::{Core, Guard};
 use control::RepositoryPoller;
 use inherited::InheritedSockets;
+use key_files::{KeyFiles, KeyWatch};
 pub use libraries::Libraries;
+use nereid_observe::audit::AuditLog;
 use nereid_observe::log::Logger;
 use nereid_observe::panics;
 use nereid_request::Status;
@@ -99,7 +102,10 @@ fn serve(
     });
     let takeover = takeover.transpose()?;
     let ports = listeners::reserve(options, &mut inherited)?;
-    let core = Core::start(options, libraries)?;
+    let key_files = KeyFiles::open(options).map_err(Failure::Start)?;
+    let audit = options.audit_log.as_deref().map(AuditLog::start).transpose();
+    let audit = audit.map_err(|error| Failure::Start(format!("--audit-log: {error}")))?.map(Arc::new);
+    let core = Core::start(options, libraries, Guard { access: key_files.access(), audit })?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal is then handled; during loading it kills at once.
     let ends = drain::EndReceiver::install()
@@ -147,6 +153,9 @@ fn serve(
         _ => None,
     };
     let _poller = poller.transpose().map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
+    let publish = shards.access_publisher();
+    let key_watch = KeyWatch::start(key_files, publish);
+    let key_watch = key_watch.map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     let mut taken_over = None;
     match ends.wait() {
         Ok(drain::EndReason::Signal(signal)) => print(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
@@ -164,8 +173,9 @@ fn serve(
     if taken_over.is_none() {
         supervisor::notify(supervisor::STOPPING);
     }
+    drop(key_watch);
     let outcome = drain::run(options, &ends, facts, shards, lifecycle, taken_over.as_ref());
-    core.finish_traces();
+    core.finish_records();
     (libraries.report_handles)();
     outcome
 }

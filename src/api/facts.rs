@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-use super::access::Restrictions;
+use super::access::Access;
 use super::clouds::sagemaker::settings::SageMaker;
 use super::clouds::sagemaker_models::SageMakerModels;
 use super::clouds::vertex::settings::Vertex;
 use super::forwarding::HeaderPattern;
 use nereid_gpu::Gpus;
+use nereid_observe::audit::AuditLog;
 use nereid_observe::trace::Traces;
 use nereid_protocol::compression::Level;
 use nereid_request::SharedMemory;
@@ -65,9 +66,10 @@ pub struct Settings {
     pub sagemaker: SageMaker,
     /// `None`: the port is off.
     pub vertex: Option<Vertex>,
-    /// `--http-restricted-api` and `--grpc-restricted-protocol`.
-    pub http_restrictions: Restrictions,
-    pub grpc_restrictions: Restrictions,
+    /// `--audit-log`.
+    pub audit: Option<Arc<AuditLog>>,
+    /// Which requests need a key, at the start.
+    pub access: Arc<Access>,
     /// `--http-header-forward-pattern` and `--grpc-header-forward-pattern`.
     pub http_forwarded: Option<HeaderPattern>,
     pub grpc_forwarded: Option<HeaderPattern>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::access::Access;
 use super::calls::Calls;
 use super::facts::Facts;
 use super::plan_cache::PlanCache;
@@ -15,6 +16,8 @@ use nereid_scheduler::{ServedModel, next_step};
 /// Owned by the shard's service, which lends it to the part that is at work.
 pub struct InferContext {
     pub facts: Arc<Facts>,
+    /// Which requests need a key, at present.
+    pub access: Arc<Access>,
     pub models: Arc<ModelMap>,
     pub pool: Pool,
     pub calls: Calls,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use super::access::Access;
 use super::calls::delays::DelayedStep;
 use super::management::outcome::{Outcome, Protocol};
 use crate::repository::ModelMap;
@@ -25,6 +26,8 @@ pub enum Mail {
     Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
+    /// Other keys are valid.
+    Access(Arc<Access>),
     /// A control thread has finished the work of a call.
     Done { call: CallKey, protocol: Protocol, outcome: Result<Outcome, Status> },
 }

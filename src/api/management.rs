@@ -119,6 +119,9 @@ impl Management {
 
     /// Answers a call of a method other than inference, now or by mail.
     pub fn grpc(&mut self, call: CallKey, method: Method, message: Slice, replies: &mut Replies) {
+        if let Some(audit) = &mut self.audit {
+            audit.name(call, method, &message);
+        }
         let answer = match method {
             Method::RepositoryIndex => {
                 return self.run_on_repository(call, RepositoryRequest::GrpcIndex { message }, replies);

@@ -89,6 +89,11 @@ impl PlanCache {
         self.grpc_answers.forget();
     }
 
+    /// Other keys are valid: a head that was let in may be refused now.
+    pub fn access_changed(&mut self) {
+        self.http_plans.forget();
+    }
+
     /// The form as requests share it.
     pub fn share(&mut self, form: AnswerForm) -> Rc<AnswerForm> {
         if self.is_on { form.shared(&mut self.last_form) } else { Rc::new(form) }

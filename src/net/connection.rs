@@ -2,6 +2,7 @@
 
 mod state;
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -93,6 +94,8 @@ impl Wire {
 pub(super) struct Connection {
     pub(super) wire: Wire,
     pub port: Port,
+    /// `None`: of a Unix socket.
+    peer: Option<SocketAddr>,
     /// Its place in the shard's count.
     _load_guard: LoadGuard,
     /// On the list of connections to settle.
@@ -127,10 +130,17 @@ pub(super) enum SecondOutcome {
 }
 
 impl Connection {
-    pub fn new(wire: Wire, port: Port, load_guard: LoadGuard, tls: Option<Tls>, unsent: ShareTally) -> Connection {
+    pub fn new(
+        wire: Wire,
+        (port, peer): (Port, Option<SocketAddr>),
+        load_guard: LoadGuard,
+        tls: Option<Tls>,
+        unsent: ShareTally,
+    ) -> Connection {
         Connection {
             wire,
             port,
+            peer,
             _load_guard: load_guard,
             dirty: false,
             phase: ClosePhase::Open,
@@ -250,6 +260,7 @@ impl Connection {
 
     /// Feeds received bytes; without any, what the codec kept back.
     pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut ShardContext<S>) {
+        shared.service.set_peer(self.peer);
         match &mut self.wire {
             Wire::Http(wire) => wire.receive(key, bytes, shared),
             Wire::Grpc(wire) => wire.receive(key, bytes, shared),
@@ -274,6 +285,7 @@ impl Connection {
         n: usize,
         shared: &mut ShardContext<S>,
     ) {
+        shared.service.set_peer(self.peer);
         match &mut self.wire {
             Wire::Http(wire) => wire.direct_received(key, block, at, n, shared),
             Wire::Grpc(wire) => wire.direct_received(key, block, n, shared),
@@ -283,6 +295,7 @@ impl Connection {
     /// The peer closed its side, or the connection broke: requests without an answer are cancelled.
     pub fn peer_left<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) {
         self.phase.end_input();
+        shared.service.set_peer(self.peer);
         match &mut self.wire {
             Wire::Http(wire) => wire.end_of_input(key, shared),
             Wire::Grpc(_) => {}

@@ -274,7 +274,7 @@ impl<S: Service> Net<S> {
         if self.phase.refuses(port) {
             return;
         }
-        let (pool, ledger) = self.shares_for(&fd);
+        let (pool, ledger, peer) = self.shares_for(&fd);
         let tls = if listener.tls { self.handshakes.begin(port, &pool) } else { None };
         if listener.tls && tls.is_none() {
             // Never in plain text on a port with TLS.
@@ -290,7 +290,7 @@ impl<S: Service> Net<S> {
                 Wire::http1(http1::Connection::new(self.wires.http1.clone(), pool.clone()), &pool, ledger, intake)
             }
         };
-        let mut connection = Connection::new(wire, port, load_guard, tls, pool.tally());
+        let mut connection = Connection::new(wire, (port, peer), load_guard, tls, pool.tally());
         if self.phase.is_leaving() {
             connection.leave();
         }
@@ -315,14 +315,14 @@ impl<S: Service> Net<S> {
     }
 
     /// What a new connection may have of the server's memory and of the shard's calls, alone and with the others of its
-    /// client.
-    fn shares_for(&self, fd: &OwnedFd) -> (Pool, Rc<CallLedger>) {
+    /// client, whose address is returned too.
+    fn shares_for(&self, fd: &OwnedFd) -> (Pool, Rc<CallLedger>, Option<SocketAddr>) {
         let address = rustix::net::getpeername(fd.as_fd()).ok().flatten();
         let address = address.and_then(|address| SocketAddr::try_from(address).ok());
         // A client of a Unix socket has no address.
         let client = address.map(|address| self.shares.clients.at(address.ip()));
         let ledger = CallLedger::new(self.shares.connection_calls, client.clone());
-        (self.shared.pool.share(self.shares.connection, client), ledger)
+        (self.shared.pool.share(self.shares.connection, client), ledger, address)
     }
 
     /// Puts the connection on the list of those that are settled before the turn ends.

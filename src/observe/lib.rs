@@ -1,5 +1,6 @@
-//! Statistics, metrics, logs and traces of the server.
+//! Statistics, metrics, logs, the audit log and traces of the server.
 
+pub mod audit;
 pub mod log;
 pub mod metrics;
 pub mod panics;

@@ -20,6 +20,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 pub use callback::{Function, Message, MessageKind};
 pub use layer::LogLayer;
+pub(super) use record::push_json_string;
 pub use record::{LogFormat, MAX_MESSAGE_BYTES, MAX_OBJECT_BYTES, Severity};
 pub use table::Table;
 pub use writer::{BYTES_WAITING_MAX, CAPACITY};

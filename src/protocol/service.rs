@@ -7,6 +7,8 @@
 mod grpc;
 mod http;
 
+use std::net::SocketAddr;
+
 pub use grpc::{Arrived, GrpcPlan, GrpcReply, GrpcService, GrpcStatus, Kept, Recurring};
 pub use http::{HttpReply, HttpService};
 
@@ -92,6 +94,10 @@ impl Replies {
         std::mem::take(&mut self.panicked)
     }
 
+    pub fn iter(&self) -> std::slice::Iter<'_, (CallKey, Reply)> {
+        self.replies.iter()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.replies.is_empty() && self.panicked.is_empty()
     }
@@ -99,6 +105,9 @@ impl Replies {
 
 /// A shard's view of the server: what answers both protocols, and what concerns neither alone.
 pub trait Service: HttpService + GrpcService {
+    /// What comes next is from this peer; `None`: over a Unix socket.
+    fn set_peer(&mut self, _peer: Option<SocketAddr>) {}
+
     /// Of the output of a stream or a streamed HTTP answer, the last `unsent` bytes are still here, framing included:
     /// the peer has not made room for them. Called when it changes.
     fn stream_unsent(&mut self, _stream: Token, _unsent: usize) {}

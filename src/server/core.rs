@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use super::access::Access;
-use super::options::{HeaderPattern, ModelControl, Options, Restriction};
+use super::options::{HeaderPattern, ModelControl, Options};
 use super::{Failure, Libraries, budget, clouds, devices, drain, tables};
 use crate::api::{self, Facts, ServerState};
 use crate::repository::agents::Agents;
@@ -23,6 +23,7 @@ use nereid_backend::{Host, HostPolicies};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
 use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
+use nereid_observe::audit::AuditLog;
 use nereid_observe::log::{self, Logger};
 use nereid_observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
 use nereid_observe::panics::ThreadKind;
@@ -33,7 +34,7 @@ use nereid_request::{RefusalReason, Status};
 use nereid_scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, ServedModel, Services, delayed_until};
 use nereid_shard::placement::{Cores, Placement};
 
-/// Time limit at the end of the server for writing or sending traces.
+/// Time limit at the end of the server for writing or sending traces, and the same for the audit log.
 const TRACE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// See the [module](self).
@@ -58,27 +59,35 @@ pub struct Core {
     _kept_metrics: Vec<Box<dyn Any + Send + Sync>>,
 }
 
+/// Who may do what, and where that is recorded. Both are opened before models are loaded, which may take minutes.
+#[derive(Default)]
+pub struct Guard {
+    pub access: Arc<api::Access>,
+    pub audit: Option<Arc<AuditLog>>,
+}
+
 impl Core {
     /// Opens everything and loads the start-up models.
-    pub fn start(options: &Options, libraries: &Libraries) -> Result<Arc<Core>, Failure> {
+    pub fn start(options: &Options, libraries: &Libraries, guard: Guard) -> Result<Arc<Core>, Failure> {
         let cores = cores()?;
         let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
         let (placement, no_spin) = arranged.map_err(|error| Failure::Start(error.to_string()))?;
         if let Some(why) = no_spin {
             warn!("--spin-us has no effect: {why}");
         }
-        Core::placed(options, libraries, &cores, placement, Access::new())
+        Core::placed(options, libraries, guard, &cores, placement, Access::new())
     }
 
     /// The same inside an application, which assigns its cores itself: no thread of ours is bound to one.
     pub fn start_embedded(options: &Options, libraries: &Libraries, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
         let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin_ns: 0 };
-        Core::placed(options, libraries, &cores()?, placement, access)
+        Core::placed(options, libraries, Guard::default(), &cores()?, placement, access)
     }
 
     fn placed(
         options: &Options,
         libraries: &Libraries,
+        guard: Guard,
         cores: &Cores,
         mut placement: Placement,
         access: Arc<Access>,
@@ -156,7 +165,7 @@ impl Core {
             }
             error!("{status}");
         }
-        let facts = start_facts(options, &lifecycle, Arc::clone(&gpus))
+        let facts = start_facts(options, guard, &lifecycle, Arc::clone(&gpus))
             .inspect_err(|_| drain::unload(&lifecycle, options.exit_timeout_secs))?;
         let traces = Arc::clone(&facts.settings.traces);
         let mut kept = trace_metrics(&own_metrics, &traces);
@@ -192,10 +201,13 @@ impl Core {
         render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &[&self.own_metrics, &self.metrics])
     }
 
-    /// Waits until the traces are written; logs those that were not written in time.
-    pub fn finish_traces(&self) {
+    /// Waits until the traces and the audit log are written; logs if that takes too long.
+    pub fn finish_records(&self) {
         if !self.traces.finish(TRACE_PATIENCE) {
             warn!("not all traces could be written before the end");
+        }
+        if self.facts.settings.audit.as_ref().is_some_and(|audit| !audit.flush(TRACE_PATIENCE)) {
+            warn!("not all records of the audit log could be written before the end");
         }
     }
 }
@@ -205,7 +217,7 @@ fn cores() -> Result<Cores, Failure> {
 }
 
 /// The facts about the server that all services report, with the threads that they need.
-fn start_facts(options: &Options, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Result<Arc<Facts>, Failure> {
+fn start_facts(options: &Options, guard: Guard, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Result<Arc<Facts>, Failure> {
     let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map())?;
     let traces = start_traces(options)?;
     let facts = Facts::new(api::Settings {
@@ -219,8 +231,8 @@ fn start_facts(options: &Options, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Res
         gpus,
         sagemaker,
         vertex,
-        http_restrictions: api::Restrictions::http(restrictions(&options.http_restricted)),
-        grpc_restrictions: api::Restrictions::grpc(restrictions(&options.grpc_restricted)),
+        access: guard.access,
+        audit: guard.audit,
         http_forwarded: forwarded("http", &options.http_header_forward_pattern)?,
         grpc_forwarded: forwarded("grpc", &options.grpc_header_forward_pattern)?,
         grpc_packing: options.grpc_response_compression,
@@ -232,10 +244,6 @@ fn start_facts(options: &Options, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Res
         facts.regions.job_thread().start().map_err(cannot)?;
     }
     Ok(facts)
-}
-
-fn restrictions(given: &[Restriction]) -> impl Iterator<Item = (&str, &str, &str)> {
-    given.iter().map(|restriction| (&*restriction.group, &*restriction.key, &*restriction.value))
 }
 
 fn forwarded(protocol: &str, pattern: &str) -> Result<Option<HeaderPattern>, Failure> {
@@ -335,7 +343,11 @@ fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> 
 /// Our own families beside Triton's.
 fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<Box<dyn Any + Send + Sync>> {
     let (facts, pool, watched) = (Arc::clone(facts), pool.clone(), Arc::clone(facts));
+    let audit = facts.settings.audit.clone();
     let gauges = [
+        metrics.counter("nereid_audit_records_dropped", "Records of the audit log that are lost", &[], move || {
+            audit.as_ref().map_or(0, |audit| audit.dropped())
+        }),
         metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
             facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed)
         }),

@@ -228,7 +228,7 @@ impl Embedded {
         if let (Ok(()), Some(poller)) = (&outcome, poller) {
             poller.join();
         }
-        core.finish_traces();
+        core.finish_records();
         outcome
     }
 }

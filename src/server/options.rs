@@ -172,6 +172,8 @@ pub struct Options {
     pub http_header_forward_pattern: String,
     /// In the order of the command line; each group once.
     pub http_restricted: Vec<Restriction>,
+    /// More of them in a file, which is read again when it changes.
+    pub http_restricted_file: Option<PathBuf>,
     pub grpc: Listen,
     pub grpc_tls: TlsOptions,
     /// A Unix socket beside the port.
@@ -187,6 +189,9 @@ pub struct Options {
     pub grpc_header_forward_pattern: String,
     /// In the order of the command line; each group once.
     pub grpc_restricted: Vec<Restriction>,
+    pub grpc_restricted_file: Option<PathBuf>,
+    /// Where calls that change the server are recorded; `-`: on stdout.
+    pub audit_log: Option<PathBuf>,
     /// `--grpc-infer-response-compression-level`; `None`: answers are not compressed.
     pub grpc_response_compression: Option<Level>,
     pub metrics: Listen,
@@ -289,6 +294,7 @@ impl Default for Options {
             http_max_input_size: 64 << 20,
             http_header_forward_pattern: String::new(),
             http_restricted: Vec::new(),
+            http_restricted_file: None,
             grpc: Listen::at(8001),
             grpc_tls: TlsOptions::default(),
             grpc_unix_socket: None,
@@ -298,6 +304,8 @@ impl Default for Options {
             grpc_max_receive_message_size: i32::MAX as u32,
             grpc_header_forward_pattern: String::new(),
             grpc_restricted: Vec::new(),
+            grpc_restricted_file: None,
+            audit_log: None,
             grpc_response_compression: None,
             metrics: Listen::at(8002),
             sagemaker: Listen { allowed: false, ..Listen::at(8080) },

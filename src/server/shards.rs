@@ -295,6 +295,16 @@ impl Shards {
         self.posts.iter().map(post_of).collect()
     }
 
+    /// The function that hands new keys to every shard.
+    pub fn access_publisher(&self) -> impl Fn(Arc<api::Access>) + Send + 'static {
+        let posts = self.posts.clone();
+        move |access| {
+            for post in &posts {
+                post.post(shard::Mail::Actor(api::Mail::Access(Arc::clone(&access))));
+            }
+        }
+    }
+
     pub fn log_endpoints(&self) {
         self.endpoints.iter().for_each(|endpoint| info!("{endpoint}"));
     }

@@ -4,6 +4,7 @@ mod clients;
 mod foreign;
 mod perf;
 mod process;
+mod supply;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {

@@ -13,6 +13,7 @@ mod models;
 mod next_steps;
 mod one_number;
 mod rolling;
+mod sandbox;
 mod service;
 mod stages;
 mod statistics;

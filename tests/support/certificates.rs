@@ -37,9 +37,9 @@ impl Certificates {
         let made = Certificates { directory };
         made.authority("authority");
         made.authority("other");
-        made.leaf("server", "authority");
-        made.leaf("client", "authority");
-        made.leaf("stranger", "other");
+        made.leaf("server", "authority", "30");
+        made.leaf("client", "authority", "30");
+        made.leaf("stranger", "other", "30");
         Some(made)
     }
 
@@ -54,6 +54,12 @@ impl Certificates {
         let shown = Command::new("openssl").args(["x509", "-noout", "-text", "-in", &self.path(&certificate)]).output();
         let shown = shown.expect("run openssl");
         assert!(String::from_utf8_lossy(&shown.stdout).contains("Version: 1 "), "{shown:?}");
+        self
+    }
+
+    /// Adds `expired.pem`, signed by `authority.pem`, whose time was over yesterday.
+    pub fn expired(&self) -> &Certificates {
+        self.leaf("expired", "authority", "-1");
         self
     }
 
@@ -84,7 +90,7 @@ impl Certificates {
         self.openssl(&["req", "-x509", "-days", "30", "-subj", &subject, "-keyout", &key, "-out", &certificate]);
     }
 
-    fn leaf(&self, name: &str, authority: &str) {
+    fn leaf(&self, name: &str, authority: &str, days: &str) {
         let subject = format!("/CN={name}");
         let (key, request) = (format!("{name}.key"), format!("{name}.csr"));
         self.openssl(&["req", "-new", "-subj", &subject, "-keyout", &key, "-out", &request]);
@@ -97,7 +103,7 @@ impl Certificates {
             "x509",
             "-req",
             "-days",
-            "30",
+            days,
             "-in",
             &request,
             "-CA",

@@ -13,6 +13,11 @@ pub fn refusing(error: &str, calls: &str) -> Option<Vec<String>> {
     words(&["refuse", error, calls])
 }
 
+/// The same for a list of the only system calls that are allowed (see confine.c); any other ends the process, or fails.
+pub fn allowing(calls: &str, kills: bool) -> Option<Vec<String>> {
+    words(&["allow", if kills { "KILL" } else { "EPERM" }, calls])
+}
+
 /// The same for a limit on locked memory.
 pub fn locking_at_most(bytes: u64) -> Option<Vec<String>> {
     words(&["memlock", &bytes.to_string()])

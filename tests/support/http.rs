@@ -38,6 +38,11 @@ impl Peer {
         Peer { stream, received: Vec::new() }
     }
 
+    /// Its own end of the connection.
+    pub fn local(&self) -> SocketAddr {
+        self.stream.local_addr().expect("the address of a connected socket")
+    }
+
     pub fn send(&mut self, bytes: &[u8]) -> &mut Peer {
         self.stream.write_all(bytes).expect("send to the server");
         self

@@ -2,6 +2,7 @@
 //! memory than before.
 
 mod flood;
+mod injection;
 mod memory;
 mod panics;
 mod slow;

@@ -1,14 +1,17 @@
 //! Tests of features beyond plain inference: shared memory, streams over HTTP, traces, TLS, restricted groups, and the
 //! ports of the clouds (contract/http.md, contract/grpc.md, contract/metrics.md, contract/cli.md).
 
+mod audit;
 mod compression;
 mod custom_metrics;
 mod devices;
+mod exposure;
 mod forwarding;
 mod generate;
 mod gpus;
 mod http_streaming;
 mod keepalive;
+mod key_files;
 mod metrics;
 mod opentelemetry;
 mod orca;
@@ -17,6 +20,7 @@ mod plan_cache;
 mod reflection;
 mod restricted;
 mod sagemaker;
+mod secrets;
 mod shared_memory;
 mod statistics;
 mod stuck_shard;

@@ -8,6 +8,8 @@ use tracing::info;
 
 use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
 use super::{CloudRoute, CloudRouting};
+use crate::api::access::Access;
+use crate::api::audit::Audited;
 use crate::api::error;
 use crate::api::facts::Facts;
 use crate::api::http::dialect::Dialect;
@@ -27,6 +29,9 @@ use settings::Inference;
 
 /// Names the model of a load, where it is not that of the hash; elsewhere it must agree with the path.
 const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";
+
+/// A body of so many bytes is read for the audit log.
+const AUDITED_BYTES_MAX: usize = 16 * 1024;
 
 /// The meaning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +61,24 @@ fn route(path: &str) -> Option<Route<'_>> {
     })
 }
 
+/// The change that a request asks for, if it is one.
+pub fn audited(head: &Head, body: Option<&Slice>) -> Option<Audited> {
+    let (action, subject) = match (route(head.path())?, head.method()) {
+        (Route::Models, Method::Post) => {
+            // Shards read no long bodies.
+            let load = body.filter(|body| body.len() <= AUDITED_BYTES_MAX).and_then(|body| Load::read(body).ok());
+            ("register-and-load", load.map(|load| load.describe()).unwrap_or_default())
+        }
+        (Route::Model(hash), Method::Delete) => ("unload", hash.to_owned()),
+        _ => return None,
+    };
+    Some(Audited { category: Category::ModelRepository, action, subject })
+}
+
 /// The part of one shard's service that answers the port.
 pub struct SageMakerPort {
     facts: Arc<Facts>,
+    access: Arc<Access>,
     models: Arc<ModelMap>,
     lifecycle: Arc<Lifecycle>,
     pool: Pool,
@@ -75,7 +95,13 @@ impl SageMakerPort {
         post: Post,
     ) -> SageMakerPort {
         let default_model = Arc::from(&*facts.settings.sagemaker.default_model);
-        SageMakerPort { facts, models, lifecycle, pool, post, default_model }
+        let access = Arc::clone(&facts.settings.access);
+        SageMakerPort { facts, access, models, lifecycle, pool, post, default_model }
+    }
+
+    /// Other keys are valid.
+    pub fn access_changed(&mut self, access: &Arc<Access>) {
+        self.access = Arc::clone(access);
     }
 
     /// Models came or went.
@@ -94,7 +120,7 @@ impl SageMakerPort {
             // A path that this port does not have is a bad request, without a reason.
             _ => return Err(Box::new(Response::empty(400))),
         };
-        self.facts.settings.http_restrictions.allow_http(category, head, &self.pool)?;
+        self.access.http.allow_http(category, head, &self.pool)?;
         if !is_fit {
             return Err(Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None)));
         }

@@ -258,6 +258,11 @@ impl Load {
         check_url(&load.url)?;
         Ok(load)
     }
+
+    /// For the audit log: the model, and the directory that is registered for it.
+    pub fn describe(&self) -> String {
+        format!("{} {}", self.hash, self.url)
+    }
 }
 
 /// A model lies where SageMaker puts models, and nowhere else.

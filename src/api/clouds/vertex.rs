@@ -6,6 +6,7 @@ pub mod settings;
 use std::sync::Arc;
 
 use super::{CloudRoute, CloudRouting};
+use crate::api::access::Access;
 use crate::api::error;
 use crate::api::facts::Facts;
 use crate::api::http::dialect::Dialect;
@@ -63,6 +64,7 @@ pub fn redirect_path(head: &Head) -> Option<Vec<u8>> {
 /// The part of one shard's service that answers the port.
 pub struct VertexPort {
     facts: Arc<Facts>,
+    access: Arc<Access>,
     models: Arc<ModelMap>,
     pool: Pool,
     post: Post,
@@ -70,7 +72,13 @@ pub struct VertexPort {
 
 impl VertexPort {
     pub fn new(facts: Arc<Facts>, models: Arc<ModelMap>, pool: Pool, post: Post) -> VertexPort {
-        VertexPort { facts, models, pool, post }
+        let access = Arc::clone(&facts.settings.access);
+        VertexPort { facts, access, models, pool, post }
+    }
+
+    /// Other keys are valid.
+    pub fn access_changed(&mut self, access: &Arc<Access>) {
+        self.access = Arc::clone(access);
     }
 
     /// Models came or went.
@@ -96,9 +104,9 @@ impl VertexPort {
         Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None))
     }
 
-    /// Whether `--http-restricted-api` lets the request through.
+    /// Whether the keys of HTTP let the request through.
     fn allow(&self, category: Category, head: &Head) -> Result<(), Box<Response>> {
-        self.facts.settings.http_restrictions.allow_http(category, head, &self.pool)
+        self.access.http.allow_http(category, head, &self.pool).map(drop)
     }
 
     fn health<'p>(&self, call: CallKey, head: &Head) -> CloudRouting<'p> {

@@ -64,10 +64,11 @@ impl GrpcInfer {
     pub fn plan_call(&self, context: &InferContext, headers: &Headers) -> Result<GrpcPlan, GrpcStatus> {
         let path = headers.path().unwrap_or_default();
         let Some(method) = method_of(path) else { return reflection::plan(path).ok_or_else(unimplemented) };
-        context.facts.settings.grpc_restrictions.allow_grpc(method.category(), headers)?;
+        let key = context.access.grpc.allow_grpc(method.category(), headers)?;
         let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });
         plan.streaming = method == Method::ModelStreamInfer;
+        (plan.access, plan.key) = (context.access.number, key);
         if infers {
             context.watches.plan_call(headers, &mut plan);
             if let Some(pattern) = &self.forwarded {

@@ -20,7 +20,7 @@ use crate::api::infer::http_request::Decoder;
 use crate::api::infer_context::InferContext;
 use crate::api::plan_cache::http_plans::HttpPlan;
 use crate::api::plan_cache::json_request::Bounds;
-use crate::api::routes::{Target, route};
+use crate::api::routes::{Category, Target, route};
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::timing;
 use crate::api::watch::Arrival;
@@ -65,7 +65,7 @@ impl HttpInfer {
         http1::IntakeRules {
             json_length: if port == Port::Metrics { JsonLength::Nowhere } else { Dialect::of(port).json_length_in() },
             unasked_bytes_max: settings.http_input_bytes_max as u64,
-            asks_always: port == Port::Http && !settings.http_restrictions.is_empty(),
+            asks_always: port == Port::Http && (!context.access.http.is_empty() || context.access.changes),
             timing_field: timing::ASK,
         }
     }
@@ -76,10 +76,10 @@ impl HttpInfer {
         let settings = &context.facts.settings;
         // A head that has a plan was let in before.
         if port == Port::Http
-            && !settings.http_restrictions.is_empty()
+            && !context.access.http.is_empty()
             && context.plan_cache.http_plan(head).is_none()
             && let Some(found) = route(head.path().as_bytes())
-            && let Err(refusal) = settings.http_restrictions.allow_http(found.category(), head, &context.pool)
+            && let Err(refusal) = context.access.http.allow_http(found.category(), head, &context.pool)
         {
             log_request(head);
             return Some(*refusal);
@@ -116,7 +116,9 @@ impl HttpInfer {
         model: &Arc<ServedModel>,
         packing: Option<Packing>,
     ) {
-        if self.forwarded.is_none() && !context.watches.times_http(head) {
+        // The keys may have changed since the head was let in.
+        let is_let_in = context.access.http.lets_in(Category::Inference, head);
+        if self.forwarded.is_none() && is_let_in && !context.watches.times_http(head) {
             context.plan_cache.plan_http(head, model, packing);
         }
     }

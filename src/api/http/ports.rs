@@ -7,6 +7,7 @@ use super::generate::{self, GenerateCall};
 use super::inference::{HttpInfer, InferCall};
 use super::log::log_request;
 use super::metrics_page::MetricsPage;
+use crate::api::access::Access;
 use crate::api::clouds::sagemaker::SageMakerPort;
 use crate::api::clouds::vertex::{VertexPort, redirect_path};
 use crate::api::clouds::{CloudRoute, CloudRouting};
@@ -54,6 +55,12 @@ impl HttpPorts {
     pub fn models_changed(&mut self, models: &Arc<ModelMap>) {
         self.sagemaker.models_changed(models);
         self.vertex.models_changed(models);
+    }
+
+    /// Other keys are valid.
+    pub fn access_changed(&mut self, access: &Arc<Access>) {
+        self.sagemaker.access_changed(access);
+        self.vertex.access_changed(access);
     }
 
     /// Answers a call with the metrics page that was posted.

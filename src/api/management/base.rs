@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::api::audit::Auditor;
 use crate::api::error::too_large;
 use crate::api::facts::Facts;
 use crate::api::mail::Post;
@@ -45,6 +46,8 @@ pub struct Management {
     pub(super) pool: Pool,
     pub(super) post: Post,
     pub(super) encoder: Encoder,
+    /// Where calls that change the server are recorded.
+    pub(in crate::api) audit: Option<Box<Auditor>>,
 }
 
 impl Management {
@@ -55,7 +58,8 @@ impl Management {
         pool: Pool,
         post: Post,
     ) -> Management {
-        Management { facts, models, lifecycle, pool, post, encoder: Encoder::new() }
+        let audit = facts.settings.audit.as_ref().map(|log| Box::new(Auditor::new(Arc::clone(log))));
+        Management { facts, models, lifecycle, pool, post, encoder: Encoder::new(), audit }
     }
 
     /// Models came or went.

@@ -50,7 +50,7 @@ pub static FLAGS: &[Flag] = &[
         "A Unix socket over which a starting server takes the listening sockets over from the running one: both are \
          given the same path. No connection is refused between them; the running server ends when the new one answers.",
         |g, v| {
-            g.options.take_over = socket(v);
+            g.options.take_over = file(v);
             Ok(())
         },
     ),
@@ -143,13 +143,36 @@ pub static FLAGS: &[Flag] = &[
         },
     ),
     NEREID.set("http-unix-socket", "path", "Unix socket that HTTP is served on beside its port.", |g, v| {
-        g.options.http_unix_socket = socket(v);
+        g.options.http_unix_socket = file(v);
         Ok(())
     }),
     NEREID.set("grpc-unix-socket", "path", "Unix socket that gRPC is served on beside its port.", |g, v| {
-        g.options.grpc_unix_socket = socket(v);
+        g.options.grpc_unix_socket = file(v);
         Ok(())
     }),
+    NEREID.set(
+        "http-restricted-api-file",
+        "path",
+        "A file with keys as those of --http-restricted-api, several for each group; it is read again when it changes.",
+        |g, v| {
+            g.options.http_restricted_file = file(v);
+            Ok(())
+        },
+    ),
+    NEREID.set("grpc-restricted-protocol-file", "path", "The same for --grpc-restricted-protocol.", |g, v| {
+        g.options.grpc_restricted_file = file(v);
+        Ok(())
+    }),
+    NEREID.set(
+        "audit-log",
+        "path or -",
+        "A file to which a line is appended for every call that changes the server: loads, shared memory, settings of \
+         traces and the log; -: stdout.",
+        |g, v| {
+            g.options.audit_log = file(v);
+            Ok(())
+        },
+    ),
     NEREID.set(
         "request-memory-byte-size",
         "integer",
@@ -247,7 +270,7 @@ fn stall_timeout(value: Value<'_>) -> Result<Option<Duration>, ValueError> {
 }
 
 /// An empty path is none.
-fn socket(value: Value<'_>) -> Option<PathBuf> {
+fn file(value: Value<'_>) -> Option<PathBuf> {
     Some(value.path()).filter(|path| !path.as_os_str().is_empty())
 }
 

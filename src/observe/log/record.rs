@@ -175,7 +175,7 @@ impl Record {
 
 /// Appends `value` as a JSON string (RFC 8259 section 7) in which no control character is left: neither those that JSON
 /// forbids nor DEL and the C1 set, which terminals interpret.
-fn push_json_string(text: &mut String, value: &str) {
+pub fn push_json_string(text: &mut String, value: &str) {
     text.push('"');
     for char in value.chars() {
         match char {

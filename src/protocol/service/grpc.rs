@@ -1,6 +1,7 @@
 //! What the service has to do with gRPC: calls and their messages in, messages and statuses out.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{CallKey, Replies, Token};
 use crate::grpc::{self, Code};
@@ -64,6 +65,10 @@ pub struct GrpcPlan {
     pub response_encoding: grpc::Encoding,
     /// The service needs the times when its requests began to arrive.
     pub timed: bool,
+    /// The service's own number of the rules that let the call in.
+    pub access: u64,
+    /// The name of the key by which they did.
+    pub key: Option<Arc<str>>,
 }
 
 impl GrpcPlan {
@@ -76,6 +81,8 @@ impl GrpcPlan {
             watched: Kept::new(),
             response_encoding: grpc::Encoding::Identity,
             timed: false,
+            access: 0,
+            key: None,
         }
     }
 }

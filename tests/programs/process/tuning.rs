@@ -459,6 +459,11 @@ fn the_unit_is_one() {
     let said = text(&output);
     let ours: Vec<&str> = said.lines().filter(|line| line.contains("nereid")).collect();
     assert!(ours.is_empty(), "{}", text(&output));
+    // The lower the number, the less the service can reach: from 0.0 to 10.0.
+    let mut security = Command::new("systemd-analyze");
+    security.args(["security", "--offline=true", "--no-pager", "--threshold=22"]).arg(&place);
+    let output = security.output().expect("systemd-analyze");
+    assert!(output.status.success(), "{}", text(&output));
 }
 
 #[test]

@@ -13,7 +13,7 @@ const GROUPS: [&str; 8] =
     ["metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace", "logging"];
 
 /// Category, method and path of every route (contract/http.md section 1).
-const ROUTES: [(&str, &str, &str); 33] = [
+pub const ROUTES: [(&str, &str, &str); 33] = [
     ("metadata", "GET", "/v2"),
     ("metadata", "GET", "/v2/models/plain"),
     ("metadata", "GET", "/v2/models/plain/versions/1"),
@@ -50,7 +50,7 @@ const ROUTES: [(&str, &str, &str); 33] = [
 ];
 
 /// Category and RPC (contract/grpc.md section 1).
-const RPCS: [(&str, &str); 17] = [
+pub const RPCS: [(&str, &str); 17] = [
     ("metadata", "ServerMetadata"),
     ("metadata", "ModelMetadata"),
     ("inference", "ModelInfer"),

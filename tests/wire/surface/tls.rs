@@ -448,3 +448,35 @@ fn a_stop_says_goodbye_to_idle_clients() {
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(0), "{log}");
 }
+
+/// Both ports ask for a certificate of that authority whose time is not over, and answer nothing without one.
+#[test]
+fn only_clients_with_a_valid_certificate_are_answered() {
+    let Some(files) = Certificates::make() else { return };
+    files.expired();
+    each(&variant::ALL, |variant| {
+        let repository = repository();
+        let flags = [files.mutual_flags("http"), files.mutual_flags("grpc")].concat();
+        let server = start_http(variant, &repository, &flags);
+        let ports: [(_, &[&str], &[u8]); 2] = [
+            (server.http, &[], b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"),
+            (server.grpc, &["h2"], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"),
+        ];
+        for (address, alpn, greeting) in ports {
+            for (identity, is_valid) in
+                [(Some("client"), true), (None, false), (Some("stranger"), false), (Some("expired"), false)]
+            {
+                let stream = TcpStream::connect(address).expect("connect to the server");
+                stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
+                let mut peer = files.client(stream, alpn, identity);
+                let mut first = [0; 9];
+                let answered = peer.write_all(greeting).is_ok() && peer.read_exact(&mut first).is_ok();
+                assert_eq!(answered, is_valid, "{address} {identity:?}");
+            }
+        }
+        let log = server.stop();
+        for reason in ["peer sent no certificates", "UnknownIssuer", "Expired"] {
+            assert_eq!(log.matches(reason).count(), 2, "{reason}: {log}");
+        }
+    });
+}

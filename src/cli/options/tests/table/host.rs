@@ -546,6 +546,28 @@ pub const ROWS: &[Row] = &[
         bad: &[],
     },
     Row {
+        flag: "http-restricted-api-file",
+        beside: "",
+        good: &[("", |_| {}), ("/keys", |o| o.http_restricted_file = Some("/keys".into()))],
+        bad: &[],
+    },
+    Row {
+        flag: "grpc-restricted-protocol-file",
+        beside: "",
+        good: &[("", |_| {}), ("/keys", |o| o.grpc_restricted_file = Some("/keys".into()))],
+        bad: &[],
+    },
+    Row {
+        flag: "audit-log",
+        beside: "",
+        good: &[
+            ("", |_| {}),
+            ("-", |o| o.audit_log = Some("-".into())),
+            ("/audit", |o| o.audit_log = Some("/audit".into())),
+        ],
+        bad: &[],
+    },
+    Row {
         flag: "request-memory-byte-size",
         beside: "",
         good: &[("0", |_| {}), ("5000000000", |o| o.request_memory_byte_size = 5_000_000_000)],

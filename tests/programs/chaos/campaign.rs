@@ -213,6 +213,7 @@ impl Campaign {
         for (fault, times) in self.ended.faults.clone() {
             self.injected(&fault, times);
         }
+        self.report();
         for kind in faults::kinds(self.variant) {
             assert!(self.injected.get(kind).is_some_and(|times| *times > 0), "{kind}: never\n{:?}", self.injected);
         }
@@ -230,9 +231,9 @@ impl Campaign {
             std::thread::sleep(Duration::from_millis(50));
             now = Resources::of(&self.site);
         }
+        println!("before {before:?}\nafter  {now:?}");
         let log = self.site.log();
         assert!(!log.contains("panicked at"), "{}: the server panicked:\n{log}", self.place());
-        self.report();
         self.site.server.stop();
     }
 

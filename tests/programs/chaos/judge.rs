@@ -24,15 +24,14 @@ const FAILED: &[u32] = &[500, 13];
 /// A stream of gRPC has no code for one request of it.
 pub const IN_STREAM: u32 = 99;
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 13] = [
     // docs/design.md, the table of bounds: the memory of requests and answers.
-    Rule { models: ANY, codes: &[503, 14, 8, IN_STREAM], text: "--request-memory-byte-size" },
-    Rule { models: ANY, codes: &[503, 14, 8, IN_STREAM], text: "--request-memory-client-share" },
-    Rule { models: ANY, codes: &[503, 14, 8, IN_STREAM], text: "--request-memory-connection-share" },
+    Rule { models: ANY, codes: &[503, 14, 8, IN_STREAM], text: "bytes were asked for, but only" },
     Rule { models: &["slow"], codes: &[503, 14, IN_STREAM], text: "Exceeds maximum queue size" },
     // docs/python-faults.md.
     Rule { models: PYTHON, codes: &[503, 14, 500, 13, IN_STREAM], text: "is not healthy" },
     Rule { models: PYTHON, codes: &[500, 13, IN_STREAM], text: "Failed to process the request(s) for model" },
+    Rule { models: PYTHON, codes: &[503, 14, IN_STREAM], text: "with a worker: " },
     Rule { models: &["sums"], codes: &[400, 3, IN_STREAM], text: "must specify the START flag on the first request" },
     Rule { models: &["sums"], codes: &[503, 14, IN_STREAM], text: "has to begin again" },
     // A model that is not there.

@@ -27,18 +27,28 @@ fn outcome(shared: &Shared, vector: &Vector, answer: &Answer, expected: &[i32]) 
     }
 }
 
-/// Sends all at once, and reads all answers.
-fn exchange(shared: &Shared, peer: &mut Peer, vectors: &[Vector], random: &mut Random) -> Result<(), Broken> {
+/// Whether the server ends the connection behind this answer, as it does if it does not take the rest of a request.
+fn is_last(answer: &Answer) -> bool {
+    answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
+}
+
+/// Sends all at once, and reads all answers; whether the connection can be used again. The server executes no request
+/// behind one whose answer says that it is the last.
+fn exchange(shared: &Shared, peer: &mut Peer, vectors: &[Vector], random: &mut Random) -> Result<bool, Broken> {
     let bytes: Vec<u8> = vectors.iter().flat_map(|vector| vector.over_http(random.below(2) == 0, None)).collect();
     vectors.iter().for_each(|vector| shared.asks(vector.model));
-    if !peer.try_send(&bytes) {
-        return Err(Broken("the server takes no more bytes".to_owned()));
-    }
-    for vector in vectors {
+    // Where it takes no more bytes, it has refused one.
+    peer.try_send(&bytes);
+    let mut rest = vectors.iter();
+    while let Some(vector) = rest.next() {
         let answer = peer.try_answer().map_err(Broken)?;
         shared.ends(vector.model, outcome(shared, vector, &answer, &vector.values));
+        if is_last(&answer) {
+            rest.for_each(|vector| shared.leaves(vector.model));
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn run_on(shared: &Shared, mut random: Random, models: &[&'static str]) {
@@ -52,11 +62,11 @@ fn run_on(shared: &Shared, mut random: Random, models: &[&'static str]) {
                 Vector::new(shared, model, &mut random)
             });
             let vectors: Vec<_> = vectors.collect();
-            if let Err(broken) = exchange(shared, &mut peer, &vectors, &mut random) {
-                return shared.breaks("HTTP", broken);
-            }
-            if shared.is_over() {
-                return;
+            match exchange(shared, &mut peer, &vectors, &mut random) {
+                Err(broken) => return shared.breaks("HTTP", broken),
+                Ok(false) => break,
+                Ok(true) if shared.is_over() => return,
+                Ok(true) => {}
             }
             shared.pause();
         }
@@ -89,7 +99,12 @@ pub fn run_sequences(shared: &Shared, mut random: Random) {
                 Ok(answer) => return shared.breaks("a sequence over HTTP", Broken(answer.text())),
                 Err(why) => return shared.breaks("a sequence over HTTP", Broken(why)),
             };
-            if !shared.ends("sums", outcome(shared, &vector, &answer, &sums)) {
+            let is_answered = shared.ends("sums", outcome(shared, &vector, &answer, &sums));
+            if is_last(&answer) {
+                let Some(another) = connect(shared) else { return };
+                peer = another;
+            }
+            if !is_answered {
                 break;
             }
             shared.pause();

@@ -17,26 +17,26 @@ use crate::chaos::tally::count;
 pub const EXHAUSTED: Fault = Fault { name: "memory of requests exhausted", inject: exhaust };
 pub const WORKER_LIMITED: Fault = Fault { name: "memory of a worker limited", inject: limit };
 
-/// Of 16 MiB, three quarters are for one address.
-const HELD: usize = 4;
-const HELD_BYTES: usize = 3 << 20;
-/// Numbers of a request that needs memory: a quarter of a MiB.
-const PROBE: usize = 1 << 16;
+/// Connections and the bytes of each. Of 16 MiB, three quarters are for one address; what no longer fits is refused, and
+/// smaller ones fill the rest.
+const HELD: [(usize, usize); 3] = [(4, 3 << 20), (4, 1 << 20), (8, 1 << 19)];
+/// Numbers of a request that needs memory, of nine bytes each.
+const PROBE: usize = 1 << 17;
 
 fn exhaust(campaign: &mut Campaign) {
     let mut held = Vec::new();
-    for _ in 0..HELD {
+    for bytes in HELD.into_iter().flat_map(|(count, bytes)| std::iter::repeat_n(bytes, count)) {
         let Ok(mut stream) = TcpStream::connect(campaign.site.server.http) else { continue };
         let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
         let head = format!(
             "POST /v2/models/plain/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
-            HELD_BYTES + 1
+            bytes + 1
         );
         // The server may refuse it before it has taken all.
-        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![b' '; HELD_BYTES]));
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![b' '; bytes]));
         held.push(stream);
     }
-    let input = json!({ "name": "INPUT0", "datatype": "INT32", "shape": [PROBE], "data": vec![1_000_000; PROBE] });
+    let input = json!({ "name": "INPUT0", "datatype": "INT32", "shape": [PROBE], "data": vec![10_000_000; PROBE] });
     let answer = prober::post(&campaign.site.server, "/v2/models/plain/infer", &json!({ "inputs": [input] }));
     campaign.with_tally(|tally| {
         count(&mut tally.asked, "plain", 1);

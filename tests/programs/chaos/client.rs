@@ -135,7 +135,8 @@ fn a_client_of_the_chaos() {
     let generations = Generations::open(&order.generations);
     let shared = Shared { order, generations, tally: Mutex::default(), is_over: AtomicBool::new(false) };
     let shared = Arc::new(shared);
-    let threads: Vec<_> = shared.order.kinds.iter().copied().enumerate().map(|(at, kind)| start(&shared, at, kind)).collect();
+    let threads: Vec<_> =
+        shared.order.kinds.iter().copied().enumerate().map(|(at, kind)| start(&shared, at, kind)).collect();
     let listener = Arc::clone(&shared);
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());

@@ -48,7 +48,9 @@ const RULES: [Rule; 13] = [
 pub fn judge(model: &str, refusal: &Refusal) -> Result<String, String> {
     let Refusal { code, text } = refusal;
     let fits = |rule: &&Rule| {
-        (rule.models.is_empty() || rule.models.contains(&model)) && rule.codes.contains(code) && text.contains(rule.text)
+        (rule.models.is_empty() || rule.models.contains(&model))
+            && rule.codes.contains(code)
+            && text.contains(rule.text)
     };
     match RULES.iter().find(fits) {
         Some(rule) => Ok(format!("{code} {}", rule.text)),

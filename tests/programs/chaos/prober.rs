@@ -36,9 +36,7 @@ pub fn wait_until_all_serve(site: &Site, tally: &mut Tally) {
 
 fn serves(site: &Site, model: &str, tally: &mut Tally, last: &mut String) -> bool {
     let values = [7, -8, 9];
-    let tensor = |name: &str, datatype: &str, shape: Value, data: Value| {
-        json!({ "name": name, "datatype": datatype, "shape": shape, "data": data })
-    };
+    let tensor = |name: &str, datatype: &str, shape: Value, data: Value| json!({ "name": name, "datatype": datatype, "shape": shape, "data": data });
     let vector = |shape: Value| json!({ "inputs": [tensor("INPUT0", "INT32", shape, json!(values))] });
     let (path, body) = match model {
         "repeat" => ("generate", json!({ "IN": 7, "DELAY": 0, "WAIT": 0 })),

@@ -48,7 +48,8 @@ fn hours_of_requests_leave_nothing() {
         run_phase(&site, number, phase, &mut random, &mut tally);
         let held = at_rest(&site);
         let minute = started.elapsed().as_secs_f64() / 60.0;
-        let reading = Reading { minute, resident_kib: site.server.resident_kib(), requests: tally.asked_in_all(), held };
+        let reading =
+            Reading { minute, resident_kib: site.server.resident_kib(), requests: tally.asked_in_all(), held };
         println!("{}", row(&reading));
         readings.push(reading);
     }

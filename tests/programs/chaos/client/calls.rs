@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use nereid_wire::inference::infer_parameter::ParameterChoice;
 use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
-use nereid_wire::inference::infer_parameter::ParameterChoice;
 
 use super::grpc::{Call, Channel, decode};
 use super::vectors::{Part, Vector};
-use super::{Broken, Shared};
+use super::{Broken, Outcome, Shared};
 use crate::chaos::judge::{IN_STREAM, Refusal};
 use nereid_test_support::random::Random;
 
@@ -58,6 +58,8 @@ pub fn run_unary(shared: &Shared, mut random: Random) {
 struct Open {
     vector: Vector,
     seen: usize,
+    /// One of the responses was an error; more may follow.
+    failed: Option<Refusal>,
 }
 
 impl Open {
@@ -92,20 +94,24 @@ impl Open {
     }
 
     /// Takes a response; `Some` if it ends the request.
-    fn take(&mut self, shared: &Shared, answer: &ModelInferResponse) -> Option<Result<(), String>> {
+    fn take(&mut self, shared: &Shared, answer: &ModelInferResponse) -> Option<Outcome<Result<(), String>>> {
         if !self.is_decoupled() {
-            return Some(self.vector.check_message(shared, answer, &self.vector.values));
+            return Some(Ok(self.vector.check_message(shared, answer, &self.vector.values)));
         }
         let is_final = answer.parameters.get("triton_final_response").and_then(|value| value.parameter_choice.as_ref());
         let is_final = matches!(is_final, Some(ParameterChoice::BoolParam(true)));
-        if answer.outputs.is_empty() && is_final {
+        let is_end = answer.outputs.is_empty() && is_final;
+        if let Some(refusal) = &self.failed {
+            return is_end.then(|| Err(refusal.clone()));
+        }
+        if is_end {
             let all = self.vector.values.len();
-            return Some(if self.seen == all { Ok(()) } else { Err(format!("{} of {all} responses", self.seen)) });
+            return Some(Ok(if self.seen == all { Ok(()) } else { Err(format!("{} of {all} responses", self.seen)) }));
         }
         let first = answer.raw_output_contents.first().map(|bytes| bytes.to_vec()).unwrap_or_default();
         let expected = self.vector.values.get(self.seen).map(|value| value.to_le_bytes().to_vec());
         if answer.model_name != self.vector.model || expected != Some(first) {
-            return Some(Err(format!("response {} of {} is another's", self.seen, self.vector.id)));
+            return Some(Ok(Err(format!("response {} of {} is another's", self.seen, self.vector.id))));
         }
         self.seen += 1;
         None
@@ -119,7 +125,7 @@ fn stream(shared: &Shared, channel: &mut Channel, random: &mut Random) -> Result
         .map(|_| {
             let model = STREAMED[random.below(STREAMED.len())];
             let len = random.below(12) + usize::from(!matches!(model, "burst" | "repeat"));
-            Open { vector: Vector::of_len(shared, model, random, len), seen: 0 }
+            Open { vector: Vector::of_len(shared, model, random, len), seen: 0, failed: None }
         })
         .collect();
     let messages: Vec<ModelInferRequest> = requests.iter().map(Open::message).collect();
@@ -135,9 +141,14 @@ fn stream(shared: &Shared, channel: &mut Channel, random: &mut Random) -> Result
             shared.is_wrong(format!("a stream has a response for {:?}: {error_message:?}", answer.id));
             continue;
         };
-        let end = match error_message.is_empty() {
-            true => request.take(shared, &answer).map(Ok),
-            false => Some(Err(Refusal { code: IN_STREAM, text: error_message })),
+        let refusal = Refusal { code: IN_STREAM, text: error_message };
+        let end = match (refusal.text.is_empty(), request.is_decoupled()) {
+            (true, _) => request.take(shared, &answer),
+            (false, false) => Some(Err(refusal)),
+            (false, true) => {
+                request.failed = Some(refusal);
+                None
+            }
         };
         match end {
             Some(end) => {
@@ -150,11 +161,14 @@ fn stream(shared: &Shared, channel: &mut Channel, random: &mut Random) -> Result
     }
     let status = channel.status(&mut call)?;
     for request in open.into_values() {
-        match &status {
-            Err(refusal) => {
+        match (&status, request.failed) {
+            (Err(refusal), _) => {
                 shared.ends(request.vector.model, Err(refusal.clone()));
             }
-            Ok(()) => shared.is_wrong(format!("a stream ends without the answer of {}", request.vector.id)),
+            (Ok(()), Some(refusal)) => {
+                shared.ends(request.vector.model, Err(refusal));
+            }
+            (Ok(()), None) => shared.is_wrong(format!("a stream ends without the answer of {}", request.vector.id)),
         }
     }
     Ok(())
@@ -212,7 +226,7 @@ pub fn run_cancelling(shared: &Shared, mut random: Random) {
     on_channels(shared, "gRPC with cancellations", |channel| {
         let model = ["slow", "burst", "repeat", "echo"][random.below(4)];
         let len = if matches!(model, "burst" | "repeat") { 200 } else { 4 };
-        let request = Open { vector: Vector::of_len(shared, model, &mut random, len), seen: 0 };
+        let request = Open { vector: Vector::of_len(shared, model, &mut random, len), seen: 0, failed: None };
         shared.asks(model);
         let is_unary = !request.is_decoupled();
         let mut call = channel.open(if is_unary { "ModelInfer" } else { "ModelStreamInfer" })?;

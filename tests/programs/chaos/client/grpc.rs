@@ -82,7 +82,9 @@ impl Channel {
     /// The status behind the last message: Err is a refusal.
     pub fn status(&mut self, call: &mut Call) -> Result<Result<(), Refusal>, Broken> {
         let trailers = match &mut call.receive {
-            Some(receive) => self.runtime.block_on(patiently(async { receive.trailers().await.map_err(broken("trailers")) }))?,
+            Some(receive) => {
+                self.runtime.block_on(patiently(async { receive.trailers().await.map_err(broken("trailers")) }))?
+            }
             None => None,
         };
         let headers = trailers.as_ref().unwrap_or(&call.headers);

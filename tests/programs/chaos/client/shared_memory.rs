@@ -37,13 +37,7 @@ fn post(peer: &mut Peer, path: &str, body: &str) -> Result<Answer, String> {
     peer.try_answer()
 }
 
-fn with_object(
-    shared: &Shared,
-    peer: &mut Peer,
-    name: &str,
-    path: &Path,
-    random: &mut Random,
-) -> Result<(), String> {
+fn with_object(shared: &Shared, peer: &mut Peer, name: &str, path: &Path, random: &mut Random) -> Result<(), String> {
     let Ok(file) = OpenOptions::new().read(true).write(true).create_new(true).open(path) else {
         shared.injects("shared memory refused to a client");
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -98,9 +92,7 @@ fn with_object(
 
 fn infer(shared: &Shared, peer: &mut Peer, region: &str, vector: &Vector) -> Result<Answer, String> {
     let size = 4 * vector.values.len();
-    let place = |offset: u64| {
-        json!({ "shared_memory_region": region, "shared_memory_byte_size": size, "shared_memory_offset": offset })
-    };
+    let place = |offset: u64| json!({ "shared_memory_region": region, "shared_memory_byte_size": size, "shared_memory_offset": offset });
     let body = json!({
         "id": vector.id,
         "inputs": [{ "name": "INPUT0", "datatype": "INT32", "shape": [vector.values.len()], "parameters": place(0) }],

@@ -28,10 +28,7 @@ fn exhaust(campaign: &mut Campaign) {
     for bytes in HELD.into_iter().flat_map(|(count, bytes)| std::iter::repeat_n(bytes, count)) {
         let Ok(mut stream) = TcpStream::connect(campaign.site.server.http) else { continue };
         let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
-        let head = format!(
-            "POST /v2/models/plain/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
-            bytes + 1
-        );
+        let head = format!("POST /v2/models/plain/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", bytes + 1);
         // The server may refuse it before it has taken all.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![b' '; bytes]));
         held.push(stream);

@@ -29,6 +29,7 @@ use std::thread::{self, JoinHandle};
 use engine::{Engine, Epoll, Limits, Uring, host};
 use nereid_memory::Pool;
 use nereid_queue::Spin;
+use tracing::error;
 
 pub use clock::{Clock, Monotonic};
 pub use load::{Load, LoadGuard};
@@ -142,7 +143,8 @@ pub fn run<H: Handler>(
         let mut may_park = false;
         started();
         Ok(move || {
-            let moved = watch.measure(|| shard.turn(may_park))?;
+            let moved =
+                watch.measure(|| shard.turn(may_park)).inspect_err(|error| report(&options.name, engine, error))?;
             may_park = park_policy.may_park(moved, shard.core.now_ns());
             Ok(!shard.handler.stopped())
         })
@@ -150,6 +152,16 @@ pub fn run<H: Handler>(
     match engine {
         EngineKind::IoUring => host::run_on_glommio(cpu, &options.name, begin),
         EngineKind::Epoll => host::run_plainly(cpu, begin),
+    }
+}
+
+/// Nobody waits for the thread's result while the server runs: the log is where an operator finds the reason.
+fn report(name: &str, engine: EngineKind, error: &io::Error) {
+    match engine {
+        EngineKind::IoUring => {
+            error!("{name}: io_uring has failed: {error}. If that lasts, start with --io-engine=epoll")
+        }
+        EngineKind::Epoll => error!("{name}: epoll has failed: {error}"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of programs as users start them: the server itself, its load generator, and clients from other projects.
 
+mod chaos;
 mod clients;
 mod foreign;
 mod perf;

@@ -31,11 +31,15 @@ pub struct Answer {
 
 impl Peer {
     pub fn connect(address: SocketAddr) -> Peer {
-        let stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
-        stream.set_nodelay(true).expect("TCP_NODELAY");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a write timeout");
-        Peer { stream, received: Vec::new() }
+        Peer::try_connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"))
+    }
+
+    pub fn try_connect(address: SocketAddr) -> std::io::Result<Peer> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Peer { stream, received: Vec::new() })
     }
 
     /// Its own end of the connection.

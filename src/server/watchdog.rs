@@ -136,7 +136,9 @@ mod tests {
     use super::*;
 
     /// The jobs that a shard has not run yet, and the shard.
-    fn watched(start: Instant, is_running: bool) -> (Watched, Arc<Mutex<Vec<Box<dyn Job>>>>) {
+    type Posted = Arc<Mutex<Vec<Box<dyn Job>>>>;
+
+    fn watched(start: Instant, is_running: bool) -> (Watched, Posted) {
         let jobs = Arc::<Mutex<Vec<Box<dyn Job>>>>::default();
         let kept = Arc::clone(&jobs);
         let post = move |job| {

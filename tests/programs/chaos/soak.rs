@@ -96,11 +96,14 @@ fn memory_files(held: &Resources) -> usize {
     held.kinds.get("/memfd").copied().unwrap_or(0)
 }
 
+/// What is read out of a reading.
+type ReadOut<'a> = &'a dyn Fn(&Reading) -> usize;
+
 fn check(readings: &[Reading]) {
     let table = || readings.iter().map(row).collect::<Vec<_>>().join("\n");
     let (control, later) = readings[1..].split_at((readings.len() - 1) / 2);
     let most = |part: &[Reading], what: &dyn Fn(&Reading) -> usize| part.iter().map(what).max().unwrap_or(0);
-    let level: [(&str, &dyn Fn(&Reading) -> usize); 5] = [
+    let level: [(&str, ReadOut); 5] = [
         ("descriptors", &|reading| reading.held.descriptors),
         ("threads", &|reading| reading.held.threads),
         ("memory files", &|reading| memory_files(&reading.held)),

@@ -10,8 +10,10 @@ use nereid_scheduler::{BatchStrategy, Payload};
 
 /// Instances that exist, of the tests' backend in this process.
 static ALIVE: Mutex<BTreeMap<String, i64>> = Mutex::new(BTreeMap::new());
-/// For each model whose instances wait while they are created: who is told, and what they wait for.
-static GATES: Mutex<BTreeMap<String, (Sender<()>, Receiver<()>)>> = Mutex::new(BTreeMap::new());
+/// Who is told that an instance is being created, and what its creation waits for.
+type Gate = (Sender<()>, Receiver<()>);
+/// Of each model whose instances wait.
+static GATES: Mutex<BTreeMap<String, Gate>> = Mutex::new(BTreeMap::new());
 
 /// A backend whose version 2 cannot have a third instance.
 struct Picky;

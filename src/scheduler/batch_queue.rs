@@ -235,6 +235,9 @@ impl<F: PayloadFormer> BatchQueue<F> {
     /// Refuses a request that would be answered, or started, too late behind those `in_front` of it.
     fn check_time(&self, request: &Request, in_front: usize) -> Result<(), Status> {
         let Some(service_time) = &self.service_time else { return Ok(()) };
+        // Tombstones are not executed. Those of batches weigh more; the worker that comes next buries them.
+        let tombstones = usize::try_from(self.tombstones.load(Ordering::Relaxed)).unwrap_or(0);
+        let in_front = in_front.saturating_sub(tombstones);
         let Some(expected) = service_time.expected(in_front, self.workers.load(Ordering::Relaxed)) else {
             return Ok(());
         };

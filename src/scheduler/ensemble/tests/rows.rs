@@ -496,7 +496,7 @@ fn a_stopped_ensemble_refuses() {
     let _ticket = bench.send(1, &[("X", "x")]);
     bench.ensemble.stop();
     let refused = bench.ensemble.enqueue(request_to(&bench.spec, &bench.client, 2, &[("X", "x")])).unwrap_err();
-    assert_eq!(refused.status, Status::unavailable(format!("[request id: <id_unknown>] {STOPPING}")));
+    assert_eq!(refused.status, stopping().prefixed("[request id: <id_unknown>] "));
     refused.request.withdraw();
     bench.answer("p");
     bench.answer("q");

@@ -519,7 +519,8 @@ fn a_full_pool_answers_503() {
     let mut first = Connection::new(Limits::default(), small.clone());
     first.receive(b"POST / HTTP/1.1\r\nContent-Length: 10000\r\n\r\n", &mut recorder);
     let output = sent(&mut first);
-    let head = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n";
+    let head = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nnereid-refused: request_memory\r\n\
+                Content-Type: application/json\r\n";
     assert!(output.starts_with(head), "{output}");
     assert!(output.contains("{\"error\":\"10000 bytes were asked for"));
     assert_eq!(recorder.events[1], "aborted 0");

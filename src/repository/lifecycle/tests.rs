@@ -525,6 +525,6 @@ fn a_server_that_stops_takes_no_more_operations() {
     assert_eq!(receiver.recv().unwrap(), (1, Ok(())));
     eventually("the operation is over", || lifecycle.operations() == 0);
     lifecycle.refuse_changes();
-    assert_eq!(lifecycle.spawn(|_| ()), Err(Status::unavailable("Server not ready")));
+    assert_eq!(lifecycle.spawn(|_| ()), Err(Status::refused(RefusalReason::Exiting, "Server not ready")));
     end(&lifecycle);
 }

@@ -8,7 +8,7 @@ use super::fixture::{Answers, model, request_to};
 use super::*;
 use crate::{Gate, Next, Payload, PayloadSource, Registration, WorkerInfo};
 use nereid_memory::{Pool, Slice};
-use nereid_request::{DataType, InputTensor, Origin, Response, SEQUENCE_END, Shape, Text, Waker};
+use nereid_request::{DataType, InputTensor, Origin, RefusalReason, Response, SEQUENCE_END, Shape, Text, Waker};
 use nereid_wire::inference::ModelInstanceGroup;
 
 const MS: u64 = 1_000_000;
@@ -175,13 +175,14 @@ fn what_is_refused_says_why() {
     assert_eq!(world.refusal("7", 0), unknown("7"), "a text is no number");
     world.batcher.stop();
     let stopping = "Server is stopping, scheduler for model has stopped accepting new inference requests";
-    assert_eq!(world.refusal(8, START), Status::unavailable(stopping), "without the request's id");
-    assert_eq!(world.refusal(7, START), Status::unavailable(stopping));
+    let stopping = Status::refused(RefusalReason::ModelUnavailable, stopping);
+    assert_eq!(world.refusal(8, START), stopping, "without the request's id");
+    assert_eq!(world.refusal(7, START), stopping);
     world.send(2, 7, END);
     assert_eq!(world.refusal(7, 0), unknown("7"));
     let deserted = World::new(0, "sequence_batching { }");
     let text = "[request id: 99] all instances of the model are passive and take no requests";
-    assert_eq!(deserted.refusal(1, START), Status::unavailable(text));
+    assert_eq!(deserted.refusal(1, START), Status::refused(RefusalReason::ModelUnavailable, text));
     assert_eq!((world.counts().1, deserted.counts()), (0, (0, 0)), "none of them is counted");
 }
 

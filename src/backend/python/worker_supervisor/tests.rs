@@ -129,7 +129,7 @@ fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
     };
     let text = "Stub process 'm_0_0' is not healthy. The process of model 'm' cannot be started again: no luck; \
                 it will be started again";
-    assert_eq!(error, Status::unavailable(text));
+    assert_eq!(error, Status::refused(RefusalReason::ModelUnavailable, text));
     // No other instance can execute, so requests are not held back.
     supervisor.hold_back();
     // A pause ends with the instance.

@@ -5,7 +5,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
 use super::*;
-use crate::STOPPING;
 use nereid_memory::{BlockMut, Exhausted, Slice};
 use nereid_model_config::normalize;
 use nereid_request::{

@@ -6,6 +6,7 @@ use super::*;
 use nereid_backend::plugin::{PluginLoader, PluginSettings};
 use nereid_backend::{Backend, Instance, InstanceContext, Model, ModelContext};
 use nereid_model_config::ModelSpec;
+use nereid_request::RefusalReason;
 use nereid_scheduler::{BatchStrategy, Payload};
 
 /// Instances that exist, of the tests' backend in this process.
@@ -142,7 +143,7 @@ fn a_load_that_ends_while_the_server_ends_leaves_nothing() {
     lifecycle.stop_scheduling();
     lifecycle.unload_all();
     go_on.send(()).unwrap();
-    assert_eq!(outcome.recv().unwrap(), Err(Status::unavailable("Server not ready")));
+    assert_eq!(outcome.recv().unwrap(), Err(Status::refused(RefusalReason::Exiting, "Server not ready")));
     assert_eq!((lifecycle.live_models(), alive("late")), (0, 0));
     assert_eq!(states(&lifecycle, "late"), [(1, "UNAVAILABLE", "unloaded".to_owned())]);
 }

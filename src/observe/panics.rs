@@ -170,11 +170,11 @@ mod tests {
     fn a_panic_counts_for_the_kind_of_its_thread() {
         let before = ThreadKind::ALL.map(ThreadKind::panics);
         install();
-        let run = || {
+        let run = || -> () {
             ThreadKind::Instance.set();
             panic!("on purpose: {}", 1)
         };
-        let payload = std::thread::spawn(run).join().map(|()| ()).unwrap_err();
+        let payload = std::thread::spawn(run).join().unwrap_err();
         assert_eq!(text_of(&*payload), "on purpose: 1");
         assert_eq!(ThreadKind::Instance.panics(), before[1] + 1);
         assert_eq!((ThreadKind::Shard.panics(), ThreadKind::Shard.label()), (before[0], "shard"));

@@ -170,7 +170,7 @@ mod tests {
     fn a_panic_counts_for_the_kind_of_its_thread() {
         let before = ThreadKind::ALL.map(ThreadKind::panics);
         install();
-        let run = || {
+        let run = || -> () {
             ThreadKind::Instance.set();
             panic!("on purpose: {}", 1)
         };

@@ -135,11 +135,11 @@ mod tests {
 
     use super::*;
 
-    /// The jobs that a shard has not run yet, and the shard.
-    type Posted = Arc<Mutex<Vec<Box<dyn Job>>>>;
+    type Jobs = Arc<Mutex<Vec<Box<dyn Job>>>>;
 
-    fn watched(start: Instant, is_running: bool) -> (Watched, Posted) {
-        let jobs = Arc::<Mutex<Vec<Box<dyn Job>>>>::default();
+    /// A shard, and the jobs that it has not run yet.
+    fn watched(start: Instant, is_running: bool) -> (Watched, Jobs) {
+        let jobs = Jobs::default();
         let kept = Arc::clone(&jobs);
         let post = move |job| {
             kept.lock().unwrap().push(job);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nereid_test_support::grpc::Grpc;
 use nereid_test_support::http::{Peer, request};
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::server::Server;
+use nereid_test_support::server::{Server, binary};
 use nereid_test_support::variant::{self, each};
 use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 
@@ -41,6 +41,7 @@ fn a_shard_that_hangs_is_noticed_by_all_who_ask() {
             format!("NEREID_TEST_HANGS_WHILE={}", hangs.display()),
             format!("NOTIFY_SOCKET={}", place.display()),
             "WATCHDOG_USEC=1000000".to_owned(),
+            binary().into_string().expect("the binary's path is UTF-8"),
         ];
         let server = Server::start_under(&words, variant, repository.path(), &["--io-cores=2"], "/v2/health/ready");
         server.wait_until("a notification", || notifications(&socket).iter().any(|text| text == "WATCHDOG=1"));

@@ -143,8 +143,9 @@ pub fn run<H: Handler>(
         let mut may_park = false;
         started();
         Ok(move || {
-            let moved =
-                watch.measure(|| shard.turn(may_park)).inspect_err(|error| report(&options.name, engine, error))?;
+            let moved = watch
+                .measure(|| shard.turn(may_park))
+                .inspect_err(|error| report(&options.name, options.engine, error))?;
             may_park = park_policy.may_park(moved, shard.core.now_ns());
             Ok(!shard.handler.stopped())
         })

@@ -1,7 +1,7 @@
 //! A soak: requests of all kinds for a long time, after which the server holds what it held before.
 //!
-//! The run has phases. In each the clients of the campaign send requests and one model is reloaded; then they leave, and
-//! what the server holds is read at rest. The first phase is the warm-up. The first half of the others is the control:
+//! The run has phases. In each the clients of the campaign send requests and one model is reloaded; then they leave,
+//! and what the server holds is read at rest. The first phase is the warm-up. The first half of the others is the control:
 //! how much its readings differ is the noise. In the second half descriptors, threads and memory files are not above
 //! the control's, and the memory is not above it by more than the noise.
 

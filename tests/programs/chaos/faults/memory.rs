@@ -17,8 +17,8 @@ use crate::chaos::tally::count;
 pub const EXHAUSTED: Fault = Fault { name: "memory of requests exhausted", inject: exhaust };
 pub const WORKER_LIMITED: Fault = Fault { name: "memory of a worker limited", inject: limit };
 
-/// Connections and the bytes of each. Of 16 MiB, three quarters are for one address; what no longer fits is refused, and
-/// smaller ones fill the rest.
+/// Connections and the bytes of each. Of 16 MiB, three quarters are for one address; what no longer fits is refused,
+/// and smaller ones fill the rest.
 const HELD: [(usize, usize); 3] = [(4, 3 << 20), (4, 1 << 20), (8, 1 << 19)];
 /// Numbers of a request that needs memory, of nine bytes each.
 const PROBE: usize = 1 << 17;

@@ -1,9 +1,9 @@
 //! A soak: requests of all kinds for a long time, after which the server holds what it held before.
 //!
 //! The run has phases. In each the clients of the campaign send requests and one model is reloaded; then they leave,
-//! and what the server holds is read at rest. The first phase is the warm-up. The first half of the others is the control:
-//! how much its readings differ is the noise. In the second half descriptors, threads and memory files are not above
-//! the control's, and the memory is not above it by more than the noise.
+//! and what the server holds is read at rest. The first phase is the warm-up. The first half of the others is the
+//! control: how much its readings differ is the noise. In the second half descriptors, threads and memory files are not
+//! above the control's, and the memory is not above it by more than the noise.
 
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,9 @@ struct Reading {
     requests: u64,
     held: Resources,
 }
+
+/// A number of a reading that must not grow.
+type Count = fn(&Reading) -> usize;
 
 #[test]
 fn hours_of_requests_leave_nothing() {
@@ -99,16 +102,16 @@ fn memory_files(held: &Resources) -> usize {
 fn check(readings: &[Reading]) {
     let table = || readings.iter().map(row).collect::<Vec<_>>().join("\n");
     let (control, later) = readings[1..].split_at((readings.len() - 1) / 2);
-    let most = |part: &[Reading], what: &dyn Fn(&Reading) -> usize| part.iter().map(what).max().unwrap_or(0);
-    let level: [(&str, &dyn Fn(&Reading) -> usize); 5] = [
-        ("descriptors", &|reading| reading.held.descriptors),
-        ("threads", &|reading| reading.held.threads),
-        ("memory files", &|reading| memory_files(&reading.held)),
-        ("mapped memory files", &|reading| reading.held.mapped),
-        ("entries of /dev/shm", &|reading| reading.held.shm),
+    let level: [(&str, Count); 5] = [
+        ("descriptors", |reading| reading.held.descriptors),
+        ("threads", |reading| reading.held.threads),
+        ("memory files", |reading| memory_files(&reading.held)),
+        ("mapped memory files", |reading| reading.held.mapped),
+        ("entries of /dev/shm", |reading| reading.held.shm),
     ];
     for (what, of) in level {
-        let (before, now) = (most(control, of), most(later, of));
+        let most = |part: &[Reading]| part.iter().map(of).max().unwrap_or(0);
+        let (before, now) = (most(control), most(later));
         assert!(now <= before, "{what}: at most {before} in the first half, {now} in the second:\n{}", table());
     }
     let resident = |part: &[Reading]| part.iter().map(|reading| reading.resident_kib).collect::<Vec<_>>();

@@ -137,7 +137,7 @@ impl Vector {
         let mut generation = None;
         let mut is_there = false;
         for (output, bytes) in answer.outputs.iter().zip(&answer.raw_output_contents) {
-            let values: Vec<i32> = bytes.chunks_exact(4).map(|four| number(four)).collect();
+            let values: Vec<i32> = bytes.chunks_exact(4).map(number).collect();
             match &*output.name {
                 "OUTPUT0" if values == expected => is_there = true,
                 "OUTPUT0" => return Err(self.differs(&values, expected)),

@@ -33,6 +33,9 @@ struct Reading {
     held: Resources,
 }
 
+/// A number of a reading that must not grow.
+type Count = fn(&Reading) -> usize;
+
 #[test]
 fn hours_of_requests_leave_nothing() {
     let seconds = std::env::var(SECONDS).map_or(SHORT_S, |text| text.parse().expect("seconds"));
@@ -96,22 +99,19 @@ fn memory_files(held: &Resources) -> usize {
     held.kinds.get("/memfd").copied().unwrap_or(0)
 }
 
-/// What is read out of a reading.
-type ReadOut<'a> = &'a dyn Fn(&Reading) -> usize;
-
 fn check(readings: &[Reading]) {
     let table = || readings.iter().map(row).collect::<Vec<_>>().join("\n");
     let (control, later) = readings[1..].split_at((readings.len() - 1) / 2);
-    let most = |part: &[Reading], what: &dyn Fn(&Reading) -> usize| part.iter().map(what).max().unwrap_or(0);
-    let level: [(&str, ReadOut); 5] = [
-        ("descriptors", &|reading| reading.held.descriptors),
-        ("threads", &|reading| reading.held.threads),
-        ("memory files", &|reading| memory_files(&reading.held)),
-        ("mapped memory files", &|reading| reading.held.mapped),
-        ("entries of /dev/shm", &|reading| reading.held.shm),
+    let level: [(&str, Count); 5] = [
+        ("descriptors", |reading| reading.held.descriptors),
+        ("threads", |reading| reading.held.threads),
+        ("memory files", |reading| memory_files(&reading.held)),
+        ("mapped memory files", |reading| reading.held.mapped),
+        ("entries of /dev/shm", |reading| reading.held.shm),
     ];
     for (what, of) in level {
-        let (before, now) = (most(control, of), most(later, of));
+        let most = |part: &[Reading]| part.iter().map(of).max().unwrap_or(0);
+        let (before, now) = (most(control), most(later));
         assert!(now <= before, "{what}: at most {before} in the first half, {now} in the second:\n{}", table());
     }
     let resident = |part: &[Reading]| part.iter().map(|reading| reading.resident_kib).collect::<Vec<_>>();

@@ -38,7 +38,7 @@ use nereid_clock::now_ns;
 use nereid_memory::Key;
 use nereid_model_config::ModelSpec;
 use nereid_observe::statistics::{FailureReason, ModelStatistics};
-use nereid_request::{CorrelationId, Request, SEQUENCE_START, States, Status, Ticket, WakeUp};
+use nereid_request::{CorrelationId, RefusalReason, Request, SEQUENCE_START, States, Status, Ticket, WakeUp};
 use nereid_wire::inference::ModelSequenceBatching;
 use nereid_wire::inference::model_sequence_batching::{StrategyChoice, StrategyDirect};
 
@@ -234,9 +234,10 @@ impl SequenceBatcherInner {
                 EndCause::Cancelled => (Status::cancelled(""), FailureReason::Canceled),
                 EndCause::Expired => (Status::unavailable(EXPIRED), FailureReason::Rejected),
                 EndCause::Lost => (Status::sequence_lost().prefixed(&request.log_id()), FailureReason::Other),
-                EndCause::Over | EndCause::Deserted => {
-                    (Status::unavailable(DESERTED).prefixed(&request.log_id()), FailureReason::Other)
-                }
+                EndCause::Over | EndCause::Deserted => (
+                    Status::refused(RefusalReason::ModelUnavailable, DESERTED).prefixed(&request.log_id()),
+                    FailureReason::Other,
+                ),
             };
             if request.is_counted() {
                 self.statistics.request_failed(request.stamps.started_ns, (self.clock)(), reason);
@@ -287,7 +288,7 @@ impl SequenceBatcherInner {
         }
         if !tables.has_open_lines() {
             let text = "all instances of the model are passive and take no requests";
-            return Err(Status::unavailable(text).prefixed(&request.log_id()));
+            return Err(Status::refused(RefusalReason::ModelUnavailable, text).prefixed(&request.log_id()));
         }
         if is_generated {
             request.correlation_id = tables.new_id();

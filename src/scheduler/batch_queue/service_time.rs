@@ -52,7 +52,7 @@ impl ServiceTime {
             return None;
         }
         let halves = 2 * u128::from((waiting / self.batch_max) as u64) + 1;
-        let start_ns = u128::from(execution_ns) * halves / (2 * u128::from(workers.max(1) as u64));
+        let start_ns = u128::from(execution_ns).saturating_mul(halves) / (2 * u128::from(workers.max(1) as u64));
         let start_ns = u64::try_from(start_ns).unwrap_or(u64::MAX);
         Some(Expected { start_ns, end_ns: start_ns.saturating_add(execution_ns) })
     }

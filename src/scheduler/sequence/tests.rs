@@ -8,7 +8,7 @@ use super::fixture::{Answers, model, request_to};
 use super::*;
 use crate::{Gate, Next, Payload, PayloadSource, Registration, WorkerInfo};
 use nereid_memory::{Pool, Slice};
-use nereid_request::{DataType, InputTensor, Origin, RefusalReason, Response, SEQUENCE_END, Shape, Text, Waker};
+use nereid_request::{DataType, InputTensor, Origin, Response, SEQUENCE_END, Shape, Text, Waker};
 use nereid_wire::inference::ModelInstanceGroup;
 
 const MS: u64 = 1_000_000;

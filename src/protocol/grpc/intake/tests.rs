@@ -211,7 +211,7 @@ fn a_whole_message_is_offered_before_it_is_read() {
     assert_eq!(ends.service.messages, [(CallKey(1), Some(1)), (CallKey(5), Some(3))], "with what was noted of them");
     assert_eq!(ends.service.offered, 3);
     assert_eq!(ends.service.planned, 2, "the second head fills no table of HPACK, and the third equals it");
-    assert_eq!(ends.table.0, [1, 3, 5].map(|call| (call, Some(Token(call)))).into());
+    assert_eq!(ends.table.works, [1, 3, 5].map(|call| (call, Some(Token(call)))).into());
     assert!(ends.ends().is_empty());
 }
 
@@ -248,7 +248,7 @@ fn a_call_that_is_reset_is_cancelled() {
     ends.client.reset(stream, ErrorCode::CANCEL);
     assert!(ends.run().is_empty());
     assert_eq!(ends.service.cancelled, [Token(1)]);
-    assert!(ends.table.0.is_empty() && ends.state.calls.is_empty() && ends.readers.spare.len() == 1);
+    assert!(ends.table.works.is_empty() && ends.state.calls.is_empty() && ends.readers.spare.len() == 1);
 }
 
 #[test]
@@ -257,5 +257,5 @@ fn what_is_no_grpc_is_refused() {
     let stream = ends.open(b"PUT");
     let refused = ends.run();
     assert!(matches!(&refused[..], [(id, Refusal::Http(b"405"))] if *id == stream));
-    assert!(ends.table.0.is_empty());
+    assert!(ends.table.works.is_empty());
 }

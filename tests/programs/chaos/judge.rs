@@ -33,7 +33,7 @@ const RULES: [Rule; 13] = [
     Rule { models: PYTHON, codes: &[500, 13, IN_STREAM], text: "Failed to process the request(s) for model" },
     Rule { models: PYTHON, codes: &[503, 14, IN_STREAM], text: "with a worker: " },
     Rule { models: &["sums"], codes: &[400, 3, IN_STREAM], text: "must specify the START flag on the first request" },
-    Rule { models: &["sums"], codes: &[503, 14, IN_STREAM], text: "has to begin again" },
+    Rule { models: &["sums"], codes: &[503, 14, IN_STREAM], text: "begin the sequence again with the START flag" },
     // A model that is not there.
     Rule { models: VOLATILE, codes: &[400, 404, 3, 5, 14, IN_STREAM], text: "Request for unknown model" },
     Rule { models: VOLATILE, codes: UNAVAILABLE, text: "is not at ready state" },

@@ -11,7 +11,7 @@ use super::campaign::PROCESSES;
 use super::client::Process;
 use super::models::generation;
 use super::prober;
-use super::resources::Resources;
+use super::resources::{LATE_FILES, Resources};
 use super::site::Site;
 use super::tally::Tally;
 use nereid_test_support::random::Random;
@@ -28,9 +28,6 @@ const WARM_UP_REQUESTS: u64 = 40_000;
 const PHASE_REQUESTS: u64 = 5_000;
 /// Below this a difference is noise, whatever the control shows: a few arenas of the allocator.
 const NOISE_KIB_MIN: u64 = 4096;
-/// A worker that was just started has its second memory file only after its first long message. One file for each
-/// reload would be more than this.
-const LATE_FILES: usize = 4;
 
 struct Reading {
     minute: f64,

@@ -54,9 +54,10 @@ pub fn of_model(options: &Options, budget_bytes: usize, calls: usize) -> ModelBo
     }
 }
 
-/// A part of `calls`, one at least: with none every request would be refused.
+/// A part of `calls`, one at least: with none every request would be refused. All of them are no bound beside that of
+/// all calls, which probes do not share.
 fn calls_of(share: f64, calls: usize) -> usize {
-    ((calls as f64 * share) as usize).max(1)
+    if share < 1.0 { ((calls as f64 * share) as usize).max(1) } else { usize::MAX }
 }
 
 /// Idle connections may take one part in so many of the budget beside it, and waiting requests as much again.

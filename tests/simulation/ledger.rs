@@ -267,6 +267,8 @@ impl Ledger {
             || has("too many bytes")
             || has("memory")
             || has("too many requests wait")
+            || has("too many calls wait")
+            || (has("as many requests ") && has(" may have"))
             || has("exceeds")
         {
             return self.is_tight.then_some("refused for want of memory or places");

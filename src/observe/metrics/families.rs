@@ -438,7 +438,7 @@ mod tests {
         let reason = [("model", nasty), ("version", "1"), ("reason", "BACKEND")];
         assert_eq!(find("nv_inference_request_failure", &reason), 3.0);
         assert_eq!(find("backend_total", &[("what", nasty)]), 1.5);
-        // 9 counters, four reasons of failures and four of refusals, two gauges for each model; 5 of the host; 1 custom.
+        // 9 counters, four reasons of failures and of refusals, two gauges for each model; 5 of the host; 1 custom.
         assert_eq!(samples.len(), 2 * (9 + 4 + 4 + 2) + 5 + 1);
     }
 

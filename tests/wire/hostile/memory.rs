@@ -333,6 +333,9 @@ fn a_server_that_is_full_of_requests_answers_probes() {
         "--request-memory-byte-size=12000000",
         "--request-memory-connection-share=1",
         "--request-memory-client-share=1",
+        "--request-count-connection-share=1",
+        "--request-count-client-share=1",
+        "--request-count-model-share=1",
         "--log-info=false",
     ];
     let server = Server::start(usual(), repository.path(), &flags);

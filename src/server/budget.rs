@@ -54,9 +54,10 @@ pub fn of_model(options: &Options, budget_bytes: usize, calls: usize) -> ModelBo
     }
 }
 
-/// A part of `calls`, one at least: with none every request would be refused.
+/// A part of `calls`, one at least: with none every request would be refused. The whole is no bound of its own: beside
+/// the requests there are calls for probes.
 fn calls_of(share: f64, calls: usize) -> usize {
-    ((calls as f64 * share) as usize).max(1)
+    if share >= 1.0 { usize::MAX } else { ((calls as f64 * share) as usize).max(1) }
 }
 
 /// Idle connections may take one part in so many of the budget beside it, and waiting requests as much again.
@@ -92,6 +93,12 @@ fn field(file: &Path, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_of_the_calls_is_one_at_least_and_the_whole_is_no_bound() {
+        assert_eq!((calls_of(0.5, 256), calls_of(0.75, 257), calls_of(0.001, 256)), (128, 192, 1));
+        assert_eq!((calls_of(1.0, 256), calls_of(0.5, 0)), (usize::MAX, 1));
+    }
 
     #[test]
     fn a_budget_is_the_configured_size_or_a_part_of_the_memory() {

@@ -95,6 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_share_of_the_calls_is_one_at_least_and_the_whole_is_no_bound() {
+        assert_eq!((calls_of(0.5, 256), calls_of(0.75, 257), calls_of(0.001, 256)), (128, 192, 1));
+        assert_eq!((calls_of(1.0, 256), calls_of(0.5, 0)), (usize::MAX, 1));
+    }
+
+    #[test]
     fn a_budget_is_the_configured_size_or_a_part_of_the_memory() {
         let mut options = Options::default();
         let total = field(Path::new("/proc/meminfo"), "MemTotal:").expect("Linux reports its memory");

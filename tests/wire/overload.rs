@@ -181,7 +181,7 @@ fn a_flooded_queue_keeps_its_bound_and_answers_what_it_took() {
 /// and what ends makes room.
 #[test]
 fn one_connection_and_one_model_leave_calls_to_others() {
-    let bench = Bench::start(usual(), CALLS, "", &[SMALL_BUDGET, "--request-count-client-share=1"]);
+    let bench = Bench::start(usual(), 2 * CALLS, "", &[SMALL_BUDGET, "--request-count-client-share=1"]);
     let (mut one, mut two) = (Grpc::connect(bench.server.grpc), Grpc::connect(bench.server.grpc));
     let mut held = call(&mut one, "held", CALLS / 2 + 40);
     bench.wait_for_sent("connection_calls", 40);

@@ -193,6 +193,12 @@ pub static FLAGS: &[Flag] = &[
         |g, v| share(v).map(|given| g.options.request_memory_client_share = given),
     ),
     NEREID.set(
+        "grpc-max-receive-message-size",
+        "integer",
+        "Longest message in bytes that a gRPC client may send. Default: 2147483647.",
+        |g, v| v.positive().map(|given| g.options.grpc_max_receive_message_size = given.unsigned_abs()),
+    ),
+    NEREID.set(
         "request-memory-model-share",
         "fraction",
         "The part of these bytes that the inputs of clients' requests to one model may hold. Default: 0.75.",
@@ -224,12 +230,6 @@ pub static FLAGS: &[Flag] = &[
          requests in front of it are expected to be executed; a model's parameter deadline_admission overrides it. \
          Default: off.",
         |g, v| on_or_off(v).map(|given| g.options.deadline_admission = given),
-    ),
-    NEREID.set(
-        "grpc-max-receive-message-size",
-        "integer",
-        "Longest message in bytes that a gRPC client may send. Default: 2147483647.",
-        |g, v| v.positive().map(|given| g.options.grpc_max_receive_message_size = given.unsigned_abs()),
     ),
 ];
 

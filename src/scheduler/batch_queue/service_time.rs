@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One part in so many of the mean is the last measurement.
 const LAST_PART: u64 = 8;
 
+/// One part in so many of an estimate is added to it: executions vary, and an answer has a way to go. Without that, all
+/// that is accepted under overload would be answered at its deadline, half of it behind.
+const ALLOWANCE_PART: u128 = 16;
+
 /// The mean time of an execution, the latest ones weighing most.
 #[derive(Debug)]
 pub(super) struct ServiceTime {
@@ -44,17 +48,18 @@ impl ServiceTime {
     /// was measured, or nothing waits. Then the request is accepted, and measured: so a model that was slow for a while
     /// is found to be fast again.
     ///
-    /// The batches in front are as large as they can be, and those that are being executed are half done: an estimate
-    /// that is wrong accepts too much rather than too little.
+    /// The batches in front are as large as they can be. Those that are being executed have just begun: when so many
+    /// wait that only some are accepted, that is right after a batch was taken, because it made the room.
     pub fn expected(&self, waiting: usize, workers: usize) -> Option<Expected> {
         let execution_ns = self.execution_ns.load(Ordering::Relaxed);
         if execution_ns == 0 || waiting == 0 {
             return None;
         }
-        let halves = 2 * u128::from((waiting / self.batch_max) as u64) + 1;
-        let start_ns = u128::from(execution_ns).saturating_mul(halves) / (2 * u128::from(workers.max(1) as u64));
-        let start_ns = u64::try_from(start_ns).unwrap_or(u64::MAX);
-        Some(Expected { start_ns, end_ns: start_ns.saturating_add(execution_ns) })
+        let batches = u128::from((waiting / self.batch_max) as u64) + 1;
+        let start_ns = u128::from(execution_ns) * batches / u128::from(workers.max(1) as u64);
+        let with_allowance = |ns: u128| u64::try_from(ns.saturating_add(ns / ALLOWANCE_PART)).unwrap_or(u64::MAX);
+        let end_ns = start_ns.saturating_add(u128::from(execution_ns));
+        Some(Expected { start_ns: with_allowance(start_ns), end_ns: with_allowance(end_ns) })
     }
 }
 
@@ -83,18 +88,19 @@ mod tests {
     }
 
     #[test]
-    fn a_request_starts_behind_the_full_batches_in_front_and_half_an_execution() {
-        let single = measured(1, 10 * MS);
-        assert_eq!(expected(&single, 1, 1), (15 * MS, 25 * MS));
-        assert_eq!(expected(&single, 9, 1), (95 * MS, 105 * MS));
-        assert_eq!(expected(&single, 9, 2), (47_500_000, 57_500_000), "two instances are twice as fast");
+    fn a_request_starts_behind_the_full_batches_in_front_and_one_execution() {
+        // 16 of 16 parts, and the allowance.
+        let single = measured(1, 16 * MS);
+        assert_eq!(expected(&single, 1, 1), (2 * 17 * MS, 3 * 17 * MS));
+        assert_eq!(expected(&single, 9, 1), (10 * 17 * MS, 11 * 17 * MS));
+        assert_eq!(expected(&single, 9, 2), (5 * 17 * MS, 6 * 17 * MS), "two instances are twice as fast");
         assert_eq!(expected(&single, 9, 0), expected(&single, 9, 1), "all workers leave");
-        let batching = measured(8, 10 * MS);
+        let batching = measured(8, 16 * MS);
         for waiting in [1, 7] {
-            assert_eq!(expected(&batching, waiting, 1), (5 * MS, 15 * MS), "it is in the next batch");
+            assert_eq!(expected(&batching, waiting, 1), (17 * MS, 2 * 17 * MS), "it is in the next batch");
         }
-        assert_eq!(expected(&batching, 8, 1), (15 * MS, 25 * MS));
-        assert_eq!(expected(&ServiceTime { batch_max: 1, ..measured(0, MS) }, 1, 1), (1_500_000, 2_500_000));
+        assert_eq!(expected(&batching, 8, 1), (2 * 17 * MS, 3 * 17 * MS));
+        assert_eq!(expected(&measured(0, 16 * MS), 1, 1), expected(&single, 1, 1), "a batch has one row at least");
     }
 
     #[test]

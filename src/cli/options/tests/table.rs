@@ -3,6 +3,7 @@
 mod host;
 mod models;
 mod ports;
+mod shares;
 
 use super::*;
 use nereid_observe::log::LogFormat;
@@ -22,7 +23,7 @@ type Change = fn(&mut ServeOptions);
 
 /// In the order of the flags.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [models::ROWS, ports::ROWS, host::ROWS].into_iter().flatten()
+    [models::ROWS, ports::ROWS, host::ROWS, shares::ROWS].into_iter().flatten()
 }
 
 fn explicit(options: &mut ServeOptions, models: &[&str]) {

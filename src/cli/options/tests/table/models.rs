@@ -1,4 +1,4 @@
-//! Flags of the server, its log, the model repository and the HTTP port, and the shares of models and clients.
+//! Flags of the server, its log, the model repository and the HTTP port.
 
 use super::*;
 

@@ -143,11 +143,11 @@ impl Api {
         }
     }
 
-    /// Records the changes that these replies answer.
+    /// Records the changes that were answered after the mark.
     #[inline]
-    fn audit(&mut self, replies: &Replies) {
+    fn audit(&mut self, replies: &Replies, mark: (usize, usize)) {
         if let Some(audit) = &mut self.management.audit {
-            audit.settle(replies);
+            audit.settle(replies, mark);
         }
     }
 
@@ -257,6 +257,7 @@ impl HttpService for Api {
         since_ns: Option<u64>,
         replies: &mut Replies,
     ) -> Option<Token> {
+        let mark = replies.mark();
         let token = self.contain_call(Panicked::Call(call), replies, |api, replies| {
             let Api { context, management, http, .. } = api;
             let arrival = since_ns.filter(|_| context.watches.times_http(head)).map(Arrival::since);
@@ -277,7 +278,7 @@ impl HttpService for Api {
                 port => http.request_to_port(context, management, port, request, replies),
             }
         });
-        self.audit(replies);
+        self.audit(replies, mark);
         token.flatten()
     }
 }
@@ -313,11 +314,12 @@ impl GrpcService for Api {
         if let Some(audit) = &mut self.management.audit {
             audit.begin_grpc(call, plan);
         }
+        let mark = replies.mark();
         let run = |api: &mut Api, replies: &mut Replies| {
             GrpcInfer::unary(&mut api.context, &mut api.management, call, plan, message, arrived, replies)
         };
         let token = self.contain_call(Panicked::Call(call), replies, run);
-        self.audit(replies);
+        self.audit(replies, mark);
         token.flatten()
     }
 
@@ -418,6 +420,7 @@ impl Actor for Api {
     type Replies = Replies;
 
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {
+        let mark = replies.mark();
         match mail {
             Mail::Delivered { key, delivery } => {
                 self.responses.delivered(&mut self.context, &mut self.streams, key, delivery, replies);
@@ -456,16 +459,17 @@ impl Actor for Api {
                 });
             }
         }
-        self.audit(replies);
+        self.audit(replies, mark);
     }
 
     fn work(&mut self, replies: &mut Replies) {
+        let mark = replies.mark();
         let Api { context, streams, responses, .. } = self;
         context.packing_budget = PackingBudget::of_turn();
         responses.deliver_local(context, streams, replies);
         self.go_on(replies);
-        self.audit(replies);
         self.responses.classify_on(&mut self.context, &mut self.streams, replies);
+        self.audit(replies, mark);
         self.context.calls.wake_all();
     }
 

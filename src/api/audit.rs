@@ -19,7 +19,7 @@ use nereid_observe::audit::{AuditLog, AuditRecord, Outcome};
 use nereid_protocol::grpc::Code;
 use nereid_protocol::http1::{self, Head};
 use nereid_protocol::http2::Headers;
-use nereid_protocol::service::{CallKey, GrpcPlan, GrpcReply, HttpReply, Port, Replies, Reply};
+use nereid_protocol::service::{CallKey, GrpcPlan, GrpcReply, HttpReply, Panicked, Port, Replies, Reply};
 
 /// Fields of a message in which the name of the subject is searched. It is among the first, unless a client adds
 /// unknown ones.
@@ -220,12 +220,21 @@ impl Auditor {
         }
     }
 
-    /// Records the calls that are answered by these.
-    pub fn settle(&mut self, replies: &Replies) {
+    /// Records the calls that were answered after the mark.
+    pub fn settle(&mut self, replies: &Replies, mark: (usize, usize)) {
         if self.open.is_empty() {
             return;
         }
-        for (call, reply) in replies.iter() {
+        let (replies, panicked) = replies.since(mark);
+        for panicked in panicked {
+            // No work is audited before its call, so a panic is over the call.
+            if let Panicked::Call(call) = panicked
+                && let Some(entry) = self.open.remove(call)
+            {
+                self.log.record(AuditRecord { outcome: Outcome::Failed, status: "panic".into(), ..entry });
+            }
+        }
+        for (call, reply) in replies {
             let (outcome, status) = match reply {
                 Reply::Http(HttpReply::Answer(response)) => {
                     (outcome_of(response.head.status), Cow::Owned(response.head.status.to_string()))
@@ -290,6 +299,39 @@ mod tests {
         }
         assert_eq!(field(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, b'x'], 1), None);
         assert_eq!(field(&[0xff; 16], 1), None);
+    }
+
+    /// Answers that were there before belong to other rounds, and a call that ends by a panic has none.
+    #[test]
+    fn a_call_is_recorded_once_by_its_answer_or_by_its_panic() {
+        let path = std::env::temp_dir().join(format!("nereid-auditor-{}", std::process::id()));
+        let log = Arc::new(AuditLog::start(&path).unwrap());
+        let mut auditor = Auditor::new(Arc::clone(&log));
+        let [before, answered, panicked] = [1, 2, 3].map(CallKey);
+        for call in [before, answered, panicked] {
+            let entry = auditor.entry("http", format!("call {}", call.0), "load", None);
+            auditor.open.insert(call, entry);
+        }
+        let answer = || HttpReply::Answer(http1::Response::empty(200));
+        let mut replies = Replies::default();
+        replies.push(before, answer());
+        let mark = replies.mark();
+        replies.push(answered, answer());
+        replies.push_panicked(Panicked::Call(panicked));
+        auditor.settle(&replies, mark);
+        assert_eq!(auditor.open.keys().collect::<Vec<_>>(), [&before]);
+        auditor.settle(&replies, mark);
+        drop(auditor);
+        assert!(log.flush(std::time::Duration::from_secs(60)));
+        let lines = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let shown = |call: u32, outcome: &str, status: &str| {
+            let of_call = format!("\"call\":\"call {call}\"");
+            let end = format!("\"outcome\":\"{outcome}\",\"status\":\"{status}\"}}");
+            lines.lines().filter(|line| line.contains(&of_call) && line.ends_with(&end)).count()
+        };
+        let shown = [shown(1, "unfinished", ""), shown(2, "done", "200"), shown(3, "failed", "panic")];
+        assert_eq!((shown, lines.lines().count()), ([1; 3], 3), "{lines}");
     }
 
     #[test]

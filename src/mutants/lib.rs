@@ -38,31 +38,40 @@ pub enum Mutant {
     SuccessUncounted,
 }
 
-#[cfg(any(test, all(feature = "testing", debug_assertions)))]
-thread_local! {
-    static PRESENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+/// Defines the switch of a crate's mistakes beside its `Mutant`: `is`, whether a mistake is to be made here and now,
+/// and in builds of tests `with`, which runs a test with one.
+#[macro_export]
+macro_rules! switch {
+    ($mutant:ty) => {
+        #[cfg(any(test, all(feature = "testing", debug_assertions)))]
+        thread_local! {
+            static PRESENT: std::cell::Cell<Option<$mutant>> = const { std::cell::Cell::new(None) };
+        }
+
+        /// Runs `test` with a mistake, on this thread.
+        #[cfg(any(test, all(feature = "testing", debug_assertions)))]
+        pub fn with<R>(mutant: Option<$mutant>, test: impl FnOnce() -> R) -> R {
+            let before = PRESENT.replace(mutant);
+            let result = test();
+            PRESENT.set(before);
+            result
+        }
+
+        /// Whether this mistake is to be made here and now.
+        #[inline]
+        pub fn is(mutant: $mutant) -> bool {
+            #[cfg(any(test, all(feature = "testing", debug_assertions)))]
+            return PRESENT.get() == Some(mutant);
+            #[cfg(not(any(test, all(feature = "testing", debug_assertions))))]
+            {
+                let _ = mutant;
+                false
+            }
+        }
+    };
 }
 
-/// Runs `test` with a mistake, on this thread.
-#[cfg(any(test, all(feature = "testing", debug_assertions)))]
-pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
-    let before = PRESENT.replace(mutant);
-    let result = test();
-    PRESENT.set(before);
-    result
-}
-
-/// Whether this mistake is to be made here and now.
-#[inline]
-pub fn is(mutant: Mutant) -> bool {
-    #[cfg(any(test, all(feature = "testing", debug_assertions)))]
-    return PRESENT.get() == Some(mutant);
-    #[cfg(not(any(test, all(feature = "testing", debug_assertions))))]
-    {
-        let _ = mutant;
-        false
-    }
-}
+switch!(Mutant);
 
 #[cfg(test)]
 mod tests {

@@ -124,7 +124,7 @@ fn report(info: &PanicHookInfo<'_>) {
 /// long as the file exists that `NEREID_TEST_HANGS_WHILE` names. In builds of tests alone.
 #[inline]
 pub fn fault_point<T: AsRef<[u8]>>(point: &str, text: impl Fn() -> T) {
-    #[cfg(feature = "testing")]
+    #[cfg(all(feature = "testing", debug_assertions))]
     if text().as_ref().strip_prefix(b"hang:") == Some(point.as_bytes())
         && let Some(path) = std::env::var_os("NEREID_TEST_HANGS_WHILE")
     {
@@ -132,11 +132,11 @@ pub fn fault_point<T: AsRef<[u8]>>(point: &str, text: impl Fn() -> T) {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
-    #[cfg(feature = "testing")]
+    #[cfg(all(feature = "testing", debug_assertions))]
     if text().as_ref().strip_prefix(b"panic:") == Some(point.as_bytes()) {
         panic!("a client of a test has ordered a panic at {point}");
     }
-    #[cfg(not(feature = "testing"))]
+    #[cfg(not(all(feature = "testing", debug_assertions)))]
     let _ = (point, text);
 }
 

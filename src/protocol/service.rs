@@ -94,8 +94,15 @@ impl Replies {
         std::mem::take(&mut self.panicked)
     }
 
-    pub fn iter(&self) -> std::slice::Iter<'_, (CallKey, Reply)> {
-        self.replies.iter()
+    /// How much there is: see [`since`](Replies::since).
+    #[inline]
+    pub fn mark(&self) -> (usize, usize) {
+        (self.replies.len(), self.panicked.len())
+    }
+
+    /// What has been pushed after this mark, which is of the same round.
+    pub fn since(&self, (replies, panicked): (usize, usize)) -> (&[(CallKey, Reply)], &[Panicked]) {
+        (self.replies.get(replies..).unwrap_or_default(), self.panicked.get(panicked..).unwrap_or_default())
     }
 
     pub fn is_empty(&self) -> bool {

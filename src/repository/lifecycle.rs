@@ -215,17 +215,21 @@ impl Lifecycle {
         if matches!(slot.try_lock(), Err(TryLockError::WouldBlock)) {
             verbose!(2, "Load/Unload conflict '{}'", id.name);
         }
-        let done = {
-            let mut locked = lock(&slot);
+        Ok(self.in_slot(id, &slot, |slot| {
             let held = self.waits.hold(id);
-            locked.operation = held.operation;
-            job(&mut locked)
-        };
-        // Whoever ends all versions passes by a slot that is held.
+            slot.operation = held.operation;
+            job(slot)
+        }))
+    }
+
+    /// Works on a slot, alone.
+    fn in_slot<T>(self: &Arc<Self>, id: &ModelId, slot: &Mutex<ModelSlot>, job: impl FnOnce(&mut ModelSlot) -> T) -> T {
+        let done = job(&mut lock(slot));
+        // The end of all versions passes by a slot that is held.
         if self.is_ending.load(Ordering::SeqCst) {
-            self.end_slot(id, &slot);
+            self.end_slot(id, slot);
         }
-        Ok(done)
+        done
     }
 
     /// Why the last load of a model did not pass its poll.

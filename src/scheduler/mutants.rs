@@ -60,31 +60,7 @@ pub enum Mutant {
     StaleState,
 }
 
-#[cfg(any(test, all(feature = "testing", debug_assertions)))]
-thread_local! {
-    static PRESENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
-}
-
-/// Runs `test` with a mistake.
-#[cfg(any(test, all(feature = "testing", debug_assertions)))]
-pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
-    let before = PRESENT.replace(mutant);
-    let result = test();
-    PRESENT.set(before);
-    result
-}
-
-/// Whether this mistake is turned on in this thread.
-#[inline]
-pub fn is(mutant: Mutant) -> bool {
-    #[cfg(any(test, all(feature = "testing", debug_assertions)))]
-    return PRESENT.get() == Some(mutant);
-    #[cfg(not(any(test, all(feature = "testing", debug_assertions))))]
-    {
-        let _ = mutant;
-        false
-    }
-}
+nereid_mutants::switch!(Mutant);
 
 #[cfg(test)]
 mod tests {

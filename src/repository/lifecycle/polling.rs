@@ -12,7 +12,7 @@ use super::super::overrides::Override;
 use super::super::store::{Store, TreeStamp};
 use super::super::{ControlMode, index};
 use super::operation::Loading;
-use super::{Lifecycle, lock, poll_failed};
+use super::{Lifecycle, ModelSlot, lock, poll_failed};
 use nereid_observe::log::verbose;
 use nereid_request::Status;
 
@@ -127,7 +127,7 @@ impl Lifecycle {
             _ => {
                 error!("failed to poll model '{}': not unique across all model repositories", found.id.name);
                 let slot = self.slot(&found.id);
-                self.unload_slot(&found.id, &mut lock(&slot));
+                self.in_slot(&found.id, &slot, |slot| self.unload_slot(&found.id, slot));
                 self.change(|entries| {
                     let entry: &mut ModelEntry = entries.entry(found.id.clone()).or_default();
                     entry.reason = index::DUPLICATE.to_owned();
@@ -141,7 +141,15 @@ impl Lifecycle {
     /// directory is loaded when the rest has arrived, and an error is logged once.
     fn poll_model(self: &Arc<Self>, id: &ModelId, store: &Arc<dyn Store>) -> Result<Loading, Status> {
         let slot = self.slot(id);
-        let mut slot = lock(&slot);
+        self.in_slot(id, &slot, |slot| self.poll_held_slot(id, slot, store))
+    }
+
+    fn poll_held_slot(
+        self: &Arc<Self>,
+        id: &ModelId,
+        slot: &mut ModelSlot,
+        store: &Arc<dyn Store>,
+    ) -> Result<Loading, Status> {
         let attempt: Attempt = match store.stamp(&id.name) {
             Ok(Some(stamp)) => Ok(stamp),
             // Removed since the repository was listed; the next poll unloads it.
@@ -152,7 +160,7 @@ impl Lifecycle {
         slot.attempt = Some(attempt.clone());
         match attempt {
             Ok(_) if is_unchanged => Ok(Loading::Same),
-            Ok(_) => self.load_slot(id, &mut slot, Some(store), &Override::None, true),
+            Ok(_) => self.load_slot(id, slot, Some(store), &Override::None, true),
             Err(status) if is_unchanged => Err(status),
             Err(status) => Err(poll_failed(&id.name, &status)),
         }
@@ -177,7 +185,7 @@ impl Lifecycle {
             if found.iter().any(|found| found.id == id) {
                 continue;
             }
-            self.unload_slot(&id, &mut lock(&slot));
+            self.in_slot(&id, &slot, |slot| self.unload_slot(&id, slot));
             changed.insert(id.clone());
             lock(&self.slots).remove(&id);
             self.change(|entries| {

@@ -9,28 +9,4 @@ pub enum Mutant {
     CreditKept,
 }
 
-#[cfg(any(test, all(feature = "testing", debug_assertions)))]
-thread_local! {
-    static PRESENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
-}
-
-/// Runs `test` with a mistake, on this thread.
-#[cfg(any(test, all(feature = "testing", debug_assertions)))]
-pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
-    let before = PRESENT.replace(mutant);
-    let result = test();
-    PRESENT.set(before);
-    result
-}
-
-/// Whether this mistake is to be made here and now.
-#[inline]
-pub fn is(mutant: Mutant) -> bool {
-    #[cfg(any(test, all(feature = "testing", debug_assertions)))]
-    return PRESENT.get() == Some(mutant);
-    #[cfg(not(any(test, all(feature = "testing", debug_assertions))))]
-    {
-        let _ = mutant;
-        false
-    }
-}
+nereid_mutants::switch!(Mutant);

@@ -38,6 +38,9 @@ pub const PROCESSES: [&[Kind]; 4] = [
 const VICTIM: &[Kind] = &[Kind::Victim, Kind::Victim];
 /// Faults of which a failing run tells.
 const EVENTS: usize = 40;
+/// A fault may miss: a client frees the last page while the disk is filled, a worker ends before it is killed. One that
+/// misses in so many rounds has no effect at all.
+const ROUNDS: usize = 10;
 
 pub struct Campaign {
     pub site: Site,
@@ -67,7 +70,10 @@ fn chaos_loses_no_request_and_leaves_nothing() {
         let before = campaign.warm_up();
         campaign.start_clients();
         let mut rounds = 0;
-        while rounds == 0 || campaign.asked() < requests || campaign.started.elapsed() < time {
+        while campaign.asked() < requests
+            || campaign.started.elapsed() < time
+            || (rounds < ROUNDS && !campaign.never_injected().is_empty())
+        {
             campaign.round();
             rounds += 1;
         }
@@ -183,6 +189,13 @@ impl Campaign {
         *self.injected.entry(kind.to_owned()).or_default() += times;
     }
 
+    /// The kinds of faults that had no effect so far.
+    fn never_injected(&self) -> Vec<&'static str> {
+        let by_clients = self.tally().faults;
+        let has_effect = |kind: &&str| [&self.injected, &by_clients].iter().any(|times| of(times, kind) > 0);
+        faults::kinds(self.variant).into_iter().filter(|kind| !has_effect(kind)).collect()
+    }
+
     /// Counts requests of this process itself.
     pub fn with_tally(&mut self, change: impl FnOnce(&mut Tally)) {
         change(&mut self.ended);
@@ -210,13 +223,12 @@ impl Campaign {
     fn end(mut self, before: &Resources) {
         self.event("the end of the chaos");
         self.finish_clients();
+        let never = self.never_injected();
         for (fault, times) in self.ended.faults.clone() {
             self.injected(&fault, times);
         }
         self.report();
-        for kind in faults::kinds(self.variant) {
-            assert!(self.injected.get(kind).is_some_and(|times| *times > 0), "{kind}: never\n{:?}", self.injected);
-        }
+        assert!(never.is_empty(), "{}: faults without effect: {never:?}\n{:?}", self.place(), self.injected);
         prober::wait_until_all_serve(&self.site, &mut self.ended);
         self.check_balance();
         self.check_statistics();

@@ -51,6 +51,9 @@ pub struct Calls {
     work: Slab<Work>,
     /// The token that was issued last.
     issued: Option<u64>,
+    /// Who waits for the answer to the request that was taken out of its place last: if the code that writes it panics,
+    /// nothing else knows.
+    pub taken: Option<ReplyTo>,
     /// As many requests and streams at a time.
     pub requests_max: usize,
     /// What one model may have of the server.
@@ -92,6 +95,7 @@ impl Calls {
         Calls {
             work: Slab::new(requests_max),
             issued: None,
+            taken: None,
             requests_max,
             model_bounds: of_model,
             sink,
@@ -227,6 +231,7 @@ impl Calls {
     pub fn end_waiting(&mut self, key: u64) -> Option<Waiting> {
         match self.end_work(key) {
             Some(Work::Waiting(waiting)) => {
+                self.taken = Some(waiting.reply_to);
                 self.count_out(key, &waiting);
                 Some(waiting)
             }

@@ -43,6 +43,13 @@ impl Calls {
         })
     }
 
+    /// After a panic over a response: what the client of its request waits for.
+    #[cold]
+    pub fn waited_for(&mut self, key: u64) -> Option<Panicked> {
+        let taken = self.taken.take();
+        self.waits_for(key).or(taken.map(Panicked::from))
+    }
+
     /// After a panic over this work: ends it, and what it was about to become. `is_over`: its model sends no more.
     #[cold]
     pub fn abandon(&mut self, key: u64, is_over: bool) {

@@ -72,7 +72,8 @@ impl ResponseRouter {
         delivery: Delivery,
         replies: &mut Replies,
     ) {
-        let (waits_for, is_last) = (context.calls.waits_for(key), delivery.last);
+        let is_last = delivery.last;
+        context.calls.taken = None;
         let done = contained(|| {
             let by_ns = context.calls.delays.response_ns;
             if by_ns > 0 && context.calls.is_grpc(key) {
@@ -81,8 +82,9 @@ impl ResponseRouter {
             self.delivered_now(context, streams, key, delivery, replies);
         });
         if done.is_none() {
+            let waited_for = context.calls.waited_for(key);
             context.calls.abandon(key, is_last);
-            waits_for.into_iter().for_each(|one| replies.push_panicked(one));
+            waited_for.into_iter().for_each(|one| replies.push_panicked(one));
         }
     }
 
@@ -163,6 +165,7 @@ impl ResponseRouter {
         }
         let Some(waiting) = context.calls.end_waiting(key) else { return };
         let id = waiting.id();
+        panics::fault_point("answer", || id.as_bytes().to_vec());
         let Waiting { reply_to, model, form, ticket, response: first, responses, mut is_final, .. } = waiting;
         let mut response = match (responses, delivery.response, first) {
             (1, Some(only), _) => only,

@@ -36,6 +36,8 @@ fn start(variant: Variant) -> (Repository, Server) {
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
     repository.identity("batching", 8, &[Pair::new("FP32", "-1").labels()]).file("batching/labels.txt", "a\nb\n");
+    let decoupled = "model_transaction_policy { decoupled: true }";
+    repository.identity_of("identity", "decoupled", 0, &[Pair::new("INT32", "-1")], decoupled);
     let server = Server::start(variant, repository.path(), &["--log-info=false"]);
     (repository, server)
 }

@@ -22,6 +22,7 @@ use crate::api::plan_cache::grpc_requests::RequestKey;
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::watch::Arrival;
 use nereid_memory::Gather;
+use nereid_observe::panics;
 use nereid_protocol::grpc::{Code, Encoder, InferRequest, Message};
 use nereid_protocol::service::{Arrived, GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
 use nereid_request::{Delivery, RefusalReason, Response, Status, Text};
@@ -245,6 +246,8 @@ impl Streams {
     ) {
         let Some(place @ Work::Waiting(_)) = context.calls.work_mut(key) else { return };
         let Work::Waiting(waiting) = std::mem::replace(place, Work::Reserved) else { return };
+        context.calls.taken = Some(waiting.reply_to);
+        panics::fault_point("answer", || waiting.id().as_bytes().to_vec());
         let from = StreamedFrom::new(&waiting.model, &waiting.form, delivery.last);
         let watch = waiting.form.watch.clone();
         let mut fatal = None;

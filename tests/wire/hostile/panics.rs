@@ -27,7 +27,8 @@ fn a_panic_over_a_request_ends_that_request_alone() {
         let (_repository, server) = start(variant);
         // The second request's JSON is read in steps, so that it is submitted in a later turn than it came in.
         let mut other = Peer::connect(server.http);
-        for (n, (point, count)) in [("submit", 2), ("submit", 100_000), ("deliver", 2)].into_iter().enumerate() {
+        let points = [("submit", 2), ("submit", 100_000), ("deliver", 2), ("answer", 2)];
+        for (n, (point, count)) in points.into_iter().enumerate() {
             let mut peer = Peer::connect(server.http);
             let answer = peer.post("/v2/models/plain/infer", &[], infer(&format!("panic:{point}"), count).as_bytes());
             assert_eq!(answer.status, 500, "{point} {count}: {}", answer.text());
@@ -40,25 +41,28 @@ fn a_panic_over_a_request_ends_that_request_alone() {
             assert_eq!(panics(&server), n as u64 + 1);
         }
         let mut grpc = Grpc::connect(server.grpc);
-        for point in ["submit", "deliver"] {
-            let request = ModelInferRequest { id: format!("panic:{point}"), ..message(3) };
-            let status = grpc.call::<ModelInferResponse>("ModelInfer", &request).expect_err("an error");
+        let to = |model: &str, id: String| ModelInferRequest { model_name: model.to_owned(), id, ..message(3) };
+        let ordered = |model: &str, point: &str| to(model, format!("panic:{point}"));
+        for point in ["deliver", "answer"] {
+            let status = grpc.call::<ModelInferResponse>("ModelInfer", &ordered("plain", point)).expect_err("an error");
             assert_eq!(
                 (status.code, status.message.contains("an internal error")),
                 (code::INTERNAL, true),
                 "{status:?}"
             );
+        }
+        for (model, point) in [("plain", "submit"), ("plain", "answer"), ("decoupled", "answer")] {
             // On a stream the answers before it come; it ends with the error.
             let mut stream = grpc.open(&format!("{SERVICE}ModelStreamInfer"), &[]);
-            grpc.send(&mut stream, &message(3));
+            grpc.send(&mut stream, &to(model, "calm".to_owned()));
             let first: ModelStreamInferResponse = nereid_test_support::grpc::decode(&grpc.next(&mut stream).unwrap());
             assert_eq!(first.error_message, "");
-            grpc.send(&mut stream, &request);
+            grpc.send(&mut stream, &ordered(model, point));
             let reply = grpc.finish(stream);
-            assert_eq!(reply.status.code, code::INTERNAL, "{:?}", reply.status);
+            assert_eq!(reply.status.code, code::INTERNAL, "{model} {point}: {:?}", reply.status);
             assert!(grpc.call::<ModelInferResponse>("ModelInfer", &message(3)).is_ok());
         }
-        assert_eq!(panics(&server), 7);
+        assert_eq!(panics(&server), 9);
         assert_eq!(Peer::connect(server.http).get("/v2/health/live").status, 200);
         server.wait_for_log("panicked at");
         server.wait_for_log("stack backtrace:");

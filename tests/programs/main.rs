@@ -2,6 +2,7 @@
 
 mod chaos;
 mod clients;
+mod deployment;
 mod foreign;
 mod perf;
 mod process;

@@ -59,6 +59,11 @@ impl Crowding {
         self.brief_from = descriptor;
     }
 
+    #[cfg(test)]
+    pub fn brief_max(&self) -> usize {
+        self.brief_max
+    }
+
     /// Whether the connection takes one of the last descriptors or places. The system gives out the lowest free number.
     pub fn is_near_the_end(&self, fd: &OwnedFd, connections: usize) -> bool {
         let number = u64::try_from(fd.as_raw_fd()).unwrap_or(0);

@@ -33,6 +33,11 @@ pub(super) fn unsent_max(pool: &Pool) -> usize {
     (pool.share_bytes() / 2).min(UNSENT_HARD_MAX)
 }
 
+/// Whether an answer may wait behind so many unsent bytes.
+fn may_wait(unsent: usize, bytes: usize, unsent_max: usize) -> bool {
+    unsent == 0 || unsent.saturating_add(bytes) <= unsent_max.max(ALWAYS_BYTES)
+}
+
 pub(super) struct GrpcWire {
     pub connection: http2::Connection,
     /// See [`unsent_max`].
@@ -300,8 +305,7 @@ impl GrpcWire {
 
     /// An answer of so many bytes can wait here for its peer.
     fn has_room(&self, bytes: usize) -> bool {
-        let unsent = self.connection.unsent_total();
-        unsent.saturating_add(bytes) <= ALWAYS_BYTES || unsent == 0 || unsent.saturating_add(bytes) <= self.unsent_max
+        may_wait(self.connection.unsent_total(), bytes, self.unsent_max)
     }
 
     fn send_message(&mut self, id: StreamId, message: &mut Gather) {
@@ -444,7 +448,7 @@ static TAIL: [(&[u8], &[u8]); 1] = [(b"grpc-status", b"0")];
 
 #[cfg(test)]
 mod tests {
-    use super::shorten;
+    use super::{may_wait, shorten};
 
     #[test]
     fn a_shortened_text_ends_with_a_whole_escape() {
@@ -452,6 +456,15 @@ mod tests {
             let mut message = b"ab%20%41".to_vec();
             shorten(&mut message, excess);
             assert_eq!(message, expected.as_bytes(), "{excess}");
+        }
+    }
+
+    #[test]
+    fn an_answer_waits_up_to_the_bound_or_alone() {
+        for (unsent_max, bound) in [(0, 65_536), (65_535, 65_536), (100_000, 100_000)] {
+            assert!(may_wait(1, bound - 1, unsent_max), "{unsent_max}");
+            assert!(!may_wait(1, bound, unsent_max), "{unsent_max}");
+            assert!(may_wait(0, bound + 1, unsent_max), "one of any size");
         }
     }
 }

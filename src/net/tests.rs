@@ -284,6 +284,13 @@ fn an_upload_that_was_held_back_goes_on_when_answers_have_left() {
     assert_eq!(world.script.borrow().unary.len(), 1, "neither has arrived");
     let held = uploads.map(|upload| peer.unsent(upload));
     assert!(held.iter().all(|&left| left > 0), "{held:?} bytes wait for credit");
+    // That answers of other calls leave gives them no credit.
+    for _ in 0..4 {
+        let refused = peer.call(b"/nothing", None);
+        peer.run(&mut world, 200);
+        assert_eq!(peer.status(refused).unwrap().0, "12");
+    }
+    assert_eq!(uploads.map(|upload| peer.unsent(upload)), held);
     peer.give_room(answered);
     for _ in 0..40 {
         peer.run(&mut world, 200);
@@ -310,7 +317,7 @@ fn near_the_end_of_descriptors_connections_are_brief() {
     let idle: Vec<_> = (0..40).map(|_| world.connect(Port::Http)).collect();
     world.turns(60);
     let left = world.shard.handler.connections.len();
-    assert!((1..=16).contains(&left), "{left} idle ones hold the places");
+    assert_eq!(left, world.shard.handler.crowding.brief_max(), "idle ones hold the places, and all of them");
     let mut last = world.connect(Port::Http);
     last.write_all(b"GET /now HTTP/1.1\r\n\r\n").unwrap();
     assert!(world.read(&mut last).starts_with("HTTP/1.1 200"), "a new one is answered all the same");
@@ -465,4 +472,78 @@ fn a_drain_ends_idle_connections_and_those_that_do_not_answer() {
     assert_eq!(world.shard.handler.connections.len(), 0);
     let _ = (idle, stream);
     world.end();
+}
+
+/// What a server has no time for is answered with the reason, half received requests included.
+#[test]
+fn what_is_unanswered_when_the_time_is_over_is_refused() {
+    let mut world = World::new(22);
+    let mut waiting = world.connect(Port::Http);
+    waiting.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n42").unwrap();
+    let mut half = world.connect(Port::Http);
+    half.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n4").unwrap();
+    let mut peer = GrpcPeer::connect(&mut world);
+    let stream = peer.call(b"/unary", None);
+    peer.run(&mut world, 60);
+    let calls = [world.script.borrow().http[0].0, world.script.borrow().unary[0]];
+    world.fail_unanswered();
+    peer.run(&mut world, 60);
+    for client in [&mut waiting, &mut half] {
+        let got = world.read(client);
+        assert!(got.starts_with("HTTP/1.1 503") && got.contains(OUT_OF_TIME), "{got}");
+    }
+    assert_eq!(peer.status(stream), Some(("14".to_owned(), OUT_OF_TIME.to_owned())));
+    let mut cancelled = world.script.borrow().cancelled.clone();
+    cancelled.sort_by_key(|token| token.0);
+    let mut expected = calls.map(|call| Token(call.0));
+    expected.sort_by_key(|token| token.0);
+    assert_eq!(cancelled, expected, "the service works for nobody");
+    drop((waiting, half, peer));
+    world.end();
+}
+
+/// A drain waits for calls and answers, not for connections that are merely open.
+#[test]
+fn a_connection_without_a_call_is_not_busy() {
+    let mut world = World::new(23);
+    let mut peer = GrpcPeer::connect(&mut world);
+    let busy = |world: &mut World| {
+        world.clock.advance(SECOND_NS);
+        world.turns(20);
+        world.shard.handler.connections.iter().filter(|(_, connection)| connection.is_busy()).count()
+    };
+    assert_eq!(busy(&mut world), 0, "nothing was asked");
+    let stream = peer.call(b"/unary", None);
+    peer.run(&mut world, 60);
+    assert_eq!(busy(&mut world), 1, "a call waits for its answer");
+    let call = world.script.borrow().unary[0];
+    world.mail(call, GrpcReply::End(GrpcStatus::ok()));
+    peer.run(&mut world, 60);
+    assert_eq!(peer.status(stream).unwrap().0, "0");
+    assert_eq!(busy(&mut world), 0, "it is answered");
+    drop(peer);
+    world.end();
+}
+
+/// What waits behind a request without an answer stays with its peer, but for a little.
+#[test]
+fn a_peer_that_pipelines_without_end_is_not_read_without_end() {
+    let mut world = World::new(24);
+    let mut peer = world.connect(Port::Http);
+    peer.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
+    world.turns(60);
+    let request = b"POST /wait HTTP/1.1\r\nContent-Length: 0\r\n\r\n".repeat(1000);
+    let (mut taken, mut dry) = (0, 0);
+    while dry < 60 && taken < 32 << 20 {
+        // Where the last write ended does not matter: nothing of it is to be read.
+        match peer.write(&request[taken % request.len()..]) {
+            Ok(n) => (taken, dry) = (taken + n, 0),
+            Err(_) => dry += 1,
+        }
+        world.turns(1);
+    }
+    assert!(taken < 4 << 20, "{taken} bytes were read of a peer whose first request waits");
+    drop(peer);
+    world.turns(60);
+    drop(world);
 }

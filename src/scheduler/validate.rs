@@ -569,3 +569,64 @@ impl StringCursor {
         if self.found < expected { Err(StringFault::TooFew { found: self.found }) } else { Ok(true) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a walk says in the end, and how many portions it takes.
+    fn walked(pieces: &[Slice], expected: u64, portion: usize) -> (Result<(), String>, usize) {
+        let mut cursor = StringCursor::default();
+        for portions in 1..100 {
+            match cursor.walk(pieces, expected, &mut { portion }) {
+                Ok(true) => return (Ok(()), portions),
+                Ok(false) => {}
+                Err(fault) => return (Err(fault.describe("it", expected as i64)), portions),
+            }
+        }
+        panic!("no end in 100 portions");
+    }
+
+    #[test]
+    fn strings_are_counted_in_any_pieces_and_portions() {
+        let bytes = b"\x03\0\0\0abc\0\0\0\0\x02\0\0\0de";
+        // Not within a length indicator.
+        for cuts in [vec![], vec![4], vec![5], vec![7], vec![11], vec![15, 16], vec![6, 7, 16], vec![7, 7]] {
+            let ends = cuts.iter().copied().chain([bytes.len()]);
+            let begins = [0].into_iter().chain(cuts.iter().copied());
+            let pieces: Vec<Slice> = begins.zip(ends).map(|(from, to)| Slice::copy_of(&bytes[from..to])).collect();
+            for (portion, portions) in [(1, 3), (2, 2), (3, 1), (usize::MAX, 1)] {
+                assert_eq!(walked(&pieces, 3, portion), (Ok(()), portions), "{cuts:?} in portions of {portion}");
+            }
+            let (few, many) = (walked(&pieces, 4, 1).0.unwrap_err(), walked(&pieces, 2, 1).0.unwrap_err());
+            assert_eq!(few, "expected 4 string elements for it, got 3");
+            assert_eq!(many, "unexpected number of string elements 3 for it, expecting 2");
+        }
+        let short = [Slice::copy_of(&bytes[..9])];
+        assert!(walked(&short, 2, 1).0.unwrap_err().contains("expecting 4 bytes but only 2 bytes available"));
+        let short = [Slice::copy_of(&bytes[..4]), Slice::copy_of(&bytes[4..6])];
+        let error = walked(&short, 1, 1).0.unwrap_err();
+        assert!(error.contains("expecting string of length 3 bytes but only 2 bytes available"), "{error}");
+        assert_eq!(walked(&[], 0, 1), (Ok(()), 1));
+    }
+
+    fn spec(max_batch_size: i32) -> ModelSpec {
+        let text = format!(
+            "name: \"m\" backend: \"identity\" max_batch_size: {max_batch_size}
+             input {{ name: \"I\" data_type: TYPE_INT32 dims: [ 2, -1 ] }}
+             output {{ name: \"O\" data_type: TYPE_INT32 dims: [ 2, -1 ] }}"
+        );
+        let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+        let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
+        nereid_model_config::normalize::fill_defaults(&mut config);
+        ModelSpec::new(config).unwrap()
+    }
+
+    #[test]
+    fn a_raw_input_has_a_batch_of_one_where_the_model_batches() {
+        for (max_batch_size, expected) in [(0, &[2, 3][..]), (1, &[1, 2, 3]), (8, &[1, 2, 3])] {
+            let raw = raw_input(&spec(max_batch_size), "", 24).unwrap();
+            assert_eq!(&raw.shape[..], expected, "max_batch_size {max_batch_size}");
+        }
+    }
+}

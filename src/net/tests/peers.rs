@@ -135,6 +135,11 @@ impl World {
         self.turns(1);
     }
 
+    pub fn fail_unanswered(&mut self) {
+        self.mailbox.post(Mail::FailUnanswered);
+        self.turns(1);
+    }
+
     pub fn turns(&mut self, turns: usize) {
         for _ in 0..turns {
             self.shard.turn(false).unwrap();

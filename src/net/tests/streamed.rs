@@ -172,6 +172,9 @@ fn the_service_learns_what_its_peer_takes() {
         assert!(last(&world, tokens[0]) < before, "seed {seed}: {before:?} {:?}", last(&world, tokens[0]));
         world.read_bytes(&mut peer);
         assert_eq!(last(&world, tokens[0]), Some(0), "seed {seed}");
+        let unsent = world.script.borrow().unsent.clone();
+        let of_first: Vec<usize> = unsent.iter().filter(|one| one.0 == tokens[0]).map(|one| one.1).collect();
+        assert!(of_first.windows(2).all(|pair| pair[0] != pair[1]), "seed {seed}: it learns of changes: {of_first:?}");
         let waits = world.script.borrow().waits.len();
         world.clock.advance(SECOND_NS);
         world.turns(60);

@@ -122,6 +122,33 @@ mod tests {
             }
         }
         assert_eq!(index_of_name(b"grpc-status"), None);
+        // An index forgotten costs bytes in each header block, and no peer would say so.
+        let sent: [&[u8]; 21] = [
+            b":authority",
+            b":method",
+            b":path",
+            b":scheme",
+            b":status",
+            b"accept-encoding",
+            b"accept",
+            b"allow",
+            b"authorization",
+            b"cache-control",
+            b"content-encoding",
+            b"content-length",
+            b"content-type",
+            b"cookie",
+            b"date",
+            b"location",
+            b"retry-after",
+            b"server",
+            b"set-cookie",
+            b"user-agent",
+            b"www-authenticate",
+        ];
+        for name in sent {
+            assert!(index_of_name(name).is_some(), "{}", name.escape_ascii());
+        }
         assert_eq!(index_of_field(8, b"201"), None);
     }
 }

@@ -845,7 +845,7 @@ fn both_roles_understand_each_other() {
         let mut responses = Responses::default();
         heads.iter().for_each(|head| client.sent(head.method == "HEAD"));
         client.receive(&output.as_bytes()[..cut], &mut responses).unwrap();
-        assert!(cut == output.len() || client.outstanding() > 0);
+        assert_eq!(client.outstanding(), heads.len() - responses.done.len(), "cut at {cut}");
         client.receive(&output.as_bytes()[cut..], &mut responses).unwrap();
         assert_eq!(responses.done, expected, "cut at {cut}");
         assert_eq!(client.end(&mut responses), Ok(()));
@@ -955,4 +955,46 @@ fn status_of_last(input: &[u8]) -> u16 {
     let output = sent(&mut connection);
     let last = output.rsplit("HTTP/1.1 ").next().unwrap_or_default();
     last.get(..3).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+/// As in the registry of status codes (RFC 9110 section 15, RFC 6585), which HTTP/1.1 clients print.
+#[test]
+fn reason_phrases_are_those_of_the_registry() {
+    let registered = [
+        (100, "Continue"),
+        (200, "OK"),
+        (201, "Created"),
+        (202, "Accepted"),
+        (204, "No Content"),
+        (304, "Not Modified"),
+        (400, "Bad Request"),
+        (401, "Unauthorized"),
+        (403, "Forbidden"),
+        (404, "Not Found"),
+        (405, "Method Not Allowed"),
+        (408, "Request Timeout"),
+        (409, "Conflict"),
+        (413, "Content Too Large"),
+        (414, "URI Too Long"),
+        (415, "Unsupported Media Type"),
+        (422, "Unprocessable Content"),
+        (429, "Too Many Requests"),
+        (431, "Request Header Fields Too Large"),
+        (500, "Internal Server Error"),
+        (501, "Not Implemented"),
+        (502, "Bad Gateway"),
+        (503, "Service Unavailable"),
+        (504, "Gateway Timeout"),
+        (505, "HTTP Version Not Supported"),
+        (507, "Insufficient Storage"),
+        (299, "Unknown"),
+    ];
+    for (status, reason) in registered {
+        let mut connection = connection();
+        connection.receive(b"GET / HTTP/1.1\r\n\r\n", &mut Recorder::default());
+        connection.respond(ExchangeId(0), Response::empty(status));
+        let written = connection.output().to_vec();
+        let expected = format!("HTTP/1.1 {status} {reason}\r\n");
+        assert!(written.starts_with(expected.as_bytes()), "{}", written.escape_ascii());
+    }
 }

@@ -464,3 +464,18 @@ fn random_lives_leave_nothing_behind() {
         assert_eq!(taken(&limiter), 0, "seed {seed}");
     }
 }
+
+#[test]
+fn the_log_names_the_resources_of_present_instances() {
+    let limiter = limiter(&[("gA", 5, None), ("R", 3, None), ("S", 4, None)]);
+    let logged = || lock(&limiter.0).pools.to_string();
+    let first = on_device(&limiter, "a", 1, 1, &[("R", 3), ("gA", 2)]);
+    let second = on_device(&limiter, "b", 0, 1, &[("S", 4)]);
+    let global = "\tDevice: GLOBAL\n\t\tResource: gA\t Count: 5\n";
+    let rest = "\tDevice: 1\n\t\tResource: R\t Count: 3\n";
+    assert_eq!(logged(), format!("{global}\tDevice: 0\n\t\tResource: S\t Count: 4\n{rest}"));
+    drop(second);
+    assert_eq!(logged(), format!("{global}{rest}"), "nobody needs it any more");
+    drop(first);
+    assert_eq!(logged(), "");
+}

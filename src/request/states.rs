@@ -128,8 +128,8 @@ impl States {
     }
 
     fn replace(&self, at: usize, datatype: DataType, shape: Shape, data: Slice) {
-        // What a caller lent for one request cannot become the state of the next.
-        let data = if data.is_lent() { Slice::copy_of(&data) } else { data };
+        // What a caller lent for one request, or another process may write to, cannot become the state of the next.
+        let data = if data.is_lent() { Slice::copy_of(&data) } else { data.stable() };
         let mut tensors = lock(&self.tensors);
         if let Some(state) = tensors.get_mut(at) {
             let old = std::mem::replace(&mut state.data, data);

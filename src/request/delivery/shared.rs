@@ -173,11 +173,11 @@ impl Shared {
             match self.window_for(name.as_bytes(), byte_size)? {
                 Some(window) if is_in_place(&output.data, window) => continue,
                 // Several pieces that a copy of one could overwrite.
-                Some(window) if is_torn => window.write(0, &joined(&output.data, allocate(byte_size)?)),
+                Some(window) if is_torn => window.write_slice(0, &joined(&output.data, allocate(byte_size)?)),
                 Some(window) => {
                     let mut at = 0;
                     for piece in &output.data {
-                        window.write(at, piece);
+                        window.write_slice(at, piece);
                         at += piece.len();
                     }
                 }
@@ -219,7 +219,7 @@ fn is_in_place(data: &[Slice], window: &Window) -> bool {
 fn joined(pieces: &[Slice], mut block: BlockMut) -> Slice {
     block.set_len(0);
     for piece in pieces {
-        block.append(piece);
+        block.append_slice(piece, 0, piece.len());
     }
     block.freeze()
 }

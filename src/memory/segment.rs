@@ -78,11 +78,13 @@ impl Segment {
         true
     }
 
-    /// Writes the bytes of `slice`, whose memory may be this one; false if it does not fit there: then no byte is written.
+    /// Writes the bytes of `slice`, whose memory may be this one; false if it does not fit there: then no byte is
+    /// written.
     #[must_use]
     pub fn write_slice(&self, at: usize, slice: &Slice) -> bool {
         let Some(to) = self.start(at, slice.len()) else { return false };
-        // SAFETY: the slice keeps what it points to, the target lies in the mapping, and `copy` takes ranges that overlap.
+        // SAFETY: the slice keeps what it points to, the target lies in the mapping, and `copy` takes ranges that
+        // overlap.
         unsafe { std::ptr::copy(slice.as_ptr(), to, slice.len()) };
         true
     }

@@ -1,8 +1,8 @@
 //! Bytes that another process may write to at any time, with no lock between it and this one.
 //!
-//! No reference to them is made: the compiler may read what a reference points to twice, or later than the code says, so
-//! that a check holds for one value and its use meets another. [`SharedBytes`] copies, and what is checked and used is
-//! the copy.
+//! No reference to them is made: the compiler may read what a reference points to twice, or later than the code says,
+//! so that a check holds for one value and its use meets another. [`SharedBytes`] copies, and what is checked and used
+//! is the copy.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, Ordering};

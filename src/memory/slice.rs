@@ -34,8 +34,8 @@ pub struct Slice {
     owner: Owner,
 }
 
-// SAFETY: the bytes are immutable while any slice lives, or are read by copying only, and every owner is safe to drop on
-// any thread.
+// SAFETY: the bytes are immutable while any slice lives, or are read by copying only, and every owner is safe to drop
+// on any thread.
 unsafe impl Send for Slice {}
 // SAFETY: as above; `&Slice` only reads.
 unsafe impl Sync for Slice {}

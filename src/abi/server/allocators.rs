@@ -169,8 +169,8 @@ impl RequestAllocator {
     /// # Safety
     /// The allocator is NULL or live, and stays so until every response made with it is deleted.
     pub unsafe fn new(allocator: *mut ResponseAllocator, userp: *mut c_void) -> Result<RequestAllocator, Status> {
-        // SAFETY: `allocator` is NULL or live: this function requires it of its caller. Requests that other threads send
-        // share it.
+        // SAFETY: `allocator` is NULL or live: this function requires it of its caller. Requests that other threads
+        // send share it.
         let functions = *unsafe { deref(allocator.cast_const(), "response_allocator")? }.functions();
         Ok(RequestAllocator { allocator, userp, functions })
     }

@@ -217,13 +217,14 @@ pub(super) unsafe fn edited<'a>(request: *mut InferenceRequest) -> Result<&'a mu
             return Err(Status::invalid(format!("{id}{text}")));
         }
     };
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `request` is NULL or live: this function requires it of its caller.
     let request = unsafe { deref(request.cast_const(), "inference_request")? };
-    // SAFETY: as above.
+    // SAFETY: no other call edits the description: this function requires it of its caller.
     unsafe { request.check_is_here()? };
     // Ends the view that a backend's function read.
     *request.view() = None;
-    // SAFETY: as above: this call alone uses the description, and what other threads use lies outside the cell.
+    // SAFETY: this call alone uses the description: this function requires it of its caller. What other threads use
+    // lies outside the cell.
     Ok(unsafe { &mut *request.description.get() })
 }
 
@@ -287,8 +288,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(inference_request: 
 macro_rules! getters {
     ($($name:ident($out:ty) = |$it:ident| $value:expr;)*) => {$(
         /// # Safety
-        /// The request is live and not edited meanwhile, and the pointer writable; texts live until they are set anew or
-        /// the request is deleted.
+        /// The request is live and not edited meanwhile, and the pointer writable; texts live until they are set anew
+        /// or the request is deleted.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(inference_request: *const InferenceRequest, out: *mut $out) -> *mut Error {
             entry(|| {
@@ -538,3 +539,6 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetResponseCallback(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests;

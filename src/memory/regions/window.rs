@@ -1,7 +1,7 @@
 //! A part of a region: where a tensor is read from, or written to.
 //!
-//! Its client may change the bytes at any time: they are copied, or passed on by their address, and no reference to them
-//! is made.
+//! Its client may change the bytes at any time: they are copied, or passed on by their address, and no reference to
+//! them is made.
 
 use std::sync::Arc;
 

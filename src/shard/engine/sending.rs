@@ -29,7 +29,8 @@ impl Sending {
         (left > 0).then_some(Sending { pieces, next: 0, sent: 0, left, recalled: false })
     }
 
-    /// The pieces of the next call, by their addresses: another process may write to one, so no reference to it is made.
+    /// The pieces of the next call, by their addresses: another process may write to one, so no reference to it is
+    /// made.
     pub(super) fn io_vectors(&self) -> impl Iterator<Item = libc::iovec> {
         let mut left = BYTES_PER_CALL;
         self.waiting().iter().take(PIECES_PER_CALL).map_while(move |piece| {

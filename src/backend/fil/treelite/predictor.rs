@@ -89,7 +89,8 @@ impl Predictor {
     ) -> Option<Result<(), TreeliteError>> {
         let from = in_floats((input.as_ptr().cast(), input.len()));
         let to = (output.as_mut_ptr(), Some(output.len()));
-        // SAFETY: every pattern of bytes is a float, the input begins where a float may, and both are borrowed meanwhile.
+        // SAFETY: every pattern of bytes is a float, the input begins where a float may, and both are borrowed
+        // meanwhile.
         input.is_aligned_to(align_of::<f32>()).then(|| unsafe { self.predict_at(rows, from, to) })
     }
 

@@ -350,7 +350,7 @@ impl<'a> Batch<'a> {
                 // The next request may come late: it must not keep the results of the whole batch.
                 Bytes::Shared(_) | Bytes::Strings(_) => {
                     let mut block = self.pool.get(data.len())?;
-                    block.copy_from_slice(&data);
+                    data.copy_to(0, &mut block);
                     block.freeze()
                 }
                 Bytes::Borrowed(_) => data,

@@ -262,11 +262,11 @@ impl Request {
         }
     }
 
-    /// Makes the inputs that lie in regions the server's own: their client cannot change them any more.
+    /// Makes the inputs that another process may write to the server's own: it cannot change them any more.
     pub fn own_inputs(&mut self) -> Result<(), Exhausted> {
         for at in 0..self.inputs.len() {
             let input = &self.inputs[at];
-            if input.data.iter().any(Slice::is_in_region) {
+            if input.data.iter().any(|piece| piece.shared().is_some()) {
                 let block = self.allocate(input.byte_size())?;
                 self.inputs[at].data = SmallVec::from_elem(joined(&self.inputs[at].data, block), 1);
             }

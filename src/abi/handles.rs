@@ -218,6 +218,15 @@ impl OutputMemory {
         }
     }
 
+    pub fn as_ptr(&self) -> *const c_void {
+        let on_device = |at: DeviceAddress| std::ptr::with_exposed_provenance(at.0 as usize);
+        match self {
+            OutputMemory::Host(target) => target.as_ptr().cast(),
+            OutputMemory::OnDevice(buffer) => on_device(buffer.address()),
+            OutputMemory::At(target) => on_device(target.address()),
+        }
+    }
+
     /// Memory type and its id, numbered as in `TRITONSERVER_MemoryType`.
     pub fn place(&self) -> (u32, i64) {
         let on_device = |gpu: &Gpu| (MemoryType::Gpu as u32, i64::from(gpu.id()));

@@ -350,7 +350,7 @@ impl<'a> Batch<'a> {
                 // The next request may come late: it must not keep the results of the whole batch.
                 Bytes::Shared(_) | Bytes::Strings(_) => {
                     let mut block = self.pool.get(data.len())?;
-                    block.copy_from_slice(&data);
+                    data.copy_to(0, &mut block);
                     block.freeze()
                 }
                 Bytes::Borrowed(_) => data,
@@ -404,7 +404,7 @@ fn contiguous<'a>(
     let mut block = pool.get(len)?;
     block.set_len(0);
     pieces.by_ref().for_each(|piece| {
-        block.append(piece);
+        block.append_slice(piece, 0, piece.len());
     });
     let filled = block.len();
     block.set_len(len);
@@ -450,14 +450,16 @@ impl Part<'_> {
         match &self.produced.bytes {
             Bytes::Strings(strings) => strings.window(elements.clone()).ok_or_else(missing),
             Bytes::Shared(bytes) => {
-                let range = range().filter(|range| bytes.get(range.clone()).is_some());
+                let range = range().filter(|range| range.start <= range.end && range.end <= bytes.len());
                 Ok(bytes.window(range.ok_or_else(missing)?))
             }
             Bytes::Borrowed(bytes) => {
                 let part = range().and_then(|range| bytes.get(range)).ok_or_else(missing)?;
                 let mut target = allocate(part.len())?;
-                target.copy_from_slice(part);
-                Ok(target.freeze())
+                match target.write(0, part) {
+                    true => Ok(target.freeze()),
+                    false => Err(missing()),
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use smallvec::smallvec;
 
-use nereid_memory::{Slice, Target};
+use nereid_memory::{Slice, SliceReader, Target};
 use nereid_request::{
     DataType, InputTensor, OutputTensor, Request, ResponseFactory, Shape, Status, Text, format_shape,
 };
@@ -60,11 +60,9 @@ pub fn input<'a>(request: &'a Request, index: usize, name: &str) -> Result<&'a I
 
 /// The elements of an input of 4-byte elements, which may lie in several pieces.
 pub fn elements(input: &InputTensor) -> Vec<[u8; 4]> {
-    if let [piece] = &input.data[..] {
-        return piece.as_chunks::<4>().0.to_vec();
-    }
-    let joined: Vec<u8> = input.data.iter().flat_map(|piece| piece.iter().copied()).collect();
-    joined.as_chunks::<4>().0.to_vec()
+    let mut elements = vec![[0; 4]; input.byte_size() / 4];
+    SliceReader::new(&input.data).read(elements.as_flattened_mut());
+    elements
 }
 
 /// An output with one element.
@@ -76,7 +74,9 @@ pub fn single(
     value: [u8; 4],
 ) -> Result<OutputTensor, Status> {
     let mut block: Target = responses.allocate_output(name.as_bytes(), value.len())?;
-    block.copy_from_slice(&value);
+    if !block.write(0, &value) {
+        return Err(Status::internal(format!("output '{name}' got no room for its element")));
+    }
     let data: Slice = block.freeze();
     let shape = Shape::from_slice(shape);
     Ok(OutputTensor { name: Text::from(name), datatype, shape, data: smallvec![data], index, on_device: None })

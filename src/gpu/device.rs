@@ -19,6 +19,7 @@ use super::settings::Settings;
 #[cfg(any(test, feature = "simulated"))]
 use super::simulated;
 use super::stream::Stream;
+use nereid_memory::{Slice, Target};
 
 /// The environment variable of a server that uses no GPU (contract/cli.md section 4).
 const CPU_ONLY: &str = "TRITON_SERVER_CPU_ONLY";
@@ -338,6 +339,21 @@ impl Gpu {
         })
     }
 
+    /// The same for memory that is set aside for an output: its client may write to it meanwhile.
+    ///
+    /// # Panics
+    /// If the slice is on another device or has another length.
+    pub fn fetch_into(&self, from: &DeviceSlice, to: &mut Target) -> driver::Result<()> {
+        assert!(from.gpu().is_same(self) && from.len() == to.len(), "as many bytes as there are on this device");
+        if to.is_empty() {
+            return Ok(());
+        }
+        self.at_once(|driver, stream| {
+            // SAFETY: both are borrowed until the copy is complete, and a slice is complete.
+            unsafe { driver.copy_out(self.ordinal(), stream, to.as_mut_ptr(), from.address(), to.len()) }
+        })
+    }
+
     /// Copies bytes of the host to the device, and waits for it.
     pub fn put(&self, from: &[u8]) -> driver::Result<DeviceSlice> {
         let buffer = self.allocate(from.len())?;
@@ -355,6 +371,21 @@ impl Gpu {
     /// # Panics
     /// If the target is shorter, or on another device.
     pub fn put_at(&self, to: &DeviceTarget, from: &[u8]) -> driver::Result<()> {
+        assert!(to.gpu().is_same(self) && from.len() <= to.len(), "a target on this device, long enough");
+        if from.is_empty() {
+            return Ok(());
+        }
+        self.at_once(|driver, stream| {
+            // SAFETY: the target is the caller's alone, and both live until the copy is complete.
+            unsafe { driver.copy_in(self.ordinal(), stream, to.address(), from.as_ptr(), from.len()) }
+        })
+    }
+
+    /// The same of a slice, which another process may write to meanwhile.
+    ///
+    /// # Panics
+    /// If the target is shorter, or on another device.
+    pub fn put_slice_at(&self, to: &DeviceTarget, from: &Slice) -> driver::Result<()> {
         assert!(to.gpu().is_same(self) && from.len() <= to.len(), "a target on this device, long enough");
         if from.is_empty() {
             return Ok(());

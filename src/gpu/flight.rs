@@ -257,7 +257,7 @@ impl Flight {
     fn copy_in(&mut self, at: DeviceAddress, pieces: &[Piece]) -> driver::Result<()> {
         assert_eq!(self.stage, Stage::Inputs, "inputs come first");
         let mut at = at;
-        for CopyRun { pieces: run, is_gathered } in runs(pieces, |bytes| self.lanes.pinned.holds(bytes)) {
+        for CopyRun { pieces: run, is_gathered } in runs(pieces, |bytes| self.lanes.pinned.holds_slice(bytes)) {
             let len = run.iter().map(Piece::len).sum();
             match run {
                 [] => {}
@@ -534,14 +534,14 @@ struct CopyRun<'a> {
 
 /// Divides the pieces into copies: each piece of a device by itself, contiguous pinned pieces that are long enough
 /// together, all pieces between these gathered.
-fn runs<'a>(pieces: &'a [Piece], is_pinned: impl Fn(&[u8]) -> bool) -> Vec<CopyRun<'a>> {
+fn runs<'a>(pieces: &'a [Piece], is_pinned: impl Fn(&Slice) -> bool) -> Vec<CopyRun<'a>> {
     // First the contiguous pieces, then those that are too short alone join their neighbours.
     let mut found: Vec<CopyRun<'a>> = Vec::new();
     let mut start = 0;
     for at in 1..=pieces.len() {
         let joins = match (pieces.get(at - 1), pieces.get(at)) {
             (Some(Piece::Host(one)), Some(Piece::Host(next))) => {
-                one.as_ptr_range().end == next.as_ptr() && is_pinned(one) && is_pinned(next)
+                one.as_ptr().wrapping_add(one.len()) == next.as_ptr() && is_pinned(one) && is_pinned(next)
             }
             _ => false,
         };
@@ -575,7 +575,7 @@ fn gather(pieces: &[Piece], to: &mut [u8]) {
     for piece in pieces {
         if let Piece::Host(bytes) = piece {
             let (head, tail) = rest.split_at_mut(bytes.len());
-            head.copy_from_slice(bytes);
+            bytes.copy_to(0, head);
             rest = tail;
         }
     }

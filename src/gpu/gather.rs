@@ -17,7 +17,7 @@ impl Gpu {
         for piece in pieces {
             let part = target.part(at, piece.len());
             match piece {
-                Piece::Host(bytes) => self.put_at(&part, bytes)?,
+                Piece::Host(bytes) => self.put_slice_at(&part, bytes)?,
                 Piece::Device(bytes) => self.copy_to(&part, bytes)?,
             }
             at += piece.len();

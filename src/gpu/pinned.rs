@@ -64,11 +64,19 @@ impl PinnedPool {
 
     /// True if the bytes lie in the pool, so that devices access them directly.
     pub fn holds(&self, bytes: &[u8]) -> bool {
+        self.holds_range(bytes.as_ptr().addr(), bytes.len())
+    }
+
+    /// The same of a slice.
+    pub fn holds_slice(&self, slice: &Slice) -> bool {
+        self.holds_range(slice.as_ptr().addr(), slice.len())
+    }
+
+    fn holds_range(&self, at: usize, range_len: usize) -> bool {
         let Some(shared) = &self.shared else { return false };
         let state = lock(&shared.state);
         let (from, len) = (state.base, state.arena.as_ref().map_or(0, Arena::len));
-        let at = bytes.as_ptr().addr();
-        len > 0 && at >= from && at + bytes.len() <= from + len
+        len > 0 && at >= from && at.checked_add(range_len).is_some_and(|end| end <= from + len)
     }
 
     /// Bytes in use, and all bytes of the pool (`nv_pinned_memory_pool_…`).

@@ -259,6 +259,14 @@ impl BlockMut {
         taken
     }
 
+    /// The same with the bytes of `slice` from `from` on, at most `len` of them.
+    pub fn append_slice(&mut self, slice: &Slice, from: usize, len: usize) -> usize {
+        let room = len.min(self.spare()).min(slice.len().saturating_sub(from));
+        let at = self.len;
+        self.len += room;
+        slice.copy_to(from, &mut self[at..])
+    }
+
     /// Hands out the first `at` bytes as a shared slice; this window keeps what lies behind them.
     pub fn split_to(&mut self, at: usize) -> Slice {
         assert!(at <= self.len, "cannot split {at} bytes off {}", self.len);

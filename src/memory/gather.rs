@@ -69,7 +69,14 @@ impl Gather {
     /// Appends `slice` without copying it, unless it is so short that copying is cheaper.
     pub fn push(&mut self, pool: &Pool, slice: Slice) {
         if slice.len() < COPY_BELOW {
-            return self.put(pool, &slice);
+            let mut copy = [0; COPY_BELOW];
+            return match slice.shared() {
+                Some(shared) => {
+                    let len = shared.copy_to(0, &mut copy);
+                    self.put(pool, &copy[..len])
+                }
+                None => self.put(pool, &slice),
+            };
         }
         self.push_whole(slice);
     }
@@ -153,7 +160,7 @@ impl Gather {
     pub fn to_vec(&mut self) -> Vec<u8> {
         self.seal();
         let mut all = Vec::with_capacity(self.len);
-        self.pieces().for_each(|slice| all.extend_from_slice(slice));
+        self.pieces().for_each(|slice| slice.append_to(&mut all));
         all
     }
 

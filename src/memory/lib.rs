@@ -18,6 +18,7 @@ mod refusal;
 pub mod regions;
 mod release_guard;
 mod segment;
+mod shared_bytes;
 mod slab;
 mod slice;
 mod target;
@@ -34,8 +35,9 @@ pub use refusal::{REFUSED, RefusalReason};
 pub use regions::{Region, RegionUse, Regions, Window, WindowError};
 pub use release_guard::ReleaseGuard;
 pub use segment::Segment;
+pub use shared_bytes::SharedBytes;
 pub use slab::{Full, Key, Slab};
-pub use slice::Slice;
+pub use slice::{Slice, SliceReader};
 pub use target::{ForeignMemory, Target};
 
 /// Alignment in bytes of the first byte of every block: enough for any vector load and for C++ backends that cast the

@@ -78,6 +78,17 @@ impl Segment {
         true
     }
 
+    /// Writes the bytes of `slice`, whose memory may be this one; false if it does not fit there: then no byte is
+    /// written.
+    #[must_use]
+    pub fn write_slice(&self, at: usize, slice: &Slice) -> bool {
+        let Some(to) = self.start(at, slice.len()) else { return false };
+        // SAFETY: the slice keeps what it points to, the target lies in the mapping, and `copy` takes ranges that
+        // overlap.
+        unsafe { std::ptr::copy(slice.as_ptr(), to, slice.len()) };
+        true
+    }
+
     /// Appends a copy of `at..at + len` to `bytes`; false if there is no such range.
     #[must_use]
     pub fn read(&self, at: usize, len: usize, bytes: &mut Vec<u8>) -> bool {
@@ -110,12 +121,12 @@ impl Segment {
     }
 
     /// `at..at + len` as bytes of a tensor: `keep` is dropped with the last slice of them. `None`: there is no such
-    /// range. They may change while they are read, as in a client's shared memory.
+    /// range.
     pub fn slice(self: &Arc<Self>, at: usize, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Option<Slice> {
         let start = self.start(at, len)?;
         let owner = Arc::new(SliceOwner { _keep: keep, _segment: Arc::clone(self) });
-        // SAFETY: the mapping lives as long as the owner. Only another process writes there.
-        Some(unsafe { Slice::foreign(start, len, owner) })
+        // SAFETY: the range lies in the mapping, which the owner keeps.
+        Some(unsafe { Slice::in_segment(start, len, owner) })
     }
 }
 
@@ -133,7 +144,7 @@ impl Drop for Segment {
 }
 
 /// What keeps a slice's bytes: the range is given back before the mapping can go.
-struct SliceOwner {
+pub(super) struct SliceOwner {
     _keep: Arc<dyn Any + Send + Sync>,
     _segment: Arc<Segment>,
 }

@@ -122,7 +122,7 @@ pub(super) fn copy_portion(
         let n = piece.len().min(budget);
         budget -= n;
         let mut block = pool.get(n)?;
-        block.copy_from_slice(&piece[..n]);
+        piece.copy_to(0, &mut block);
         to.push(block.freeze());
         piece.advance(n);
         if !piece.is_empty() {

@@ -450,9 +450,15 @@ fn seal_portion<D>(
         let room = if alone { budget } else { (RECORD - record.len()).min(budget) };
         let n = piece.len().min(room);
         budget -= n;
-        match alone {
-            true => sealed.put(&mut traffic, piece.get(..n).unwrap_or_default())?,
-            false => record.extend_from_slice(piece.get(..n).unwrap_or_default()),
+        match (alone, piece.shared()) {
+            // A reference is what the session takes: of memory that another process may write to, a copy of this part.
+            (true, Some(_)) => sealed.put(&mut traffic, &piece.window(0..n))?,
+            (true, None) => sealed.put(&mut traffic, piece.get(..n).unwrap_or_default())?,
+            (false, _) => {
+                let filled = record.len();
+                record.resize(filled + n, 0);
+                piece.copy_to(0, record.get_mut(filled..).unwrap_or_default());
+            }
         }
         piece.advance(n);
         if piece.is_empty() {

@@ -128,8 +128,8 @@ impl States {
     }
 
     fn replace(&self, at: usize, datatype: DataType, shape: Shape, data: Slice) {
-        // What a caller lent for one request cannot become the state of the next.
-        let data = if data.is_lent() { Slice::copy_of(&data) } else { data };
+        // What a caller lent for one request, or another process may write to, cannot become the state of the next.
+        let data = if data.is_lent() { Slice::copy_of(&data) } else { data.stable() };
         let mut tensors = lock(&self.tensors);
         if let Some(state) = tensors.get_mut(at) {
             let old = std::mem::replace(&mut state.data, data);
@@ -258,6 +258,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nereid_memory::regions::testing::{Object, registry};
 
     fn states(is_single: bool) -> Arc<States> {
         states_of(if is_single { Buffering::Single } else { Buffering::Apart })
@@ -332,6 +333,17 @@ mod tests {
         assert_eq!(with_handle(&states, StateHandle::byte_size), 200);
         at(4_000);
         assert_eq!(with_handle(&states, StateHandle::byte_size), 4_000);
+    }
+
+    #[test]
+    fn a_state_is_not_what_a_client_can_change() {
+        let object = Object::new(b"xy");
+        let regions = registry(b"r", &object, 2);
+        let slice = regions.get(b"r").unwrap().window(0, 2).unwrap().slice();
+        let states = states(false);
+        states.update("OUT", DataType::Uint8, Shape::from_slice(&[2]), slice).unwrap();
+        object.write(0, b"zz");
+        assert_eq!(present(&states), (vec![2], b"xy".to_vec()));
     }
 
     #[test]

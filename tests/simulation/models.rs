@@ -311,7 +311,9 @@ fn tensor(values: &[i32], shape: Shape, responses: &Source<'_>) -> Result<Output
         Source::Request(request) => request.allocate_output(&Text::from("OUTPUT0"), 4 * values.len()),
         Source::Factory(factory) => factory.allocate_output(b"OUTPUT0", 4 * values.len()),
     }?;
-    values.iter().zip(block.chunks_exact_mut(4)).for_each(|(value, bytes)| bytes.copy_from_slice(&value.to_le_bytes()));
+    for (at, value) in values.iter().enumerate() {
+        assert!(block.write(at * 4, &value.to_le_bytes()));
+    }
     Ok(OutputTensor {
         name: Text::from("OUTPUT0"),
         datatype: DataType::Int32,

@@ -49,8 +49,7 @@ pub(super) unsafe fn factory_of(request: *const Request) -> Result<FactoryHandle
         }
         Either::Application(request) => {
             // SAFETY: `request` is NULL or live: this function requires it of its caller.
-            let request = unsafe { deref(request.cast_const(), "request")? };
-            let (call, id) = (request.last_call()?, request.id().clone());
+            let (call, id) = unsafe { deref(request.cast_const(), "request")?.last_call()? };
             let responses = call.responses();
             Ok(FactoryHandle { responses, call: Some(call), id, is_counted: true, shapes: None, gpus: None })
         }

@@ -4,10 +4,11 @@ use std::ffi::{c_char, c_void};
 
 use super::responses::place_at;
 use crate::abi::border::{deref, entry, lend, put, take, text};
-use crate::abi::casts::{self, Either, handle_of_application, readable_request};
+use crate::abi::casts::{self, Either, readable_request};
 use crate::abi::handle_registry;
 use crate::abi::plugin::note_release;
 use crate::abi::server::inference::preferred_place;
+use crate::abi::server::requests::InferenceRequest;
 use crate::abi::server::{Error, parameter_pointer};
 use nereid_request::{CorrelationId, InputTensor, NOT_RESCHEDULED, Parameter, Request, Status};
 
@@ -199,7 +200,9 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
         let name = (!name.is_null()).then(|| text(name, "name")).transpose()?;
         let query = (name, byte_size.as_ref().copied());
         let place = match casts::request(request) {
-            Either::Application(given) => preferred_place(deref(given.cast_const(), "request")?, query, wanted)?,
+            Either::Application(given) => {
+                preferred_place(deref(given.cast_const(), "request")?.description(), query, wanted)?
+            }
             Either::Backend(request) => {
                 deref(request.cast_const(), "request")?.completion().preferred_place(query, wanted)?
             }
@@ -216,9 +219,10 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
     entry(|| {
         if let Either::Application(given) = casts::request(request) {
             // SAFETY: `given` is NULL or live: this function requires it of its caller.
-            let shown = unsafe { deref(given.cast_const(), "request")? };
+            unsafe { deref(given.cast_const(), "request")? };
             return match flags {
-                RELEASE_ALL => shown.release(handle_of_application(given), flags),
+                // SAFETY: as above; whoever releases a request does not edit it meanwhile.
+                RELEASE_ALL => unsafe { InferenceRequest::release(given, flags) },
                 RELEASE_RESCHEDULE => Err(Status::invalid(NOT_RESCHEDULED)),
                 _ => Err(Status::invalid(format!("unknown request release flags {flags}"))),
             };

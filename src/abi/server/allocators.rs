@@ -2,11 +2,11 @@
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::inputs::gpu_of;
 use super::{BufferAttributes, Error};
-use crate::abi::border::{deref_mut, entry, give, null, put, take};
+use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::guard::{ForeignCode, guarded};
 use crate::abi::handle_registry;
 use nereid_gpu::driver::DeviceAddress;
@@ -47,7 +47,14 @@ pub(super) type StartFn = unsafe extern "C-unwind" fn(*mut ResponseAllocator, *m
 /// `TRITONSERVER_ResponseAllocator`.
 #[derive(Debug)]
 pub struct ResponseAllocator {
-    functions: Functions,
+    /// Requests on any thread read them, while another thread may set one.
+    functions: Mutex<Functions>,
+}
+
+impl ResponseAllocator {
+    fn functions(&self) -> MutexGuard<'_, Functions> {
+        self.functions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -76,34 +83,34 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
         }
         let functions = Functions { alloc, release, start: start_fn, attributes: None, query: None };
         // SAFETY: `allocator` is NULL or writable: this function requires it of its caller.
-        unsafe { put(allocator, give(ResponseAllocator { functions })) }
+        unsafe { put(allocator, give(ResponseAllocator { functions: Mutex::new(functions) })) }
     })
 }
 
 /// # Safety
-/// The allocator is live and used by this call only. NULL takes the function away.
+/// The allocator is live; requests that were sent keep the functions that it had then. NULL takes the function away.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
     allocator: *mut ResponseAllocator,
     buffer_attributes_fn: Option<AttributesFn>,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: `allocator` is NULL or live, and used by this call alone: this function requires it of its caller.
-        unsafe { deref_mut(allocator, "allocator")? }.functions.attributes = buffer_attributes_fn;
+        // SAFETY: `allocator` is NULL or live: this function requires it of its caller.
+        unsafe { deref(allocator.cast_const(), "allocator")? }.functions().attributes = buffer_attributes_fn;
         Ok(())
     })
 }
 
 /// # Safety
-/// The allocator is live and used by this call only. NULL takes the function away.
+/// The allocator is live; requests that were sent keep the functions that it had then. NULL takes the function away.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
     allocator: *mut ResponseAllocator,
     query_fn: Option<QueryFn>,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: `allocator` is NULL or live, and used by this call alone: this function requires it of its caller.
-        unsafe { deref_mut(allocator, "allocator")? }.functions.query = query_fn;
+        // SAFETY: `allocator` is NULL or live: this function requires it of its caller.
+        unsafe { deref(allocator.cast_const(), "allocator")? }.functions().query = query_fn;
         Ok(())
     })
 }
@@ -162,8 +169,9 @@ impl RequestAllocator {
     /// # Safety
     /// The allocator is NULL or live, and stays so until every response made with it is deleted.
     pub unsafe fn new(allocator: *mut ResponseAllocator, userp: *mut c_void) -> Result<RequestAllocator, Status> {
-        // SAFETY: `allocator` is NULL or live, and used by this call alone: this function requires it of its caller.
-        let functions = unsafe { deref_mut(allocator, "response_allocator")? }.functions;
+        // SAFETY: `allocator` is NULL or live: this function requires it of its caller. Requests that other threads
+        // send share it.
+        let functions = *unsafe { deref(allocator.cast_const(), "response_allocator")? }.functions();
         Ok(RequestAllocator { allocator, userp, functions })
     }
 
@@ -172,8 +180,7 @@ impl RequestAllocator {
     /// # Safety
     /// As for [`new`](RequestAllocator::new).
     pub unsafe fn renewed(&self) -> Result<RequestAllocator, Status> {
-        // SAFETY: `self.allocator` is NULL or live, and used by this call alone: this function requires it of its
-        // caller.
+        // SAFETY: `self.allocator` is live: this function requires it of its caller.
         unsafe { RequestAllocator::new(self.allocator, self.userp) }
     }
 

@@ -237,16 +237,19 @@ impl Observer for ApplicationTrace {
         };
         // The elements in one piece, as the function requires.
         let joined: Vec<u8>;
-        let on_host: &[u8] = match tensor.data {
-            [only] => only,
+        let (base, len) = match tensor.data {
+            [only] => (only.as_ptr(), only.len()),
             pieces => {
-                joined = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-                &joined
+                joined = pieces.iter().fold(Vec::new(), |mut all, piece| {
+                    piece.append_to(&mut all);
+                    all
+                });
+                (joined.as_ptr(), joined.len())
             }
         };
         let (base, byte_size, place) = match tensor.on_device {
             Some(slice) => (std::ptr::without_provenance(slice.address().0 as usize), slice.len(), Place::of(slice)),
-            None => (on_host.as_ptr(), on_host.len(), Place::default()),
+            None => (base, len, Place::default()),
         };
         let datatype: DataType = tensor.datatype;
         // SAFETY: what the pointers point to lives through the call.

@@ -12,7 +12,7 @@ use super::Error;
 use super::allocators::Buffer;
 use super::application_trace::{OutputTrace, adopt, give_back};
 use super::inputs::{Chunk, Input, gpu_of};
-use super::requests::{InferenceRequest, ReleaseFn, ResponseCallback, edited};
+use super::requests::{Description, InferenceRequest, ReleaseFn, ResponseCallback, edited};
 use super::response_errors::ResponseError;
 use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
@@ -54,9 +54,13 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             return unsafe { edited(inference_request) }.map(drop);
         };
         // SAFETY: `at` is NULL or live: this function requires it of its caller.
-        let given = unsafe { deref(at.cast_const(), "inference_request")? };
-        given.check_may_be_sent()?;
-        *given.view() = None;
+        let handle = unsafe { deref(at.cast_const(), "inference_request")? };
+        // SAFETY: no other call edits it meanwhile: this function requires it of its caller.
+        let given = unsafe {
+            handle.check_may_be_sent()?;
+            handle.description()
+        };
+        *handle.view() = None;
         // SAFETY: as above; the allocator lives as long as it may be used.
         let callbacks = unsafe { callbacks_of(given) };
         if callbacks.is_err() {
@@ -66,8 +70,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         let (receiver, release) = callbacks?;
         let (mut request, call) = given.callee.request(Arc::clone(&receiver) as Arc<dyn Sink>);
         // A cancellation may come from now on.
-        *given.call() = Some(Arc::clone(&call));
-        *given.admission.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(request.admission()));
+        *handle.call() = Some(Arc::clone(&call));
+        *handle.admission.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(request.admission()));
         let guard = Arc::new(release_guard(at, release, (&call, request.admission())));
         let checked = fill(&mut request, given, &guard).and_then(|()| given.callee.check(&mut request));
         if let Err(status) = checked {
@@ -88,14 +92,15 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             }
         }
         request.release.guard = Some(guard);
-        given.is_with_server.store(true, Ordering::Release);
-        // From here on the request may be released, and deleted, at any time.
+        handle.is_with_server.store(true, Ordering::Release);
+        // From here on the request may be released, and deleted, at any time: no reference to it is held.
         call.submit(request).map_err(|(status, mut request)| {
             if let Some(guard) = request.release.guard.take() {
                 guard.disarm();
             }
             // The request came back: no other code has it or will get it.
-            given.is_with_server.store(false, Ordering::Release);
+            // SAFETY: the application still waits for it to be released or refused.
+            unsafe { &*at }.is_with_server.store(false, Ordering::Release);
             if let Some(observer) = request.observer.take() {
                 give_back(observer);
             }
@@ -108,7 +113,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
 
 /// # Safety
 /// The allocator that the request names is live.
-unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<ResponseReceiver>, (ReleaseFn, *mut c_void)), Status> {
+unsafe fn callbacks_of(given: &Description) -> Result<(Arc<ResponseReceiver>, (ReleaseFn, *mut c_void)), Status> {
     let missing = |what: &str| Status::invalid(format!("{}the request has no {what} callback", given.log_id()));
     let response_callback = given.answer.ok_or_else(|| missing("response"))?;
     let release = given.release.ok_or_else(|| missing("release"))?;
@@ -165,22 +170,22 @@ pub(super) fn call_application(call: &'static str, function: impl FnOnce()) {
 }
 
 /// A request like `given`, for functions of the backend's interface to read. Its responses go to no receiver.
-pub(super) fn view_of(given: &InferenceRequest) -> Result<Request, Status> {
+pub(super) fn view_of(given: &Description, was_sent: bool) -> Result<Request, Status> {
     let mut request = unanswered(given)?;
     // A request that was sent lists all its outputs, because the check adds them; one that was not sent may fail the
     // check.
-    if given.call().is_some() {
+    if was_sent {
         given.callee.check(&mut request)?;
     }
     Ok(request)
 }
 
 /// Checks that the model would accept the request.
-fn check_tensors(given: &InferenceRequest) -> Result<(), Status> {
+fn check_tensors(given: &Description) -> Result<(), Status> {
     given.callee.check(&mut unanswered(given)?)
 }
 
-fn unanswered(given: &InferenceRequest) -> Result<Request, Status> {
+fn unanswered(given: &Description) -> Result<Request, Status> {
     let mut request = Request::new(Completion::new(Arc::new(NullReceiver), 0));
     fill(&mut request, given, &Arc::new(ReleaseGuard::new(|| {})))?;
     Ok(request)
@@ -199,7 +204,7 @@ impl Sink for NullReceiver {
 
 /// The place that the application prefers for an output of its request.
 pub(in crate::abi) fn preferred_place(
-    given: &InferenceRequest,
+    given: &Description,
     query: (Option<&CStr>, Option<usize>),
     place: Place,
 ) -> Result<Place, Status> {
@@ -209,7 +214,7 @@ pub(in crate::abi) fn preferred_place(
 }
 
 /// Fills `request` with the application's description.
-fn fill(request: &mut Request, given: &InferenceRequest, guard: &Arc<ReleaseGuard>) -> Result<(), Status> {
+fn fill(request: &mut Request, given: &Description, guard: &Arc<ReleaseGuard>) -> Result<(), Status> {
     request.id = given.id.clone();
     request.flags = given.flags;
     request.correlation_id = given.correlation_id.clone();
@@ -310,7 +315,7 @@ fn placement(
 }
 
 /// The tensor of a raw input without its data, but with the length prefix of the one element of BYTES.
-fn raw(given: &InferenceRequest, input: &Input) -> Result<InputTensor, Status> {
+fn raw(given: &Description, input: &Input) -> Result<InputTensor, Status> {
     let byte_size = input.data.iter().map(|chunk| chunk.len).fold(0, usize::saturating_add);
     let spec = given.callee.spec();
     let RawInput { datatype, shape, length } = raw_input(spec, &given.log_id(), byte_size)?;
@@ -415,7 +420,7 @@ impl ResponseReceiver {
                 for piece in pieces.iter().filter(|_| !buffer.at.is_null()) {
                     match &target {
                         Some(target) => {
-                            let written = target.gpu().put_at(&target.part(at, piece.len()), piece);
+                            let written = target.gpu().put_slice_at(&target.part(at, piece.len()), piece);
                             written.map_err(|error| misplaced(&name, &error))?;
                         }
                         // SAFETY: the buffer has room for all pieces, is writable by the CPU, and no other code writes

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use super::requests::{InferenceRequest, edited};
+use super::requests::{Description, InferenceRequest, edited};
 use super::{BufferAttributes, Error};
 use crate::abi::border::{deref, entry, null, text};
 use nereid_gpu::{Gpu, Gpus};
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAddRawInput(
     })
 }
 
-impl InferenceRequest {
+impl Description {
     fn add(&mut self, name: &CStr, datatype: Option<DataType>, shape: Shape) -> Result<(), Status> {
         let name = Text::new(name.to_bytes());
         if self.inputs.iter().any(|other| other.name == name) {
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllInputs(
 }
 
 /// Refuses memory of devices that the server does not use.
-fn check_device(request: &InferenceRequest, place: Place) -> Result<(), Status> {
+fn check_device(request: &Description, place: Place) -> Result<(), Status> {
     match (place.memory_type, request.callee.gpus()) {
         (MemoryType::Gpu, None) => Err(Status::unsupported("input data in GPU memory is not supported by this build")),
         (MemoryType::Gpu, Some(gpus)) if gpu_of(gpus, place).is_none() => {

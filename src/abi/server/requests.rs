@@ -3,6 +3,7 @@
 //! The model version is chosen when the request is made and kept until it is deleted. Each send makes a request of the
 //! server's own from this one (see `inference`), so that nothing here changes while the server has it.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +24,22 @@ use nereid_request::{
 pub(super) type ReleaseFn = unsafe extern "C-unwind" fn(*mut InferenceRequest, u32, *mut c_void);
 pub(super) type CompleteFn = unsafe extern "C-unwind" fn(*mut InferenceResponse, u32, *mut c_void);
 
-/// `TRITONSERVER_InferenceRequest`.
+/// `TRITONSERVER_InferenceRequest`: what any thread may use at any time, apart from what one call at a time edits.
 pub struct InferenceRequest {
+    /// Read and edited through the cell alone: a thread may cancel the request while another one edits it.
+    description: UnsafeCell<Description>,
+    /// The call of its last send.
+    call: Mutex<Option<Arc<dyn Call>>>,
+    /// The admission of its last send, which records whether a worker has taken it.
+    pub(super) admission: Mutex<Option<Arc<Admission>>>,
+    /// Whether the server has it.
+    pub(super) is_with_server: AtomicBool,
+    /// A request for functions of the backend's interface to read, made when one is called with it.
+    view: Mutex<Option<View>>,
+}
+
+/// What the application says of its request.
+pub(in crate::abi) struct Description {
     pub(super) callee: Arc<dyn Callee>,
     pub(super) id: Text,
     pub(super) flags: u32,
@@ -37,14 +52,6 @@ pub struct InferenceRequest {
     pub(super) parameters: Parameters,
     pub(super) release: Option<(ReleaseFn, *mut c_void)>,
     pub(super) answer: Option<ResponseCallback>,
-    /// The call of its last send.
-    pub(super) call: Mutex<Option<Arc<dyn Call>>>,
-    /// The admission of its last send, which records whether a worker has taken it.
-    pub(super) admission: Mutex<Option<Arc<Admission>>>,
-    /// Whether the server has it.
-    pub(super) is_with_server: AtomicBool,
-    /// A request for functions of the backend's interface to read, made when one is called with it.
-    pub(super) view: Mutex<Option<View>>,
 }
 
 /// A request of the server's own that is never submitted.
@@ -77,17 +84,32 @@ unsafe impl Send for ResponseCallback {}
 // SAFETY: the pointer is only handed back to the application, whose function takes it on any thread.
 unsafe impl Sync for ResponseCallback {}
 
-impl InferenceRequest {
+impl Description {
     pub(super) fn log_id(&self) -> String {
         log_id(&self.id)
+    }
+}
+
+impl InferenceRequest {
+    pub(super) fn new(description: Description) -> InferenceRequest {
+        InferenceRequest {
+            description: UnsafeCell::new(description),
+            call: Mutex::default(),
+            admission: Mutex::default(),
+            is_with_server: AtomicBool::new(false),
+            view: Mutex::default(),
+        }
+    }
+
+    /// # Safety
+    /// No call edits the request while the reference is used.
+    pub(in crate::abi) unsafe fn description(&self) -> &Description {
+        // SAFETY: this function requires of its caller that there is no other reference that writes.
+        unsafe { &*self.description.get() }
     }
 
     pub(super) fn call(&self) -> MutexGuard<'_, Option<Arc<dyn Call>>> {
         self.call.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(in crate::abi) fn id(&self) -> &Text {
-        &self.id
     }
 
     pub(super) fn view(&self) -> MutexGuard<'_, Option<View>> {
@@ -95,10 +117,14 @@ impl InferenceRequest {
     }
 
     /// A request for functions of the backend's interface to read: valid until this one is edited, sent or deleted.
-    pub(in crate::abi) fn as_a_backend_reads_it<'a>(&self) -> Result<&'a Request, Status> {
+    ///
+    /// # Safety
+    /// No call edits the request meanwhile.
+    pub(in crate::abi) unsafe fn as_a_backend_reads_it<'a>(&self) -> Result<&'a Request, Status> {
         let mut view = self.view();
         if view.is_none() {
-            *view = Some(View::new(view_of(self)?));
+            // SAFETY: this function requires it of its caller.
+            *view = Some(View::new(view_of(unsafe { self.description() }, self.call().is_some())?));
         }
         let request: Option<*const Request> = view.as_ref().map(|view| &raw const *view.0);
         // SAFETY: the box stays where it is until the request is edited, sent or deleted, which C must not do while it
@@ -116,23 +142,39 @@ impl InferenceRequest {
     }
 
     /// The call of the last send, through which other code than the model can answer it.
-    pub(in crate::abi) fn last_call(&self) -> Result<Arc<dyn Call>, Status> {
-        self.call().clone().ok_or_else(|| {
+    ///
+    /// # Safety
+    /// No call edits the request meanwhile.
+    pub(in crate::abi) unsafe fn last_call(&self) -> Result<(Arc<dyn Call>, Text), Status> {
+        // SAFETY: this function requires it of its caller.
+        let description = unsafe { self.description() };
+        let call = self.call().clone().ok_or_else(|| {
             let text = "the request has no response factory before TRITONSERVER_ServerInferAsync was called with it";
-            Status::internal(format!("{}{text}", self.log_id()))
-        })
+            Status::internal(format!("{}{text}", description.log_id()))
+        })?;
+        Ok((call, description.id.clone()))
     }
 
-    /// Releases it for a backend: calls the application's release function.
-    pub(in crate::abi) fn release(&self, handle: *mut InferenceRequest, flags: u32) -> Result<(), Status> {
-        let (release, userp) = self.release.ok_or_else(|| null("request_release_fn"))?;
+    /// Releases it for a backend: calls the application's release function, which may delete it. So it is given by its
+    /// address, and no reference to it is held meanwhile.
+    ///
+    /// # Safety
+    /// The request is live, and no call edits it before the function is called.
+    pub(in crate::abi) unsafe fn release(at: *mut InferenceRequest, flags: u32) -> Result<(), Status> {
+        // SAFETY: this function requires it of its caller.
+        let (release, userp) = unsafe { (*at).description().release }.ok_or_else(|| null("request_release_fn"))?;
         // SAFETY: the function gets the handle that it was registered with.
-        call_application("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe { release(handle, flags, userp) });
+        call_application("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe {
+            release(handle_of_application(at), flags, userp)
+        });
         Ok(())
     }
 
     /// Triton's error for a request that is sent while the server has it.
-    pub(super) fn check_may_be_sent(&self) -> Result<(), Status> {
+    ///
+    /// # Safety
+    /// No call edits the request meanwhile.
+    pub(super) unsafe fn check_may_be_sent(&self) -> Result<(), Status> {
         if !self.is_with_server.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -142,24 +184,30 @@ impl InferenceRequest {
             false => "PENDING",
         };
         let text = format!("Invalid request state transition from {state} to INITIALIZED");
-        Err(Status::internal(format!("{}{text}", self.log_id())))
+        // SAFETY: this function requires it of its caller.
+        Err(Status::internal(format!("{}{text}", unsafe { self.description() }.log_id())))
     }
 
     /// Fails while the server has it.
-    pub(super) fn check_is_here(&self) -> Result<(), Status> {
+    ///
+    /// # Safety
+    /// No other call edits the request meanwhile.
+    pub(super) unsafe fn check_is_here(&self) -> Result<(), Status> {
         match self.is_with_server.load(Ordering::Acquire) {
             false => Ok(()),
             true => {
                 let text = "the request is in flight: it cannot be changed or deleted before it is released";
-                Err(Status::invalid(format!("{}{text}", self.log_id())))
+                // SAFETY: this function requires it of its caller.
+                Err(Status::invalid(format!("{}{text}", unsafe { self.description() }.log_id())))
             }
         }
     }
 }
 
 /// # Safety
-/// The request is NULL or live, and used by this call only unless it is in flight.
-pub(super) unsafe fn edited<'a>(request: *mut InferenceRequest) -> Result<&'a mut InferenceRequest, Status> {
+/// The request is NULL or live, and no other call reads or edits its description unless it is in flight. Other threads
+/// may cancel it and ask whether it is cancelled.
+pub(super) unsafe fn edited<'a>(request: *mut InferenceRequest) -> Result<&'a mut Description, Status> {
     let request = match casts::request(request) {
         Either::Application(request) => request,
         Either::Backend(request) => {
@@ -169,14 +217,15 @@ pub(super) unsafe fn edited<'a>(request: *mut InferenceRequest) -> Result<&'a mu
             return Err(Status::invalid(format!("{id}{text}")));
         }
     };
-    // SAFETY: the caller's promise is passed on; code that has it in flight reads only the shared fields.
-    let request = unsafe {
-        deref(request.cast_const(), "inference_request")?.check_is_here()?;
-        deref_mut(request, "inference_request")?
-    };
+    // SAFETY: `request` is NULL or live: this function requires it of its caller.
+    let request = unsafe { deref(request.cast_const(), "inference_request")? };
+    // SAFETY: no other call edits the description: this function requires it of its caller.
+    unsafe { request.check_is_here()? };
     // Ends the view that a backend's function read.
     *request.view() = None;
-    Ok(request)
+    // SAFETY: this call alone uses the description: this function requires it of its caller. What other threads use
+    // lies outside the cell.
+    Ok(unsafe { &mut *request.description.get() })
 }
 
 /// # Safety
@@ -197,7 +246,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         }
         let callee = server.find(name.to_bytes(), model_version)?;
         let queueing = Queueing { priority: callee.spec().priority(0), ..Queueing::default() };
-        let request = InferenceRequest {
+        let request = InferenceRequest::new(Description {
             callee,
             id: Text::default(),
             flags: 0,
@@ -209,11 +258,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             parameters: Parameters::default(),
             release: None,
             answer: None,
-            call: Mutex::default(),
-            admission: Mutex::default(),
-            is_with_server: AtomicBool::new(false),
-            view: Mutex::default(),
-        };
+        });
         // SAFETY: `inference_request` is NULL or writable: this function requires it of its caller.
         unsafe { put(inference_request, handle_of_application(give(request))) }
     })
@@ -225,7 +270,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(inference_request: *mut InferenceRequest) -> *mut Error {
     entry(|| {
         match casts::request(inference_request) {
-            // SAFETY: the caller gives the request up.
+            // SAFETY: the caller gives the request up, so no other call uses it.
             Either::Application(request) => unsafe {
                 deref(request.cast_const(), "inference_request")?.check_is_here()?;
                 take(request, "inference_request").map(drop)
@@ -243,14 +288,17 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(inference_request: 
 macro_rules! getters {
     ($($name:ident($out:ty) = |$it:ident| $value:expr;)*) => {$(
         /// # Safety
-        /// The request is live and the pointer writable; texts live until they are set anew or the request is deleted.
+        /// The request is live and not edited meanwhile, and the pointer writable; texts live until they are set anew
+        /// or the request is deleted.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(inference_request: *const InferenceRequest, out: *mut $out) -> *mut Error {
             entry(|| {
                 let value: Result<$out, Status> = match casts::request(inference_request) {
                     Either::Application(at) => {
-                        // SAFETY: `at` is NULL or live: this function requires it of its caller.
-                        unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value)
+                        // SAFETY: `at` is NULL or live, and not edited meanwhile: this function requires it of its
+                        // caller.
+                        unsafe { deref(at.cast_const(), "inference_request").map(|it| it.description()) }
+                            .and_then(|$it| $value)
                     }
                     Either::Backend(at) => {
                         // SAFETY: the caller's promise is passed on; only the kind of handle differs.
@@ -291,31 +339,41 @@ getters! {
     };
     TRITONSERVER_InferenceRequestPriorityUInt64(u64) = |request| Ok(request.queueing.priority);
     TRITONSERVER_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.queueing.timeout_us);
-    TRITONSERVER_InferenceRequestIsCancelled(bool) = |request| request.is_cancelled();
 }
 
-/// The fields that requests of both kinds have, for the functions above and below.
-trait RequestFields {
-    fn is_cancelled(&self) -> Result<bool, Status>;
+/// # Safety
+/// The request is live and the pointer writable. Any thread may call this at any time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceRequestIsCancelled(
+    inference_request: *const InferenceRequest,
+    is_cancelled: *mut bool,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: `inference_request` is NULL or live: this function requires it of its caller. What is read of it lies
+        // outside the part that another thread may edit.
+        let found = unsafe {
+            match casts::request(inference_request) {
+                Either::Application(at) => deref(at.cast_const(), "inference_request")?.is_cancelled()?,
+                Either::Backend(at) => deref(at.cast_const(), "inference_request")?.admission().is_cancelled(),
+            }
+        };
+        // SAFETY: `is_cancelled` is NULL or writable: this function requires it of its caller.
+        unsafe { put(is_cancelled, found) }
+    })
+}
 
+/// What requests of both kinds have, for the functions below.
+trait RequestFields {
     fn set_priority(&mut self, priority: u64);
 }
 
 impl RequestFields for Request {
-    fn is_cancelled(&self) -> Result<bool, Status> {
-        Ok(self.admission().is_cancelled())
-    }
-
     fn set_priority(&mut self, priority: u64) {
         self.queueing.priority = priority;
     }
 }
 
-impl RequestFields for InferenceRequest {
-    fn is_cancelled(&self) -> Result<bool, Status> {
-        InferenceRequest::is_cancelled(self)
-    }
-
+impl RequestFields for Description {
     /// A level that its model does not have becomes the default level.
     fn set_priority(&mut self, priority: u64) {
         self.queueing.priority = self.callee.spec().priority(priority);
@@ -481,3 +539,6 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetResponseCallback(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests;

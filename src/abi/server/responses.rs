@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::allocators::Buffer;
 use super::response_errors::ResponseError;
 use super::{Error, parameter_pointer};
-use crate::abi::border::{deref, deref_mut, entry, put, put_if_requested, take};
+use crate::abi::border::{deref, entry, put, put_if_requested, take};
 use crate::abi::casts::{self, Either};
 use crate::abi::handles::ResponseHandle;
 use nereid_gpu::DeviceSlice;
@@ -91,17 +91,19 @@ pub(in crate::abi) struct OutputHead<'a> {
 /// A response that an application got, or a cast one that a backend is making.
 enum AnyResponse<'a> {
     Delivered(&'a InferenceResponse),
-    UnderConstruction(&'a mut ResponseHandle),
+    UnderConstruction(&'a ResponseHandle),
 }
 
 /// # Safety
-/// The handle is NULL or of a live response, and a backend's is used by this call only.
+/// The handle is NULL or of a live response, and no call changes a backend's meanwhile.
 unsafe fn any_response<'a>(response: *const InferenceResponse) -> Result<AnyResponse<'a>, Status> {
     match casts::response(response) {
         // SAFETY: `at` is NULL or live: this function requires it of its caller.
         Either::Application(at) => unsafe { deref(at.cast_const(), "inference_response") }.map(AnyResponse::Delivered),
-        // SAFETY: `at` is NULL or live, and used by this call alone: this function requires it of its caller.
-        Either::Backend(at) => unsafe { deref_mut(at, "inference_response") }.map(AnyResponse::UnderConstruction),
+        // SAFETY: `at` is NULL or live, and not changed meanwhile: this function requires it of its caller.
+        Either::Backend(at) => {
+            unsafe { deref(at.cast_const(), "inference_response") }.map(AnyResponse::UnderConstruction)
+        }
     }
 }
 
@@ -145,7 +147,7 @@ struct OutputView {
     userp: *mut c_void,
 }
 
-fn describe(any_response: &mut AnyResponse<'_>, index: u32) -> Result<OutputView, Status> {
+fn describe(any_response: &AnyResponse<'_>, index: u32) -> Result<OutputView, Status> {
     let count = any_response.output_count();
     let position = usize::try_from(index).unwrap_or(usize::MAX);
     let found = match any_response {
@@ -154,13 +156,13 @@ fn describe(any_response: &mut AnyResponse<'_>, index: u32) -> Result<OutputView
             let (name, shape) = (output.name.as_c_str().as_ptr(), (output.shape.as_ptr(), output.shape.len()));
             OutputView { name, datatype: output.datatype, shape, at: (begin, size), place, userp }
         }),
-        AnyResponse::UnderConstruction(handle) => handle.outputs.get_mut(position).map(|output| {
-            let memory = output.buffer.as_mut();
-            let (kind, id) = memory.as_ref().map_or((0, 0), |memory| memory.place());
-            let begin = memory.map_or(std::ptr::null_mut(), |memory| memory.as_mut_ptr());
+        AnyResponse::UnderConstruction(handle) => handle.outputs.get(position).map(|output| {
+            let memory = output.buffer.as_ref();
+            let (kind, id) = memory.map_or((0, 0), |memory| memory.place());
+            let begin = memory.map_or(std::ptr::null(), |memory| memory.as_ptr());
             let memory_type = MemoryType::from_number(kind).unwrap_or_default();
             let place = Place { memory_type, memory_type_id: id, cuda_ipc_handle: 0 };
-            let (tensor, at) = (&output.tensor, (begin.cast_const(), output.attributes.byte_size));
+            let (tensor, at) = (&output.tensor, (begin, output.attributes.byte_size));
             let (name, shape) = (tensor.name.as_c_str().as_ptr(), (tensor.shape.as_ptr(), tensor.shape.len()));
             OutputView { name, datatype: tensor.datatype, shape, at, place, userp: std::ptr::null_mut() }
         }),
@@ -308,7 +310,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: `response` is NULL or a live response: this function requires it of its caller.
-        let found = describe(&mut unsafe { any_response(response)? }, index)?;
+        let found = describe(&unsafe { any_response(response)? }, index)?;
         // SAFETY: as above; NULL means that the caller does not request the value.
         unsafe {
             put_if_requested(name, found.name);
@@ -338,8 +340,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputClassificationLabel
 ) -> *mut Error {
     entry(|| {
         // SAFETY: `response` is NULL or a live response: this function requires it of its caller.
-        let mut any_response = unsafe { any_response(response)? };
-        describe(&mut any_response, index)?;
+        let any_response = unsafe { any_response(response)? };
+        describe(&any_response, index)?;
         let response = any_response.delivered()?;
         let found = usize::try_from(index).ok().and_then(|index| response.outputs.get(index));
         let output = at(found, index, response.outputs.len(), "outputs")?;

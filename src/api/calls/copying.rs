@@ -68,7 +68,7 @@ impl Copying {
             };
             let from = block.len();
             let len = budget.min(piece.len().saturating_sub(from));
-            block.append(piece.get(from..from + len).unwrap_or_default());
+            block.append_slice(piece, from, len);
             budget -= len;
             if block.len() < piece.len() {
                 self.block = Some(block);

@@ -13,8 +13,7 @@ pub fn contiguous(output: &OutputTensor, pool: &Pool) -> Result<Slice, Exhausted
             let mut block = pool.get(len)?;
             let mut at = 0;
             for piece in pieces {
-                block[at..at + piece.len()].copy_from_slice(piece);
-                at += piece.len();
+                at += piece.copy_to(0, &mut block[at..]);
             }
             block.freeze()
         }

@@ -3,9 +3,13 @@
 use super::model::{AffineModel, output_of, pairs};
 use crate::{Instance, InstanceContext, Mobility};
 use nereid_clock::now_ns;
+use nereid_memory::{SliceReader, Target};
 use nereid_observe::statistics::Execution;
 use nereid_request::{InputTensor, Request, Response, Status};
 use nereid_scheduler::Payload;
+
+/// Bytes that are read, computed and written at a time: clients may write to the memory of both tensors meanwhile.
+const CHUNK: usize = 1024;
 
 pub struct HostInstance {
     context: InstanceContext,
@@ -21,7 +25,7 @@ impl HostInstance {
         let mut response = Response::new(request.id.clone());
         for (input, wanted) in pairs(request)? {
             let mut target = request.allocate_output(&wanted.name, input.byte_size())?;
-            self.compute(input, &mut target);
+            self.compute(input, &mut target)?;
             let mut output = output_of(input, wanted);
             output.data.push(target.freeze());
             response.outputs.push(output);
@@ -30,14 +34,22 @@ impl HostInstance {
     }
 
     /// Pieces of the input may end in the middle of an element.
-    fn compute(&self, input: &InputTensor, to: &mut [u8]) {
-        let pieces = input.data_for(self.context.host_policy.name.as_bytes());
-        let mut bytes = pieces.iter().flat_map(|piece| piece.iter().copied());
-        for number in to.chunks_exact_mut(4) {
-            let mut next = || bytes.next().unwrap_or_default();
-            let value = f32::from_le_bytes([next(), next(), next(), next()]);
-            number.copy_from_slice(&self.model.affine.apply(value).to_le_bytes());
+    fn compute(&self, input: &InputTensor, to: &mut Target) -> Result<(), Status> {
+        let mut reader = SliceReader::new(input.data_for(self.context.host_policy.name.as_bytes()));
+        let (mut chunk, mut at) = ([0; CHUNK], 0);
+        while at < to.len() {
+            let part = &mut chunk[..CHUNK.min(to.len() - at)];
+            let read = reader.read(part);
+            part[read..].fill(0);
+            for number in part.as_chunks_mut::<4>().0 {
+                *number = self.model.affine.apply(f32::from_le_bytes(*number)).to_le_bytes();
+            }
+            if !to.write(at, part) {
+                return Err(Status::internal("an output ended before its input"));
+            }
+            at += part.len();
         }
+        Ok(())
     }
 }
 

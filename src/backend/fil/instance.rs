@@ -89,7 +89,7 @@ impl FilInstance {
             self.scores.resize(count, 0.0);
             let scores = &mut self.scores[..];
             predictor.predict_from_bytes(rows, &joined.bytes, scores).unwrap_or_else(unaligned)?;
-            write(*task, *classes, prediction.columns, scores, &mut target);
+            target.write_with(|bytes| write(*task, *classes, prediction.columns, scores, bytes));
         }
         Ok(Some(Produced { shape: prediction.shape(rows), bytes: Bytes::Shared(target.freeze()) }))
     }
@@ -103,14 +103,21 @@ impl FilInstance {
         }
         let mut target = batch.allocate(&values.output, byte_size(values, rows)?)?;
         let row_len = self.plan.features.saturating_mul(size_of::<f32>()).max(1);
-        let inputs = joined.bytes.chunks_exact(row_len);
-        let outputs = target.chunks_exact_mut(values.columns.saturating_mul(size_of::<f32>()).max(1));
-        for (input, output) in inputs.zip(outputs) {
-            let row: Vec<f32> = floats(input).collect();
-            for (value, bytes) in explainer.explain(&row).into_iter().zip(output.chunks_exact_mut(size_of::<f32>())) {
-                bytes.copy_from_slice(&value.to_le_bytes());
+        let mut input = vec![0; row_len];
+        let mut from = 0;
+        target.write_with(|target| {
+            for output in target.chunks_exact_mut(values.columns.saturating_mul(size_of::<f32>()).max(1)) {
+                if joined.bytes.copy_to(from, &mut input) < row_len {
+                    break;
+                }
+                from += row_len;
+                let row: Vec<f32> = floats(&input).collect();
+                for (value, bytes) in explainer.explain(&row).into_iter().zip(output.chunks_exact_mut(size_of::<f32>()))
+                {
+                    bytes.copy_from_slice(&value.to_le_bytes());
+                }
             }
-        }
+        });
         Ok(Some(Produced { shape: values.shape(rows), bytes: Bytes::Shared(target.freeze()) }))
     }
 }

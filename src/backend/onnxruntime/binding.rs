@@ -36,7 +36,7 @@ pub fn contiguous<'a>(
     let mut block = pool.get(pieces.clone().map(|piece| piece.len()).fold(0, usize::saturating_add))?;
     block.set_len(0);
     for piece in pieces {
-        block.append(piece);
+        block.append_slice(piece, 0, piece.len());
     }
     Ok(block.freeze())
 }

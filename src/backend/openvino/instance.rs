@@ -93,7 +93,7 @@ impl Running {
             }
             let target = batch.allocate(output, len)?;
             // Memory that a client shares may begin anywhere; the library writes whole elements.
-            let is_aligned = target.as_ptr().addr().is_multiple_of(output.datatype.byte_size().max(1));
+            let is_aligned = target.is_aligned_to(output.datatype.byte_size());
             if let Some(place) = prepaid.get_mut(planned.port)
                 && is_aligned
             {

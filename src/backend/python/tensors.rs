@@ -64,7 +64,7 @@ impl TensorContent<'_> {
         match self.datatype {
             DataType::Bytes => self.pack_list(bytes),
             _ => {
-                self.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+                self.pieces.iter().for_each(|piece| piece.append_to(bytes));
                 Ok(())
             }
         }
@@ -76,7 +76,10 @@ impl TensorContent<'_> {
             [] => &[],
             [one] => one,
             many => {
-                joined = many.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<u8>>();
+                joined = many.iter().fold(Vec::new(), |mut all, piece| {
+                    piece.append_to(&mut all);
+                    all
+                });
                 &joined
             }
         };
@@ -102,19 +105,23 @@ impl TensorContent<'_> {
 
     /// Writes it to shared memory, with a single copy for numbers.
     fn place(&self, segment: &Segment, at: usize) -> Result<(), Status> {
-        let mut at = at;
-        let mut put = |bytes: &[u8]| {
-            let is_inside = segment.write(at, bytes);
-            at = at.saturating_add(bytes.len());
-            if is_inside { Ok(()) } else { Err(Status::internal("a tensor lies outside its memory")) }
+        let check = |is_inside: bool| match is_inside {
+            true => Ok(()),
+            false => Err(Status::internal("a tensor lies outside its memory")),
         };
         match self.datatype {
             DataType::Bytes => {
                 let mut list = Vec::with_capacity(self.packed_len()?);
                 self.pack_list(&mut list)?;
-                put(&list)
+                check(segment.write(at, &list))
             }
-            _ => self.pieces.iter().try_for_each(|piece| put(piece)),
+            _ => self
+                .pieces
+                .iter()
+                .try_fold(at, |at, piece| {
+                    check(segment.write_slice(at, piece)).map(|()| at.saturating_add(piece.len()))
+                })
+                .map(drop),
         }
     }
 }
@@ -222,9 +229,8 @@ impl<'a> ReceivedTensor<'a> {
         let count = element_count(&self.shape).and_then(|count| usize::try_from(count).ok());
         let count = count.ok_or_else(|| self.misshapen())?;
         if self.datatype == DataType::Bytes {
-            // A copy first: its lengths are read twice, and the worker may write meanwhile.
-            let copied = shared.as_ref().map(|slice| slice.to_vec());
-            let list = copied.as_deref().or(inline).unwrap_or_default();
+            // Those of the worker's memory are read as a copy.
+            let list = shared.as_deref().or(inline).unwrap_or_default();
             return unpack_list(list, count, allocate).ok_or_else(|| self.misshapen())?;
         }
         let expected = count.checked_mul(self.datatype.byte_size()).ok_or_else(|| self.misshapen())?;
@@ -235,8 +241,10 @@ impl<'a> ReceivedTensor<'a> {
             Some(slice) => Ok(slice),
             None => {
                 let mut target = allocate(expected)?;
-                target.copy_from_slice(inline.unwrap_or_default());
-                Ok(target.freeze())
+                match target.write(0, inline.unwrap_or_default()) {
+                    true => Ok(target.freeze()),
+                    false => Err(self.misshapen()),
+                }
             }
         }
     }
@@ -360,7 +368,7 @@ fn bring(output: &mut OutputTensor, slice: DeviceSlice, receiver: &impl OutputRe
     match receiver.destination(&output.name, slice.len())? {
         OutputDestination::OnHost => {
             let mut target = receiver.allocate(&output.name, slice.len())?;
-            slice.gpu().fetch(&slice, &mut target)?;
+            slice.gpu().fetch_into(&slice, &mut target)?;
             output.data.push(target.freeze());
         }
         OutputDestination::OnDevice => output.on_device = Some(Box::new(slice)),
@@ -393,7 +401,7 @@ fn unpack_list(
         Ok(target) => target,
         Err(status) => return Some(Err(status)),
     };
-    let (mut rest, mut to) = (body, &mut target[..]);
+    let (mut rest, mut at) = (body, 0);
     for _ in 0..count {
         let (letter, behind) = rest.split_first()?;
         let (len, _) = behind.split_first_chunk::<4>()?;
@@ -402,9 +410,10 @@ fn unpack_list(
         if !matches!(letter, b's' | b'u') {
             return None;
         }
-        let (place, left) = to.split_at_mut_checked(whole)?;
-        place.copy_from_slice(element);
-        (rest, to) = (behind, left);
+        if !target.write(at, element) {
+            return None;
+        }
+        (rest, at) = (behind, at + whole);
     }
     if rest.is_empty() { Some(Ok(target.freeze())) } else { None }
 }

@@ -18,7 +18,7 @@ pub struct Copied {
 impl Copied {
     pub fn of(shape: Shape, bytes: &Slice, pool: &Pool) -> Result<Copied, Status> {
         let mut copy = pool.get(bytes.len())?;
-        copy.copy_from_slice(bytes);
+        bytes.copy_to(0, &mut copy);
         Ok(Copied { shape, bytes: copy })
     }
 }
@@ -37,7 +37,7 @@ impl Batch<'_> {
         bytes.set_len(0);
         for _ in 0..times {
             for piece in pieces(&tensors) {
-                bytes.append(piece);
+                bytes.append_slice(piece, 0, piece.len());
             }
         }
         match bytes.len() == len {

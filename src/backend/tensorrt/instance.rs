@@ -100,7 +100,7 @@ impl TensorRtInstance {
             let mut rest = &mut block[..];
             for piece in &tensor.data {
                 let (head, tail) = rest.split_at_mut(piece.len().min(rest.len()));
-                head.copy_from_slice(&piece[..head.len()]);
+                piece.copy_to(0, head);
                 rest = tail;
             }
             joined.values.push(integers(&block, input.datatype));

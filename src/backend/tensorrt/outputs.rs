@@ -104,7 +104,7 @@ impl BatchResults {
             && let Some(data) = tensor.data.first()
         {
             let mut kept = pool.get(data.len())?;
-            kept.copy_from_slice(data);
+            data.copy_to(0, &mut kept);
             states.update(&output.name.to_str_lossy(), output.datatype, shape, kept.freeze())?;
         }
         Ok(tensor)

@@ -10,7 +10,7 @@ fn host(bytes: &Slice) -> Piece {
 }
 
 /// The lengths of the runs, in pieces.
-fn divided(pieces: &[Piece], is_pinned: impl Fn(&[u8]) -> bool) -> Vec<usize> {
+fn divided(pieces: &[Piece], is_pinned: impl Fn(&Slice) -> bool) -> Vec<usize> {
     runs(pieces, is_pinned).iter().map(|run| run.pieces.len()).collect()
 }
 

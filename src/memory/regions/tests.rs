@@ -68,10 +68,67 @@ fn what_is_written_is_in_the_object_and_the_other_way_round() {
     window.write(1, b"wxyz, and more than there is room for");
     assert_eq!(object.read(4096 + 10, 6), b"\0wxyz\0");
     object.write(4096 + 10, b"a");
-    assert_eq!(&*slice, b"awxyz");
-    window.write(0, &slice[1..]);
-    assert_eq!(&*slice, b"wxyzz", "ranges may overlap");
+    assert_eq!(window.bytes().to_vec(), b"awxyz");
+    window.write_slice(0, &slice.window(1..5));
+    assert_eq!(window.bytes().to_vec(), b"wxyzz", "ranges may overlap");
     window.write(9, b"beyond");
+}
+
+/// A length that a client changes between the check and the use of it cannot lead out of the bytes.
+#[test]
+fn what_was_checked_is_what_is_used() {
+    let object = Object::new(b"\x01\0\0\0a");
+    let regions = registry(b"r", &object, 5);
+    let slice = regions.get(b"r").unwrap().window(0, 5).unwrap().slice();
+    let (same, part) = (slice.clone(), slice.window(0..4));
+    let checked: [u8; 4] = slice[..4].try_into().unwrap();
+    assert_eq!(u32::from_le_bytes(checked), 1);
+    object.write(0, &u32::MAX.to_le_bytes());
+    assert_eq!(&slice[..], b"\x01\0\0\0a", "a slice that was read stays as it was read");
+    assert_eq!((&same[..4], &*part), (&[0xff; 4][..], &[0xff; 4][..]), "each takes its copy when it is first read");
+    let mut now = [0; 9];
+    assert_eq!((slice.copy_to(0, &mut now), &now), (5, b"\xff\xff\xff\xffa\0\0\0\0"));
+    let mut rest = slice;
+    object.write(0, b"bcdef");
+    rest.advance(2);
+    assert_eq!(&*rest, b"def", "a part is read anew");
+    let stable = same.stable();
+    object.write(0, b".....");
+    assert_eq!((&*stable, &*same), (&b"bcdef"[..], &b"\xff\xff\xff\xffa"[..]));
+}
+
+/// A client that never stops writing: every read is of one copy, whatever thread reads it.
+#[test]
+fn a_slice_reads_the_same_while_its_client_writes() {
+    let object = Object::new(&[0; 4096]);
+    let regions = registry(b"r", &object, 4096);
+    let one = regions.get(b"r").unwrap();
+    let (is_over, has_begun) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            object.write(0, &[1; 4096]);
+            has_begun.wait();
+            let mut value = 1u8;
+            while !is_over.load(Ordering::Relaxed) {
+                value = value.wrapping_add(1);
+                object.write(0, &[value; 4096]);
+            }
+        });
+        has_begun.wait();
+        for _ in 0..200 {
+            let slice = one.window(0, 4096).unwrap().slice();
+            let first = slice.to_vec();
+            std::thread::yield_now();
+            let slice = &slice;
+            let again = std::thread::scope(|scope| scope.spawn(|| slice.to_vec()).join());
+            // Ends the writer first: a panic would wait for it.
+            if again.is_err() || again.as_deref().ok() != Some(&first[..]) {
+                is_over.store(true, Ordering::Relaxed);
+                panic!("the bytes of one slice changed");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
@@ -193,12 +250,13 @@ fn a_truncated_object_reads_as_zeros_and_is_marked() {
     let slice = one.window(0, 3 * 4096).unwrap().slice();
     object.truncate(4096);
     assert!(!one.region().is_lost(), "no page was touched");
-    assert_eq!((slice[4095], one.region().is_lost()), (7, false));
-    assert_eq!((slice[4096], one.region().is_lost()), (0, true));
+    let mut byte = [1];
+    assert_eq!((slice.copy_to(4095, &mut byte), byte, one.region().is_lost()), (1, [7], false));
+    assert_eq!((slice.copy_to(4096, &mut byte), byte, one.region().is_lost()), (1, [0], true));
     assert!(slice[4096..].iter().all(|byte| *byte == 0));
     one.window(5000, 4).unwrap().write(0, b"into nothing");
     let intact = regions.get(b"other").unwrap();
-    assert_eq!(intact.window(0, 1).unwrap().bytes(), [9]);
+    assert_eq!(intact.window(0, 1).unwrap().bytes().to_vec(), [9]);
     assert!(!intact.region().is_lost());
     object.truncate(3 * 4096);
     assert!(one.region().is_lost(), "that does not heal");
@@ -208,7 +266,7 @@ fn a_truncated_object_reads_as_zeros_and_is_marked() {
     object.write(0, &[5; 3 * 4096]);
     regions.register(b"r", object.key(), 0, 3 * 4096).unwrap();
     let one = regions.get(b"r").unwrap();
-    assert_eq!((one.window(2 * 4096, 1).unwrap().bytes()[0], one.region().is_lost()), (5, false));
+    assert_eq!((one.window(2 * 4096, 1).unwrap().bytes().to_vec()[0], one.region().is_lost()), (5, false));
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! A part of a region: where a tensor is read from, or written to.
 //!
-//! Its client may change the bytes at any time. A reader here checks what follows from them each time it reads them, or
-//! reads a copy.
+//! Its client may change the bytes at any time: they are copied, or passed on by their address, and no reference to
+//! them is made.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use super::Region;
-use crate::Slice;
+use crate::{SharedBytes, Slice};
 
 /// Why a request cannot have what it names (contract/http.md section 4, "Request use"); the texts lack the region's
 /// name.
@@ -78,32 +77,37 @@ impl Window {
 
     /// The bytes as a tensor's data; they keep the region mapped.
     pub fn slice(&self) -> Slice {
-        let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&self.region) as Arc<_>;
-        // SAFETY: the window lies in the mapping, which the region keeps. Memory that other processes share cannot be
-        // kept from being written: no reader relies on a byte to keep its value.
-        unsafe { Slice::foreign(self.start(), self.len, owner) }
+        // SAFETY: the window lies in the mapping.
+        unsafe { Slice::in_region(self.start(), self.len, Arc::clone(&self.region)) }
     }
 
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the window lies in the mapping, which the region keeps. Memory that other processes share cannot be
-        // kept from being written: no reader relies on a byte to keep its value.
-        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+    /// The bytes, which are read by copying them.
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        // SAFETY: the window lies in the mapping, which the region keeps.
+        unsafe { SharedBytes::new(self.start(), self.len) }
     }
 
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the mapping is writable.
-        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
+    /// The address to write to, for a writer outside the language.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start()
     }
 
-    /// Writes `bytes` from `at` on, which may lie in the same region. What does not fit is left out.
+    /// Writes `bytes` from `at` on. What does not fit is left out.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let len = bytes.len().min(self.len.saturating_sub(at));
         if len > 0 {
-            // The compiler takes the bytes of a slice as unwritten, and turned this into a copy of ranges that are
-            // apart.
-            let from = std::hint::black_box(bytes.as_ptr());
-            // SAFETY: `at + len` lies in the window, and `copy` takes ranges that overlap.
-            unsafe { std::ptr::copy(from, self.start().add(at), len) }
+            // SAFETY: `at + len` lies in the window, which no reference points into.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start().add(at), len) }
+        }
+    }
+
+    /// The same with the bytes of a slice, which may lie in the same region.
+    pub fn write_slice(&self, at: usize, slice: &Slice) {
+        let len = slice.len().min(self.len.saturating_sub(at));
+        if len > 0 {
+            // SAFETY: the slice keeps what it points to, `at + len` lies in the window, and `copy` takes ranges that
+            // overlap.
+            unsafe { std::ptr::copy(slice.as_ptr(), self.start().add(at), len) }
         }
     }
 }

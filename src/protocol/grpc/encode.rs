@@ -328,7 +328,7 @@ impl Encoder {
 
     fn data(&mut self, data: &Slice, pool: &Pool, into: &mut Gather) {
         if data.len() < COPY_BELOW {
-            self.head.extend_from_slice(data);
+            data.append_to(&mut self.head);
         } else {
             self.flush(pool, into);
             into.push(pool, data.clone());

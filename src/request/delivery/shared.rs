@@ -173,11 +173,11 @@ impl Shared {
             match self.window_for(name.as_bytes(), byte_size)? {
                 Some(window) if is_in_place(&output.data, window) => continue,
                 // Several pieces that a copy of one could overwrite.
-                Some(window) if is_torn => window.write(0, &joined(&output.data, allocate(byte_size)?)),
+                Some(window) if is_torn => window.write_slice(0, &joined(&output.data, allocate(byte_size)?)),
                 Some(window) => {
                     let mut at = 0;
                     for piece in &output.data {
-                        window.write(at, piece);
+                        window.write_slice(at, piece);
                         at += piece.len();
                     }
                 }
@@ -219,7 +219,7 @@ fn is_in_place(data: &[Slice], window: &Window) -> bool {
 fn joined(pieces: &[Slice], mut block: BlockMut) -> Slice {
     block.set_len(0);
     for piece in pieces {
-        block.append(piece);
+        block.append_slice(piece, 0, piece.len());
     }
     block.freeze()
 }
@@ -262,11 +262,11 @@ impl Request {
         }
     }
 
-    /// Makes the inputs that lie in regions the server's own: their client cannot change them any more.
+    /// Makes the inputs that another process may write to the server's own: it cannot change them any more.
     pub fn own_inputs(&mut self) -> Result<(), Exhausted> {
         for at in 0..self.inputs.len() {
             let input = &self.inputs[at];
-            if input.data.iter().any(Slice::is_in_region) {
+            if input.data.iter().any(|piece| piece.shared().is_some()) {
                 let block = self.allocate(input.byte_size())?;
                 self.inputs[at].data = SmallVec::from_elem(joined(&self.inputs[at].data, block), 1);
             }

@@ -81,7 +81,7 @@ impl Entry {
             bytes.push(u8::try_from(output.shape.len()).ok()?);
             output.shape.iter().for_each(|dim| bytes.extend_from_slice(&dim.to_le_bytes()));
             bytes.extend_from_slice(&(output.byte_size() as u64).to_le_bytes());
-            output.data.iter().for_each(|piece| bytes.extend_from_slice(piece));
+            output.data.iter().for_each(|piece| piece.append_to(&mut bytes));
         }
         Some(bytes)
     }
@@ -114,7 +114,7 @@ fn joined(pieces: &[Slice]) -> Slice {
     let mut block = BlockMut::unpooled(pieces.iter().map(|piece| piece.len()).sum());
     block.set_len(0);
     for piece in pieces {
-        block.append(piece);
+        block.append_slice(piece, 0, piece.len());
     }
     block.freeze()
 }

@@ -5,7 +5,7 @@
 //! wake-up are level-triggered: a burst of connections is taken over several turns.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -271,8 +271,9 @@ impl Connection {
         let mut budget = SEND_PER_TURN;
         while self.writable && budget > 0 && !sending.recalled {
             let sent = {
-                let pieces: SmallVec<[IoSlice<'_>; 16]> = sending.io_slices().collect();
-                sys::send(self.fd.as_fd(), &pieces)
+                let pieces: SmallVec<[libc::iovec; 16]> = sending.io_vectors().collect();
+                // SAFETY: the pieces are those of slices that `sending` holds.
+                unsafe { sys::send(self.fd.as_fd(), &pieces) }
             };
             match sent {
                 Ok(n) => {

@@ -1,6 +1,6 @@
 //! One gathered send on its way: its pieces, and how far the kernel has taken them.
 
-use std::io::{self, IoSlice};
+use std::io;
 
 use super::Event;
 use nereid_memory::Key;
@@ -29,20 +29,22 @@ impl Sending {
         (left > 0).then_some(Sending { pieces, next: 0, sent: 0, left, recalled: false })
     }
 
-    /// The pieces of the next call.
-    pub(super) fn io_slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
+    /// The pieces of the next call, by their addresses: another process may write to one, so no reference to it is
+    /// made.
+    pub(super) fn io_vectors(&self) -> impl Iterator<Item = libc::iovec> {
         let mut left = BYTES_PER_CALL;
         self.waiting().iter().take(PIECES_PER_CALL).map_while(move |piece| {
-            let bytes = piece.get(..piece.len().min(left)).filter(|_| left > 0)?;
-            left -= bytes.len();
-            Some(IoSlice::new(bytes))
+            let len = piece.len().min(left);
+            let is_more = left > 0;
+            left -= len;
+            is_more.then(|| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: len })
         })
     }
 
     /// The only piece of the next call, if it has one only.
-    pub(super) fn single(&self) -> Option<&[u8]> {
+    pub(super) fn single(&self) -> Option<(*const u8, usize)> {
         match self.waiting() {
-            [piece] => piece.get(..piece.len().min(BYTES_PER_CALL)),
+            [piece] => Some((piece.as_ptr(), piece.len().min(BYTES_PER_CALL))),
             _ => None,
         }
     }
@@ -99,6 +101,11 @@ mod tests {
         Sending::new(pieces.iter().map(|piece| Slice::from_static(piece)).collect()).unwrap()
     }
 
+    fn read(piece: libc::iovec) -> &'static [u8] {
+        // SAFETY: pieces are static here.
+        unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) }
+    }
+
     #[test]
     fn every_split_sends_the_same_bytes() {
         let whole = b"abcdefghij";
@@ -107,7 +114,7 @@ mod tests {
                 let mut sending = sending(&[b"abc", b"", b"d", b"efghij"]);
                 let mut seen = Vec::new();
                 for n in [first, second - first, 10 - second] {
-                    let waiting: Vec<u8> = sending.io_slices().flat_map(|piece| piece.to_vec()).collect();
+                    let waiting: Vec<u8> = sending.io_vectors().flat_map(|piece| read(piece).to_vec()).collect();
                     seen.extend_from_slice(&waiting[..n]);
                     assert_eq!(sending.advance(n), seen.len() == 10);
                 }
@@ -123,7 +130,8 @@ mod tests {
         let mut recalled = sending(&[b"abc", b"def"]);
         recalled.recalled = true;
         assert!(!recalled.advance(4));
-        assert_eq!(recalled.single(), Some(&b"ef"[..]));
+        let (at, len) = recalled.single().unwrap();
+        assert_eq!(read(libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len }), b"ef");
         let error = Some(io::Error::from_raw_os_error(libc::ECANCELED));
         let Event::Sent { result, pieces, .. } = recalled.into_event(key(), error) else { panic!() };
         assert_eq!(result.unwrap(), 4);
@@ -138,8 +146,8 @@ mod tests {
     #[test]
     fn no_call_carries_more_than_a_turn_has_time_for() {
         let long: &'static [u8] = vec![7; BYTES_PER_CALL + 10].leak();
-        assert_eq!(sending(&[long]).single().unwrap().len(), BYTES_PER_CALL);
-        let lens = |sending: &Sending| sending.io_slices().map(|piece| piece.len()).collect::<Vec<_>>();
+        assert_eq!(sending(&[long]).single().unwrap().1, BYTES_PER_CALL);
+        let lens = |sending: &Sending| sending.io_vectors().map(|piece| piece.iov_len).collect::<Vec<_>>();
         let mut two = sending(&[b"abc", long, b"def"]);
         assert_eq!(lens(&two), [3, BYTES_PER_CALL - 3]);
         assert!(!two.advance(BYTES_PER_CALL));

@@ -1,6 +1,6 @@
 //! System calls that std does not offer, each as a safe function with its errors typed.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -73,13 +73,15 @@ pub fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Gathered, without waiting and without SIGPIPE.
-pub fn send(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+///
+/// # Safety
+/// The pieces can be read until the call returns; another process may write to them meanwhile.
+pub unsafe fn send(fd: BorrowedFd<'_>, pieces: &[libc::iovec]) -> io::Result<usize> {
     // SAFETY: all-zero is a valid message header.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    // std promises that `IoSlice` has the layout of `iovec`; the kernel only reads through it.
-    message.msg_iov = pieces.as_ptr().cast_mut().cast();
+    message.msg_iov = pieces.as_ptr().cast_mut();
     message.msg_iovlen = pieces.len() as _;
-    // SAFETY: the header points to as many valid pieces as it states.
+    // SAFETY: the header points to as many pieces as it states, and the kernel only reads through it.
     check_size(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 

@@ -172,14 +172,10 @@ impl Uring {
         // MSG_WAITALL: the kernel goes on with a partial send by itself.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let entry = match sending.single() {
-            Some(piece) => opcode::Send::new(fd, piece.as_ptr(), piece.len() as u32).flags(flags).build(),
+            Some((at, len)) => opcode::Send::new(fd, at, len as u32).flags(flags).build(),
             None => {
                 connection.pieces.clear();
-                connection.pieces.extend(
-                    sending
-                        .io_slices()
-                        .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() }),
-                );
+                connection.pieces.extend(sending.io_vectors());
                 connection.message.msg_iov = connection.pieces.as_mut_ptr();
                 connection.message.msg_iovlen = connection.pieces.len() as _;
                 opcode::SendMsg::new(fd, &raw const connection.message).flags(flags as u32).build()

@@ -60,7 +60,7 @@ fn on_gpu(id: i64) -> Place {
 fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Chunk>)>) -> Request {
     let shape = Shape::from_slice(&[4]);
     let input = Input { name: Text::from("I"), datatype: Some(DataType::Uint8), shape, data, for_policies };
-    let given = InferenceRequest {
+    let given = Description {
         callee: Arc::clone(callee) as Arc<dyn Callee>,
         id: Text::from("id"),
         flags: 0,
@@ -72,10 +72,6 @@ fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Ch
         parameters: Parameters::default(),
         release: None,
         answer: None,
-        call: Mutex::default(),
-        admission: Mutex::default(),
-        is_with_server: AtomicBool::new(false),
-        view: Mutex::default(),
     };
     let sink: Arc<dyn Sink> = Arc::new(NullSink);
     let mut request = Request::new(nereid_request::Completion::new(sink, 0));
@@ -289,7 +285,7 @@ fn memory_that_a_model_cannot_use_is_used_when_the_answer_is_there() {
     with_receiver(None, 0, |receiver, application| {
         assert!(matches!(receiver.destination(0, &query(4)), Ok(OutputDestination::OnHost)));
         let Ok(Some(mut target)) = receiver.allocate_output(0, &query(4)) else { panic!("no memory") };
-        target.copy_from_slice(b"host");
+        assert!(target.write(0, b"host"));
         let mut made = output(b"", None);
         made.data = smallvec::smallvec![target.freeze()];
         let placed = receiver.place(made).unwrap();

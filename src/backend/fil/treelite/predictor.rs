@@ -7,6 +7,7 @@ use std::ptr::{null, null_mut};
 
 use super::handle::{Handle, Owned};
 use super::library::{Configuration, Library, TreeliteError};
+use nereid_memory::{Slice, Target};
 
 /// A forest that predicts. Instances share it: a prediction changes nothing.
 pub struct Predictor {
@@ -72,37 +73,60 @@ impl Predictor {
 
     /// Writes the results for `rows` rows, row by row, to `output`; `None` if one of both does not begin at a multiple
     /// of 4 bytes.
-    pub fn predict_bytes(&self, rows: usize, input: &[u8], output: &mut [u8]) -> Option<Result<(), TreeliteError>> {
-        // SAFETY: every pattern of bytes is a float, and the bytes are borrowed for as long as the floats.
-        let ([], output, []) = (unsafe { output.align_to_mut::<f32>() }) else { return None };
-        self.predict_from_bytes(rows, input, output)
+    pub fn predict_bytes(&self, rows: usize, input: &Slice, output: &mut Target) -> Option<Result<(), TreeliteError>> {
+        let is_aligned = input.is_aligned_to(align_of::<f32>()) && output.is_aligned_to(align_of::<f32>());
+        let (from, to) = ((input.as_ptr().cast(), input.len()), (output.as_mut_ptr().cast(), output.len()));
+        // SAFETY: every pattern of bytes is a float, both begin where a float may, and both are borrowed meanwhile.
+        is_aligned.then(|| unsafe { self.predict_at(rows, in_floats(from), in_floats(to)) })
     }
 
     /// The same for results that are floats.
     pub fn predict_from_bytes(
         &self,
         rows: usize,
-        input: &[u8],
+        input: &Slice,
         output: &mut [f32],
     ) -> Option<Result<(), TreeliteError>> {
-        // SAFETY: floats of any bytes are valid to read.
-        let ([], input, []) = (unsafe { input.align_to::<f32>() }) else { return None };
-        Some(self.predict(rows, input, output))
+        let from = in_floats((input.as_ptr().cast(), input.len()));
+        let to = (output.as_mut_ptr(), Some(output.len()));
+        // SAFETY: every pattern of bytes is a float, the input begins where a float may, and both are borrowed
+        // meanwhile.
+        input.is_aligned_to(align_of::<f32>()).then(|| unsafe { self.predict_at(rows, from, to) })
     }
 
     /// The same for rows and results that are floats.
     pub fn predict(&self, rows: usize, input: &[f32], output: &mut [f32]) -> Result<(), TreeliteError> {
-        let fits = |columns: usize, found: usize| rows.checked_mul(columns) == Some(found);
-        if !fits(self.features, input.len()) || !fits(self.classes, output.len()) {
-            let (found, made) = (input.len(), output.len());
+        let (from, to) = ((input.as_ptr(), Some(input.len())), (output.as_mut_ptr(), Some(output.len())));
+        // SAFETY: both are borrowed meanwhile.
+        unsafe { self.predict_at(rows, from, to) }
+    }
+
+    /// The same by addresses, each with the floats there: another process may write to these meanwhile.
+    ///
+    /// # Safety
+    /// As many floats can be read and written there.
+    unsafe fn predict_at(
+        &self,
+        rows: usize,
+        (input, inputs): (*const f32, Option<usize>),
+        (output, outputs): (*mut f32, Option<usize>),
+    ) -> Result<(), TreeliteError> {
+        let fits = |columns: usize, found: Option<usize>| found.is_some() && rows.checked_mul(columns) == found;
+        if !fits(self.features, inputs) || !fits(self.classes, outputs) {
+            let (found, made) = (inputs.unwrap_or_default(), outputs.unwrap_or_default());
             return Err(TreeliteError(format!("{rows} rows do not fit {found} inputs and {made} results")));
         }
         let (model, configuration) = (self.model.model, self.configuration.configuration);
-        let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        let (from, to) = (input.cast(), output.cast());
         // SAFETY: the input has `features` floats for each row and the output has room for `classes` of them, which is
         // what treelite reads and writes for a validated forest.
         let result =
             unsafe { (self.library.predict)(model, from, c"float32".as_ptr(), rows as u64, to, configuration) };
         self.library.check(result)
     }
+}
+
+/// The floats that so many bytes are; `None`: they end within one.
+fn in_floats<P>((at, len): (P, usize)) -> (P, Option<usize>) {
+    (at, len.is_multiple_of(size_of::<f32>()).then_some(len / size_of::<f32>()))
 }

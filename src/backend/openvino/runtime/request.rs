@@ -9,6 +9,7 @@
 
 use std::ptr::NonNull;
 
+use nereid_memory::{Slice, Target};
 use nereid_request::{DataType, Shape};
 use smallvec::SmallVec;
 
@@ -26,7 +27,7 @@ pub const COPIED_BYTES_MAX: usize = 8 << 10;
 pub struct HostInput<'a> {
     pub datatype: DataType,
     pub shape: &'a [i64],
-    pub bytes: &'a [u8],
+    pub bytes: &'a Slice,
 }
 
 /// The memory that an output is written to.
@@ -36,7 +37,7 @@ pub enum OutputMemory<'a> {
         datatype: DataType,
         /// The model may make a smaller one.
         shape: &'a [i64],
-        bytes: &'a mut [u8],
+        bytes: &'a mut Target,
     },
     /// The library's: read it with [`InferRequest::own_output`].
     Own,

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::slice;
 
+use nereid_memory::Slice;
 use nereid_request::{DataType, Shape};
 
 use super::functions::{OvShape, OvTensor};
@@ -72,7 +73,7 @@ impl Tensor {
         runtime: &'static Runtime,
         datatype: DataType,
         shape: &[i64],
-        elements: &[u8],
+        elements: &Slice,
     ) -> Result<Tensor, OpenVinoError> {
         check_size(datatype, shape, elements.len())?;
         let mut tensor = Tensor::owned(runtime, number(runtime, datatype)?, shape)?;
@@ -81,7 +82,7 @@ impl Tensor {
     }
 
     /// Copies all its elements. For tensors with memory of their own.
-    pub fn copy_from(&mut self, elements: &[u8]) -> Result<(), OpenVinoError> {
+    pub fn copy_from(&mut self, elements: &Slice) -> Result<(), OpenVinoError> {
         let own = self.bytes()?;
         if own.len() != elements.len() {
             return Err(OpenVinoError::ByteSize { expected: own.len(), found: elements.len() });

@@ -3,6 +3,7 @@
 use super::*;
 use crate::fixtures::runtime;
 use nereid_backend::scratch::Scratch;
+use nereid_memory::Slice;
 use nereid_request::{Code, DataType, Status};
 
 #[test]
@@ -65,7 +66,7 @@ fn runs_check_the_memory_that_they_are_given() {
     let network = core.read(&models.join("matmul.xml")).unwrap();
     let compiled = core.compile(&network, "CPU", &[]).unwrap();
     let mut request = compiled.infer_request(&compiled.outputs().unwrap()).unwrap();
-    let bytes = [0u8; 32];
+    let (bytes, none) = (Slice::copy_of(&[0; 32]), Slice::empty());
     let input = HostInput { datatype: DataType::Fp32, shape: &[1, 8], bytes: &bytes };
     let run = |request: &mut InferRequest, input: HostInput<'_>| {
         request.run(&[input], &mut [OutputMemory::Own]).map(|shapes| shapes[0].to_vec())
@@ -85,7 +86,7 @@ fn runs_check_the_memory_that_they_are_given() {
     let error = request.run(&[], &mut [OutputMemory::Own]).unwrap_err().to_string();
     assert_eq!(error, "openvino error in setting tensor data : the model has 1 inputs and 1 outputs");
     // It goes on after errors, with no rows as well.
-    assert_eq!(run(&mut request, HostInput { shape: &[0, 8], bytes: &[], ..input }), Ok(vec![0, 4]));
+    assert_eq!(run(&mut request, HostInput { shape: &[0, 8], bytes: &none, ..input }), Ok(vec![0, 4]));
     assert_eq!(run(&mut request, input), Ok(vec![1, 4]));
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nereid_gpu::{Gpu, Gpus};
+use nereid_gpu::{Gpu, Gpus, Piece};
 use nereid_memory::BlockMut;
 use nereid_request::shared::OutputDestination;
 use nereid_request::{DataType, MemoryType, OutputTensor, Response, Status};
@@ -77,15 +77,7 @@ fn put(output: &mut OutputTensor, gpu: &Gpu) -> Result<(), Status> {
         Some(slice) => gpu.copy_here(slice)?,
         None if output.datatype == DataType::Bytes || output.byte_size() == 0 => return Ok(()),
         None => match &output.data[..] {
-            [only] => gpu.put(only)?,
-            pieces => {
-                let mut joined = BlockMut::try_unpooled(output.byte_size())?;
-                joined.set_len(0);
-                for piece in pieces {
-                    joined.append(piece);
-                }
-                gpu.put(&joined.freeze())?
-            }
+            pieces => gpu.gather(&pieces.iter().cloned().map(Piece::Host).collect::<Vec<_>>())?,
         },
     };
     output.data.clear();

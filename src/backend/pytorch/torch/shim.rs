@@ -16,6 +16,7 @@ use super::RUNTIME;
 use crate::element::{datatype_of, dtype_of, is_of_modules};
 use nereid_backend::rows::byte_size;
 use nereid_backend::runtime_search::LibraryError;
+use nereid_memory::Slice;
 use nereid_request::DataType;
 
 /// `nereid_torch_interface`
@@ -399,7 +400,7 @@ pub struct Input<'a> {
 
 #[derive(Debug)]
 pub enum InputData<'a> {
-    Tensor { datatype: DataType, shape: &'a [i64], bytes: &'a [u8] },
+    Tensor { datatype: DataType, shape: &'a [i64], bytes: &'a Slice },
     Strings(Vec<&'a [u8]>),
 }
 
@@ -424,7 +425,7 @@ impl Input<'_> {
                 texts.push(list);
             }
             InputData::Tensor { datatype, shape, bytes } => {
-                let is_aligned = bytes.is_empty() || bytes.as_ptr().addr() % datatype.byte_size().max(1) == 0;
+                let is_aligned = bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(datatype.byte_size().max(1));
                 if byte_size(shape, *datatype) != Some(bytes.len()) || !is_aligned {
                     return Err(format!("{} bytes are no {datatype} tensor of shape {shape:?}", bytes.len()));
                 }

@@ -280,9 +280,9 @@ fn a_tensor_that_does_not_fit_its_shape_does_not_reach_the_library() {
     let Some((_, shim)) = pytorch() else { return };
     let module = module(shim, "identity");
     assert_eq!(module.arguments()[0].kind, ArgumentKind::Tensor);
-    let bytes = [0; 16];
+    let bytes = Slice::copy_of(&[0; 8]);
     let run = |shape: &[i64], datatype| {
-        let data = InputData::Tensor { datatype, shape, bytes: &bytes[..8] };
+        let data = InputData::Tensor { datatype, shape, bytes: &bytes };
         module.run(None, &OPTIONS, &[Input { argument: 0, key: "", data }]).map(|run| run.len())
     };
     assert_eq!(run(&[8], DataType::Uint8), Ok(1));
@@ -295,7 +295,7 @@ fn a_tensor_that_does_not_fit_its_shape_does_not_reach_the_library() {
     ] {
         assert!(run(shape, datatype).is_err(), "{shape:?} {datatype}");
     }
-    let data = InputData::Tensor { datatype: DataType::Uint8, shape: &[8], bytes: &bytes[..8] };
+    let data = InputData::Tensor { datatype: DataType::Uint8, shape: &[8], bytes: &bytes };
     assert!(module.run(None, &OPTIONS, &[Input { argument: 1, key: "", data }]).is_err(), "there is one argument");
     assert!(module.run(None, &OPTIONS, &[]).is_err(), "its argument is missing");
 }

@@ -63,7 +63,7 @@ impl OnDevices {
                 let mut at = 0;
                 for piece in &output.data {
                     let part = target.part(at, piece.len());
-                    gpu.put_at(&part, piece).map_err(|error| failed(output, "written", &error))?;
+                    gpu.put_slice_at(&part, piece).map_err(|error| failed(output, "written", &error))?;
                     at += piece.len();
                 }
                 return Ok(true);

@@ -76,9 +76,7 @@ fn put(output: &mut OutputTensor, gpu: &Gpu) -> Result<(), Status> {
         Some(slice) if slice.gpu().is_same(gpu) => return Ok(()),
         Some(slice) => gpu.copy_here(slice)?,
         None if output.datatype == DataType::Bytes || output.byte_size() == 0 => return Ok(()),
-        None => match &output.data[..] {
-            pieces => gpu.gather(&pieces.iter().cloned().map(Piece::Host).collect::<Vec<_>>())?,
-        },
+        None => gpu.gather(&output.data.iter().cloned().map(Piece::Host).collect::<Vec<_>>())?,
     };
     output.data.clear();
     output.on_device = Some(Box::new(slice));

@@ -4,6 +4,7 @@ mod calls;
 mod classes;
 mod cost;
 mod devices;
+mod dropped;
 mod engines;
 mod environments;
 mod execution;

@@ -198,6 +198,13 @@ def run_for_good(loop):
             traceback.print_exc()
 
 
+DROPPED = (
+    "Failed to process the request(s) for model '%s', message: the model has dropped the request without its last "
+    "response; return a response from execute, or send one through the request's response sender, with "
+    "TRITONSERVER_RESPONSE_COMPLETE_FINAL for the last one"
+)
+
+
 class Worker:
     """One instance of a model."""
 
@@ -210,6 +217,7 @@ class Worker:
         self.arguments = dict(arguments)
         self.name = self.arguments["model_instance_name"]
         self.is_decoupled = is_decoupled
+        self.if_dropped = DROPPED % self.name
         self.loop = None
         control.set_model_dir(version_directory)
         self.model = load(path, module, paths)()
@@ -273,7 +281,8 @@ class Worker:
         requests = [make(values, is_decoupled) for values in self.received]
         self.received = None
         try:
-            kind, said = wire.DONE, (self.results(requests, self.call(requests)),)
+            # The model may change its list.
+            kind, said = wire.DONE, (self.results(requests, self.call(requests[:])),)
         except BaseException as error:
             kind, said = wire.BATCH_FAILED, self.failure(requests, error)
         # Before references are counted: drops the requests; with an error, its traceback is dropped already.
@@ -353,6 +362,7 @@ class Worker:
     def rescheduled(self, request):
         """The result of a decoupled model's request."""
         if not request.is_rescheduled():
+            request.leave_to_sender(self.if_dropped)
             return None
         # The server gets it back as one without further responses.
         request.follow()
@@ -371,6 +381,7 @@ class Worker:
                     raise Unfit(text % type(response))
                 results.append(True)
             elif response is None:
+                request.leave_to_sender(self.if_dropped)
                 results.append(None)
             elif isinstance(response, response_class):
                 request.answer(response)

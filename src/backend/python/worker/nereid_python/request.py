@@ -230,6 +230,11 @@ class InferenceRequest:
         sent yet; one that execute has returned was not."""
         return self.get_response_sender()._close()
 
+    def leave_to_sender(self, if_dropped):
+        """Execute has returned without a response. If the request and its sender are dropped before the last response,
+        the request fails with the text `if_dropped`."""
+        self.get_response_sender()._if_dropped = if_dropped
+
     def follow(self):
         """Orders the next message about the request after all messages of its sender."""
         sender = self._sender

@@ -11,6 +11,9 @@ from .wire import Refused, link
 
 FINAL = 1
 
+# TRITONSERVER_ERROR_INTERNAL
+INTERNAL = 1
+
 # How long a send waits for memory that responses to clients occupy.
 PATIENCE_S = 60
 
@@ -21,7 +24,17 @@ _counting = threading.Lock()
 class InferenceResponseSender:
     """Sends responses of one request (contract/python_backend.md section 3, "InferenceResponseSender")."""
 
-    __slots__ = ("_token", "_wanted", "_is_decoupled", "_sent", "_is_closed", "_is_returned", "_mark", "__weakref__")
+    __slots__ = (
+        "_token",
+        "_wanted",
+        "_is_decoupled",
+        "_sent",
+        "_is_closed",
+        "_is_returned",
+        "_mark",
+        "_if_dropped",
+        "__weakref__",
+    )
 
     def __init__(self):
         raise TypeError("c_python_backend_utils.InferenceResponseSender: No constructor defined!")
@@ -114,6 +127,20 @@ class InferenceResponseSender:
             self._is_closed = True
         return was_open
 
+    def __del__(self):
+        """Ends a request that nothing can answer any more: execute has returned, and the model has dropped the request
+        and its sender without the last response. Without this its client would wait for ever. Takes no lock, because
+        the thread that collects garbage may hold it."""
+        text = getattr(self, "_if_dropped", None)
+        if text is None or self._is_closed:
+            return
+        self._is_closed = True
+        # The one response of a model that is not decoupled was complete without the flag.
+        is_complete = not self._is_decoupled and self._sent > 0
+        if self._mark is not None:
+            link.follow(self._mark)
+        link.notify(kinds.SEND, self._token, None if is_complete else ((), (), (INTERNAL, text)), FINAL)
+
     def _take_back(self, flags):
         with _counting:
             self._sent -= 1
@@ -151,4 +178,5 @@ def sender_of(token, wanted, is_decoupled):
     sender._is_closed = False
     sender._is_returned = False
     sender._mark = None
+    sender._if_dropped = None
     return sender

@@ -52,14 +52,21 @@ struct Export<T> {
     _owner: Py<PyAny>,
 }
 
+/// Lets the owner go, with the interpreter's lock, which the consumer need not hold.
+fn end<T>(export: Box<Export<T>>) {
+    let export = std::mem::ManuallyDrop::new(export);
+    // None while the interpreter ends, with all that it has.
+    Python::try_attach(|_| drop(std::mem::ManuallyDrop::into_inner(export)));
+}
+
 unsafe extern "C" fn delete(managed: *mut Managed) {
     // SAFETY: the structure is in the `Export` that its context names, and consumers delete it once.
-    drop(unsafe { Box::from_raw((*managed).context.cast::<Export<Managed>>()) });
+    end(unsafe { Box::from_raw((*managed).context.cast::<Export<Managed>>()) });
 }
 
 unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     // SAFETY: the structure is in the `Export` that its context names, and consumers delete it once.
-    drop(unsafe { Box::from_raw((*managed).context.cast::<Export<ManagedVersioned>>()) });
+    end(unsafe { Box::from_raw((*managed).context.cast::<Export<ManagedVersioned>>()) });
 }
 
 /// Deletes what no consumer has taken: one that takes a tensor renames its capsule.

@@ -5,6 +5,7 @@ mod clients;
 mod foreign;
 mod perf;
 mod process;
+mod python_package;
 mod supply;
 
 #[test]

@@ -7,7 +7,9 @@ macro_rules! opaque {
     ($($name:ident)*) => { $(pub enum $name {})* };
 }
 
-opaque! { BufferAttributes Error Request Response Trace Message Metric MetricFamily Metrics Parameter Allocator Server Options }
+opaque! {
+    BufferAttributes Error Request Response Trace Message Metric MetricFamily Metrics Parameter Allocator Server Options
+}
 
 /// The address of a C object on its way to or from a call without the interpreter's lock.
 pub struct Pointer<T>(*mut T);

@@ -74,7 +74,9 @@ impl Delivery {
         let end = until.map_or(end, |until| until.min(end));
         let mut state = self.state();
         loop {
-            if !state.is_handing_over && let Some(arrival) = state.arrived.pop_front() {
+            if !state.is_handing_over
+                && let Some(arrival) = state.arrived.pop_front()
+            {
                 return Some(arrival);
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -145,11 +147,13 @@ impl Delivery {
         if is_done(future).unwrap_or(false) {
             return self.end_hand_over(Some(arrival));
         }
-        self.end_hand_over(None);
         let outcome = arrival.into_tuple(py).and_then(|value| future.call_method1(intern!(py, "set_result"), (value,)));
         if let Err(error) = outcome {
             error.write_unraisable(py, Some(future));
         }
+        // Not before: a future that registers again in `set_result` would otherwise be settled inside that call, and so
+        // on for each response that waits.
+        self.end_hand_over(None);
     }
 
     fn end_hand_over(&self, back: Option<Arrival>) {

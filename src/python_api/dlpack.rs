@@ -132,8 +132,8 @@ fn dlpack_export(
 
 type Imported<'py> = (usize, u8, u8, u16, Bound<'py, PyTuple>, bool, i32, i32, u64);
 
-/// What a capsule describes: address, code, bits and lanes of the type, shape, whether the elements are dense and in C's
-/// order, device, and size in bytes. The capsule stays its owner's.
+/// What a capsule describes: address, code, bits and lanes of the type, shape, whether the elements are dense and in
+/// C's order, device, and size in bytes. The capsule stays its owner's.
 #[pyfunction]
 fn dlpack_import<'py>(capsule: &Bound<'py, PyAny>) -> PyResult<Imported<'py>> {
     let py = capsule.py();

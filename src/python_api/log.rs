@@ -36,7 +36,8 @@ pub unsafe extern "C" fn deliver(
     let Some(function) = FUNCTION.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
     // SAFETY: C strings or NULL: this function requires it of its caller.
     let (filename, message) = unsafe { (owned(filename), owned(message)) };
-    let filename = Path::new(&filename).file_name().map_or(filename.clone(), |name| name.to_string_lossy().into_owned());
+    let filename =
+        Path::new(&filename).file_name().map_or(filename.clone(), |name| name.to_string_lossy().into_owned());
     in_callback(|| {
         // None while the interpreter ends.
         Python::try_attach(|py| {

@@ -42,13 +42,12 @@ impl Parameter {
             let content = value.as_bytes();
             bytes = Some(value.clone().unbind());
             // SAFETY: `name` is a C string that is copied; the bytes do not move, and live as long as this object.
-            unsafe {
-                c::TRITONSERVER_ParameterBytesNew(name.as_ptr(), content.as_ptr().cast(), content.len() as u64)
-            }
+            unsafe { c::TRITONSERVER_ParameterBytesNew(name.as_ptr(), content.as_ptr().cast(), content.len() as u64) }
         } else if let Ok(value) = value.cast::<PyString>() {
             plain(STRING, text(&value.to_cow()?)?.as_ptr().cast())
         } else if let Ok(value) = value.cast::<PyBool>() {
-            plain(BOOL, (&raw const *&value.is_true()).cast())
+            let value = value.is_true();
+            plain(BOOL, (&raw const value).cast())
         } else if value.is_instance_of::<PyInt>() {
             let value: i64 = value.extract()?;
             plain(INT, (&raw const value).cast())

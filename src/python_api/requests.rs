@@ -314,10 +314,7 @@ impl InferenceRequest {
     ) -> PyResult<()> {
         let (name, base) = (text(name)?, address as *const c_void);
         let attributes = buffer_attributes.at();
-        set!(
-            self,
-            TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(name.as_ptr(), base, attributes)
-        )
+        set!(self, TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(name.as_ptr(), base, attributes))
     }
 
     /// Adds an input with its data in one buffer, and holds the buffer's owner as long as the server may read it.

@@ -50,8 +50,8 @@ impl Drop for ServerHandle {
                     eprintln!("tritonserver: a server could not be deleted: {}", failure.message());
                 }
             };
-            // Callbacks of the requests that it waits for take the interpreter's lock, which this thread may hold. While
-            // the interpreter ends, they take none.
+            // Callbacks of the requests that it waits for take the interpreter's lock, which this thread may hold.
+            // While the interpreter ends, they take none.
             if Python::try_attach(|py| py.detach(delete)).is_none() {
                 delete();
             }
@@ -69,7 +69,11 @@ impl Server {
     }
 
     /// Makes a call without the interpreter's lock.
-    fn run<T: Send>(&self, py: Python<'_>, call: impl FnOnce(*mut c::Server) -> Result<T, Failure> + Send) -> PyResult<T> {
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(*mut c::Server) -> Result<T, Failure> + Send,
+    ) -> PyResult<T> {
         self.0.origin.check()?;
         Ok(py.detach(|| call(self.0.at))?)
     }

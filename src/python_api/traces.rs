@@ -61,10 +61,7 @@ fn forget(number: u64, trace: *mut c::Trace) -> Option<Arc<Functions>> {
 }
 
 /// Calls a function with a trace of the server's, which is valid during the call.
-fn report(
-    trace: *mut c::Trace,
-    function: impl FnOnce(Python<'_>, &Bound<'_, InferenceTrace>) -> PyResult<()>,
-) {
+fn report(trace: *mut c::Trace, function: impl FnOnce(Python<'_>, &Bound<'_, InferenceTrace>) -> PyResult<()>) {
     in_callback(|| {
         Python::try_attach(|py| {
             let borrowed = Bound::new(py, InferenceTrace::borrowing(trace));
@@ -117,8 +114,7 @@ unsafe extern "C" fn tensor(
         let place = (MemoryType(memory_type), memory_type_id, &functions.userp);
         let (activity, datatype) = (TraceActivity(activity), DataType(datatype));
         let (kind, device, userp) = place;
-        let arguments =
-            (borrowed, activity, name, datatype, base.addr(), byte_size, shape, kind, device, userp);
+        let arguments = (borrowed, activity, name, datatype, base.addr(), byte_size, shape, kind, device, userp);
         function.bind(py).call1(arguments).map(drop)
     });
 }

@@ -82,6 +82,7 @@ class InferenceRequest:
                 buffer.memory_type_id,
                 buffer,
             )
+        parameter: Any
         for key, parameter in self.parameters.items():
             kind = type(parameter)
             if kind is str:

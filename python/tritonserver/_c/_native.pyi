@@ -1,6 +1,6 @@
 """Types of the extension module."""
 
-from typing import Any, Callable, Optional, Protocol, Sequence, Union
+from typing import Any, Callable, Optional, Protocol, Sequence, TypeVar, Union
 
 from tritonserver._c._numbers import (
     TRITONSERVER_DataType,
@@ -17,7 +17,7 @@ from tritonserver._c._numbers import (
     TRITONSERVER_RateLimitMode,
 )
 
-_Delivered = tuple[Optional[TRITONSERVER_InferenceResponse], int]
+_Metric = TypeVar("_Metric", bound="TRITONSERVER_Metric")
 
 class _Future(Protocol):
     def done(self) -> bool: ...
@@ -231,6 +231,8 @@ class TRITONSERVER_MetricFamily:
 class TRITONSERVER_Metric:
     value: float
     kind: TRITONSERVER_MetricKind
-    def __new__(cls, family: TRITONSERVER_MetricFamily, labels: Sequence[TRITONSERVER_Parameter]) -> TRITONSERVER_Metric: ...
+    def __new__(
+        cls: type[_Metric], family: TRITONSERVER_MetricFamily, labels: Sequence[TRITONSERVER_Parameter]
+    ) -> _Metric: ...
     def increment(self, value: float) -> None: ...
     def set_value(self, value: float) -> None: ...

@@ -17,6 +17,7 @@ import tritonserver
 from api_support import WORDS, write, repository, started, script, silence
 from cases import case, raises, run
 from tritonserver import _c
+from tritonserver._api._logging import LogMessage
 
 LIVING = """
 import sys, tempfile, os, numpy, tritonserver
@@ -58,7 +59,6 @@ def the_package_is_what_it_says():
     missing = [name for name in expected.split() if not hasattr(tritonserver, name)]
     assert not missing, missing
     from tritonserver._api._datautils import parse_device_or_memory_type
-    from tritonserver._api._logging import LogMessage
     from tritonserver._api._server import LogLevel, ModelLoadDeviceLimit
 
     assert all([parse_device_or_memory_type, LogMessage, LogLevel, ModelLoadDeviceLimit])
@@ -170,12 +170,12 @@ def a_function_gets_the_log():
     def take(level, filename, line, timestamp_us, message):
         records.append((level, filename, line, message))
         # A message from in here does not come here again.
-        tritonserver._api._logging.LogMessage(levels.ERROR, "from the function")
+        LogMessage(levels.ERROR, "from the function")
 
     tritonserver.Options([], log_error=True, log_callback=take)._create_tritonserver_server_options()
     _c.TRITONSERVER_LogMessage(levels.ERROR, "some/file.cc", 3, "an error")
     assert records == [(levels.ERROR, "file.cc", 3, "an error")], records
-    tritonserver._api._logging.LogMessage(levels.ERROR, "with a place")
+    LogMessage(levels.ERROR, "with a place")
     assert records[-1][1] == pathlib.Path(__file__).name and records[-1][2] > 0
     folder = repository()
     server = started(folder, "words", log_verbose=1, log_callback=take)

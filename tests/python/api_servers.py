@@ -15,6 +15,7 @@ import numpy
 import tritonserver
 from api_support import ECHO, write, repository, started, silence
 from cases import case, raises, run
+from tritonserver._api._logging import LogMessage
 
 
 @case
@@ -79,7 +80,7 @@ def every_option_reaches_the_server():
     )
     assert server.options.log_info and server.options.log_warn and server.options.log_error
     # The log is written by a thread of its own; what was logged before a message of the program is there behind it.
-    tritonserver._api._logging.LogMessage(tritonserver._api._server.LogLevel.INFO, "now")
+    LogMessage(tritonserver._api._server.LogLevel.INFO, "now")
     text = pathlib.Path(folder.name, "log").read_text()
     for part in ["| named", "MODE_EXPLICIT", "| 1048576", "EXEC_COUNT", "cache_enabled                    | 1"]:
         assert part in text, (part, text)

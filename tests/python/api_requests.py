@@ -35,7 +35,8 @@ def a_request_has_its_fields():
         assert (response.model.name, response.model.version, model.version) == ("echo", 1, -1)
         fields = ["model", "request_id", "parameters", "outputs", "error", "classification_label", "final"]
         assert list(response.__dict__) == fields
-        assert response.outputs["OUTPUT1"].memory_buffer.owner.output_classification_label(0, 0) == ""
+        owner = response.outputs["OUTPUT0"].memory_buffer.owner
+        assert owner.output_classification_label(0, 1) == "second" and owner.output_classification_label(1, 1) == ""
     (response,) = model.infer(inputs=inputs)
     assert response.request_id == ""
     for fields in [{"correlation_id": 7, "flags": 3}, {"correlation_id": "seven", "priority": 1, "timeout": 10**7}]:
@@ -58,6 +59,15 @@ def a_request_has_its_fields():
         with raises(tritonserver.InvalidArgumentError, raised):
             next(iterator)
         assert list(iterator) == []
+    server.stop()
+
+
+@case
+def parameters_of_responses_keep_their_values():
+    folder = repository()
+    server = started(folder, "words")
+    (response,) = server.model("words").infer(inputs={"WORDS": ["parameters"]})
+    assert response.parameters == {"wide": -(1 << 40), "text": "ä", "flag": True}, response.parameters
     server.stop()
 
 

@@ -159,6 +159,7 @@ def models_are_found_loaded_and_unloaded():
     assert list(server.models(exclude_not_ready=True)) == []
     other = tempfile.TemporaryDirectory()
     write(other, "folder/config.pbtxt", ECHO)
+    write(other, "folder/labels", "one\n")
     write(other, "folder/1/none", "")
     server.register_model_repository(other.name, {"folder": "served"})
     assert server.load("served").ready()

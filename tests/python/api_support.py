@@ -13,7 +13,7 @@ backend: "identity" max_batch_size: 0
 input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, -1 ] optional: true },
         { name: "INPUT1" data_type: TYPE_INT64 dims: -1 optional: true },
         { name: "INPUT2" data_type: TYPE_STRING dims: -1 optional: true } ]
-output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1, -1 ] },
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1, -1 ] label_filename: "labels" },
          { name: "OUTPUT1" data_type: TYPE_INT64 dims: -1 },
          { name: "OUTPUT2" data_type: TYPE_STRING dims: -1 } ]
 """
@@ -50,7 +50,8 @@ class TritonPythonModel:
             while not request.is_cancelled():
                 time.sleep(0.01)
             return pb_utils.InferenceResponse(error=pb_utils.TritonError("given up", pb_utils.TritonError.CANCELLED))
-        return pb_utils.InferenceResponse([pb_utils.Tensor("WORDS", tensor.as_numpy())])
+        parameters = {"wide": -(1 << 40), "text": "ä", "flag": True} if "parameters" in words else {}
+        return pb_utils.InferenceResponse([pb_utils.Tensor("WORDS", tensor.as_numpy())], parameters=parameters)
 
     def execute(self, requests):
         if not self.decoupled:
@@ -78,6 +79,7 @@ def repository():
     folder = tempfile.TemporaryDirectory()
     write(folder, "echo/config.pbtxt", ECHO)
     write(folder, "echo/1/none", "")
+    write(folder, "echo/labels", "first\nsecond\n")
     for name, more in [("words", ""), ("stream", "model_transaction_policy { decoupled: true }")]:
         write(folder, f"{name}/config.pbtxt", WORDS % more)
         write(folder, f"{name}/1/model.py", MODEL)

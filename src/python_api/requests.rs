@@ -49,6 +49,12 @@ impl RequestHandle {
         Ok(self.at)
     }
 
+    /// Whether the server has it, from now on.
+    fn mark(&self, is_sent: bool) {
+        self.is_sent.store(is_sent, Ordering::Release);
+        self.is_answered.store(!is_sent, Ordering::Release);
+    }
+
     fn readable(&self) -> PyResult<*mut c::Request> {
         self.server.origin().check()?;
         Ok(self.at)
@@ -91,21 +97,18 @@ unsafe extern "C" fn answered(response: *mut c::Response, flags: u32, userp: *mu
     }
 }
 
-/// Sends a request; both references are taken back if the server refuses it.
+/// Sends a request that is marked as sent; both references are taken back if the server refuses it.
 pub fn send(server: &ServerHandle, request: &Arc<RequestHandle>, trace: *mut c::Trace) -> Result<(), Failure> {
-    let allocator = allocation::shared()?;
+    let allocator = allocation::shared().inspect_err(|_| request.mark(false))?;
     let references = [Arc::into_raw(Arc::clone(request)), Arc::into_raw(Arc::clone(request))];
     let [release, answer] = references.map(|reference| reference.cast_mut().cast::<c_void>());
-    request.is_sent.store(true, Ordering::Release);
-    request.is_answered.store(false, Ordering::Release);
     let outcome = call!(TRITONSERVER_InferenceRequestSetReleaseCallback(request.at, released, release))
         .and_then(|()| {
             call!(TRITONSERVER_InferenceRequestSetResponseCallback(request.at, allocator, null_mut(), answered, answer))
         })
         .and_then(|()| call!(TRITONSERVER_ServerInferAsync(server.at(), request.at, trace)));
     if outcome.is_err() {
-        request.is_sent.store(false, Ordering::Release);
-        request.is_answered.store(true, Ordering::Release);
+        request.mark(false);
         for reference in references {
             // SAFETY: a refused request has no callbacks, so nobody else takes this reference.
             drop(unsafe { Arc::from_raw(reference) });
@@ -122,6 +125,8 @@ impl InferenceRequest {
     pub fn send(&self, py: Python<'_>, server: &ServerHandle, trace: Option<&InferenceTrace>) -> PyResult<()> {
         self.0.changeable()?;
         let lent = c::Pointer::to(trace.map_or(Ok(null_mut()), InferenceTrace::lend)?);
+        // Still with the interpreter's lock, so that no other thread changes or sends it meanwhile.
+        self.0.mark(true);
         let outcome = py.detach(|| send(server, &self.0, lent.get()));
         if let (Some(trace), Err(failure)) = (trace, &outcome)
             && failure.is_invalid_argument()

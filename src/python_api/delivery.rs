@@ -201,8 +201,9 @@ impl HandOver {
 }
 
 impl Drop for HandOver {
-    /// A loop that ends without calling it leaves the response to whoever asks next.
+    /// A loop that ends without calling it leaves the response to whoever asks next, or waits already.
     fn drop(&mut self) {
         self.put_back();
+        self.delivery.hand_over();
     }
 }

@@ -193,6 +193,28 @@ def requests_are_cancelled():
         assert [response async for response in iterator] == []
 
     asyncio.run(asynchronous())
+
+    async def in_between():
+        """The task is cancelled when its future has the response, and it has not run since."""
+        iterator = model.async_infer(inputs={"WORDS": ["wait"]})
+        waiting = asyncio.create_task(iterator.__anext__())
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        schedule = loop.call_soon_threadsafe
+
+        def schedule_both(*arguments):
+            loop.call_soon_threadsafe = schedule
+            schedule(*arguments)
+            schedule(waiting.cancel)
+
+        loop.call_soon_threadsafe = schedule_both
+        iterator.cancel()
+        with raises(asyncio.CancelledError):
+            await waiting
+        with raises(tritonserver.CancelledError):
+            await iterator.__anext__()
+
+    asyncio.run(in_between())
     server.stop()
 
 

@@ -202,10 +202,10 @@ def requests_are_cancelled():
         loop = asyncio.get_running_loop()
         schedule = loop.call_soon_threadsafe
 
-        def schedule_both(*arguments):
+        def schedule_both(hand_over):
             loop.call_soon_threadsafe = schedule
-            schedule(*arguments)
-            schedule(waiting.cancel)
+            # In one step of the loop, in which the task cannot run in between.
+            schedule(lambda: (hand_over(), waiting.cancel()))
 
         loop.call_soon_threadsafe = schedule_both
         iterator.cancel()

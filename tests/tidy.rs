@@ -87,15 +87,16 @@ const OF_TESTS: &str = "test_support";
 /// Where `unsafe` may occur, as paths under src/. Fatal signals need a handler that libc calls, and stacks that it
 /// prints: `abi/crash`. The clock is libc's, which tools that trace a process can intercept: `clock`. Code between
 /// fork and exec of a child is `unsafe`: `backend/python/process`. An interpreter that has loaded the server is called
-/// through its C interface: `backend/python/host`. A stuck thread writes down its stack in a signal handler:
-/// `observe/stacks`.
-const UNSAFE: [&str; 17] = [
+/// through its C interface: `backend/python/host`. The Python package calls the server's C interface: `python_api`. A
+/// stuck thread writes down its stack in a signal handler: `observe/stacks`.
+const UNSAFE: [&str; 18] = [
     "abi",
     "gpu",
     "memory",
     "queue",
     "clock",
     "observe/stacks",
+    "python_api",
     "shard/engine",
     "backend/fil/treelite",
     "backend/onnxruntime",

@@ -70,9 +70,13 @@ static TRITONSERVER_Server* server_with(bool calls_back, const char* empty) {
   succeeds(TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, empty));
   if (calls_back) {
     succeeds(TRITONSERVER_ServerOptionsSetLogCallback(options, hear, &heard));
-    /* Nothing is installed before a server starts. */
-    message(TRITONSERVER_LOG_ERROR, "too early");
-    expect(place_of("too early") == -1);
+    /* It is in effect at once, and none takes it away. */
+    message(TRITONSERVER_LOG_ERROR, "without a server");
+    expect(place_of("without a server") == 0);
+    succeeds(TRITONSERVER_ServerOptionsSetLogCallback(options, NULL, NULL));
+    message(TRITONSERVER_LOG_ERROR, "in between");
+    expect(place_of("in between") == -1);
+    succeeds(TRITONSERVER_ServerOptionsSetLogCallback(options, hear, &heard));
   }
   succeeds(TRITONSERVER_ServerNew(&server, options));
   succeeds(TRITONSERVER_ServerOptionsDelete(options));
@@ -109,7 +113,7 @@ int main(int argc, char** argv) {
         "options must not be NULL");
   succeeds(TRITONSERVER_ServerOptionsSetLogVerbose(options, 1));
   TRITONSERVER_Server* server = server_with(true, argv[2]);
-  expect(file_has(path, "too early"));
+  expect(file_has(path, "in between") && !file_has(path, "without a server"));
   expect(heard.count > 0);
   message(TRITONSERVER_LOG_ERROR, "an \"error\"\nin two lines");
   message(TRITONSERVER_LOG_VERBOSE, "verbose");

@@ -6,6 +6,7 @@ mod deployment;
 mod foreign;
 mod perf;
 mod process;
+mod python_package;
 mod supply;
 
 #[test]

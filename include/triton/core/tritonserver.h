@@ -785,8 +785,8 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogFormat
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogVerbose(
     TRITONSERVER_ServerOptions* options, int level);
 
-/* NULL for none. A server that starts with these options installs the function for the whole process, or takes a former
- * one away if they have none; messages then go to it alone. */
+/* NULL for none. Holds for the whole process from this call on; messages then go to the function alone. A server that
+ * starts with these options installs it again, or takes a former one away if they have none. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogCallback(
     TRITONSERVER_ServerOptions* options, TRITONSERVER_LogCallbackFn_t callback, void* userp);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetrics(

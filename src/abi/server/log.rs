@@ -100,7 +100,7 @@ impl LogCallback {
     }
 }
 
-/// Installs the callback of the options of a server that starts. It replaces the one before, also if it is none.
+/// Installs the callback of options. It replaces the one before, also if it is none.
 pub fn install(callback: Option<LogCallback>) -> Result<(), Status> {
     let Some(callback) = callback else {
         if let Some(logger) = log::installed() {

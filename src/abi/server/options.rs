@@ -35,7 +35,7 @@ pub struct ServerOptions {
     options: Options,
     /// Options that were set without effect, and why; each once.
     idle: Vec<(&'static str, &'static str)>,
-    /// Installed when a server starts.
+    /// Installed when it is set, and when a server starts.
     log_callback: Option<LogCallback>,
     _log: LogGuard,
 }
@@ -177,11 +177,12 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(options: *mut ServerOp
     entry(|| unsafe { take(options, "options") }.map(drop))
 }
 
-/// NULL: none. A server that starts with the options installs the function for the process, or removes a former one.
+/// NULL: none. Installs the function for the process, or removes a former one, at once and again when a server starts
+/// with the options.
 ///
 /// # Safety
-/// `options` is live and used by this call only; the function may be called on any thread with `userp` until a server
-/// starts with other options.
+/// `options` is live and used by this call only; the function may be called on any thread with `userp` until another
+/// one is set or a server starts with other options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsSetLogCallback(
     options: *mut ServerOptions,
@@ -192,7 +193,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsSetLogCallback(
         // SAFETY: `options` is NULL or live, and used by this call alone: this function requires it of its caller.
         let options = unsafe { deref_mut(options, "options")? };
         options.log_callback = callback.map(|function| LogCallback { function, userp });
-        Ok(())
+        install(options.log_callback)
     })
 }
 

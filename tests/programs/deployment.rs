@@ -3,7 +3,7 @@
 
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::variant::{DEFAULT, EPOLL, each};
+use nereid_test_support::variant::{each, usual};
 
 const REQUIREMENTS: &str = "kubernetes.txt";
 
@@ -23,7 +23,7 @@ fn the_chart_and_the_manifests_hold() {
 #[test]
 fn rolling_updates_fail_no_request() {
     let Some(python) = Python::with(REQUIREMENTS) else { return };
-    each(&[DEFAULT, EPOLL], |variant| {
+    each(&[usual()], |variant| {
         let repository = Repository::new();
         repository.identity("same", 0, &[Pair::new("INT32", "-1")]);
         let binary = format!("--binary={}", env!("CARGO_BIN_EXE_nereid"));

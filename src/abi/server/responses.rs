@@ -100,8 +100,8 @@ unsafe fn any_response<'a>(response: *const InferenceResponse) -> Result<AnyResp
     match casts::response(response) {
         // SAFETY: `at` is NULL or live: this function requires it of its caller.
         Either::Application(at) => unsafe { deref(at.cast_const(), "inference_response") }.map(AnyResponse::Delivered),
-        // SAFETY: `at` is NULL or live, and not changed meanwhile: this function requires it of its caller.
         Either::Backend(at) => {
+            // SAFETY: `at` is NULL or live, and not changed meanwhile: this function requires it of its caller.
             unsafe { deref(at.cast_const(), "inference_response") }.map(AnyResponse::UnderConstruction)
         }
     }

@@ -5,6 +5,7 @@ mod flood;
 mod injection;
 mod memory;
 mod panics;
+mod probes;
 mod slow;
 mod turns;
 

@@ -1,0 +1,112 @@
+//! Probes are answered, and truthfully, while the server can do nothing else: at the bound of connections, and while
+//! no instance of any model goes on. Each probe comes on a connection of its own.
+
+use std::net::TcpStream;
+
+use nereid_test_support::grpc::{Grpc, code, decode, frame};
+use nereid_test_support::http::{Peer, infer_with_tail};
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::Server;
+use nereid_test_support::variant::{self, Variant, each};
+use nereid_wire::health::{HealthCheckRequest, HealthCheckResponse};
+use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse, ServerReadyRequest, ServerReadyResponse};
+
+use crate::hostile::expect_descriptors;
+
+/// The connections that a shard takes however small the budget is.
+const PLACES: usize = 256;
+/// An execution that takes longer than a test.
+const SLOW: &str = "parameters { key: \"execute_delay_ms\" value { string_value: \"3600000\" } }";
+
+/// What the probes report.
+#[derive(Debug, PartialEq)]
+struct Health {
+    is_live: bool,
+    is_ready: bool,
+}
+
+const WELL: Health = Health { is_live: true, is_ready: true };
+
+/// Over HTTP, over gRPC, and the standard check of gRPC, which reports readiness. The page of metrics is one too.
+fn probe(server: &Server) -> Health {
+    let get = |path: &str| Peer::connect(server.http).get(path);
+    let health =
+        Health { is_live: get("/v2/health/live").status == 200, is_ready: get("/v2/health/ready").status == 200 };
+    let live: ServerLiveResponse = Grpc::connect(server.grpc).call("ServerLive", &ServerLiveRequest {}).expect("live");
+    let ready: ServerReadyResponse =
+        Grpc::connect(server.grpc).call("ServerReady", &ServerReadyRequest {}).expect("ready");
+    let check = frame(&HealthCheckRequest::default());
+    let check = Grpc::connect(server.grpc).exchange("/grpc.health.v1.Health/Check", &[], &[check]);
+    assert_eq!(check.status.code, code::OK, "{:?}", check.status);
+    let check: HealthCheckResponse = decode(&check.messages[0]);
+    assert_eq!((live.live, ready.ready, check.status == 1), (health.is_live, health.is_ready, health.is_ready));
+    let page = Peer::connect(server.metrics).get("/metrics");
+    assert!(page.status == 200 && page.text().contains("nereid_pool_bytes_in_use "), "{}", page.text());
+    health
+}
+
+/// The models `held`, which has batches, and `free`, with further lines of configuration each.
+fn start(variant: Variant, held: &str, free: &str, flags: &[&str]) -> (Repository, Server) {
+    let repository = Repository::new();
+    repository.identity_of("identity", "held", 1024, &[Pair::new("INT32", "-1")], held);
+    repository.identity_of("identity", "free", 0, &[Pair::new("INT32", "-1")], free);
+    let flags: Vec<&str> = flags.iter().copied().chain(["--log-info=false"]).collect();
+    let server = Server::start(variant, repository.path(), &flags);
+    (repository, server)
+}
+
+fn post(model: &str, shape: &str, bytes: usize) -> Vec<u8> {
+    let json = format!(
+        r#"{{"inputs":[{{"name":"INPUT0","datatype":"INT32","shape":[{shape}],"parameters":{{"binary_data_size":{bytes}}}}}]}}"#,
+    );
+    infer_with_tail(&format!("/v2/models/{model}/infer"), &json, &vec![0; bytes])
+}
+
+/// Idle connections take all places on every port, and more wait for one.
+#[test]
+fn at_the_bound_of_connections() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant, "", "", &["--request-memory-byte-size=12000000", "--io-cores=1"]);
+        assert_eq!(probe(&server), WELL);
+        let before = server.descriptors();
+        let ports = [server.http, server.grpc, server.metrics];
+        // As many more as may come at once.
+        let held: Vec<_> = (0..PLACES + 120)
+            .map(|at| TcpStream::connect(ports[at % 3]).expect("the system takes connections for the server"))
+            .collect();
+        // All places but those that are kept for short connections.
+        server.wait_until("the places are taken", || server.descriptors() >= before + PLACES - 40);
+        for _ in 0..5 {
+            assert_eq!(probe(&server), WELL);
+        }
+        expect_descriptors(&server, before + PLACES);
+        drop(held);
+        expect_descriptors(&server, before);
+        server.stop();
+    });
+}
+
+/// The instances of all models execute without an end, and more requests wait: the server is live, and not ready.
+#[test]
+fn while_all_instances_of_all_models_are_stuck() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant, SLOW, SLOW, &["--stall-timeout=0.5"]);
+        assert_eq!(probe(&server), WELL);
+        let _held: Vec<Peer> = (0..40)
+            .map(|at| {
+                let mut peer = Peer::connect(server.http);
+                peer.send(&if at % 2 == 0 { post("held", "1,1", 4) } else { post("free", "1", 4) });
+                peer
+            })
+            .collect();
+        server.wait_until("a model is not ready", || Peer::connect(server.http).get("/v2/health/ready").status == 400);
+        for model in ["held", "free"] {
+            let path = format!("/v2/models/{model}/ready");
+            server.wait_until("the model is not ready", || Peer::connect(server.http).get(&path).status == 400);
+        }
+        for _ in 0..3 {
+            assert_eq!(probe(&server), Health { is_live: true, is_ready: false });
+        }
+        // It is not stopped: that would wait for the executions.
+    });
+}

@@ -17,6 +17,7 @@ use self::worker_slot::{WorkerPhase, WorkerSlot};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::{Borrowable, Next, Payload, Purpose, Refused, STOPPING, Services, WorkerInfo, answer_expired};
+use nereid_observe::panics::fault_point;
 use nereid_observe::statistics::ModelStatistics;
 use nereid_queue::{Acquisition, Armed, BatcherToken, IdleState, Mpsc, Outlet, SegmentedVec};
 use nereid_request::{RefusalReason, Request, Status, Ticket, WakeUp, Waker};
@@ -150,6 +151,20 @@ enum InboxAccess {
     Idle,
     Dismissed,
     Stopped,
+}
+
+/// The token while a worker forms a payload: a panic over one passes it on, or the other workers would wait for ever.
+struct HeldToken<'a, F: PayloadFormer> {
+    queue: &'a BatchQueue<F>,
+    worker: usize,
+}
+
+impl<F: PayloadFormer> Drop for HeldToken<'_, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.queue.pass(self.worker);
+        }
+    }
 }
 
 /// Result of a check of the inbox.
@@ -387,6 +402,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
                 PayloadStatus::Ready if slot.is_some_and(|slot| !slot.enter_gate()) => break FindResult::Gated,
                 PayloadStatus::Ready => {
                     let payload = former.cut(&mut arrivals);
+                    fault_point("schedule", || payload.requests().first().map_or(&b""[..], |one| one.id.as_bytes()));
                     if !payload.is_empty() {
                         break FindResult::Payload(payload);
                     }
@@ -498,6 +514,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
             InboxAccess::Dismissed => return self.take_last_payloads(slot, now_ns),
             InboxAccess::Stopped => return self.take_remaining(slot, now_ns),
         }
+        let _held = HeldToken { queue: self, worker };
         let mut spins = 0;
         loop {
             if self.is_dismissed(worker) {
@@ -547,7 +564,9 @@ impl<F: PayloadFormer> BatchQueue<F> {
         if !is_wanted || !self.token.try_hold() {
             return None;
         }
+        let held = HeldToken { queue: self, worker };
         let found = self.find(Some(slot), now_ns, false);
+        drop(held);
         self.pass(worker);
         match found {
             FindResult::Payload(payload) => {

@@ -60,6 +60,8 @@ pub struct Checks {
     is_on_devices: AtomicBool,
     /// All workers are stalled.
     is_stalled: AtomicBool,
+    /// A worker has ended before its time.
+    has_lost_worker: AtomicBool,
     state: Mutex<ReadinessState>,
 }
 
@@ -72,6 +74,8 @@ struct ReadinessState {
     working: Vec<Option<Gpu>>,
     /// Why all workers are stalled.
     stall: Option<String>,
+    /// Why a worker has ended before its time.
+    lost_worker: Option<String>,
     waiting: Vec<VerdictCallback>,
     /// A thread queries the instances.
     is_querying: bool,
@@ -80,8 +84,9 @@ struct ReadinessState {
 impl Checks {
     pub fn new(model: &str, version: i64) -> Arc<Checks> {
         let name = format!("'{model}' version {version}");
-        let (is_needed, has_gpus, is_on_devices, is_stalled) = Default::default();
-        Arc::new(Checks { name, is_needed, has_gpus, is_on_devices, is_stalled, state: Mutex::default() })
+        let (is_needed, has_gpus, is_on_devices, is_stalled, has_lost_worker) = Default::default();
+        let state = Mutex::default();
+        Arc::new(Checks { name, is_needed, has_gpus, is_on_devices, is_stalled, has_lost_worker, state })
     }
 
     /// False: the version is as ready as the server's own state.
@@ -104,10 +109,20 @@ impl Checks {
         }
     }
 
+    /// Records that a worker has ended before its time, and why: the version is not ready from now on.
+    pub fn lose_worker(&self, why: String) {
+        self.lock().lost_worker.get_or_insert(why);
+        self.has_lost_worker.store(true, Ordering::Release);
+    }
+
     /// Why the version is not ready whatever its instances answer. Does not block.
     pub fn objection(&self) -> Option<String> {
-        let stall = || self.lock().stall.clone();
-        self.loss().or_else(|| self.is_stalled.load(Ordering::Acquire).then(stall).flatten())
+        let of = |flag: &AtomicBool, text: fn(&ReadinessState) -> &Option<String>| {
+            flag.load(Ordering::Acquire).then(|| text(&self.lock()).clone()).flatten()
+        };
+        self.loss()
+            .or_else(|| of(&self.has_lost_worker, |state| &state.lost_worker))
+            .or_else(|| of(&self.is_stalled, |state| &state.stall))
     }
 
     /// Inputs may be left on a device: all instances take them there.

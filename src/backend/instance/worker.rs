@@ -214,6 +214,7 @@ fn live(
     let outcome = outcome.map(|()| instances.iter().filter_map(|instance| instance.readiness()).collect());
     let is_ready = outcome.is_ok();
     let first = task.contexts.first().cloned();
+    let name = first.as_ref().map(|context| context.name.clone()).unwrap_or_default();
     task.borrowable.open(instances.into_iter().zip(task.contexts).collect(), task.run_to_completion);
     let is_awaited = tell.send(outcome).is_ok();
     if is_ready
@@ -230,7 +231,13 @@ fn live(
         });
         // If other workers can take payloads, a worker with a lost device must not take them only to fail them.
         let is_superseded = || task.gpu.as_ref().is_some_and(|gpu| task.checks.is_superseded(gpu));
-        while let Some(payload) = next_payload(&**source, number, &mut parker, is_superseded) {
+        loop {
+            let next = AssertUnwindSafe(|| next_payload(&**source, number, &mut parker, &is_superseded));
+            let Ok(next) = catch_unwind(next) else {
+                lose(&name, &task.checks, &**source, number);
+                break;
+            };
+            let Some(payload) = next else { break };
             let _core = task.spin.work();
             task.borrowable.run(payload.with_more(more.clone()));
             source.executed(number);
@@ -242,6 +249,15 @@ fn live(
             error!("instance {} panicked while it was finalized", context.name);
         }
     }
+}
+
+/// The scheduler has panicked on this thread. Its bookkeeping for this worker is not used again: the worker leaves, and
+/// the version is not ready. The requests go to the other workers; without any they are refused.
+fn lose(name: &str, checks: &Checks, source: &dyn PayloadSource, number: usize) {
+    let why = format!("instance '{name}' has ended because the scheduler panicked; load the model again");
+    error!("{why}");
+    checks.lose_worker(why);
+    source.dismiss(number);
 }
 
 /// The next payload that has requests left after cancelled ones and those with unreadable inputs are removed.

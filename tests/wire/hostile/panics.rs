@@ -87,3 +87,50 @@ fn a_server_that_panics_again_and_again_is_not_live() {
         server.wait_for_log("the server is not live");
     });
 }
+
+/// The bookkeeping of the worker is lost, and the model is not ready; others of its instances, and other models, serve.
+#[test]
+fn a_panic_of_a_scheduler_makes_the_model_not_ready() {
+    each(&variant::ALL, |variant| {
+        for instances in [1, 2] {
+            let repository = Repository::new();
+            let second = if instances == 2 { "instance_group [ { kind: KIND_CPU count: 1 } ]" } else { "" };
+            repository.identity_of("identity", "broken", 0, &[Pair::new("INT32", "-1")], second);
+            repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
+            let flags = ["--run-to-completion=off", "--model-control-mode=explicit", "--load-model=*"];
+            let server = Server::start(variant, repository.path(), &flags);
+            let mut peer = Peer::connect(server.http);
+            let mut send = |id: &str| peer.post("/v2/models/broken/infer", &[], infer(id, 2).as_bytes());
+            assert_eq!(send("calm").status, 200);
+            let answer = send("panic:schedule");
+            assert_eq!(answer.status, 500, "{}", answer.text());
+            let get = |path: &str| Peer::connect(server.http).get(path).status;
+            server.wait_until("the model is not ready", || get("/v2/models/broken/ready") == 400);
+            assert_eq!(
+                [get("/v2/health/ready"), get("/v2/health/live"), get("/v2/models/plain/ready")],
+                [400, 200, 200]
+            );
+            server.wait_for_log("has ended because the scheduler panicked; load the model again");
+            let page = Peer::connect(server.metrics).get("/metrics").text();
+            assert!(page.contains("nereid_panics_total{thread=\"instance\"} 1\n"), "{page}");
+            // Those that come now are answered: by the instances that are left, or with a refusal.
+            for _ in 0..3 {
+                let answer = send("calm");
+                match instances {
+                    1 => assert_eq!((answer.status, answer.header("nereid-refused")), (503, Some("model_unavailable"))),
+                    _ => assert_eq!(answer.status, 200, "{}", answer.text()),
+                }
+            }
+            for action in ["unload", "load"] {
+                let path = format!("/v2/repository/models/broken/{action}");
+                let answer = Peer::connect(server.http).post(&path, &[], b"{}");
+                assert_eq!(answer.status, 200, "{action}: {}", answer.text());
+            }
+            assert_eq!(send("calm").status, 200);
+            assert_eq!(get("/v2/models/broken/ready"), 200);
+            server.terminate();
+            let (status, log) = server.wait();
+            assert!(status.success(), "{status} {log}");
+        }
+    });
+}

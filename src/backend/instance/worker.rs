@@ -232,7 +232,7 @@ fn live(
         // If other workers can take payloads, a worker with a lost device must not take them only to fail them.
         let is_superseded = || task.gpu.as_ref().is_some_and(|gpu| task.checks.is_superseded(gpu));
         loop {
-            let next = AssertUnwindSafe(|| next_payload(&**source, number, &mut parker, &is_superseded));
+            let next = AssertUnwindSafe(|| next_payload(&**source, number, &mut parker, is_superseded));
             let Ok(next) = catch_unwind(next) else {
                 lose(&name, &task.checks, &**source, number);
                 break;

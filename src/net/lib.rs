@@ -294,8 +294,8 @@ impl<S: Service> Net<S> {
         if self.phase.is_leaving() {
             connection.leave();
         }
-        let is_brief = self.crowding.is_near_the_end(&fd, self.connections.len());
-        connection.brief_s = is_brief.then_some(crowding::BRIEF_S);
+        let brief_limit = self.crowding.brief_limit(&fd, self.connections.len());
+        connection.brief_s = brief_limit.map(|_| crowding::BRIEF_S);
         let Ok(key) = self.connections.insert(connection) else {
             return debug!("a connection is closed: there are {} already", self.connections.len());
         };
@@ -306,8 +306,8 @@ impl<S: Service> Net<S> {
             debug!("a connection is closed: {refused}");
             return self.closed(key);
         }
-        if is_brief {
-            self.make_room(key, core);
+        if let Some(limit) = brief_limit {
+            self.make_room(key, limit, core);
         }
         self.go_round(core);
         self.start_pulse(key, core);

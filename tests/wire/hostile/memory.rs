@@ -10,7 +10,6 @@ use nereid_wire::inference::InferParameter;
 use nereid_wire::inference::infer_parameter::ParameterChoice;
 use prost::Message;
 
-use crate::hostile::probes::{self, PENDING, metric};
 use crate::hostile::{assert_healthy, expect_descriptors, message, variant};
 use nereid_test_support::grpc::{Grpc, SERVICE, code, frame_bytes};
 use nereid_test_support::http::{Peer, infer_with_tail, request};
@@ -24,17 +23,13 @@ const INFER: &str = "/v2/models/plain/infer";
 /// What the kernel lets the process have: `memory allocation failed` is the end of one that asks for more.
 const ADDRESSES_KIB: usize = 3_000_000;
 
-/// The server's program within that limit.
-fn limited() -> [String; 4] {
-    let limited = format!("ulimit -v {ADDRESSES_KIB}; exec \"$0\" \"$@\"");
-    ["sh".to_owned(), "-c".to_owned(), limited, binary().to_string_lossy().into_owned()]
-}
-
 fn start(variant: Variant, flags: &[&str]) -> (Repository, Server) {
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
+    let limited = format!("ulimit -v {ADDRESSES_KIB}; exec \"$0\" \"$@\"");
+    let words = ["sh".to_owned(), "-c".to_owned(), limited, binary().to_string_lossy().into_owned()];
     let flags: Vec<&str> = flags.iter().copied().chain(["--log-info=false"]).collect();
-    let server = Server::start_under(&limited(), variant, repository.path(), &flags, "/v2/health/ready");
+    let server = Server::start_under(&words, variant, repository.path(), &flags, "/v2/health/ready");
     (repository, server)
 }
 
@@ -120,60 +115,6 @@ fn uploads_that_are_held_open_are_refused_beyond_the_budget() {
         assert!(statuses.contains(&503), "{statuses:?}");
         assert!(statuses.iter().all(|status| [0, 200, 503].contains(status)), "{statuses:?}");
         assert_healthy(&server);
-        server.stop();
-    });
-}
-
-/// The system gives less than the budget: what it does not give is refused as well, down to small sizes.
-#[test]
-fn memory_that_the_system_does_not_give_is_refused() {
-    each(&variant::ALL, |variant| {
-        let repository = Repository::new();
-        let waits = "dynamic_batching { preferred_batch_size: [ 1024 ] max_queue_delay_microseconds: 600000000 }";
-        repository.identity_of("identity", "held", 1024, &[Pair::new("INT32", "-1")], waits);
-        repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
-        let flags = [
-            "--request-memory-byte-size=100000000000",
-            "--request-memory-connection-share=1",
-            "--request-memory-client-share=1",
-            "--request-memory-model-share=1",
-            "--log-info=false",
-        ];
-        let server = Server::start_under(&limited(), variant, repository.path(), &flags, "/v2/health/ready");
-        let refused = "nereid_refused_requests_total{reason=\"system_memory\"}";
-        let mut held = Vec::new();
-        // Of each size as many as the system has memory for.
-        for mib in [128, 32, 8, 2] {
-            loop {
-                let (waiting, before) = (metric(&server, PENDING), metric(&server, refused));
-                let mut peer = Peer::connect(server.http);
-                // The server may answer and close before all of it is sent.
-                peer.try_send(&probes::post("held", &format!("1,{}", mib * MIB / 4), mib * MIB));
-                let mut is_refused = false;
-                server.wait_until("the request waits or is refused", || {
-                    is_refused = metric(&server, refused) > before;
-                    is_refused || metric(&server, PENDING) > waiting
-                });
-                if is_refused {
-                    // The answer is lost if the rest of the body meets a closed connection.
-                    let answer = peer.try_answer().map(|answer| answer.status);
-                    assert!(answer.is_err() || answer == Ok(503), "{answer:?}");
-                    break;
-                }
-                held.push(peer);
-                assert!(held.len() < 200, "more requests than {ADDRESSES_KIB} KiB hold");
-            }
-            assert_healthy(&server);
-            let message = message(8 * MIB as i64 / 4).encode_to_vec();
-            let reply =
-                Grpc::connect(server.grpc).exchange(&format!("{SERVICE}ModelInfer"), &[], &[frame_bytes(0, &message)]);
-            let expected = [code::OK, code::UNAVAILABLE, code::RESOURCE_EXHAUSTED];
-            assert!(expected.contains(&reply.status.code), "{:?}", reply.status);
-        }
-        drop(held);
-        server.wait_until("the memory is free", || bytes_in_use(&server) < MIB);
-        let answer = Peer::connect(server.http).send(&upload(&vec![7; 128 * MIB])).answer();
-        assert_eq!(answer.status, 200, "{}", answer.text());
         server.stop();
     });
 }

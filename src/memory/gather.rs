@@ -69,9 +69,9 @@ impl Gather {
     /// Appends `slice` without copying it, unless it is so short that copying is cheaper.
     pub fn push(&mut self, pool: &Pool, slice: Slice) {
         if slice.len() < COPY_BELOW {
-            let mut copy = [0; COPY_BELOW];
             return match slice.shared() {
                 Some(shared) => {
+                    let mut copy = [0; COPY_BELOW];
                     let len = shared.copy_to(0, &mut copy);
                     self.put(pool, &copy[..len])
                 }

@@ -454,7 +454,8 @@ fn seal_portion<D>(
             // A reference is what the session takes: of memory that another process may write to, a copy of this part.
             (true, Some(_)) => sealed.put(&mut traffic, &piece.window(0..n))?,
             (true, None) => sealed.put(&mut traffic, piece.get(..n).unwrap_or_default())?,
-            (false, _) => {
+            (false, None) => record.extend_from_slice(piece.get(..n).unwrap_or_default()),
+            (false, Some(_)) => {
                 let filled = record.len();
                 record.resize(filled + n, 0);
                 piece.copy_to(0, record.get_mut(filled..).unwrap_or_default());

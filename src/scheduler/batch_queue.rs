@@ -514,14 +514,17 @@ impl<F: PayloadFormer> BatchQueue<F> {
             InboxAccess::Dismissed => return self.take_last_payloads(slot, now_ns),
             InboxAccess::Stopped => return self.take_remaining(slot, now_ns),
         }
-        let _held = HeldToken { queue: self, worker };
         let mut spins = 0;
         loop {
             if self.is_dismissed(worker) {
                 self.pass(worker);
                 return self.take_last_payloads(slot, now_ns);
             }
-            match self.find(Some(slot), now_ns, false) {
+            // Passed on below, it may be another worker's already, and is not passed on again.
+            let held = HeldToken { queue: self, worker };
+            let found = self.find(Some(slot), now_ns, false);
+            drop(held);
+            match found {
                 FindResult::Payload(payload) => {
                     self.pass(worker);
                     if self.service_time.is_some() {

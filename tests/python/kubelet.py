@@ -72,6 +72,12 @@ class Service:
     def announce(self, pods):
         self.changes.put((time.monotonic(), tuple(pods)))
 
+    def some(self):
+        """A busy machine may miss the probes of every pod for a while."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.known)
+            return self.known
+
     def wait_until_known(self, pods):
         wanted = set(pods)
         with self.changed:
@@ -201,7 +207,7 @@ class Client(threading.Thread):
         while not self.is_over:
             try:
                 if connection is None:
-                    known = self.cluster.service.known
+                    known = self.cluster.service.some()
                     pod = known[(self.number + self.connections) % len(known)]
                     self.connections += 1
                     connection = http.client.HTTPConnection("127.0.0.1", pod.ports[0], timeout=60)

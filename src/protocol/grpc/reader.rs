@@ -9,6 +9,10 @@ use nereid_memory::{BlockMut, Pool, Slice, TRUSTED_BYTES};
 /// Of the blocks of a compressed message behind the first.
 const PACKED_BLOCK_BYTES: usize = 256 * 1024;
 
+/// A message that is no inference request and not longer than this is taken also when the memory for requests is used
+/// up: health checks and the readiness of a model. The bound of such calls bounds how much that is.
+const ALWAYS_TAKEN_BYTES: usize = 512;
+
 /// What becomes of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -270,8 +274,11 @@ impl MessageReader {
             self.state = MessageReaderState::Scanning { left: len };
             self.end_scan();
         } else {
-            let block = if compressed { self.pool.get(len.min(TRUSTED_BYTES)) } else { self.pool.begin(len) };
-            let mut block = block?;
+            let mut block = match self.mode {
+                Mode::Collect if len <= ALWAYS_TAKEN_BYTES => self.pool.get_anyway(len),
+                _ if compressed => self.pool.get(len.min(TRUSTED_BYTES))?,
+                _ => self.pool.begin(len)?,
+            };
             block.set_len(0);
             self.state = match compressed {
                 true => MessageReaderState::Packed { pieces: Vec::new(), open: block, left: len },
@@ -498,6 +505,25 @@ mod tests {
         assert_eq!(pool.bytes_in_use(), TRUSTED_BYTES);
         let error = reader.feed(&vec![0; 2 << 20]).unwrap_err();
         assert!(matches!(error, ReadError::Exhausted(Exhausted { .. })));
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn short_messages_that_are_no_inference_are_taken_when_the_memory_is_used_up() {
+        let pool = Pool::new(1 << 20);
+        let all = pool.get(1 << 20).unwrap();
+        let mut reader = MessageReader::new(pool.clone(), Limits::default(), Mode::Collect);
+        for len in [0, 1, ALWAYS_TAKEN_BYTES] {
+            let read = read(&mut reader, &framed(0, &vec![7; len]), || usize::MAX);
+            assert!(matches!(&read[..], [Message::Collected(slice)] if **slice == vec![7; len]), "{len}");
+        }
+        let error = reader.feed(&framed(0, &[7; ALWAYS_TAKEN_BYTES + 1])).unwrap_err();
+        assert!(matches!(error, ReadError::Exhausted(_)));
+        let mut reader = MessageReader::new(pool.clone(), Limits::default(), Mode::Infer);
+        let request = ModelInferRequest { raw_input_contents: vec![Bytes::from(vec![7; 64])], ..Default::default() };
+        let error = reader.feed(&framed(0, &request.encode_to_vec())).unwrap_err();
+        assert!(matches!(error, ReadError::Exhausted(_)));
+        drop((all, reader));
         assert_eq!(pool.bytes_in_use(), 0);
     }
 

@@ -86,6 +86,63 @@ fn at_the_bound_of_connections() {
     });
 }
 
+/// The value of a series on the page of metrics.
+fn metric(server: &Server, series: &str) -> u64 {
+    let page = Peer::connect(server.metrics).get("/metrics").text();
+    let value = page.lines().find_map(|line| line.strip_prefix(series)).and_then(|rest| rest.trim().parse::<f64>().ok());
+    value.unwrap_or_else(|| panic!("no {series} in {page}")) as u64
+}
+
+/// Requests that wait for a model hold all memory there is for requests: not one of 16 bytes more is accepted.
+#[test]
+fn while_the_memory_of_requests_is_used_up() {
+    // One client has all of it, so either bound may be met first.
+    let refused = |server: &Server| {
+        let of = |reason| metric(server, &format!("nereid_refused_requests_total{{reason=\"{reason}\"}}"));
+        of("client_memory") + of("request_memory")
+    };
+    const BUDGET: usize = 20_000_000;
+    let budget = format!("--request-memory-byte-size={BUDGET}");
+    let shares = ["connection", "client", "model"].map(|whose| format!("--request-memory-{whose}-share=1"));
+    let mut flags = vec![budget.as_str(), "--io-cores=1"];
+    flags.extend(shares.iter().map(String::as_str));
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant, "", SLOW, &flags);
+        assert_eq!(probe(&server), WELL);
+        let pending = || metric(&server, "nv_inference_pending_request_count{model=\"free\",version=\"1\"}");
+        // One is executed, one waits behind it.
+        let mut held: Vec<Peer> = (0..2).map(|_| Peer::connect(server.http)).collect();
+        for peer in &mut held {
+            peer.send(&post("free", "1", 4));
+        }
+        server.wait_until("one waits", || pending() == 1);
+        let mut waiting = 1;
+        for bytes in [4 << 20, 1 << 20, 256 << 10, 64 << 10, 16 << 10, 4 << 10, 1 << 10, 16] {
+            let before = refused(&server);
+            loop {
+                let mut peer = Peer::connect(server.http);
+                peer.try_send(&post("free", &(bytes / 4).to_string(), bytes));
+                held.push(peer);
+                let mut now = waiting;
+                server.wait_until(&format!("a request of {bytes} bytes is accepted or refused behind {waiting}"), || {
+                    now = pending();
+                    now > waiting || refused(&server) > before
+                });
+                if now == waiting {
+                    break;
+                }
+                waiting = now;
+            }
+        }
+        let used = metric(&server, "nereid_pool_bytes_in_use ");
+        assert!(used as usize > BUDGET / 10 * 9, "{used} bytes of {BUDGET}");
+        for _ in 0..5 {
+            assert_eq!(probe(&server), WELL);
+        }
+        // It is not stopped: that would wait for the executions.
+    });
+}
+
 /// The instances of all models execute without an end, and more requests wait: the server is live, and not ready.
 #[test]
 fn while_all_instances_of_all_models_are_stuck() {

@@ -18,6 +18,8 @@ import numpy
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+import dynamo_wire
+
 KINDS = {
     "BOOL": [True, False, True],
     "UINT8": [0, 1, 255],
@@ -419,6 +421,24 @@ def texts_are_classified_over_http():
 
 
 @case
+def the_frontend_speaks_with_a_worker_that_is_not_dynamos():
+    # docs/dynamo.md says how, for this release.
+    other = dynamo_wire.Worker(system.folder / "discovery", "wire")
+    until(lambda: client.is_model_ready("wire"))
+    floats = array("FP32", [1.5, -2, 0.25])
+    for _ in range(3):
+        result = client.infer("wire", [given("INPUT0", "FP32", floats)], request_id="7")
+        assert numpy.array_equal(result.as_numpy("OUTPUT0"), floats) and result.get_response().id == "7", result
+    endpoint, headers, control, body = other.requests[-1]
+    assert endpoint.endswith("/dynamo/wire/wire") and headers["x-endpoint-path"] == endpoint, (endpoint, headers)
+    assert {key: control[key] for key in ("request_type", "response_type", "payload_codec")} == {
+        "request_type": "single_in", "response_type": "many_out", "payload_codec": "json"}, control
+    assert body["tensors"][0]["data"] == {"data_type": "Float32", "values": [1.5, -2, 0.25]}, body
+    other.leave()
+    until(lambda: not client.is_model_ready("wire"))
+
+
+@case
 def options_reach_the_server():
     folder = system.folder / "options"
     write(folder, "one/config.pbtxt", PYTHON % 'parameters { key: "x" value { string_value: "y" } }')
@@ -426,7 +446,7 @@ def options_reach_the_server():
     flags = ["--strict-model-config", "true", "--exit-timeout-secs", "7", "--log-verbose", "1", "--allow-metrics",
              "false", "--rate-limit", "EXEC_COUNT", "--log-format", "ISO8601", "--cache-config", "local,size=1048576",
              "--cuda-memory-pool-byte-size", "0:0", "--backend-config", "python,shm-default-byte-size=1048576",
-             "--metrics-config", "counter_latencies=true".replace("=", ",x=", 1), "--exit-on-error", "false"]
+             "--metrics-config", "summary_latencies,quantiles=0.5:0.01"]
     # An older release than the one from which on the log is asked for: the log is the server's own.
     other = system.worker("options", folder, *flags, NVIDIA_TRITON_SERVER_VERSION="26.07")
     other.find("Registered endpoint 'dynamo.options.one_")
@@ -438,6 +458,23 @@ def options_reach_the_server():
     assert re.search(r"^\d{4}-\d\d-\d\dT\S+ I \d+ ", text, re.M), text
     assert "nv_" not in other.metrics()
     other.kill()
+
+
+@case
+def a_model_that_cannot_be_loaded_ends_the_worker_or_is_left_out():
+    folder = system.folder / "broken"
+    write(folder, "good/config.pbtxt", PYTHON % "")
+    write(folder, "good/1/model.py", ANSWERING)
+    write(folder, "broken/config.pbtxt", PYTHON % "")
+    write(folder, "broken/1/model.py", "raise RuntimeError('a model of its own')")
+    strict = system.worker("strict", folder)
+    assert strict.end() != 0
+    assert "InternalError" in strict.text() and "a model of its own" in strict.text(), strict.text()
+    lenient = system.worker("lenient", folder, "--exit-on-error", "false", "--strict-readiness", "false")
+    lenient.find("Serving 1 model\\(s\\): \\['good'\\]")
+    until(lambda: client.is_model_ready("good"))
+    assert texts(client.infer("good", words("one"))) == ["one"]
+    lenient.kill()
 
 
 if __name__ == "__main__":

@@ -50,11 +50,16 @@ def own_network():
         is_up = 1
         fcntl.ioctl(one, 0x8914, struct.pack("16sh14x", b"lo", is_up))
     # After the change of user, which forgets it.
-    _die_with_parent()
+    die_with_parent()
 
 
-def _die_with_parent():
+def die_with_parent():
     _libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def start(command, **options):
+    """Starts a program that ends with this one. Between fork and exec nothing runs: the client's threads bear no fork."""
+    return subprocess.Popen([sys.executable, "-B", __file__, *command], stdin=subprocess.DEVNULL, **options)
 
 
 class Process:
@@ -66,9 +71,7 @@ class Process:
         environment = {**os.environ, **ENVIRONMENT, "DYN_FILE_KV": str(system.folder / "discovery"), **environment}
         command = [sys.executable, "-m", module, *arguments]
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_die_with_parent
-            )
+            self._process = start(command, stdout=log, stderr=log, env=environment)
         self.pid = self._process.pid
         system.processes.append(self)
 
@@ -134,9 +137,9 @@ class System:
                 print(f"---- {process.name}\n{process.text()[-6000:]}", file=sys.stderr)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def grpc_frontend(self):
+    def grpc_frontend(self, **environment):
         arguments = ["--kserve-grpc-server", "--http-port", str(GRPC), "--grpc-metrics-port", str(METRICS)]
-        return Process(self, "frontend", "dynamo.frontend", *arguments)
+        return Process(self, "frontend", "dynamo.frontend", *arguments, **environment)
 
     def http_frontend(self):
         arguments = ["--http-host", "127.0.0.1", "--http-port", str(HTTP)]
@@ -168,4 +171,7 @@ def write(folder, path, text):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        die_with_parent()
+        os.execv(sys.argv[1], sys.argv[1:])
     own_network()

@@ -115,6 +115,13 @@ def children(pid):
     return found
 
 
+def scrape(worker):
+    """Asks for metrics for as long as the worker answers, also while its server stops."""
+    while worker.is_running():
+        with contextlib.suppress(OSError):
+            worker.metrics()
+
+
 @case
 def two_workers_share_a_model_and_one_that_is_asked_to_end_loses_no_request():
     workers, _ = started(system, "a", "b")
@@ -124,9 +131,12 @@ def two_workers_share_a_model_and_one_that_is_asked_to_end_loses_no_request():
         load.more(40)
         after = a.count("slow"), b.count("slow")
         assert all(new - old >= 10 for old, new in zip(before, after)), (before, after)
+        scrapes = threading.Thread(target=scrape, args=[a], daemon=True)
+        scrapes.start()
         a.signal(signal.SIGTERM)
         status = a.end()
         load.more(20)
+        scrapes.join(60)
     assert not load.failed, load.failed
     assert status == 0, (status, a.text()[-3000:])
     at_end = b.count("slow")

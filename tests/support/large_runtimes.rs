@@ -1,5 +1,5 @@
-//! What is too large for every test run (PyTorch and TensorFlow, each more than a gigabyte, MLflow and NVIDIA Dynamo): its tests run
-//! only if a variable asks for them.
+//! What is too large for every test run (PyTorch and TensorFlow, each more than a gigabyte, MLflow and NVIDIA Dynamo):
+//! its tests run only if a variable asks for them.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,8 +1,9 @@
-//! The worker of NVIDIA Dynamo (`python -m dynamo.triton` of PyPI's ai-dynamo), unmodified, over the Python package. Its
-//! packages are large: the tests run if NEREID_TEST_LARGE_RUNTIMES is 1 or dynamo.
+//! The worker of NVIDIA Dynamo (`python -m dynamo.triton` of PyPI's ai-dynamo), unmodified, over the Python package.
+//! Its packages are large: the tests run if NEREID_TEST_LARGE_RUNTIMES is 1 or dynamo.
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use nereid_test_support::large_runtimes::is_large_runtime_wanted;
 use nereid_test_support::paths;
@@ -10,6 +11,9 @@ use nereid_test_support::python::Python;
 use nereid_test_support::skip::skip_for_want_of;
 
 use crate::python_package::{Package, all_hold_with};
+
+/// How dynamo_system.py ends where it gets no network of its own.
+const NO_NETWORK: i32 = 77;
 
 #[test]
 #[ignore = ".ci/run calls it, and leaves out the other tests of Dynamo if it fails"]
@@ -38,9 +42,6 @@ fn all_cases_hold(script: &str) {
     all_hold_with(&package, script, &[], &[("PYTHONPATH", &packages)]);
 }
 
-/// How dynamo_system.py says so.
-const NO_NETWORK: i32 = 77;
-
 #[test]
 fn the_worker_serves_every_kind_of_model() {
     all_cases_hold("dynamo_models.py");
@@ -64,11 +65,12 @@ fn the_workers_own_tests_pass() {
             fs::copy(&file, folder.join(file.file_name().expect("a name"))).expect("a copy");
         }
     }
-    let mut pytest = std::process::Command::new(package.python.interpreter());
+    let mut pytest = Command::new(package.python.interpreter());
     pytest.args(["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "."]);
     // Two use this folder of NVIDIA's container as a directory that exists.
     if !PathBuf::from("/opt/tritonserver/include").is_dir() {
-        for test in ["config_options_passed_to_server", "argv_flows_through_parse_args_into_server[backend-directory]"] {
+        let tests = ["config_options_passed_to_server", "argv_flows_through_parse_args_into_server[backend-directory]"];
+        for test in tests {
             pytest.arg(format!("--deselect=test_triton_unit.py::test_{test}"));
         }
     }

@@ -8,7 +8,6 @@ means that Dynamo and the server measured themselves while the last ones ran.
 
 import pathlib
 import re
-import subprocess
 import sys
 import time
 
@@ -24,6 +23,7 @@ import tritonserver
 import uvloop
 
 import dynamo_wire
+from dynamo_repository import is_ready
 
 PORT = 8001
 # Dynamo writes several lines for each request unless it is told not to.
@@ -71,13 +71,6 @@ def client_of(port):
     return client, lambda: client.infer("echo", [tensor])
 
 
-def is_ready(client):
-    try:
-        return client.is_model_ready("echo")
-    except grpcclient.InferenceServerException:
-        return False
-
-
 def sum_and_count(text, family, labels=""):
     """Of a histogram in seconds, over all label sets that contain the labels."""
     pattern = rf"^{family}_%s{{[^}}]*{labels}[^}}]*}} (\S+)$"
@@ -110,7 +103,7 @@ def main(count):
         nereid = pathlib.Path(sys.executable).with_name("nereid")
         serving = start([nereid, *flags], stdout=subprocess.DEVNULL)
         client, call = client_of(PORT)
-        until(lambda: is_ready(client))
+        until(lambda: is_ready(client, "echo"))
         print(f"{timed(call, count):6.0f} through gRPC, nereid alone")
         serving.terminate()
         serving.wait()
@@ -118,13 +111,13 @@ def main(count):
         system.grpc_frontend(**QUIET)
         client, call = client_of(GRPC)
         alone = dynamo_wire.Worker(system.folder / "discovery", "echo")
-        until(lambda: is_ready(client))
+        until(lambda: is_ready(client, "echo"))
         print(f"{timed(call, count):6.0f} through gRPC, Dynamo's frontend, and a worker that only gives back")
         alone.leave()
-        until(lambda: not is_ready(client))
+        until(lambda: not is_ready(client, "echo"))
 
         worker = system.worker("triton", models, "--log-info", "false", DYN_SYSTEM_PORT="9090", **QUIET)
-        until(lambda: is_ready(client))
+        until(lambda: is_ready(client, "echo"))
 
         def measured():
             of_worker, of_frontend = get("http://127.0.0.1:9090/metrics"), get(f"http://127.0.0.1:{METRICS}/metrics")

@@ -7,7 +7,7 @@ import sys
 import urllib.error
 
 from cases import case, raises, run
-from dynamo_system import GRPC, HTTP, RELEASE, System, get, own_network, until, write
+from dynamo_system import GRPC, HTTP, System, get, own_network, until, write
 
 if __name__ == "__main__":
     # Before the imports that start threads.
@@ -16,179 +16,14 @@ if __name__ == "__main__":
 import ml_dtypes
 import numpy
 import tritonclient.grpc as grpcclient
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException
 
 import dynamo_wire
+from dynamo_repository import ANSWERING, FIELDS, KINDS, PYTHON, SEQUENCE, classifier, is_ready, models
 
-KINDS = {
-    "BOOL": [True, False, True],
-    "UINT8": [0, 1, 255],
-    "UINT16": [0, 1, 65535],
-    "UINT32": [0, 1, 2**32 - 1],
-    "UINT64": [0, 1, 2**64 - 1],
-    "INT8": [-128, 0, 127],
-    "INT16": [-32768, 0, 32767],
-    "INT32": [-(2**31), 0, 2**31 - 1],
-    "INT64": [-(2**63), 0, 2**63 - 1],
-    "FP32": [-1.5, 1e-40, 3.4e38],
-    "FP64": [-1.5, 5e-324, 1.7e308],
-    "BYTES": [b"", "\u00e4\u20ac".encode(), b"\xff\x00\xfe"],
-}
 NUMPY = {"BYTES": numpy.object_, "FP32": numpy.float32, "FP64": numpy.float64, "BOOL": numpy.bool_}
-PYTHON = """
-backend: "python" %s
-input { name: "WORDS" data_type: TYPE_STRING dims: -1 }
-output { name: "WORDS" data_type: TYPE_STRING dims: -1 }
-"""
-ANSWERING = """
-import os
-import numpy
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.version = args["model_version"]
-
-    def answer(self, request):
-        words = pb_utils.get_input_tensor_by_name(request, "WORDS").as_numpy()
-        if b"die" in words:
-            os._exit(3)
-        if b"raise" in words:
-            raise ValueError("the model's own exception")
-        if b"fail" in words:
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError("the model failed"))
-        if b"version" in words:
-            words = numpy.array([self.version.encode()], dtype=numpy.object_)
-        if b"log" in words:
-            pb_utils.Logger.log_error("the model's own line")
-        return pb_utils.InferenceResponse([pb_utils.Tensor("WORDS", words)])
-
-    def execute(self, requests):
-        return [self.answer(request) for request in requests]
-"""
-STREAMING = """
-import numpy
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            for word in pb_utils.get_input_tensor_by_name(request, "WORDS").as_numpy():
-                if word == b"fail":
-                    sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("the stream failed")))
-                    break
-                one = pb_utils.Tensor("WORDS", numpy.array([word], dtype=numpy.object_))
-                sender.send(pb_utils.InferenceResponse([one]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-# The bits of floats of 16 bits, which Dynamo takes from clients and cannot give back.
-BITS = """
-backend: "python"
-input { name: "HALVES" data_type: TYPE_%s dims: -1 }
-output [ { name: "BITS" data_type: TYPE_UINT16 dims: -1 }, { name: "HALVES" data_type: TYPE_%s dims: -1 } ]
-"""
-READING = """
-import ctypes
-import numpy
-import triton_python_backend_utils as pb_utils
-
-pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-pointer_of.argtypes, pointer_of.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.POINTER(ctypes.c_void_p)
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [self.answer(request) for request in requests]
-
-    def answer(self, request):
-        halves = pb_utils.get_input_tensor_by_name(request, "HALVES")
-        capsule = halves.to_dlpack()
-        data = ctypes.string_at(pointer_of(capsule, b"dltensor")[0], 2 * halves.shape()[0])
-        bits = pb_utils.Tensor("BITS", numpy.frombuffer(data, numpy.uint16))
-        return pb_utils.InferenceResponse([bits, pb_utils.Tensor.from_dlpack("HALVES", halves.to_dlpack())])
-"""
-CLASSES = """
-backend: "identity" max_batch_size: 8
-input [ { name: "INPUT0" data_type: TYPE_INT32 dims: 2 }, { name: "INPUT1" data_type: TYPE_FP32 dims: 3 } ]
-output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: 2 },
-         { name: "OUTPUT1" data_type: TYPE_FP32 dims: 3 label_filename: "labels" } ]
-"""
-# For /v1/classify: texts become numbers, and numbers probabilities.
-STEP = """
-import numpy
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [self.answer(request) for request in requests]
-
-    def answer(self, request):
-        texts = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
-        long = [[min(len(text), 10) / 10] for text in texts[:, 0]]
-        both = numpy.concatenate([1 - numpy.array(long), long], axis=1).astype(numpy.float32)
-        return pb_utils.InferenceResponse([pb_utils.Tensor("NUMBERS", both)])
-"""
-TO_NUMBERS = """
-backend: "python" max_batch_size: 4
-input { name: "TEXT" data_type: TYPE_STRING dims: 1 }
-output { name: "NUMBERS" data_type: TYPE_FP32 dims: 2 }
-"""
-TO_CLASSES = """
-backend: "identity" max_batch_size: 4
-input { name: "INPUT0" data_type: TYPE_FP32 dims: 2 }
-output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 2 label_filename: "labels" }
-"""
-ENSEMBLE = """
-platform: "ensemble" max_batch_size: 4
-input { name: "TEXT" data_type: TYPE_STRING dims: 1 }
-output { name: "CLASSES" data_type: TYPE_FP32 dims: 2 label_filename: "labels" }
-ensemble_scheduling { step [
-  { model_name: "numbers" model_version: -1 input_map { key: "TEXT" value: "TEXT" }
-    output_map { key: "NUMBERS" value: "between" } },
-  { model_name: "classes" model_version: -1 input_map { key: "INPUT0" value: "between" }
-    output_map { key: "OUTPUT0" value: "CLASSES" } } ] }
-"""
-
-
-def config_name(kind):
-    return "STRING" if kind == "BYTES" else kind
-
-
-def models(folder):
-    def side(word):
-        tensors = [f'{{ name: "{word.upper()}{i}" data_type: TYPE_{config_name(kind)} dims: [ -1, -1 ] }}'
-                   for i, kind in enumerate(KINDS)]
-        return f"{word} [ {', '.join(tensors)} ]"
-
-    write(folder, "kinds/config.pbtxt", f'backend: "identity" max_batch_size: 0 {side("input")} {side("output")}')
-    write(folder, "kinds/1/none", "")
-    # Dynamo makes a name of its own of this one.
-    write(folder, "Classes,of 3/config.pbtxt", CLASSES)
-    write(folder, "Classes,of 3/1/none", "")
-    write(folder, "Classes,of 3/labels", "first\nsecond\nthird\n")
-    write(folder, "words/config.pbtxt", PYTHON % "version_policy { all {} }")
-    write(folder, "words/1/model.py", ANSWERING)
-    write(folder, "words/2/model.py", ANSWERING)
-    for kind in ("FP16", "BF16"):
-        write(folder, f"bits_{kind}/config.pbtxt", BITS % (kind, kind))
-        write(folder, f"bits_{kind}/1/model.py", READING)
-    write(folder, "stream/config.pbtxt", PYTHON % "model_transaction_policy { decoupled: true }")
-    write(folder, "stream/1/model.py", STREAMING)
-
-
-def classifier(folder):
-    write(folder, "numbers/config.pbtxt", TO_NUMBERS)
-    write(folder, "numbers/1/model.py", STEP)
-    write(folder, "classes/config.pbtxt", TO_CLASSES)
-    write(folder, "classes/1/none", "")
-    write(folder, "classes/labels", "short\nlong\n")
-    write(folder, "mood/config.pbtxt", ENSEMBLE)
-    write(folder, "mood/1/none", "")
-    write(folder, "mood/labels", "short\nlong\n")
 
 
 def array(kind, values):
@@ -229,9 +64,9 @@ def streamed(client, *values):
 
 @case
 def every_model_is_found_and_described():
-    names = ["Classes,of 3", "bits_BF16", "bits_FP16", "kinds", "stream", "words"]
+    names = ["Classes,of 3", "bits_BF16", "bits_FP16", "fields", "kinds", "sequence", "stream", "words"]
     for name in names:
-        until(lambda: client.is_model_ready(name))
+        until(lambda: is_ready(client, name))
     config = client.get_model_config("Classes,of 3", as_json=True)["config"]
     assert (config["max_batch_size"], config["backend"]) == (8, "identity"), config
     assert config["output"][1]["label_filename"] == "labels", config
@@ -241,6 +76,16 @@ def every_model_is_found_and_described():
     assert client.get_model_config("stream").config.model_transaction_policy.decoupled
     with raises(InferenceServerException, "absent"):
         client.infer("absent", words("one"))
+
+
+@case
+def a_configuration_comes_whole():
+    for name, text in (("fields", FIELDS), ("sequence", SEQUENCE)):
+        given_config = text_format.Parse(text, model_config_pb2.ModelConfig())
+        until(lambda: is_ready(client, name))
+        config = client.get_model_config(name).config
+        for field, value in given_config.ListFields():
+            assert getattr(config, field.name) == value, (field.name, getattr(config, field.name), value)
 
 
 @case
@@ -381,7 +226,7 @@ def the_worker_publishes_the_servers_metrics():
 def health_is_that_of_server_and_models():
     port = worker.find(r"system status server bound to: 127.0.0.1:(\d+)").group(1)
     health = json.loads(get(f"http://127.0.0.1:{port}/health"))
-    assert health["status"] == "ready" and len(health["endpoints"]) == 6, health
+    assert health["status"] == "ready" and len(health["endpoints"]) == 8, health
 
 
 @case
@@ -424,7 +269,7 @@ def texts_are_classified_over_http():
 def the_frontend_speaks_with_a_worker_that_is_not_dynamos():
     # docs/dynamo.md says how, for this release.
     other = dynamo_wire.Worker(system.folder / "discovery", "wire")
-    until(lambda: client.is_model_ready("wire"))
+    until(lambda: is_ready(client, "wire"))
     floats = array("FP32", [1.5, -2, 0.25])
     for _ in range(3):
         result = client.infer("wire", [given("INPUT0", "FP32", floats)], request_id="7")
@@ -435,7 +280,7 @@ def the_frontend_speaks_with_a_worker_that_is_not_dynamos():
         "request_type": "single_in", "response_type": "many_out", "payload_codec": "json"}, control
     assert body["tensors"][0]["data"] == {"data_type": "Float32", "values": [1.5, -2, 0.25]}, body
     other.leave()
-    until(lambda: not client.is_model_ready("wire"))
+    until(lambda: not is_ready(client, "wire"))
 
 
 @case
@@ -472,7 +317,7 @@ def a_model_that_cannot_be_loaded_ends_the_worker_or_is_left_out():
     assert "InternalError" in strict.text() and "a model of its own" in strict.text(), strict.text()
     lenient = system.worker("lenient", folder, "--exit-on-error", "false", "--strict-readiness", "false")
     lenient.find("Serving 1 model\\(s\\): \\['good'\\]")
-    until(lambda: client.is_model_ready("good"))
+    until(lambda: is_ready(client, "good"))
     assert texts(client.infer("good", words("one"))) == ["one"]
     lenient.kill()
 
@@ -480,8 +325,7 @@ def a_model_that_cannot_be_loaded_ends_the_worker_or_is_left_out():
 if __name__ == "__main__":
     with System() as system:
         models(system.folder / "models")
-        frontend = system.grpc_frontend()
-        worker = system.worker("triton", system.folder / "models")
+        system.grpc_frontend()
+        worker = system.worker("triton", system.folder / "models", "--cache-config", "local,size=1048576")
         client = grpcclient.InferenceServerClient(f"127.0.0.1:{GRPC}")
-        frontend.find("Starting KServe gRPC service")
         run(sys.argv[1:])

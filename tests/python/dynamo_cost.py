@@ -8,6 +8,7 @@ means that Dynamo and the server measured themselves while the last ones ran.
 
 import pathlib
 import re
+import subprocess
 import sys
 import time
 
@@ -26,7 +27,7 @@ import dynamo_wire
 from dynamo_repository import is_ready
 
 PORT = 8001
-# Dynamo writes several lines for each request unless it is told not to.
+# Of the lines that Dynamo writes for each request all but one go away.
 QUIET = {"DYN_LOG": "warn"}
 CONFIG = """
 backend: "identity" max_batch_size: 0

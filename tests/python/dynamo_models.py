@@ -211,6 +211,18 @@ def many_requests_at_a_time_are_answered_each_with_its_own():
 
 
 @case
+def clients_that_leave_harm_nothing():
+    for _ in range(10):
+        with raises(InferenceServerException):
+            client.infer("words", words("slow"), client_timeout=0.05)
+    # The worker does not cancel them.
+    pending = r'^nv_inference_pending_request_count{model="words",version="2"} 0$'
+    until(lambda: re.search(pending, worker.metrics(), re.M))
+    assert texts(client.infer("words", words("one"))) == ["one"]
+    assert worker.is_running()
+
+
+@case
 def the_worker_publishes_the_servers_metrics():
     text = worker.metrics()
     for family in ("nv_inference_request_success", "nv_inference_queue_duration_us", "nv_cpu_utilization",

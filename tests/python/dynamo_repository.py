@@ -24,6 +24,7 @@ output { name: "WORDS" data_type: TYPE_STRING dims: -1 }
 """
 ANSWERING = """
 import os
+import time
 import numpy
 import triton_python_backend_utils as pb_utils
 
@@ -40,6 +41,8 @@ class TritonPythonModel:
             raise ValueError("the model's own exception")
         if b"fail" in words:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError("the model failed"))
+        if b"slow" in words:
+            time.sleep(0.2)
         if b"version" in words:
             words = numpy.array([self.version.encode()], dtype=numpy.object_)
         if b"log" in words:

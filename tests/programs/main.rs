@@ -3,6 +3,7 @@
 mod chaos;
 mod clients;
 mod deployment;
+mod dynamo;
 mod foreign;
 mod perf;
 mod process;

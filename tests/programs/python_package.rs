@@ -33,8 +33,8 @@ impl Drop for Installed {
 }
 
 /// A use of the environment.
-struct Package {
-    python: Python,
+pub(crate) struct Package {
+    pub(crate) python: Python,
 }
 
 impl Drop for Package {
@@ -49,7 +49,7 @@ impl Drop for Package {
 
 impl Package {
     /// None, after a visible skip, if Python or what the package is built from cannot be had.
-    fn get() -> Option<Package> {
+    pub(crate) fn get() -> Option<Package> {
         let numpy = Python::with("python_package.txt")?;
         if let Err(reason) = fetched() {
             skip(&format!("the extension's crates cannot be had: {reason}"));
@@ -103,8 +103,13 @@ fn install(numpy: &Python) -> Installed {
 /// Runs cases of tests/python/`script`, all if none are named. Each must have held.
 fn all_hold(script: &str, cases: &[&str]) {
     let Some(package) = Package::get() else { return };
+    all_hold_with(&package, script, cases, &[]);
+}
+
+/// The same, with variables of the environment.
+pub(crate) fn all_hold_with(package: &Package, script: &str, cases: &[&str], variables: &[(&str, &Path)]) {
     let python = &package.python;
-    let output = python.command(script).args(cases).output();
+    let output = python.command(script).args(cases).envs(variables.iter().copied()).output();
     let output = output.unwrap_or_else(|error| panic!("{script} does not start: {error}"));
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(output.status.success(), "{script}: {}\n{out}\n{err}", output.status);

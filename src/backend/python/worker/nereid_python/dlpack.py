@@ -79,15 +79,17 @@ _NAME = b"dltensor"
 # Names of capsules, with their structures and their names after the tensor was taken.
 _KINDS = ((_NAME, _Managed, b"used_dlpack"), (b"dltensor_versioned", _Versioned, b"used_dltensor_versioned"))
 
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+# Not `ctypes.pythonapi`: a function's types are set for all that use the same object, and models set theirs.
+_api = ctypes.PyDLL(None)
+_is_valid = _api.PyCapsule_IsValid
 _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of = _api.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-_rename = ctypes.pythonapi.PyCapsule_SetName
+_rename = _api.PyCapsule_SetName
 _rename.restype, _rename.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
-_set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
+_set_destructor = _api.PyCapsule_SetDestructor
 _set_destructor.restype, _set_destructor.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_void_p)
-_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule = _api.PyCapsule_New
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 # Called with the interpreter's lock held, as by numpy: some libraries rely on that.
@@ -276,7 +278,7 @@ _raw_pointer_of.restype, _raw_pointer_of.argtypes = ctypes.c_void_p, (ctypes.c_v
 
 # Capsules may outlive this module, and then still call these functions.
 for _callback in (_let_go, _drop_unused):
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
+    _api.Py_IncRef(ctypes.py_object(_callback))
 
 _CODES = {number: pair for pair, number in _NUMBERS.items()}
 

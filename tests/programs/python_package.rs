@@ -33,8 +33,8 @@ impl Drop for Installed {
 }
 
 /// A use of the environment.
-struct Package {
-    python: Python,
+pub(crate) struct Package {
+    pub(crate) python: Python,
 }
 
 impl Drop for Package {
@@ -49,7 +49,7 @@ impl Drop for Package {
 
 impl Package {
     /// None, after a visible skip, if Python or what the package is built from cannot be had.
-    fn get() -> Option<Package> {
+    pub(crate) fn get() -> Option<Package> {
         let numpy = Python::with("python_package.txt")?;
         if let Err(reason) = fetched() {
             skip(&format!("the extension's crates cannot be had: {reason}"));
@@ -103,12 +103,17 @@ fn install(numpy: &Python) -> Installed {
 /// Runs cases of tests/python/`script`, all if none are named. Each must have held.
 fn all_hold(script: &str, cases: &[&str]) {
     let Some(package) = Package::get() else { return };
-    let python = &package.python;
-    let output = python.command(script).args(cases).output();
+    hold(package.python.command(script), package.python.script(script), cases);
+}
+
+/// The same with a command that runs the script.
+pub(crate) fn hold(mut command: Command, script: PathBuf, cases: &[&str]) {
+    let output = command.args(cases).output();
+    let script = script.display();
     let output = output.unwrap_or_else(|error| panic!("{script} does not start: {error}"));
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(output.status.success(), "{script}: {}\n{out}\n{err}", output.status);
-    let source = fs::read_to_string(python.script(script)).expect("the script");
+    let source = fs::read_to_string(script.to_string()).expect("the script");
     let names = source.split("\n@case\ndef ").skip(1).filter_map(|rest| rest.split_once('(')).map(|(name, _)| name);
     let missing: Vec<&str> = names
         .filter(|name| cases.is_empty() || cases.contains(name))
@@ -135,6 +140,11 @@ fn tensors_come_and_go_without_copies() {
 #[test]
 fn requests_are_answered_refused_and_cancelled() {
     all_hold("api_requests.py", &[]);
+}
+
+#[test]
+fn a_program_between_two_topics_serializes_responses() {
+    all_hold("api_kafka.py", &[]);
 }
 
 /// The cases that hold for NVIDIA's own binding.

@@ -1,12 +1,12 @@
-//! What is too large for every test run (PyTorch and TensorFlow, each more than a gigabyte, and MLflow): its tests run
-//! only if a variable asks for them.
+//! What is too large for every test run (PyTorch and TensorFlow, each more than a gigabyte, MLflow and Ray): its tests
+//! run only if a variable asks for them.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use crate::python::Python;
 
-/// If this is `1`, the tests of all large runtimes run too; if it is `pytorch`, `tensorflow` or `mlflow`, those
+/// If this is `1`, the tests of all large runtimes run too; if it is `pytorch`, `tensorflow`, `mlflow` or `ray`, those
 /// of this one.
 pub const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
 

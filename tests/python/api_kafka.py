@@ -135,4 +135,5 @@ def responses_and_models_are_dictionaries_that_json_takes():
         assert one["error"] is None and one["final"] is True, one
 
 
-run(sys.argv[1:])
+if __name__ == "__main__":
+    run(sys.argv[1:])

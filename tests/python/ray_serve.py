@@ -250,6 +250,7 @@ def the_number_of_replicas_follows_the_queue():
     made = application(model_repository=FOLDER.name, exit_timeout=20, **settings)
     handle = serve.run(made, name="scaled", route_prefix=None)
     brief = {"SECONDS": numpy.array([0.2], "f4")}
+    a_cancelled_call_frees_its_instance(handle)
     # Two calls: one is executed, one waits, which is below the target.
     few = Load(lambda: handle.infer.remote("slow", brief).result(), 2)
     until(lambda: few.answered > 15, "calls are answered")
@@ -260,6 +261,115 @@ def the_number_of_replicas_follows_the_queue():
     few.stop()
     until(lambda: replicas_of("scaled") == 1, "without a queue it goes")
     serve.delete("scaled")
+
+
+@case
+def an_ingress_of_ones_own_streams():
+    import fastapi
+    import numpy
+    import tritonserver
+    from nereid.ray import InferenceServer
+    from ray import serve
+    from starlette.responses import StreamingResponse
+
+    api = fastapi.FastAPI()
+
+    @serve.deployment(graceful_shutdown_wait_loop_s=0.2, **SMALL)
+    @serve.ingress(api)
+    class Ingress(InferenceServer):
+        @api.get("/count")
+        async def count(self, to: int):
+            delays = numpy.zeros(to, "u4")
+            delays[-1] = 300
+            inputs = {"IN": numpy.arange(to, dtype="i4"), "DELAY": delays, "WAIT": numpy.array([0], "u4")}
+
+            async def lines():
+                async for part in self.stream("repeat", inputs):
+                    yield f"{part['OUT'][0]}\n"
+
+            return StreamingResponse(lines())
+
+        @api.get("/loaded")
+        def loaded(self) -> list[str]:
+            return [name for name, _ in self.server.models(exclude_not_ready=True)]
+
+    control = tritonserver.ModelControlMode.EXPLICIT
+    options = tritonserver.Options(model_repository=FOLDER.name, model_control_mode=control, exit_timeout=20)
+    serve.run(Ingress.bind(options, load=["repeat"]), name="ingress", route_prefix="/ingress")
+    with http("/ingress/loaded") as response:
+        assert json.load(response) == ["repeat"]
+    with http("/ingress/count?to=3") as response:
+        lines = [(time.monotonic(), line) for line in response]
+    assert [line for _, line in lines] == [b"0\n", b"1\n", b"2\n"], lines
+    assert lines[2][0] - lines[0][0] > 0.15, lines
+    serve.delete("ingress")
+
+
+@case
+def every_option_reaches_a_server_beside():
+    import dataclasses
+
+    import tritonserver
+    from nereid.ray._flags import flags_of
+    from nereid.ray._process import ServerProcess
+
+    log = os.path.join(FOLDER.name, "log")
+    limit = tritonserver._api._server.ModelLoadDeviceLimit(tritonserver.InstanceGroupKind.GPU, 0, 0.5)
+    given = {
+        "model_repository": [FOLDER.name],
+        "server_id": "named",
+        "model_control_mode": tritonserver.ModelControlMode.EXPLICIT,
+        "startup_models": ["echo"],
+        "strict_model_config": True,
+        "rate_limiter_mode": tritonserver.RateLimitMode.EXEC_COUNT,
+        "rate_limiter_resources": [tritonserver.RateLimiterResource("thing", 4, -1)],
+        "pinned_memory_pool_size": 1 << 20,
+        "cuda_memory_pool_sizes": {0: 1 << 20},
+        "cache_config": {"local": {"size": "1048576"}},
+        "cache_directory": FOLDER.name,
+        "min_supported_compute_capability": 7.0,
+        "exit_on_error": False,
+        "strict_readiness": False,
+        "exit_timeout": 20,
+        "buffer_manager_thread_count": 1,
+        "model_load_thread_count": 2,
+        "model_load_retry_count": 1,
+        "model_namespacing": True,
+        "enable_peer_access": False,
+        "log_file": log,
+        "log_info": True,
+        "log_warn": True,
+        "log_error": True,
+        "log_format": tritonserver.LogFormat.ISO8601,
+        "log_verbose": 1,
+        "metrics": False,
+        "gpu_metrics": False,
+        "cpu_metrics": False,
+        "metrics_interval": 1000,
+        "backend_directory": FOLDER.name,
+        "repo_agent_directory": FOLDER.name,
+        "model_load_device_limits": [limit],
+        "backend_configuration": {"python": {"shm-default-byte-size": "1048576"}, "": {"default-max-batch-size": "2"}},
+        "host_policies": {"here": {"cpu-cores": "0-0"}},
+        "metrics_configuration": {"": {"counter_latencies": "true"}},
+    }
+    names = {field.name for field in dataclasses.fields(tritonserver.Options)} - {"log_callback"}
+    assert set(given) == names, set(given) ^ names
+    for name, value in given.items():
+        assert flags_of(tritonserver.Options(**{name: value})) != flags_of(tritonserver.Options()), name
+    with raises(ValueError, "log_callback"):
+        flags_of(tritonserver.Options(log_callback=print))
+    process = ServerProcess(flags_of(tritonserver.Options(**{**given, "metrics": True})), 120)
+    status, body = process.ask("/v2")
+    assert status == 200 and json.loads(body)["name"] == "named", body
+    assert process.ask("/v2/models/echo/ready")[0] == 200
+    assert process.ask("/v2/models/words/ready")[0] != 200
+    status, body = process.ask("/metrics", at=process.metrics)
+    assert status == 200 and b"nv_inference_pending_request_count" in body and b"nv_cpu_utilization" not in body, body
+    process.stop(30)
+    assert process.status == 0 and not process.is_running(), process.status
+    text = pathlib.Path(log).read_text()
+    assert "named" in text and "Z" in text.split()[0], text[:300]
 
 
 @case
@@ -296,6 +406,8 @@ def a_server_beside_speaks_its_whole_protocol_and_ends_with_its_replica():
     parts = list(handle.options(stream=True).stream.remote("repeat", repeat))
     assert [part["OUT"].tolist() for part in parts] == [[7], [8]], parts
 
+    a_cancelled_call_frees_its_instance(handle)
+
     # A server that dies fails the health check, so Ray replaces the replica.
     os.kill(first, signal.SIGKILL)
     (second,) = until(lambda: servers_beside() - {first}, "a new replica with a new server")
@@ -308,6 +420,16 @@ def a_server_beside_speaks_its_whole_protocol_and_ends_with_its_replica():
     (third,) = until(lambda: servers_beside() - {first, second}, "a new replica with a new server")
     serve.delete("beside")
     until(lambda: not runs(third), "the server ends with the application")
+
+
+def a_cancelled_call_frees_its_instance(handle):
+    waiting = handle.infer.remote("words", {"WORDS": ["wait", "once"]})
+    # The only instance executes it: nothing else is answered.
+    behind = handle.infer.remote("words", {"WORDS": ["behind"]})
+    with raises(TimeoutError):
+        behind.result(timeout_s=1)
+    waiting.cancel()
+    assert behind.result()["WORDS"].tolist() == [b"behind"]
 
 
 def answers(handle):

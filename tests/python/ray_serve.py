@@ -20,7 +20,8 @@ from ray_support import cluster, command_of, free_port, runs, servers_beside, un
 
 SLOW = """
 backend: "python"
-input [ { name: "SECONDS" data_type: TYPE_FP32 dims: 1 }, { name: "PATH" data_type: TYPE_STRING dims: 1 optional: true } ]
+input [ { name: "SECONDS" data_type: TYPE_FP32 dims: 1 },
+        { name: "PATH" data_type: TYPE_STRING dims: 1 optional: true } ]
 output { name: "SECONDS" data_type: TYPE_FP32 dims: 1 }
 """
 SLOW_MODEL = """
@@ -204,7 +205,8 @@ def replicas_on_two_raylets_drain_without_a_failed_request():
         handle.infer.remote("nowhere", {"INPUT0": large}).result()
     with raises(InferenceError, "the model failed"):
         handle.infer.remote("words", {"WORDS": ["fail"]}).result()
-    repeat = {"IN": numpy.array([7, 8, 9], "i4"), "DELAY": numpy.array([0, 0, 300], "u4"), "WAIT": numpy.array([0], "u4")}
+    delays = numpy.array([0, 0, 300], "u4")
+    repeat = {"IN": numpy.array([7, 8, 9], "i4"), "DELAY": delays, "WAIT": numpy.array([0], "u4")}
     with raises(InferenceError, "call stream"):
         handle.infer.remote("repeat", repeat).result()
     streaming = handle.options(stream=True)
@@ -310,6 +312,7 @@ def every_option_reaches_a_server_beside():
     import dataclasses
 
     import tritonserver
+    from nereid.ray import ServerLost
     from nereid.ray._flags import flags_of
     from nereid.ray._process import ServerProcess
 
@@ -359,6 +362,8 @@ def every_option_reaches_a_server_beside():
         assert flags_of(tritonserver.Options(**{name: value})) != flags_of(tritonserver.Options()), name
     with raises(ValueError, "log_callback"):
         flags_of(tritonserver.Options(log_callback=print))
+    with raises(ServerLost, "ended with status 1"):
+        ServerProcess(["--model-repository=/nowhere"], 120)
     process = ServerProcess(flags_of(tritonserver.Options(**{**given, "metrics": True})), 120)
     status, body = process.ask("/v2")
     assert status == 200 and json.loads(body)["name"] == "named", body

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 # Before Ray is imported, which reads them.
@@ -29,10 +30,29 @@ def supervised(main):
         # The supervisor does not end before this process, except by SIGKILL.
         assert libc.prctl(1, signal.SIGKILL, 0, 0, 0) == 0, "PR_SET_PDEATHSIG"
         return main()
-    child = subprocess.Popen([sys.executable, "-B", *sys.argv], env={**os.environ, "NEREID_RAY_CHILD": str(os.getpid())})
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: child.kill())
-    status = child.wait()
+    # Short, because paths of sockets are, and with all that the child and Ray write.
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="n") as folder:
+        own = {"NEREID_RAY_CHILD": str(os.getpid()), "TMPDIR": folder, "RAY_TMPDIR": folder}
+        child = subprocess.Popen([sys.executable, "-B", *sys.argv], env={**os.environ, **own})
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: child.kill())
+        status = child.wait()
+        end_all()
+        if status != 0:
+            show_logs(pathlib.Path(folder))
+    sys.exit(status)
+
+
+def show_logs(folder):
+    """The ends of what replicas and their processes wrote, which explain a failure."""
+    files = [*folder.glob("**/serve/replica_*.log"), *folder.glob("**/worker-*.err")]
+    for file in sorted(files, key=lambda file: file.stat().st_mtime)[-8:]:
+        lines = file.read_text(errors="replace").splitlines()[-12:]
+        print(f"-- {file.name}", *lines, sep="\n", file=sys.stderr)
+
+
+def end_all():
+    """Kills every process below this one, and those that become its children by that."""
     while left := descendants(os.getpid()):
         for pid in left:
             try:
@@ -45,7 +65,6 @@ def supervised(main):
         except ChildProcessError:
             pass
         time.sleep(0.05)
-    sys.exit(status)
 
 
 def descendants(of):

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import urllib.parse
-from typing import Any, AsyncIterator, Iterable, Mapping, Optional
+from typing import Any, AsyncGenerator, AsyncIterator, Iterable, Mapping, Optional
 
 import grpc
 import numpy
@@ -20,7 +20,11 @@ from nereid.ray._process import ServerProcess
 # How much longer than its own limit a server may take to end.
 _END_MARGIN_S = 5.0
 # Messages are bounded by the server and by the memory for requests, not by the client.
-_CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.enable_http_proxy", 0)]
+_CHANNEL = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+]
 
 
 class BesideServer:
@@ -69,7 +73,7 @@ class BesideServer:
         parameters: Mapping[str, Any],
         request_id: str,
         is_stream: bool,
-    ) -> AsyncIterator[dict[str, numpy.ndarray]]:
+    ) -> AsyncGenerator[dict[str, numpy.ndarray], None]:
         """As in `InsideServer`. A call that is dropped is cancelled on the wire."""
         request = _wire.request_of(model, inputs, version, outputs, parameters, request_id)
         call = self._calls(is_stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
@@ -111,14 +112,12 @@ class InferenceServer:
         found: Optional[dict[str, numpy.ndarray]] = None
         with self._request():
             responses = self._server.infer(model, inputs, version, outputs, parameters or {}, request_id, False)
-            try:
+            async with contextlib.aclosing(responses):
                 async for response in responses:
                     if found is not None:
                         text = f"model '{model}' sent more than one response: call stream"
                         raise InferenceError(text, "UNIMPLEMENTED")
                     found = response
-            finally:
-                await responses.aclose()  # type: ignore[attr-defined]
         return found or {}
 
     async def stream(
@@ -134,11 +133,9 @@ class InferenceServer:
         """The outputs of each response, as the model sends it; a handle calls it with `options(stream=True)`."""
         with self._request():
             responses = self._server.infer(model, inputs, version, outputs, parameters or {}, request_id, True)
-            try:
+            async with contextlib.aclosing(responses):
                 async for response in responses:
                     yield response
-            finally:
-                await responses.aclose()  # type: ignore[attr-defined]
 
     async def is_model_ready(self, model: str) -> bool:
         return await asyncio.to_thread(self._server.is_model_ready, model)
@@ -266,7 +263,10 @@ class HttpServer(InferenceServer):
                     yield piece
             finally:
                 # Closing the connection in the middle of an answer cancels the request.
-                answer.close() if not answer.content.at_eof() else answer.release()
+                if answer.content.at_eof():
+                    answer.release()
+                else:
+                    answer.close()
 
 
 def application(
@@ -294,7 +294,8 @@ def application(
     rest.setdefault("graceful_shutdown_wait_loop_s", 1.0)
     # With Ray's default of 5 there is seldom a second batch to make while the first one is executed.
     rest.setdefault("max_ongoing_requests", MAX_ONGOING_REQUESTS)
-    arguments: dict[str, Any] = {"load": list(load), "head_timeout_s": head_timeout_s, "start_timeout_s": start_timeout_s}
+    arguments: dict[str, Any] = {"load": list(load), "head_timeout_s": head_timeout_s}
+    arguments["start_timeout_s"] = start_timeout_s
     if http:
         return serve.deployment(HttpServer, **rest).bind(options, **arguments)
     return serve.deployment(InferenceServer, **rest).bind(options, beside=beside, **arguments)

@@ -48,9 +48,11 @@ def flags_of(options: Options) -> list[str]:
     Raises `ValueError` for a field that has no meaning in another process.
     """
     if options.log_callback is not None:
-        raise ValueError("log_callback cannot be called from a server beside the replica: use log_file, or beside=False")
+        raise ValueError("log_callback cannot be called by a server beside the replica: use log_file, or beside=False")
     repositories = options.model_repository
-    flags = [_flag("model-repository", path) for path in ([repositories] if isinstance(repositories, str) else repositories)]
+    if isinstance(repositories, str):
+        repositories = [repositories]
+    flags = [_flag("model-repository", path) for path in repositories]
     flags.append(_flag("model-control-mode", options.model_control_mode.name.lower()))
     flags += [_flag("load-model", name) for name in options.startup_models]
     flags += [_flag(flag, getattr(options, name)) for name, flag in _PLAIN.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, AsyncIterator, Iterable, Mapping, Optional
+from typing import Any, AsyncGenerator, Iterable, Mapping, Optional
 
 import numpy
 import tritonserver
@@ -51,7 +51,7 @@ class InsideServer:
         parameters: Mapping[str, Any],
         request_id: str,
         is_stream: bool,
-    ) -> AsyncIterator[dict[str, numpy.ndarray]]:
+    ) -> AsyncGenerator[dict[str, numpy.ndarray], None]:
         """The outputs of each response that has any. A caller that goes away cancels the request."""
         wanted = None if outputs is None else set(outputs)
         arrays = {name: numpy.asarray(value) if isinstance(value, list) else value for name, value in inputs.items()}

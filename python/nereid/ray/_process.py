@@ -43,7 +43,7 @@ def program() -> str:
     found = next((str(path) for path in own if os.access(path, os.X_OK) and path.is_file()), None)
     found = found or shutil.which("nereid")
     if found is None:
-        raise ServerLost("the program nereid is neither in the installed wheel nor on PATH: install the wheel on each node")
+        raise ServerLost("neither the installed wheel nor PATH has the program nereid: install the wheel on each node")
     return found
 
 
@@ -71,12 +71,21 @@ class ServerProcess:
             self._run(flags)
             if self._is_up(start_timeout_s):
                 return
-            if attempt == _ATTEMPTS or not self._ended.is_set():
-                end = self._end
+            if not self._ended.is_set():
                 self.stop(grace_s=1.0)
-                if end is None:
-                    raise ServerLost(f"the server was not ready after {start_timeout_s:g} s: raise start_timeout_s")
-                raise ServerLost(f"the server ended with status {end} before it was ready: its log, on stderr, says why")
+                raise ServerLost(f"the server was not ready after {start_timeout_s:g} s: raise start_timeout_s")
+            if attempt == _ATTEMPTS or not self._is_port_taken():
+                raise ServerLost(f"the server ended with status {self._end} before it was ready: see its log on stderr")
+
+    def _is_port_taken(self) -> bool:
+        for address in (self.http, self.grpc, self.metrics):
+            host, _, port = address.rpartition(":")
+            with socket.socket() as probe:
+                try:
+                    probe.bind((host, int(port)))
+                except OSError:
+                    return True
+        return False
 
     def _run(self, flags: list[str]) -> None:
         ports = []
@@ -130,7 +139,9 @@ class ServerProcess:
         status, _ = self.ask("/v2/health/ready")
         return status == 200
 
-    def ask(self, path: str, method: str = "GET", at: Optional[str] = None, timeout_s: float = 5.0) -> tuple[int, bytes]:
+    def ask(
+        self, path: str, method: str = "GET", at: Optional[str] = None, timeout_s: float = 5.0
+    ) -> tuple[int, bytes]:
         """The status and the body of one call; status 0 if there is no answer."""
         body = b"{}" if method == "POST" else None
         request = urllib.request.Request(f"http://{at or self.http}{path}", data=body, method=method)

@@ -112,7 +112,8 @@ def request_of(
         kinds = [(bool, "bool_param"), (int, "int64_param"), (float, "double_param"), (str, "string_param")]
         field = next((field for kind, field in kinds if isinstance(value, kind)), None)
         if field is None:
-            raise InferenceError(f"parameter '{key}' is a {type(value).__name__}: give a str, int, bool or float", "INVALID_ARGUMENT")
+            text = f"parameter '{key}' is a {type(value).__name__}: give a str, int, bool or float"
+            raise InferenceError(text, "INVALID_ARGUMENT")
         setattr(parameter, field, value)
     for name, value in inputs.items():
         array = numpy.asarray(value)
@@ -133,7 +134,8 @@ def _encoded(name: str, array: numpy.ndarray) -> tuple[str, bytes]:
         return "BYTES", b"".join(struct.pack("<I", len(item)) + item for item in items)
     datatype = _NAMES.get(array.dtype.newbyteorder("="))
     if datatype is None:
-        raise InferenceError(f"input '{name}' is of type {array.dtype}, which the protocol does not have", "INVALID_ARGUMENT")
+        text = f"input '{name}' has elements of {array.dtype}, which the protocol does not have: convert it"
+        raise InferenceError(text, "INVALID_ARGUMENT")
     little = array.dtype.newbyteorder("<")
     return datatype, numpy.ascontiguousarray(array, dtype=little).tobytes()
 

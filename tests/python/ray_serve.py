@@ -3,6 +3,7 @@
 For the package of the wheel and Ray. Arguments: names of cases, or none for all. The cases share one cluster.
 """
 
+import gzip
 import json
 import os
 import pathlib
@@ -393,6 +394,13 @@ def a_server_beside_speaks_its_whole_protocol_and_ends_with_its_replica():
     with http("/beside/v2/models/echo/infer", json.dumps(body).encode()) as response:
         outputs = {output["name"]: output["data"] for output in json.load(response)["outputs"]}
     assert outputs["OUTPUT1"] == [1, 2], outputs
+    # A client that asks for no coding gets none.
+    with http("/beside/v2/models/echo/config", headers={"Accept-Encoding": "identity"}) as response:
+        assert response.headers["Content-Encoding"] is None and json.load(response)["name"] == "echo"
+    body, coding = json.dumps(body).encode(), {"Accept-Encoding": "gzip"}
+    with http("/beside/v2/models/echo/infer", body, headers=coding) as response:
+        coded = response.headers["Content-Encoding"], response.read()
+    assert coded[0] == "gzip" and b"OUTPUT1" in gzip.decompress(coded[1]), coded
     with raises(urllib.error.HTTPError, "404"):
         http("/beside/v2/models/nowhere")
     body = json.dumps({"IN": [7, 8, 9], "DELAY": [0, 0, 300], "WAIT": 0}).encode()

@@ -242,7 +242,11 @@ class HttpServer(InferenceServer):
             # The bodies stay as they are coded, and the caller's time limit is the only one.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
             connector = aiohttp.TCPConnector(limit=0)
-            self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=False)
+            # What the client accepts is the client's matter.
+            skipped = ["Accept", "Accept-Encoding", "Content-Type", "User-Agent"]
+            self._session = aiohttp.ClientSession(
+                timeout=timeout, connector=connector, auto_decompress=False, skip_auto_headers=skipped
+            )
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
         query = request.scope.get("query_string", b"").decode("latin-1")
         url = f"http://{self._server.process.http}{path}" + (f"?{query}" if query else "")
@@ -250,7 +254,7 @@ class HttpServer(InferenceServer):
         body = await request.body()
         with counted:
             try:
-                answer = await self._session.request(request.method, url, headers=headers, data=body)
+                answer = await self._session.request(request.method, url, headers=headers, data=body or None)
             except aiohttp.ClientConnectionError as error:
                 return JSONResponse({"error": f"the server beside the replica does not answer: {error}"}, 503)
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}

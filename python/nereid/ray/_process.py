@@ -88,7 +88,8 @@ class ServerProcess:
         return False
 
     def _run(self, flags: list[str]) -> None:
-        ports = []
+        # Ray sends no requests any more when the server is to end, so there is nothing to wait for.
+        ports = ["--drain-delay=0"]
         for name, address in [("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)]:
             host, _, port = address.rpartition(":")
             ports += [f"--{name}-address={host}", f"--{name}-port={port}"]
@@ -106,9 +107,11 @@ class ServerProcess:
     def _own(self, command: list[str], started: threading.Event) -> None:
         # The kernel sends the signal when the thread ends that started the child, hence a thread that lives as long.
         self._failure: Optional[OSError] = None
+        # That of the service that runs the raylet.
+        environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
         try:
             # A group of its own: Ctrl-C of the terminal ends the replica first, and the replica its server.
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
         except OSError as error:
             self._failure = error
             started.set()

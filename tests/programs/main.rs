@@ -8,6 +8,7 @@ mod foreign;
 mod perf;
 mod process;
 mod python_package;
+mod ray;
 mod supply;
 
 #[test]

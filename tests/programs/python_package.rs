@@ -109,11 +109,19 @@ fn all_hold(script: &str, cases: &[&str]) {
 /// The same, with variables of the environment.
 pub(crate) fn all_hold_with(package: &Package, script: &str, cases: &[&str], variables: &[(&str, &Path)]) {
     let python = &package.python;
-    let output = python.command(script).args(cases).envs(variables.iter().copied()).output();
+    let mut command = python.command(script);
+    command.envs(variables.iter().copied());
+    hold(command, python.script(script), cases);
+}
+
+/// The same with a command that runs the script.
+pub(crate) fn hold(mut command: Command, script: PathBuf, cases: &[&str]) {
+    let output = command.args(cases).output();
+    let script = script.display();
     let output = output.unwrap_or_else(|error| panic!("{script} does not start: {error}"));
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(output.status.success(), "{script}: {}\n{out}\n{err}", output.status);
-    let source = fs::read_to_string(python.script(script)).expect("the script");
+    let source = fs::read_to_string(script.to_string()).expect("the script");
     let names = source.split("\n@case\ndef ").skip(1).filter_map(|rest| rest.split_once('(')).map(|(name, _)| name);
     let missing: Vec<&str> = names
         .filter(|name| cases.is_empty() || cases.contains(name))
@@ -140,6 +148,11 @@ fn tensors_come_and_go_without_copies() {
 #[test]
 fn requests_are_answered_refused_and_cancelled() {
     all_hold("api_requests.py", &[]);
+}
+
+#[test]
+fn a_program_between_two_topics_serializes_responses() {
+    all_hold("api_kafka.py", &[]);
 }
 
 /// The cases that hold for NVIDIA's own binding.

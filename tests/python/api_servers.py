@@ -13,7 +13,7 @@ import time
 
 import numpy
 import tritonserver
-from api_support import ECHO, write, repository, started, silence
+from api_support import ECHO, MODEL, WORDS, write, repository, script, started, silence
 from cases import case, raises, run
 from tritonserver._api._logging import LogMessage
 
@@ -211,6 +211,36 @@ def waiting_calls_let_other_threads_run():
     loading.join()
     assert not failed and server.model("words").ready()
     server.stop()
+
+
+FORKING = """
+import ctypes, time, tritonserver
+inside, overlapped = [], []
+def prepare():
+    overlapped.extend(inside)
+    inside.append(1)
+    time.sleep(0.02)
+def parent():
+    inside.pop()
+kind = ctypes.CFUNCTYPE(None)
+handlers = [kind(prepare), kind(parent)]
+ctypes.CDLL(None).__register_atfork(*handlers, None, None)
+server = tritonserver.Server(model_repository=FOLDER, model_load_thread_count=6).start(wait_until_ready=True)
+assert len(server.models(exclude_not_ready=True)) == 6
+server.stop()
+print("overlapped", len(overlapped))
+"""
+
+
+@case
+def processes_of_models_are_started_one_at_a_time():
+    """Handlers of fork that other libraries register, such as those of gRPC, may not bear two at a time."""
+    folder = tempfile.TemporaryDirectory()
+    for index in range(6):
+        write(folder, f"words{index}/config.pbtxt", WORDS % "")
+        write(folder, f"words{index}/1/model.py", MODEL)
+    code, out = script(FORKING.replace("FOLDER", repr(folder.name)))
+    assert code == 0 and "overlapped 0" in out, out
 
 
 if __name__ == "__main__":

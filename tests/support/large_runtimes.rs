@@ -1,13 +1,13 @@
-//! What is too large for every test run (PyTorch and TensorFlow, each more than a gigabyte, MLflow and NVIDIA Dynamo):
-//! its tests run only if a variable asks for them.
+//! What is too large for every test run (PyTorch and TensorFlow, each more than a gigabyte, MLflow, NVIDIA Dynamo and
+//! Ray): its tests run only if a variable asks for them.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use crate::python::Python;
 
-/// If this is `1`, the tests of all large runtimes run too; if it is `pytorch`, `tensorflow`, `mlflow` or
-/// `dynamo`, those of this one.
+/// If this is `1`, the tests of all large runtimes run too; if it is `pytorch`, `tensorflow`, `mlflow`, `dynamo` or
+/// `ray`, those of this one.
 pub const LARGE_RUNTIMES: &str = "NEREID_TEST_LARGE_RUNTIMES";
 
 /// Whether the tests of the large runtime of this name run. If not, prints that the calling test did not; this is no

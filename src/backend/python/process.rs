@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use nereid_observe::stacks;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,6 +21,10 @@ use rustix::process::{
 /// The descriptors of the interpreter beside the standard ones.
 pub const SOCKET: i32 = 3;
 pub const PROGRAM: i32 = 4;
+
+/// One fork at a time. In a program that holds the server, fork calls the handlers that the program's libraries
+/// registered (pthread_atfork), and those of gRPC end the program if a second fork begins before the first one returns.
+static FORK: Mutex<()> = Mutex::new(());
 
 /// A running process; its drop kills it and waits for it.
 #[derive(Debug)]
@@ -57,7 +62,11 @@ impl Process {
         };
         command.stdin(Stdio::null());
         // SAFETY: the closure makes system calls only, which are allowed between fork and exec.
-        let child = unsafe { command.pre_exec(prepare) }.spawn()?;
+        let command = unsafe { command.pre_exec(prepare) };
+        let child = {
+            let _one = FORK.lock().unwrap_or_else(PoisonError::into_inner);
+            command.spawn()?
+        };
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty());
         let mut process = match pidfd {

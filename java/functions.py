@@ -9,8 +9,8 @@ import re
 
 PREFIX = "TRITONSERVER_"
 
-# Methods that are written by hand, because callbacks, memory of Java, or several results belong to them; of these, those
-# whose C code follows the rules.
+# Methods that are written by hand, because callbacks, memory of Java, or several results belong to them; and of these
+# those whose C code follows the rules.
 BY_HAND = {
     "ApiVersion", "ParameterNew", "ParameterBytesNew", "ErrorNew", "ErrorDelete", "ErrorCode", "ErrorCodeString",
     "ErrorMessage", "ResponseAllocatorNew", "MessageNewFromSerializedJson", "InferenceRequestAppendInputData",
@@ -168,9 +168,10 @@ class Writer:
         if kind == "InferenceRequest" and self.f.name not in IN_FLIGHT:
             enter = "enterIdle"
         if (self.f.name, name) in NULLABLE:
-            self.guards.append((f"h{name}", f"{name} == null ? 0 : {name}.{enter}()", f"if ({name} != null) {name}.exit()"))
+            begin, end = f"{name} == null ? 0 : {name}.{enter}()", f"if ({name} != null) {name}.exit()"
         else:
-            self.guards.append((f"h{name}", f"{name}.{enter}()", f"{name}.exit()"))
+            begin, end = f"{name}.{enter}()", f"{name}.exit()"
+        self.guards.append((f"h{name}", begin, end))
         at = self.add("long", "jlong", f"h{name}")
         self.given.append(f"({PREFIX}{kind}*)(intptr_t){at}")
         for child, parent in PARENTS.items():
@@ -267,7 +268,9 @@ def handle_class(kind):
 
 
 # Their classes are written by hand.
-OWN_CLASSES = {"Server", "Parameter", "InferenceRequest", "InferenceResponse", "ResponseAllocator", "InferenceTrace", "Error"}
+OWN_CLASSES = {
+    "Server", "Parameter", "InferenceRequest", "InferenceResponse", "ResponseAllocator", "InferenceTrace", "Error",
+}
 
 
 def generate(table):
@@ -288,11 +291,12 @@ def generate(table):
             java += writer.java()
         natives.append(writer.java_native())
         c += writer.c()
-    constants = [f"    public static final int {PREFIX}{name} = {number};" for of in enums.values() for name, number in of]
+    numbers = [pair for of in enums.values() for pair in of]
+    constants = [f"    public static final int {PREFIX}{name} = {number};" for name, number in numbers]
     head = f"/* {WARNING}\npackage nereid.tritonserver;\n\n"
     files = {f"{PREFIX}{kind}.java": handle_class(kind) for kind in handles if kind not in OWN_CLASSES}
     files["Functions.java"] = (
-        head + "/** The functions and numbers of the interface that follow its rules; {@link tritonserver} has all. */\n"
+        head + "/** The functions that follow the rules of the interface, and its numbers. {@link tritonserver} has all. */\n"
         "public abstract class Functions extends Texts {\n    Functions() {\n    }\n\n"
         + "\n".join(constants) + "\n\n" + "\n".join(java).rstrip() + "\n}\n")
     files["Native.java"] = (

@@ -115,7 +115,8 @@ EXPORT(void, appendInputData, jlong request, jbyteArray name, jobject bytes, jin
     size_t stated = 0;
     error = TRITONSERVER_BufferAttributesByteSize(given, &stated);
     if (error == NULL && stated > (size_t)size) {
-      error = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "the attributes state more bytes than the buffer has");
+      error = TRITONSERVER_ErrorNew(
+          TRITONSERVER_ERROR_INVALID_ARG, "the attributes state more bytes than the buffer has");
     }
     if (error == NULL) {
       error = TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(of, texts[0].at, base, given);
@@ -199,7 +200,8 @@ static TRITONSERVER_Error* start(TRITONSERVER_ResponseAllocator* allocator, void
 EXPORT(jlong, allocatorNew, jboolean has_start) {
   (void)type;
   TRITONSERVER_ResponseAllocator* allocator = NULL;
-  TRITONSERVER_Error* error = TRITONSERVER_ResponseAllocatorNew(&allocator, allocate, release, has_start ? start : NULL);
+  TRITONSERVER_Error* error =
+      TRITONSERVER_ResponseAllocatorNew(&allocator, allocate, release, has_start ? start : NULL);
   return succeeded(env, error) ? (jlong)(intptr_t)allocator : 0;
 }
 

@@ -22,6 +22,7 @@ public final class Inference {
     public static void main(String[] arguments) throws Exception {
         Servers.arguments(arguments);
         Cases.run(Inference.class);
+        Servers.mustHaveGivenAllBack();
     }
 
     public static void numbersAndStringsComeBack() {
@@ -163,36 +164,46 @@ public final class Inference {
             Cases.raises(TritonException.NotFound.class, () -> server.model("none").request());
             try (InferenceRequest request = server.model("echo").request()) {
                 request.input("INPUT0", new long[] {1}, 1, 1);
-                Cases.contains(Cases.raises(TritonException.InvalidArgument.class, request::infer).getMessage(), "FP32");
+                TritonException error = Cases.raises(TritonException.InvalidArgument.class, request::infer);
+                Cases.contains(error.getMessage(), "FP32");
                 // It is still the program's.
                 request.removeInputs().input("INPUT0", new float[] {1}, 1, 1).infer().close();
             }
         }
     }
 
-    /** The model executes one request at a time, slowly: the second waits until it is cancelled. */
+    /** A request that keeps the only instance of a model until the first byte of its input becomes 1. */
+    private static InferenceRequest holding(Server server, ByteBuffer input) {
+        return server.model("gate").request().parameter("hold", 60_000)
+                .input("IN", DataType.UINT8, input, input.remaining());
+    }
+
     public static void aRequestThatWaitsIsCancelled() throws Exception {
-        try (Server server = Servers.started("slow");
-                InferenceRequest first = server.model("slow").request().input("INPUT0", new int[] {1}, 1);
-                InferenceRequest second = server.model("slow").request().input("INPUT0", new int[] {2}, 1);
-                InferenceRequest third = server.model("slow").request().input("INPUT0", new int[] {3}, 1)) {
-            CompletableFuture<InferenceResponse> slow = first.inferAsync();
+        ByteBuffer gate = ByteBuffer.allocateDirect(1);
+        try (Server server = Servers.started("gate");
+                InferenceRequest first = holding(server, gate);
+                InferenceRequest second = holding(server, ByteBuffer.allocateDirect(1));
+                InferenceRequest third = holding(server, ByteBuffer.allocateDirect(1))) {
+            CompletableFuture<InferenceResponse> running = first.inferAsync();
             Responses responses = second.stream();
             CompletableFuture<InferenceResponse> dropped = third.inferAsync();
             responses.cancel();
             dropped.cancel(true);
+            Cases.equal(dropped.isCancelled(), true);
+            // A request in a queue is answered when its turn comes.
+            gate.put(0, (byte) 1);
+            running.get().close();
             Cases.raises(TritonException.Cancelled.class, responses::next);
             Cases.equal(responses.hasNext(), false);
-            Cases.equal(dropped.isCancelled(), true);
-            slow.get().close();
         }
     }
 
     public static void anInterruptCancels() throws Exception {
-        try (Server server = Servers.started("slow");
-                InferenceRequest first = server.model("slow").request().input("INPUT0", new int[] {1}, 1);
-                InferenceRequest second = server.model("slow").request().input("INPUT0", new int[] {2}, 1)) {
-            CompletableFuture<InferenceResponse> slow = first.inferAsync();
+        ByteBuffer gate = ByteBuffer.allocateDirect(1);
+        try (Server server = Servers.started("gate");
+                InferenceRequest first = holding(server, gate);
+                InferenceRequest second = holding(server, ByteBuffer.allocateDirect(1))) {
+            CompletableFuture<InferenceResponse> running = first.inferAsync();
             AtomicReference<Throwable> thrown = new AtomicReference<>();
             Thread thread = new Thread(() -> {
                 try {
@@ -205,7 +216,8 @@ public final class Inference {
             thread.interrupt();
             thread.join();
             Cases.equal(thrown.get().getClass(), TritonException.Cancelled.class);
-            slow.get().close();
+            gate.put(0, (byte) 1);
+            running.get().close();
         }
     }
 
@@ -214,7 +226,7 @@ public final class Inference {
         try (Server server = Servers.started("addresses");
                 InferenceRequest request = server.model("addresses").request()) {
             ByteBuffer input = ByteBuffer.allocateDirect(1 << 20).order(ByteOrder.nativeOrder());
-            ByteBuffer output = ByteBuffer.allocateDirect(1 << 20);
+            ByteBuffer output = ByteBuffer.allocateDirect(2 << 20);
             input.put(7, (byte) 9).position(7);
             output.position(100);
             request.input("IN", DataType.UINT8, input, input.remaining()).output("OUT", output);

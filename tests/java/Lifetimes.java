@@ -19,6 +19,7 @@ public final class Lifetimes {
     public static void main(String[] arguments) throws Exception {
         Servers.arguments(arguments);
         Cases.run(Lifetimes.class);
+        Servers.mustHaveGivenAllBack();
     }
 
     private static InferenceRequest echo(Server server, float value) {

@@ -18,6 +18,7 @@ public final class Load {
         requests = Integer.parseInt(arguments[2]);
         threads = Integer.parseInt(arguments[3]);
         Cases.run(Load.class);
+        Servers.mustHaveGivenAllBack();
     }
 
     public static void manyThreadsSendRequests() throws Exception {

@@ -17,6 +17,7 @@ public final class Management {
         Servers.arguments(arguments);
         other = arguments[2];
         Cases.run(Management.class);
+        Servers.mustHaveGivenAllBack();
     }
 
     public static void modelsAreLoadedAndUnloaded() {

@@ -1,3 +1,5 @@
+import java.util.concurrent.atomic.AtomicReference;
+
 import nereid.Options;
 import nereid.Server;
 
@@ -12,6 +14,28 @@ final class Servers {
     static void arguments(String[] arguments) {
         repository = arguments[0];
         backends = arguments[1];
+    }
+
+    /** Fails unless all handles are given back. What was dropped is given back once it was collected. */
+    static void mustHaveGivenAllBack() throws InterruptedException {
+        for (int round = 0; round < 2000; round++) {
+            AtomicReference<String> report = new AtomicReference<>("no report");
+            // A server that ends reports what is left of all.
+            new Server(options().logCallback((level, file, line, micros, message) -> {
+                if (message.contains("NEREID_CHECK_HANDLES: at the server's end")) {
+                    report.set(message);
+                }
+            })).close();
+            if (report.get().endsWith("all handles were given back")) {
+                System.out.println("all handles were given back");
+                return;
+            }
+            if (round == 1999) {
+                throw new AssertionError(report.get());
+            }
+            System.gc();
+            Thread.sleep(10);
+        }
     }
 
     static Options options() {

@@ -88,7 +88,7 @@ public final class tritonserver extends Functions {
         return new TRITONSERVER_Message(Callbacks.messageNew(json.getBytes(StandardCharsets.UTF_8)));
     }
 
-    /** activity_fn may be null. */
+    /** The functions are those of the trace and of its children. */
     public static TRITONSERVER_InferenceTrace TRITONSERVER_InferenceTraceNew(
             int level, long parent_id, TRITONSERVER_InferenceTraceActivityFn_t activity_fn,
             TRITONSERVER_InferenceTraceReleaseFn_t release_fn) {

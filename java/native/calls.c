@@ -294,7 +294,8 @@ EXPORT(jobject, responseParameter, jlong response, jint index) {
     case TRITONSERVER_PARAMETER_INT: bits = *(const int64_t*)value; break;
     case TRITONSERVER_PARAMETER_BOOL: bits = *(const bool*)value; break;
     case TRITONSERVER_PARAMETER_DOUBLE: number = *(const double*)value; break;
-    default: text = value; break;
+    case TRITONSERVER_PARAMETER_STRING: text = value; break;
+    default: break; /* Bytes have no end that could be found. */
   }
   jbyteArray its_name = bytes_out(env, name, name == NULL ? 0 : strlen(name));
   if ((*env)->ExceptionCheck(env)) return NULL;

@@ -120,7 +120,8 @@ fn library() -> PathBuf {
 fn java(built: &Built) -> Command {
     let mut java = Command::new("java");
     let classes = [built.jar.as_os_str(), built.classes.as_os_str()].join(OsStr::new(":"));
-    java.args(["-Xmx64m", "-Xcheck:jni", "-cp"]).arg(classes);
+    // Later versions warn of a program that loads a library without it.
+    java.args(["--enable-native-access=ALL-UNNAMED", "-Xmx64m", "-Xcheck:jni", "-cp"]).arg(classes);
     java.env("NEREID_CHECK_HANDLES", "1").env_remove("NEREID_LIBRARY").env_remove("LD_LIBRARY_PATH");
     java
 }

@@ -5,6 +5,7 @@ mod clients;
 mod deployment;
 mod dynamo;
 mod foreign;
+mod java;
 mod perf;
 mod process;
 mod python_package;

@@ -40,9 +40,10 @@ pub(super) fn provide_for(library: &Path) -> io::Result<()> {
             return Err(io::Error::other("too many names for libtritonserver.so"));
         }
         let text = String::from_utf8(name.clone()).map_err(io::Error::other)?;
-        // A program that links the real one has it already. SAFETY: RTLD_NOLOAD runs no code, it only checks whether
-        // the name is loaded.
-        if unsafe { Handle::open(Some(&text), RTLD_NOW | libc::RTLD_NOLOAD) }.is_err() {
+        // A program that links or opens the real one has it already. One that opened it for itself alone, as Java and
+        // Python do, hides its functions from plug-ins that do not list it; RTLD_GLOBAL shows them. SAFETY:
+        // RTLD_NOLOAD runs no code, it only looks for the name.
+        if unsafe { Handle::open(Some(&text), RTLD_NOW | RTLD_GLOBAL | libc::RTLD_NOLOAD) }.is_err() {
             load_stub(&name, loaded.len())?;
         }
         loaded.insert(name);

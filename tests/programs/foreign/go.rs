@@ -45,6 +45,29 @@ fn build() -> Result<PathBuf, String> {
     Ok(root.join("client"))
 }
 
+/// The example, built as its head says, with the library of this build and the checks of handles.
+#[test]
+fn the_example_runs_the_server_inside_itself() {
+    if let Err(error) = step(Command::new("go").arg("version")) {
+        return skip(&format!("no Go: {error}"));
+    }
+    let place = Repository::new();
+    let program = place.path().join("in_process");
+    let library = Path::new(env!("CARGO_BIN_EXE_nereid")).with_file_name("deps");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&program).arg(".").current_dir(source("examples/go"));
+    build.env("GO111MODULE", "off").env("GOFLAGS", "").env("GOCACHE", place.path().join("cache"));
+    build.env("CGO_CFLAGS", format!("-Wall -Wextra -Wno-unused-parameter -Werror -I{}", source("include").display()));
+    build.env("CGO_LDFLAGS", format!("-L{0} -Wl,-rpath,{0}", library.display()));
+    step(&mut build).unwrap_or_else(|error| panic!("the example in Go: {error}"));
+    let mut run = Command::new(program);
+    // The log has errors alone, and a handle that is not given back is one.
+    let output = run.arg(source("examples/c/models")).env("NEREID_CHECK_HANDLES", "1").output().expect("the example");
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert_eq!((out.as_ref(), err.as_ref()), ("10\n20\n30\n", ""), "{}", output.status);
+    assert!(output.status.success(), "{}", output.status);
+}
+
 #[test]
 fn unary_streams_large_tensors_deadlines_and_http() {
     let Some(program) = program() else { return };

@@ -32,7 +32,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         [name] => match ALL.iter().find(|one| *name == one.name || *name == page(one)) {
             Some(subcommand) => describe(subcommand),
             None if *name == PROGRAM => program(),
-            None => return mistake(&format!("'{name}' has no manual page; `nereid man --list` prints those there are")),
+            None => {
+                return mistake(&format!("'{name}' has no manual page; `nereid man --list` prints those there are"));
+            }
         },
         _ => return mistake("more than one page"),
     };

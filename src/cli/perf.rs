@@ -26,6 +26,7 @@ use nereid_perf::report::{Machine, Report, csv, html, json, profile, text};
 use nereid_perf::{Measurement, PerfError};
 use plan::PlanError;
 use screen::Screen;
+pub(super) use usage::usage;
 
 /// Requests failed.
 const FAILED: u8 = 1;
@@ -58,8 +59,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     }
 }
-
-pub(super) use usage::usage;
 
 /// The options, without those of perf_analyzer that are refused.
 pub(super) fn options() -> Vec<CliOption> {

@@ -80,8 +80,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(error) => {
             let left_out = ONNX_MODELS.map(|(name, _)| name).join(" and ");
-            println!("ONNX Runtime is not there and could not be installed: {error}");
-            println!("Left out, because they need it: {left_out}. The rest is served.\n");
+            super::check::print(&format!(
+                "ONNX Runtime is not there and could not be installed: {error}\n\
+                 Left out, because they need it: {left_out}. The rest is served.\n\n"
+            ));
         }
     }
     for example in &examples {

@@ -91,7 +91,7 @@ pub fn run(arguments: &[String]) -> ExitCode {
 fn installed(outcome: Result<PathBuf, impl std::fmt::Display>) -> ExitCode {
     match outcome {
         Ok(path) => {
-            println!("{}", path.display());
+            print(&format!("{}\n", path.display()));
             ExitCode::SUCCESS
         }
         Err(error) => {

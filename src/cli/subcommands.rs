@@ -204,8 +204,11 @@ mod tests {
         };
         let with = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
         let without = |name: &str| (name.to_owned(), None);
-        assert_eq!(brief("install"), [with("prefix", "directory"), with("library", "file"), without("force"), without("help")]);
-        assert_eq!(brief("quickstart"), [without("with"), without("help")]);
+        assert_eq!(
+            brief("install"),
+            [with("prefix", "directory"), with("library", "file"), without("force"), without("help")]
+        );
+        assert_eq!(brief("quickstart"), [with("with", "minilm"), without("help")]);
         assert_eq!(
             brief("check"),
             [

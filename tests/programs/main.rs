@@ -4,6 +4,7 @@ mod chaos;
 mod clients;
 mod deployment;
 mod foreign;
+mod packages;
 mod perf;
 mod process;
 mod python_package;

@@ -8,12 +8,8 @@ use crate::cli::subcommands::ALL;
 pub fn script() -> String {
     let mut text = "# Completions of nereid for fish; `nereid completion fish` prints them.\n".to_owned();
     for one in &ALL {
-        let _ = writeln!(
-            text,
-            "complete -c nereid -n __fish_use_subcommand -f -a {} -d {}",
-            one.name,
-            quoted(one.purpose)
-        );
+        let _ =
+            writeln!(text, "complete -c nereid -n __fish_use_subcommand -f -a {} -d {}", one.name, quoted(one.purpose));
     }
     text.push_str("complete -c nereid -n __fish_use_subcommand -f -a help -d 'list the subcommands'\n");
     let others: Vec<&str> = ALL.iter().map(|one| one.name).filter(|name| *name != "serve").collect();

@@ -20,7 +20,8 @@ case $name in
 "#;
 
 pub fn script() -> String {
-    let mut text = "#compdef nereid\n# Completions of nereid for zsh; `nereid completion zsh` prints them.\n".to_owned();
+    let mut text =
+        "#compdef nereid\n# Completions of nereid for zsh; `nereid completion zsh` prints them.\n".to_owned();
     text.push_str("local -a subcommands=(\n");
     for one in &ALL {
         let _ = writeln!(text, "    '{}:{}'", one.name, one.purpose);

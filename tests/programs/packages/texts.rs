@@ -75,7 +75,7 @@ fn zsh_and_fish_take_their_scripts() {
         };
         assert!(ask("nereid quickst").starts_with("quickstart\t"), "{}", ask("nereid quickst"));
         assert!(ask("nereid --io-eng").starts_with("--io-engine"), "{}", ask("nereid --io-eng"));
-        assert_eq!(ask("nereid --io-engine=ep").trim(), "--io-engine=epoll");
+        assert!(ask("nereid --io-engine=ep").starts_with("--io-engine=epoll"));
         assert!(ask("nereid perf --concurrency-ra").starts_with("--concurrency-range"));
     }
 }

@@ -16,7 +16,8 @@ MACHINES = {
 NUMBERS = {names[0]: number for number, names in MACHINES.items()}
 
 # The first GCC whose libstdc++ has a version of its symbols: GLIBCXX_3.4.<n>.
-LIBSTDCXX = {21: "5", 22: "6", 23: "7", 24: "7", 25: "8", 26: "9", 27: "9", 28: "9.3", 29: "11", 30: "12", 31: "13.1", 32: "13.2", 33: "14"}
+LIBSTDCXX = {21: "5", 22: "6", 23: "7", 24: "7", 25: "8", 26: "9", 27: "9", 28: "9.3", 29: "11", 30: "12"}
+LIBSTDCXX |= {31: "13.1", 32: "13.2", 33: "14"}
 
 
 class BinaryError(Exception):
@@ -52,18 +53,22 @@ class Architecture:
         return shutil.which(self.prefix + name)
 
 
+def versions(name, paths):
+    """The numbers behind `name` in the versions of symbols that these files need."""
+    found = (re.findall(name + rb"\.(\d+)\0", pathlib.Path(path).read_bytes()) for path in paths)
+    return [int(number) for numbers in found for number in numbers]
+
+
 def oldest_glibc(paths):
     """The minor version of the oldest glibc 2 that has all functions of these files; 17 is the oldest that counts."""
-    needed = (int(minor) for path in paths for minor in re.findall(rb"GLIBC_2\.(\d+)\0", pathlib.Path(path).read_bytes()))
-    return max([17, *needed])
+    return max([17, *versions(rb"GLIBC_2", paths)])
 
 
 def oldest_libstdcxx(paths):
     """The version of the oldest libstdc++ that has all symbols of these files, as Debian numbers it."""
-    found = (int(minor) for path in paths for minor in re.findall(rb"GLIBCXX_3\.4\.(\d+)\0", pathlib.Path(path).read_bytes()))
-    newest = max([21, *found])
+    newest = max([21, *versions(rb"GLIBCXX_3\.4", paths)])
     if newest not in LIBSTDCXX:
-        raise BinaryError(f"GLIBCXX_3.4.{newest} is of a newer GCC than this script knows: extend LIBSTDCXX in {__file__}")
+        raise BinaryError(f"GLIBCXX_3.4.{newest} is of a newer GCC than LIBSTDCXX in {__file__} has: extend it")
     return LIBSTDCXX[newest]
 
 
@@ -80,13 +85,14 @@ def build_id(path, architecture):
 def split(source, folder):
     """Writes `source` without its debug information into `folder`, and the information beside it as `<name>.debug`.
 
-    Returns both paths. Names of functions stay in the program, so that the backtrace of a panic has them; file names and
-    lines are in the second file, which gdb and the backtrace of a panic find by the link in the first one.
+    Returns both paths. Names of functions stay in the program, so that the backtrace of a panic has them; file names
+    and lines are in the second file, which gdb and the backtrace of a panic find by the link in the first one.
     """
     architecture = Architecture.of(source)
     objcopy = architecture.tool("objcopy")
     if not objcopy:
-        raise BinaryError(f"no objcopy for {architecture.linux}: install binutils, or {architecture.prefix}objcopy of a cross compiler")
+        needed = f"binutils, or {architecture.prefix}objcopy of a cross compiler"
+        raise BinaryError(f"no objcopy for {architecture.linux}: install {needed}")
     folder.mkdir(parents=True, exist_ok=True)
     shipped, debug = folder / source.name, folder / f"{source.name}.debug"
     run = lambda *words: subprocess.run([objcopy, *map(str, words)], check=True)

@@ -3,17 +3,20 @@
 //! Without a subcommand it is `serve`, so that `nereid` can stand where `tritonserver` stood in a script.
 
 mod check;
+mod completion;
 mod explain;
 mod flags;
 mod getopt;
 mod given;
 mod install;
+mod manual;
 mod nearest;
 pub mod options;
 mod perf;
 mod quickstart;
 pub mod runtime;
 mod serve;
+mod subcommands;
 mod trace;
 mod values;
 
@@ -42,13 +45,16 @@ pub enum Command {
     Explain(Arguments),
     Install(Arguments),
     Perf(Arguments),
+    Completion(Arguments),
+    Manual(Arguments),
     Help,
     Version,
     /// A first word that is none of these.
     Unknown(String),
 }
 
-const SUBCOMMANDS: [&str; 8] = ["serve", "quickstart", "runtime", "check", "explain", "install", "perf", "help"];
+const SUBCOMMANDS: [&str; 10] =
+    ["serve", "quickstart", "runtime", "check", "explain", "install", "perf", "completion", "man", "help"];
 
 impl Command {
     /// From the whole command line, the program's name first.
@@ -65,6 +71,8 @@ impl Command {
             Some("explain") => Command::Explain,
             Some("install") => Command::Install,
             Some("perf") => Command::Perf,
+            Some("completion") => Command::Completion,
+            Some("man") => Command::Manual,
             Some("help" | "-h") => return Command::Help,
             Some("--version" | "-V") => return Command::Version,
             Some(word) if !word.is_empty() && !word.starts_with('-') => return Command::Unknown(word.to_owned()),
@@ -89,12 +97,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
+        Command::Completion(arguments) => completion::run(&arguments),
+        Command::Manual(arguments) => manual::run(&arguments),
         Command::Help => {
-            print!("{}", help());
+            check::print(&help());
             ExitCode::SUCCESS
         }
         Command::Version => {
-            print!("{}", version());
+            check::print(&version());
             ExitCode::SUCCESS
         }
         Command::Unknown(word) => {
@@ -140,6 +150,10 @@ Usage:
         Install the program, its library and the C headers where other programs search for them.
   nereid perf -m <model> [options]
         Load a server, and report how fast it answers. `nereid perf --help` lists the options.
+  nereid completion bash|zsh|fish
+        Print the completions of a shell.
+  nereid man [<subcommand>]
+        Print a manual page.
   nereid --version
   nereid help
 "
@@ -181,6 +195,8 @@ mod tests {
         assert_eq!(command(&["nereid", "explain", "model"]), Command::Explain(arguments(&["model"])));
         assert_eq!(command(&["nereid", "install", "--x"]), Command::Install(arguments(&["--x"])));
         assert_eq!(command(&["nereid", "perf", "-m", "x"]), Command::Perf(arguments(&["-m", "x"])));
+        assert_eq!(command(&["nereid", "completion", "bash"]), Command::Completion(arguments(&["bash"])));
+        assert_eq!(command(&["nereid", "man", "perf"]), Command::Manual(arguments(&["perf"])));
         assert_eq!(command(&["nereid", "help"]), Command::Help);
         assert_eq!(command(&["nereid", "-h"]), Command::Help);
         assert_eq!(command(&["nereid", "--version"]), Command::Version);
@@ -207,6 +223,8 @@ mod tests {
             "runtime install python",
             "check",
             "explain",
+            "completion",
+            "man",
             "--version",
             "help",
         ] {

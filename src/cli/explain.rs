@@ -17,7 +17,7 @@ use nereid_backend::runtime_search::Surroundings;
 use nereid_gpu::Gpus;
 use nereid_model_config::provenance::{self, Field, Source};
 
-const USAGE: &str = "\
+pub(super) const USAGE: &str = "\
 Usage: nereid explain <model directory> [--override=<file>] [options of serve]
 
 Prints the configuration that the model would be served with, and where each value comes from: a place in the file, the

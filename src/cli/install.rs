@@ -19,7 +19,7 @@ use super::check::print;
 use crate::abi::interface::{Table, TableError, headers};
 pub(super) use file::{Content, File};
 
-const USAGE: &str = "\
+pub(super) const USAGE: &str = "\
 Usage: nereid install --prefix=<directory> [--library=<file>] [--force]
 
 Puts into the directory what other programs need: bin/nereid, which bin/tritonserver leads to, lib/libtritonserver.so

@@ -19,12 +19,14 @@ use std::time::SystemTime;
 
 use super::Arguments;
 use super::check::print;
+use super::subcommands::CliOption;
 use given::{Given, PerfCommand};
 use mistake::Mistake;
 use nereid_perf::report::{Machine, Report, csv, html, json, profile, text};
 use nereid_perf::{Measurement, PerfError};
 use plan::PlanError;
 use screen::Screen;
+pub(super) use usage::usage;
 
 /// Requests failed.
 const FAILED: u8 = 1;
@@ -58,11 +60,23 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// The options, without those of perf_analyzer that are refused.
+pub(super) fn options() -> Vec<CliOption> {
+    let taken = flags::flags().filter(|flag| !matches!(flag.action, flags::Action::Refuse(_)));
+    let option = |flag: &'static flags::Flag| CliOption {
+        name: flag.name.to_owned(),
+        letter: flag.letter,
+        value: flag.value.map(str::to_owned),
+        help: flag.help.to_owned(),
+    };
+    taken.map(option).collect()
+}
+
 fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let given = match PerfCommand::parse(&arguments.words)? {
         PerfCommand::Measure(given) => given,
         PerfCommand::Help => {
-            print(&usage::usage());
+            print(&usage());
             return Ok(ExitCode::SUCCESS);
         }
         PerfCommand::Version => {

@@ -33,15 +33,15 @@ const DIGITS_REQUEST: (&str, &str) = (
 const IDENTITY_REQUEST: (&str, &str) =
     ("/v2/models/identity/infer", r#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[3],"data":[1,2,3]}]}"#);
 
-const USAGE: &str = "\
-Usage: nereid quickstart [--with <example>] [options of serve]
+pub(super) const USAGE: &str = "\
+Usage: nereid quickstart [--with=<example>] [options of serve]
 
 Serves example models that the program holds itself: digits, simple and identity. Installs ONNX Runtime for this user if
 it is missing, which needs python3 with pip and a network; without it, identity alone is served. The ports are 8000
 (HTTP), 8001 (gRPC) and 8002 (metrics), for programs on this machine only; --http-address=0.0.0.0 and
 --grpc-address=0.0.0.0 open them to others. All other options of `nereid serve` work too (`nereid --help`).
 
-  --with minilm  Serve a text pipeline besides: sentences to embeddings. Fetches about 100 MB.
+  --with=minilm  Serve a text pipeline besides: sentences to embeddings. Fetches about 100 MB.
 ";
 
 /// Installs what is missing, then serves until a signal comes. Takes the flags of `serve` besides `--with`.
@@ -80,8 +80,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(error) => {
             let left_out = ONNX_MODELS.map(|(name, _)| name).join(" and ");
-            println!("ONNX Runtime is not there and could not be installed: {error}");
-            println!("Left out, because they need it: {left_out}. The rest is served.\n");
+            super::check::print(&format!(
+                "ONNX Runtime is not there and could not be installed: {error}\n\
+                 Left out, because they need it: {left_out}. The rest is served.\n\n"
+            ));
         }
     }
     for example in &examples {

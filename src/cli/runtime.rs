@@ -17,6 +17,7 @@ pub use install::{InstallError, InstallOptions, install};
 pub use progress::{Progress, Silent, Terminal};
 pub use python::{PythonError, PythonOptions, ensure_python, install_python};
 
+use super::check::print;
 use distributions::Distribution;
 use nereid_backend::python as python_backend;
 use nereid_backend::runtime_search::{SYSTEM_PREFIX, Surroundings};
@@ -46,7 +47,7 @@ Usage: nereid runtime install <runtime> [--version=<version>] [--gpu] [--force] 
 ";
 
 /// The usage, with what each runtime is for.
-fn usage() -> String {
+pub(super) fn usage() -> String {
     let runtimes = distributions::ALL.iter().filter(|one| !one.is_for_gpus);
     let rows = runtimes.map(|one| format!("  {:<11} {} {}\n", one.runtime.name, one.runtime.title, one.purpose));
     format!("{USAGE}Runtimes:\n{}  python      an interpreter for models in Python\n", rows.collect::<String>())
@@ -67,14 +68,14 @@ pub fn ensure(name: &str, progress: &mut dyn Progress) -> Result<PathBuf, Instal
 pub fn run(arguments: &[String]) -> ExitCode {
     match Command::parse(arguments) {
         Ok(Command::Help) => {
-            print!("{}", usage());
+            print(&usage());
             ExitCode::SUCCESS
         }
         Ok(Command::List) => {
             for distribution in distributions::ALL.iter().filter(|one| !one.is_for_gpus) {
-                print!("{}", list(distribution, &Surroundings::of_process(distribution.runtime, None)));
+                print(&list(distribution, &Surroundings::of_process(distribution.runtime, None)));
             }
-            print!("{}", list_python(&python_backend::Surroundings::of_process()));
+            print(&list_python(&python_backend::Surroundings::of_process()));
             ExitCode::SUCCESS
         }
         Ok(Command::Install(distribution, options)) => installed(install(distribution, &options, &mut Terminal::new())),
@@ -90,7 +91,7 @@ pub fn run(arguments: &[String]) -> ExitCode {
 fn installed(outcome: Result<PathBuf, impl std::fmt::Display>) -> ExitCode {
     match outcome {
         Ok(path) => {
-            println!("{}", path.display());
+            print(&format!("{}\n", path.display()));
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -21,3 +21,5 @@ mod stop;
 mod tuning;
 mod warmup;
 mod without;
+
+pub use service::SEVEN;

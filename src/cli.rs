@@ -8,6 +8,7 @@ mod flags;
 mod getopt;
 mod given;
 mod install;
+mod migrate;
 mod nearest;
 pub mod options;
 mod perf;
@@ -41,6 +42,7 @@ pub enum Command {
     CheckOneModel(Arguments),
     Explain(Arguments),
     Install(Arguments),
+    Migrate(Arguments),
     Perf(Arguments),
     Help,
     Version,
@@ -48,7 +50,8 @@ pub enum Command {
     Unknown(String),
 }
 
-const SUBCOMMANDS: [&str; 8] = ["serve", "quickstart", "runtime", "check", "explain", "install", "perf", "help"];
+const SUBCOMMANDS: [&str; 9] =
+    ["serve", "quickstart", "runtime", "check", "explain", "install", "migrate", "perf", "help"];
 
 impl Command {
     /// From the whole command line, the program's name first.
@@ -64,6 +67,7 @@ impl Command {
             Some(check::deep::trial::SUBCOMMAND) => Command::CheckOneModel,
             Some("explain") => Command::Explain,
             Some("install") => Command::Install,
+            Some("migrate") => Command::Migrate,
             Some("perf") => Command::Perf,
             Some("help" | "-h") => return Command::Help,
             Some("--version" | "-V") => return Command::Version,
@@ -88,6 +92,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::CheckOneModel(arguments) => check::deep::trial::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
+        Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
         Command::Help => {
             print!("{}", help());
@@ -138,6 +143,9 @@ Usage:
         Print the configuration that a model would be served with, and where each value comes from.
   nereid install --prefix=<directory>
         Install the program, its library and the C headers where other programs search for them.
+  nereid migrate <repository>... | <command line>
+        Report what of a set-up for Triton works here, what differs and what is missing.
+        `nereid migrate --help` lists the options.
   nereid perf -m <model> [options]
         Load a server, and report how fast it answers. `nereid perf --help` lists the options.
   nereid --version
@@ -180,6 +188,7 @@ mod tests {
         assert_eq!(command(&["nereid", "check", "repository"]), Command::Check(arguments(&["repository"])));
         assert_eq!(command(&["nereid", "explain", "model"]), Command::Explain(arguments(&["model"])));
         assert_eq!(command(&["nereid", "install", "--x"]), Command::Install(arguments(&["--x"])));
+        assert_eq!(command(&["nereid", "migrate", "x"]), Command::Migrate(arguments(&["x"])));
         assert_eq!(command(&["nereid", "perf", "-m", "x"]), Command::Perf(arguments(&["-m", "x"])));
         assert_eq!(command(&["nereid", "help"]), Command::Help);
         assert_eq!(command(&["nereid", "-h"]), Command::Help);
@@ -207,6 +216,7 @@ mod tests {
             "runtime install python",
             "check",
             "explain",
+            "migrate",
             "--version",
             "help",
         ] {

@@ -32,10 +32,11 @@ const USAGE: &str = "\
 Usage: nereid migrate [--json] [--all] <repository>...
        nereid migrate [--json] [--all] [--] <command line>
 
-Reports what of a set-up for Triton works here, what differs (with the place in docs/differences.md), and what is missing
-(with what replaces it). A command line is that of tritonserver, also behind docker run, mpirun, a shell or another
-program that starts it; it may be one quoted word. Its flags are read as the server reads them, and then the models of
-its repositories, with a container's mounts and ports as this host's. The report ends with the command that replaces it.
+Reports what of a set-up for Triton works here, what differs (with the place in docs/differences.md), and what is
+missing (with what replaces it). A command line is that of tritonserver, also behind docker run, mpirun, a shell or
+another program that starts it; it may be one quoted word. Its flags are read as the server reads them, and then the
+models of its repositories, with a container's mounts and ports as this host's. The report ends with the command that
+replaces it.
 
   --json  Print the report as JSON.
   --all   List what works, too.
@@ -145,7 +146,7 @@ fn look_at(setup: &Setup, variables: &dyn Fn(&str) -> Option<OsString>) -> Resul
             let none = Arguments { program: "nereid".into(), words: Vec::new() };
             let mut options = Survey::of(&none, variables).options;
             options.model_repositories.clone_from(locations);
-            look_at_models(options, None, &mut report)?;
+            look_at_models(options, None, &mut report);
             return Ok(report);
         }
         Setup::CommandLine(words) => {
@@ -158,27 +159,28 @@ fn look_at(setup: &Setup, variables: &dyn Fn(&str) -> Option<OsString>) -> Resul
         own.or_else(|| if is_contained { None } else { variables(name) })
     };
     let options = server::look_at(&invocation, &environment, &mut report);
-    look_at_models(options, invocation.container.as_ref(), &mut report)?;
+    look_at_models(options, invocation.container.as_ref(), &mut report);
     Ok(report)
 }
 
 /// Adds what is known of the models in the repositories.
-fn look_at_models(
-    mut options: ServeOptions,
-    container: Option<&container::Container>,
-    report: &mut Report,
-) -> Result<(), String> {
+fn look_at_models(mut options: ServeOptions, container: Option<&container::Container>, report: &mut Report) {
     let has_buckets = server::leave_buckets_out(&mut options, report);
     let is_any = options.startup_models.iter().any(|name| name == WILDCARD);
     // They may be in a bucket. Clients may load the others, too, so all are inspected.
     let names = if is_any || has_buckets { &[] } else { &*options.startup_models };
-    let mut found = check::inspect_all(&options, &Wanted { flag: "--load-model", names, is_all: true })?;
+    let mut found = match check::inspect_all(&options, &Wanted { flag: "--load-model", names, is_all: true }) {
+        Ok(found) => found,
+        Err(text) => {
+            report.missing("command line", text, Vec::new());
+            return;
+        }
+    };
     check::fit_ensembles(&mut found, options.model_namespacing);
     for problem in &found.problems {
         report.missing("repository", problem, std::mem::take(&mut found.next_steps));
     }
-    let has_gpus = Gpus::discover(&options.gpu_settings()).is_supported();
+    let has_gpus = !Gpus::discover(&options.gpu_settings()).ids().is_empty();
     let around = Around { options: &options, has_gpus, container };
     found.models.iter().for_each(|model| around.look_at(model, report));
-    Ok(())
 }

@@ -1,4 +1,5 @@
-//! Looks at libraries that a set-up brings along: whether they could be opened. None is opened, so no code of them runs.
+//! Looks at libraries that a set-up brings along: whether they could be opened. None is opened, so none of their code
+//! runs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::container::Container;
 use super::differences as rows;
 use super::libraries;
-use super::report::Report;
+use super::report::{Outcome, Report};
 use crate::abi::{agents, plugin};
 use crate::cli::check::report::{ModelReport, backend, numbers};
 use crate::cli::options::ServeOptions;
@@ -14,8 +14,6 @@ use crate::repository::inspect::{BackendLocation, Inspection};
 use nereid_backend::python;
 use nereid_model_config::layout::{self, IgnoredReason};
 use nereid_model_config::support;
-use nereid_scheduler::cache::KeyForm;
-use nereid_scheduler::cache::settings::Described;
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_instance_group::Kind;
 use nereid_wire::inference::model_sequence_batching::{ControlInput, control};
@@ -36,7 +34,9 @@ impl Around<'_> {
     pub fn look_at(&self, model: &ModelReport, report: &mut Report) {
         let seen = &model.inspection;
         let subject = format!("model {}", seen.name);
-        if model.problems.is_empty() {
+        let mut libraries = Report::default();
+        self.libraries(&subject, seen, &mut libraries);
+        if model.problems.is_empty() && libraries.outcome() != Outcome::Missing {
             report.works(&*subject, format!("{}, versions {}", backend(seen), numbers(&seen.chosen)));
         }
         for (index, problem) in model.problems.iter().enumerate() {
@@ -48,7 +48,7 @@ impl Around<'_> {
             report.differs_as_listed(&*subject, id);
         }
         self.without_effect(&subject, &seen.stages.normalized, report);
-        self.libraries(&subject, seen, report);
+        report.findings.append(&mut libraries.findings);
     }
 
     /// What replaces a model that would not load.
@@ -120,9 +120,7 @@ impl Around<'_> {
     /// Whether its responses are cached by this server's own key.
     fn caches_by_requests(&self, config: &ModelConfig) -> bool {
         let is_wanted = config.response_cache.as_ref().is_some_and(|cache| cache.enable);
-        let Some(name) = self.options.cache().filter(|_| is_wanted) else { return false };
-        let settings = cache_settings(self.options);
-        Described::of(name, &settings).form != KeyForm::Triton
+        is_wanted && self.options.cache_facts().is_some_and(|cache| !cache.has_tritons_key)
     }
 
     fn without_effect(&self, subject: &str, config: &ModelConfig, report: &mut Report) {
@@ -159,11 +157,6 @@ impl Around<'_> {
             }
         }
     }
-}
-
-/// The settings of the cache.
-pub fn cache_settings(options: &ServeOptions) -> Vec<(String, String)> {
-    options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
 }
 
 /// Whether correlation ids are passed to the model, as text or as a number.

@@ -6,15 +6,15 @@ use super::container::Container;
 use super::differences as rows;
 use super::invocation::Invocation;
 use super::libraries;
-use super::models::cache_settings;
 use super::report::Report;
 use crate::abi::cache;
 use crate::cli::Arguments;
 use crate::cli::flags::{Action, Flag};
 use crate::cli::options::{Listen, ModelControl, OptionsError, ServeOptions, Survey, SurveyedFlag};
 use crate::repository::store;
+use crate::server::host_policies;
+use crate::server::options::CacheFacts;
 use nereid_backend::python;
-use nereid_scheduler::cache::settings::{Code, Described};
 
 /// The release that this server follows (docs/contract/README.md): year and month.
 const RELEASE: (u32, u32) = (26, 11);
@@ -197,25 +197,28 @@ fn look_at_settings(options: &ServeOptions, report: &mut Report) {
         let text = format!("the setting {} of the Python backend is checked and has no effect", setting.key);
         report.differs("--backend-config", rows::IDLE_FIELDS, text);
     }
-    if let Some(name) = options.cache() {
-        look_at_cache(name, options, report);
+    if let Err(text) = host_policies(options) {
+        let instead = vec!["correct it: no model that names the policy could be placed".to_owned()];
+        report.missing("--host-policy", text, instead);
+    }
+    if let Some(cache) = options.cache_facts() {
+        look_at_cache(&cache, options, report);
     }
 }
 
-fn look_at_cache(name: &str, options: &ServeOptions, report: &mut Report) {
+fn look_at_cache(facts: &CacheFacts<'_>, options: &ServeOptions, report: &mut Report) {
+    let name = facts.name;
     let subject = format!("cache {name}");
-    let settings = cache_settings(options);
-    let described = Described::of(name, &settings);
-    if let Err(status) = described.check(name) {
+    if let Some(status) = &facts.error {
         let instead = vec!["correct --cache-config: Triton refuses it with the same text".to_owned()];
-        report.missing(subject, status.message, instead);
+        report.missing(subject, &*status.message, instead);
         return;
     }
-    let Code::Library(file) = described.code else {
+    let Some(file) = &facts.library else {
         report.works(subject, "built in");
         return;
     };
-    match cache::find(name, file, &options.cache_directory) {
+    match cache::find(name, file.as_deref(), &options.cache_directory) {
         Ok(file) => {
             report.differs_as_listed(&*subject, rows::CACHE_ENTRIES);
             libraries::look_at(&subject, &file, &cache::REQUIRED, report);

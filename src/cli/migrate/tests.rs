@@ -117,7 +117,8 @@ fn fill(folder: &Folder) {
     folder.model(
         "ensemble",
         "platform: \"ensemble\"\nmax_batch_size: 2\ninput { name: \"I\" data_type: TYPE_FP32 dims: [ 4 ] }\n\
-         output [ { name: \"A\" data_type: TYPE_FP32 dims: [ 4 ] }, { name: \"B\" data_type: TYPE_FP32 dims: [ 4 ] } ]\n\
+         output { name: \"A\" data_type: TYPE_FP32 dims: [ 4 ] }\n\
+         output { name: \"B\" data_type: TYPE_FP32 dims: [ 4 ] }\n\
          ensemble_scheduling { step [\n\
          { model_name: \"hints\" model_version: -1 input_map { key: \"INPUT0\" value: \"I\" }\n\
            output_map { key: \"OUTPUT0\" value: \"A\" } },\n\

@@ -79,9 +79,7 @@ impl Invocation {
             let mut tried = self.clone();
             match tried.command(&words, variables, depth + 1) {
                 Ok(()) if !is_found => {
-                    let others = std::mem::take(&mut self.others);
                     *self = tried;
-                    self.others.splice(0..0, others);
                     is_found = true;
                 }
                 Ok(()) => self.others.push(words.join(" ")),

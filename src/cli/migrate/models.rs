@@ -47,7 +47,7 @@ impl Around<'_> {
         for id in self.differences(seen) {
             report.differs_as_listed(&*subject, id);
         }
-        self.without_effect(&subject, &seen.stages.normalized, report);
+        without_effect(&subject, seen, report);
         report.findings.append(&mut libraries.findings);
     }
 
@@ -123,20 +123,6 @@ impl Around<'_> {
         is_wanted && self.options.cache_facts().is_some_and(|cache| !cache.has_tritons_key)
     }
 
-    fn without_effect(&self, subject: &str, config: &ModelConfig, report: &mut Report) {
-        let mut names: Vec<String> = Vec::new();
-        let hints = config.optimization.as_ref().map(support::without_effect).unwrap_or_default();
-        names.extend(hints.iter().map(|name| format!("optimization {{ {name} }}")));
-        if config.backend == nereid_fil::RUNTIME.name {
-            let given = nereid_fil::OF_GPUS.iter().filter(|name| config.parameters.contains_key(**name));
-            names.extend(given.map(|name| format!("the parameter {name}")));
-        }
-        if !names.is_empty() {
-            let verb = if names.len() == 1 { "has" } else { "have" };
-            report.differs(subject, rows::IDLE_FIELDS, format!("{} {verb} no effect", names.join(", ")));
-        }
-    }
-
     /// The code that the model brings along: a backend's and its agents'.
     fn libraries(&self, subject: &str, seen: &Inspection, report: &mut Report) {
         if let BackendLocation::Library(file) = &seen.backend {
@@ -186,4 +172,20 @@ fn lacks_file(seen: &Inspection) -> bool {
     let name = &seen.stages.written.default_model_filename;
     let is_absent = |version: &i64| !layout::version_dir(&seen.directory, *version).join(name).exists();
     !name.is_empty() && seen.chosen.iter().any(is_absent)
+}
+
+/// Adds what is written in the configuration and changes nothing. What normalisation fills in is not the user's.
+fn without_effect(subject: &str, seen: &Inspection, report: &mut Report) {
+    let written = &seen.stages.written;
+    let mut names: Vec<String> = Vec::new();
+    let hints = written.optimization.as_ref().map(support::without_effect).unwrap_or_default();
+    names.extend(hints.iter().map(|name| format!("optimization {{ {name} }}")));
+    if seen.stages.normalized.backend == nereid_fil::RUNTIME.name {
+        let given = nereid_fil::OF_GPUS.iter().filter(|name| written.parameters.contains_key(**name));
+        names.extend(given.map(|name| format!("the parameter {name}")));
+    }
+    if !names.is_empty() {
+        let verb = if names.len() == 1 { "has" } else { "have" };
+        report.differs(subject, rows::IDLE_FIELDS, format!("{} {verb} no effect", names.join(", ")));
+    }
 }

@@ -58,8 +58,7 @@ impl<'a> EnsembleCheck<'a> {
             holders.entry(&candidate.inspection.name).or_default().push(at);
         }
         let parts = Vec::new();
-        let mut check =
-            EnsembleCheck { candidates, has_namespaces, holders, parts, configs, misfits: BTreeMap::new() };
+        let mut check = EnsembleCheck { candidates, has_namespaces, holders, parts, configs, misfits: BTreeMap::new() };
         check.parts = (0..candidates.len()).map(|at| check.find_parts(at)).collect();
         check
     }

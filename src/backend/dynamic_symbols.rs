@@ -57,7 +57,8 @@ pub fn dynamic_symbols(path: &Path) -> Option<DynamicSymbols> {
         let is_weak = symbol.get(4)? >> 4 == STB_WEAK;
         let is_undefined = u16_at(symbol, 6)? == 0;
         let kind = if is_undefined { &mut found.imported } else { &mut found.exported };
-        if !name.is_empty() && !(is_undefined && is_weak) {
+        let may_be_absent = is_undefined && is_weak;
+        if !may_be_absent && !name.is_empty() {
             kind.insert(String::from_utf8_lossy(name).into_owned());
         }
     }

@@ -112,6 +112,8 @@ fn symbols(out: &Path) -> Result<(), Box<dyn Error>> {
     names.keys().for_each(|name| table += &format!("    fn {name}();\n"));
     table += &format!("}}\n\n#[used]\nstatic SYMBOLS: &[unsafe extern \"C\" fn(); {}] = &[\n", names.len());
     names.keys().for_each(|name| table += &format!("    {name},\n"));
+    table += &format!("];\n\n/// Their names, sorted.\npub static NAMES: [&str; {}] = [\n", names.len());
+    names.keys().for_each(|name| table += &format!("    \"{name}\",\n"));
     table += "];\n";
     fs::write(out.join("symbols.rs"), table)?;
     signatures(out, &names)

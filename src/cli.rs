@@ -10,6 +10,7 @@ mod getopt;
 mod given;
 mod install;
 mod manual;
+mod migrate;
 mod nearest;
 pub mod options;
 mod perf;
@@ -44,6 +45,7 @@ pub enum Command {
     CheckOneModel(Arguments),
     Explain(Arguments),
     Install(Arguments),
+    Migrate(Arguments),
     Perf(Arguments),
     Completion(Arguments),
     Manual(Arguments),
@@ -53,8 +55,8 @@ pub enum Command {
     Unknown(String),
 }
 
-const SUBCOMMANDS: [&str; 10] =
-    ["serve", "quickstart", "runtime", "check", "explain", "install", "perf", "completion", "man", "help"];
+const SUBCOMMANDS: [&str; 11] =
+    ["serve", "quickstart", "runtime", "check", "explain", "install", "migrate", "perf", "completion", "man", "help"];
 
 impl Command {
     /// From the whole command line, the program's name first.
@@ -70,6 +72,7 @@ impl Command {
             Some(check::deep::trial::SUBCOMMAND) => Command::CheckOneModel,
             Some("explain") => Command::Explain,
             Some("install") => Command::Install,
+            Some("migrate") => Command::Migrate,
             Some("perf") => Command::Perf,
             Some("completion") => Command::Completion,
             Some("man") => Command::Manual,
@@ -96,6 +99,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::CheckOneModel(arguments) => check::deep::trial::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
+        Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
@@ -148,6 +152,9 @@ Usage:
         Print the configuration that a model would be served with, and where each value comes from.
   nereid install --prefix=<directory>
         Install the program, its library and the C headers where other programs search for them.
+  nereid migrate <repository>... | <command line>
+        Report what of a set-up for Triton works here, what differs and what is missing.
+        `nereid migrate --help` lists the options.
   nereid perf -m <model> [options]
         Load a server, and report how fast it answers. `nereid perf --help` lists the options.
   nereid completion bash|zsh|fish
@@ -194,6 +201,7 @@ mod tests {
         assert_eq!(command(&["nereid", "check", "repository"]), Command::Check(arguments(&["repository"])));
         assert_eq!(command(&["nereid", "explain", "model"]), Command::Explain(arguments(&["model"])));
         assert_eq!(command(&["nereid", "install", "--x"]), Command::Install(arguments(&["--x"])));
+        assert_eq!(command(&["nereid", "migrate", "x"]), Command::Migrate(arguments(&["x"])));
         assert_eq!(command(&["nereid", "perf", "-m", "x"]), Command::Perf(arguments(&["-m", "x"])));
         assert_eq!(command(&["nereid", "completion", "bash"]), Command::Completion(arguments(&["bash"])));
         assert_eq!(command(&["nereid", "man", "perf"]), Command::Manual(arguments(&["perf"])));
@@ -223,6 +231,7 @@ mod tests {
             "runtime install python",
             "check",
             "explain",
+            "migrate",
             "completion",
             "man",
             "--version",

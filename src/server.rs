@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
+pub use self::core::host_policies;
 use self::core::{Core, Guard};
 use control::RepositoryPoller;
 use inherited::InheritedSockets;

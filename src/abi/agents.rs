@@ -10,7 +10,7 @@ use super::server::{Error, Message};
 use nereid_model_config::json;
 use nereid_request::Status;
 
-pub use library::libraries;
+pub use library::{ACTION, find, libraries};
 pub use model::{AgentHandle, AgentModelHandle};
 
 /// Version of the agent interface: major, minor.

@@ -12,7 +12,7 @@ use nereid_request::Status;
 
 use entry::INCOMPLETE;
 pub use entry::{AllocatorHandle, EntryHandle};
-pub use library::open;
+pub use library::{REQUIRED, find, open};
 
 use std::ffi::c_void;
 

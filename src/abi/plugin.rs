@@ -24,6 +24,7 @@ use nereid_scheduler::{Payload, Readiness};
 use nereid_wire::inference::ModelConfig;
 use readiness::Gate;
 
+pub use library::EXECUTE;
 pub(crate) use library::{executing_model, note_release, open_file, reason_of};
 pub use loader::loader;
 

@@ -6,6 +6,7 @@
 
 pub mod affine;
 pub mod device_outputs;
+pub mod dynamic_symbols;
 pub mod elf;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixtures;

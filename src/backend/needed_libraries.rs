@@ -85,16 +85,16 @@ impl Segment {
 }
 
 /// Reads exactly `bytes` bytes, or none.
-fn read(file: &File, offset: u64, bytes: u64) -> Option<Vec<u8>> {
+pub(crate) fn read(file: &File, offset: u64, bytes: u64) -> Option<Vec<u8>> {
     let mut found = vec![0; usize::try_from(bytes).ok()?];
     file.read_exact_at(&mut found, offset).ok()?;
     Some(found)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }

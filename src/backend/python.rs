@@ -57,7 +57,7 @@ pub use environment::complete_based;
 pub use interpreter::{COMPLETE, INSTALL_COMMAND, Origin, Surroundings};
 pub use layout::SCRIPT;
 pub use probe::{InterpreterInfo, examine_interpreter};
-pub use settings::{EXECUTE_TIMEOUT, EXECUTE_TIMEOUT_SECS_MAX, RESTART};
+pub use settings::{EXECUTE_TIMEOUT, EXECUTE_TIMEOUT_SECS_MAX, RESTART, WITHOUT_EFFECT};
 
 use self::environment::Environments;
 use self::interpreter::Interpreter;

@@ -71,6 +71,35 @@ pub(super) fn worker_cpu_count(cores: &Cores, placement: &Placement) -> usize {
 
 fn check(arguments: &CheckArguments) -> Result<Report, String> {
     let options = &arguments.options;
+    // Those that are named on the command line stand for what the server would load at its start.
+    let (flag, wanted) = match arguments.models.is_empty() {
+        true => ("--load-model", &options.startup_models),
+        false => ("--model", &arguments.models),
+    };
+    let is_all = wanted.is_empty() || wanted.iter().any(|name| name == WILDCARD);
+    let names = if is_all { &[] } else { wanted.as_slice() };
+    let mut report = inspect_all(options, &Wanted { flag, names, is_all })?;
+    report.is_deep = arguments.deep.is_some();
+    match &arguments.deep {
+        Some(settings) => {
+            deep::load_all(&mut report, &arguments.words_of_serve, settings, options.model_namespacing)?;
+        }
+        None => fit_ensembles(&mut report, options.model_namespacing),
+    }
+    Ok(report)
+}
+
+/// The models that are inspected.
+pub(super) struct Wanted<'a> {
+    /// The flag that names them.
+    pub flag: &'static str,
+    pub names: &'a [String],
+    /// These are not the only ones.
+    pub is_all: bool,
+}
+
+/// Inspects models of all repositories; nothing is loaded. Ensembles are not yet held against their parts.
+pub(super) fn inspect_all(options: &ServeOptions, wanted: &Wanted<'_>) -> Result<Report, String> {
     let (cores, placement) = place(options)?;
     let settings = |backend: &str| options.settings_of(backend);
     let inspector = Inspector::new(
@@ -82,15 +111,10 @@ fn check(arguments: &CheckArguments) -> Result<Report, String> {
         Gpus::discover(&options.gpu_settings()),
         LIBRARIES.plugins,
     );
-    let mut report = Report { is_deep: arguments.deep.is_some(), ..Report::default() };
+    let mut report = Report::default();
     let found = find_models(options, &mut report)?;
-    // Those that are named on the command line stand for what the server would load at its start.
-    let (flag, wanted) = match arguments.models.is_empty() {
-        true => ("--load-model", &options.startup_models),
-        false => ("--model", &arguments.models),
-    };
-    let is_all = wanted.is_empty() || wanted.iter().any(|name| name == WILDCARD);
-    let absent = wanted.iter().filter(|model| !is_all && !found.contains_key(*model));
+    let Wanted { flag, names: wanted, is_all } = *wanted;
+    let absent = wanted.iter().filter(|model| !found.contains_key(*model));
     for model in absent {
         report.problems.push(format!("model '{model}' of {flag} is in no repository"));
         report.next_steps.push(next_steps::of_unknown_model(model, &found.keys().cloned().collect()));
@@ -115,12 +139,6 @@ fn check(arguments: &CheckArguments) -> Result<Report, String> {
     }
     // Stable: those of one name stay in the order of the repositories.
     report.models.sort_by(|one, other| one.inspection.name.cmp(&other.inspection.name));
-    match &arguments.deep {
-        Some(settings) => {
-            deep::load_all(&mut report, &arguments.words_of_serve, settings, options.model_namespacing)?;
-        }
-        None => fit_ensembles(&mut report, options.model_namespacing),
-    }
     Ok(report)
 }
 
@@ -156,7 +174,7 @@ fn find_models(options: &ServeOptions, report: &mut Report) -> Result<BTreeMap<S
 }
 
 /// Adds findings on ensembles that come from the models of their steps.
-fn fit_ensembles(report: &mut Report, has_namespaces: bool) {
+pub(super) fn fit_ensembles(report: &mut Report, has_namespaces: bool) {
     for (at, problem) in misfits(&report.candidates(), has_namespaces) {
         report.models[at].problems.push(problem);
     }

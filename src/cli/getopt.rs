@@ -30,6 +30,11 @@ impl<'a> Items<'a> {
         Items { program, rest: words.iter(), only_words: false, is_over: false }
     }
 
+    /// Goes on behind an error.
+    pub fn go_on(&mut self) {
+        self.is_over = false;
+    }
+
     fn long(&mut self, given: &'a [u8]) -> Result<Item<'a>, String> {
         let (name, value) = match given.iter().position(|byte| *byte == b'=') {
             Some(at) => (given.get(..at).unwrap_or_default(), given.get(at + 1..)),

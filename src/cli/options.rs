@@ -106,6 +106,56 @@ impl CommandLine {
     }
 }
 
+/// A command line that is read past its errors, for a report on all of it.
+#[derive(Debug)]
+pub struct Survey {
+    /// As far as they could be read.
+    pub options: ServeOptions,
+    /// In the order of the command line.
+    pub flags: Vec<SurveyedFlag>,
+    /// What belongs to no flag: unknown flags, words, and flags that do not go together.
+    pub errors: Vec<OptionsError>,
+}
+
+/// One use of a flag.
+#[derive(Debug)]
+pub struct SurveyedFlag {
+    pub flag: &'static Flag,
+    pub value: Option<OsString>,
+    pub error: Option<OptionsError>,
+}
+
+impl Survey {
+    /// As [`CommandLine::parse`], which stops at the first of these errors.
+    pub fn of(arguments: &Arguments, environment: &dyn Fn(&str) -> Option<OsString>) -> Survey {
+        let mut given = Given::new();
+        let (mut flags, mut errors) = (Vec::new(), Vec::new());
+        errors.extend(given.begin(environment).err());
+        let mut items = Items::new(&arguments.program, &arguments.words);
+        let mut follows_unknown = false;
+        while let Some(item) = items.next() {
+            let may_be_value = std::mem::take(&mut follows_unknown);
+            match item {
+                Ok(Item::Flag(flag, value)) => {
+                    let error = given.apply(flag, value).err();
+                    flags.push(SurveyedFlag { flag, value: value.map(OsStr::to_owned), error });
+                }
+                Ok(Item::Word(_)) if may_be_value => {}
+                Ok(Item::Word(word)) => {
+                    errors.push(OptionsError::Unexpected(word.to_string_lossy().into_owned()));
+                }
+                Err(line) => {
+                    errors.push(OptionsError::Getopt(line));
+                    follows_unknown = true;
+                    items.go_on();
+                }
+            }
+        }
+        errors.extend(given.finish(environment).err());
+        Survey { options: given.options, flags, errors }
+    }
+}
+
 impl Given {
     fn read(
         &mut self,
@@ -125,6 +175,11 @@ impl Given {
         if let Some(word) = unexpected {
             return Err(OptionsError::Unexpected(word.to_string_lossy().into_owned()));
         }
+        self.finish(environment)
+    }
+
+    /// What depends on all flags together.
+    fn finish(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
         self.complete(environment)?;
         self.check_ports()?;
         self.check_as_the_core_does()

@@ -1,7 +1,7 @@
 //! The subcommands as manual pages and completions describe them: names, purposes, usage texts and options, read from
 //! the tables and texts that the subcommands themselves use.
 
-use super::{check, completion, explain, flags, install, manual, perf, quickstart, runtime};
+use super::{check, completion, explain, flags, install, manual, migrate, perf, quickstart, runtime};
 
 /// One subcommand, for readers of its manual page and for shells.
 pub struct Subcommand {
@@ -44,7 +44,7 @@ fn none() -> Vec<&'static str> {
 }
 
 /// All but `help`, which has no options.
-pub static ALL: [Subcommand; 9] = [
+pub static ALL: [Subcommand; 10] = [
     Subcommand {
         name: "serve",
         purpose: "serve the models of a repository",
@@ -84,6 +84,13 @@ pub static ALL: [Subcommand; 9] = [
         name: "install",
         purpose: "install the program, its library and the C headers below a directory",
         usage: || install::USAGE.to_owned(),
+        words: none,
+        table: None,
+    },
+    Subcommand {
+        name: "migrate",
+        purpose: "report what of a set-up for Triton works here",
+        usage: || migrate::USAGE.to_owned(),
         words: none,
         table: None,
     },

@@ -8,6 +8,7 @@ use prost_reflect::{DynamicMessage, Kind, MapKey, MessageDescriptor, Value};
 use thiserror::Error;
 
 use super::text::{Position, Positions, entry_path};
+use nereid_wire::inference::ModelOptimizationPolicy;
 
 /// When a field may be given.
 #[derive(Clone, Copy)]
@@ -83,6 +84,18 @@ const SUPPORTED: [(&str, Rule); 50] = [
     ("response_cache", Rule::Whole),
     ("model_repository_agents", Rule::Whole),
 ];
+
+/// The fields of `optimization` that are given and change nothing here, also where there is a GPU.
+pub fn without_effect(given: &ModelOptimizationPolicy) -> Vec<&'static str> {
+    let fields = [
+        ("priority", given.priority != 0),
+        ("eager_batching", given.eager_batching),
+        ("gather_kernel_buffer_threshold", given.gather_kernel_buffer_threshold != 0),
+        ("input_pinned_memory", given.input_pinned_memory.is_some()),
+        ("output_pinned_memory", given.output_pinned_memory.is_some()),
+    ];
+    fields.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
+}
 
 /// The first field, in the order of the file, that this version does not honour.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -300,6 +313,19 @@ mod tests {
         let documented: Vec<&str> =
             table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name).collect();
         assert_eq!(documented, expected, "docs/models.md, section Refused");
+    }
+
+    #[test]
+    fn fields_without_an_effect_are_documented() {
+        let text = "optimization { priority: PRIORITY_MAX eager_batching: true gather_kernel_buffer_threshold: 1 \
+                    input_pinned_memory { } output_pinned_memory { } graph { level: 1 } cuda { graphs: true } }";
+        let config = crate::from_dynamic(&parse("c", text.as_bytes()).unwrap().message).unwrap();
+        let found = without_effect(&config.optimization.unwrap());
+        assert_eq!(found.len(), 5);
+        let page = include_str!("../../docs/models.md");
+        let row = page.lines().find(|line| line.starts_with("| `optimization` |")).unwrap();
+        assert!(found.iter().all(|name| row.contains(&format!("`{name}`"))), "{row}");
+        assert_eq!(without_effect(&ModelOptimizationPolicy::default()), Vec::<&str>::new());
     }
 
     #[test]

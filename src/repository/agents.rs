@@ -119,11 +119,12 @@ impl Agents {
 
     /// The agent that a configuration names, and the parameters that are passed to it.
     fn find(&self, named: &model_repository_agents::Agent) -> Result<(Arc<dyn Agent>, Parameters), Status> {
-        let mut parameters = named.parameters.clone();
         let is_built_in = named.name == checksum::NAME;
-        let file = if is_built_in { parameters.remove(LIBRARY) } else { None };
-        let parameters = parameters.into_iter().collect();
-        let key = (named.name.clone(), file);
+        let is_passed = |parameter: &(&String, &String)| !(is_built_in && parameter.0 == LIBRARY);
+        let passed = named.parameters.iter().filter(is_passed);
+        let parameters = passed.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let library = library_of(named);
+        let key = (named.name.clone(), library.flatten().map(str::to_owned));
         // Under the lock: a library is initialised once, and by one thread.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(agent) = open.get(&key) {
@@ -132,13 +133,22 @@ impl Agents {
         if open.len() == AGENTS_MAX {
             return Err(Status::unavailable(format!("{AGENTS_MAX} repository agents are open already")));
         }
-        let agent = match &key {
-            (_, None) if is_built_in => Arc::new(Checksum) as Arc<dyn Agent>,
-            (name, file) => (self.library)(name, file.as_deref())?,
+        let agent = match library {
+            None => Arc::new(Checksum) as Arc<dyn Agent>,
+            Some(file) => (self.library)(&key.0, file)?,
         };
         open.insert(key, Arc::clone(&agent));
         Ok((agent, parameters))
     }
+}
+
+/// The library of an agent: the file that a parameter names, else the one of the usual name; `None` if the agent is
+/// built in.
+pub fn library_of(named: &model_repository_agents::Agent) -> Option<Option<&str>> {
+    if named.name != checksum::NAME {
+        return Some(None);
+    }
+    named.parameters.get(LIBRARY).map(|file| Some(file.as_str()))
 }
 
 /// The path without `.` and `..`, if it stays inside the directory that it is relative to.

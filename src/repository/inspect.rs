@@ -66,6 +66,8 @@ pub struct Inspection {
     /// Suspicious, but no reason not to load.
     pub warnings: Vec<String>,
     pub backend: BackendLocation,
+    /// A library of the name of the built-in backend, which is not used.
+    pub unused_library: Option<PathBuf>,
     pub labels: Vec<LabelFile>,
     /// None while there is a problem.
     pub spec: Option<Arc<ModelSpec>>,
@@ -259,18 +261,24 @@ impl<'a> Inspector<'a> {
             // The validation reports an empty backend.
             return Attributes::default();
         }
+        let version = seen.chosen.last().copied().unwrap_or_default();
+        let version_directory = layout::version_dir(&seen.directory, version);
+        let locate = |runtime: &str| {
+            self.plugins.locate(&config.backend, runtime, &seen.directory, &version_directory, &config.name)
+        };
         if let Some(native) = self.native(config) {
+            seen.unused_library = match locate("") {
+                Ok(Located::Library { file, .. }) => Some(file),
+                Ok(Located::Script { .. }) | Err(_) => None,
+            };
             seen.backend = BackendLocation::BuiltIn;
             if !seen.has_config && !COMPLETING.contains(&config.backend.as_str()) {
                 seen.refuse(&no_configuration(&seen.name));
             }
             return native.attributes();
         }
-        let version = seen.chosen.last().copied().unwrap_or_default();
-        let version_directory = layout::version_dir(&seen.directory, version);
-        let found = check_version(&config.backend, &(self.backend_settings)(&config.backend)).and_then(|()| {
-            self.plugins.locate(&config.backend, &config.runtime, &seen.directory, &version_directory, &config.name)
-        });
+        let found = check_version(&config.backend, &(self.backend_settings)(&config.backend))
+            .and_then(|()| locate(&config.runtime));
         match found {
             Ok(Located::Library { file, .. }) => seen.backend = BackendLocation::Library(file),
             Ok(Located::Script { directory }) => {

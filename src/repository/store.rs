@@ -139,6 +139,11 @@ pub fn open(location: &str, environment: &dyn Fn(&str) -> Option<OsString>) -> R
     }
 }
 
+/// Whether the location is a bucket; the error is that of a location that is neither that nor a directory.
+pub fn is_bucket(location: &str) -> Result<bool, Status> {
+    Ok(location::parse(location)?.is_some())
+}
+
 /// A model is one directory of its repository, never a path that leads elsewhere (contract/schedulers.md section 10).
 fn check_name(model: &str) -> Result<(), Status> {
     let leads_elsewhere = model.is_empty() || model == "." || model == ".." || model.contains(['/', '\0']);

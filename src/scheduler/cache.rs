@@ -13,7 +13,7 @@ mod key;
 mod local;
 mod recorder;
 mod redis;
-mod settings;
+pub mod settings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -93,7 +93,7 @@ impl Core {
         access: Arc<Access>,
     ) -> Result<Arc<Core>, Failure> {
         options.check().map_err(Failure::Creating)?;
-        let host_policies = host_policies(options)?;
+        let host_policies = Arc::new(host_policies(options).map_err(Failure::Start)?);
         if placement.spin_ns > 0 && !instance::all_within(&host_policies, &placement.workers) {
             info!("threads sleep at once when they wait: a host policy puts instances on cores of the network");
             placement.spin_ns = 0;
@@ -267,10 +267,11 @@ fn open_repositories(options: &Options) -> Result<Vec<Arc<dyn Store>>, Status> {
     Ok(stores)
 }
 
-fn host_policies(options: &Options) -> Result<Arc<HostPolicies>, Failure> {
+/// The policies of `--host-policy`; the error is a sentence for the user.
+pub fn host_policies(options: &Options) -> Result<HostPolicies, String> {
     let settings = options.host_policies.iter().cloned().map(|setting| (setting.policy, setting.key, setting.value));
     let policies = HostPolicies::new(&settings.collect::<Vec<_>>());
-    policies.map(Arc::new).map_err(|text| Failure::Start(format!("--host-policy: {text}")))
+    policies.map_err(|text| format!("--host-policy: {text}"))
 }
 
 fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
@@ -285,8 +286,7 @@ fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
 
 fn open_cache(options: &Options, libraries: &Libraries) -> Result<Option<Arc<Cache>>, Failure> {
     let Some(name) = options.cache() else { return Ok(None) };
-    let settings = options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone()));
-    let settings: Vec<_> = settings.collect();
+    let settings = options.settings_of_cache();
     let variable = |name: &str| std::env::var(name).ok();
     let library = |name: &str, file: Option<&str>, settings: &BTreeMap<&str, &str>| {
         (libraries.cache)(name, file, &options.cache_directory, settings)

@@ -12,6 +12,8 @@ pub use crate::api::HeaderPattern;
 pub use nereid_net::{Credentials, Keepalive};
 pub use nereid_protocol::compression::Level;
 pub use nereid_scheduler::RunToCompletion;
+use nereid_scheduler::cache::KeyForm;
+use nereid_scheduler::cache::settings::{Code, Described};
 pub use nereid_shard::placement::IoCores;
 
 /// `--stall-timeout`: correct models rarely execute for so long.
@@ -23,6 +25,16 @@ pub const NO_GPU: &str = "there is no GPU that this server could use";
 pub const NO_GROWING: &str = "growing states are in host memory";
 /// Why the number of threads that copy tensors has no effect.
 pub const NO_COPYING_THREADS: &str = "each worker gathers its own batch";
+
+/// A response cache, as far as its settings say.
+pub struct CacheFacts<'a> {
+    pub name: &'a str,
+    /// None: built in. Else the file of its library, if a setting names one.
+    pub library: Option<Option<String>>,
+    pub has_tritons_key: bool,
+    /// Why it could not be opened.
+    pub error: Option<Status>,
+}
 
 /// One listening service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -403,6 +415,27 @@ impl Options {
     /// The name of the cache, where there is one.
     pub fn cache(&self) -> Option<&str> {
         self.cache_settings.first().map(|setting| &setting.cache).or(self.bare_cache.as_ref()).map(String::as_str)
+    }
+
+    /// The settings of the cache.
+    pub fn settings_of_cache(&self) -> Vec<(String, String)> {
+        self.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
+    }
+
+    /// What the settings of the cache say, where there is one. It is not opened.
+    pub fn cache_facts(&self) -> Option<CacheFacts<'_>> {
+        let name = self.cache()?;
+        let settings = self.settings_of_cache();
+        let described = Described::of(name, &settings);
+        Some(CacheFacts {
+            name,
+            library: match described.code {
+                Code::BuiltIn => None,
+                Code::Library(file) => Some(file.map(str::to_owned)),
+            },
+            has_tritons_key: described.form == KeyForm::Triton,
+            error: described.check(name).err(),
+        })
     }
 
     /// `--rate-limit-resource` by name and device, -1 for each device. Of equal ones the first counts.

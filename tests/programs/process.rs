@@ -9,6 +9,7 @@ mod explain;
 mod flags;
 mod instances;
 mod logging;
+mod migrate;
 mod models;
 mod next_steps;
 mod one_number;

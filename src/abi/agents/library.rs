@@ -19,6 +19,9 @@ type OnAgent = unsafe extern "C-unwind" fn(*mut AgentHandle) -> *mut Error;
 type OnModel = unsafe extern "C-unwind" fn(*mut AgentHandle, *mut AgentModelHandle) -> *mut Error;
 type OnAction = unsafe extern "C-unwind" fn(*mut AgentHandle, *mut AgentModelHandle, u32) -> *mut Error;
 
+/// The required export.
+pub const ACTION: &str = "TRITONREPOAGENT_ModelAction";
+
 struct LibraryAgent {
     name: String,
     handle: *mut AgentHandle,
@@ -59,21 +62,25 @@ pub fn libraries(directory: PathBuf) -> OpenLibrary {
     Box::new(move |name, file| LibraryAgent::open(name, file, &directory).map(|agent| Arc::new(agent) as Arc<_>))
 }
 
+/// The library of the agent `name`, which is `file` or has its usual name; nothing is opened.
+pub fn find(name: &str, file: Option<&str>, directory: &Path) -> Result<PathBuf, Status> {
+    let file = file.map_or_else(|| format!("libtritonrepoagent_{name}.so"), str::to_owned);
+    locate(directory, name, &file).ok_or_else(|| {
+        let searched = directory.display();
+        Status::invalid(format!("unable to find '{file}' for repo agent '{name}', searched: {searched}"))
+    })
+}
+
 impl LibraryAgent {
     fn open(name: &str, file: Option<&str>, directory: &Path) -> Result<LibraryAgent, Status> {
-        let file = file.map_or_else(|| format!("libtritonrepoagent_{name}.so"), str::to_owned);
-        let absent = || {
-            let searched = directory.display();
-            Status::invalid(format!("unable to find '{file}' for repo agent '{name}', searched: {searched}"))
-        };
-        let library = Library::open(&locate(directory, name, &file).ok_or_else(absent)?)?;
+        let library = Library::open(&find(name, file, directory)?)?;
         // SAFETY: the interface defines these functions with these types.
         let (initialize, exports) = unsafe {
             let exports = Exports {
                 finalize: library.find("TRITONREPOAGENT_Finalize"),
                 model_initialize: library.find("TRITONREPOAGENT_ModelInitialize"),
                 model_finalize: library.find("TRITONREPOAGENT_ModelFinalize"),
-                model_action: library.require("TRITONREPOAGENT_ModelAction")?,
+                model_action: library.require(ACTION)?,
             };
             (library.find::<OnAgent>("TRITONREPOAGENT_Initialize"), exports)
         };

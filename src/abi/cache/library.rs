@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -57,6 +57,17 @@ unsafe impl Send for Pointer {}
 // SAFETY: the interface has caches called from several threads at the same time.
 unsafe impl Sync for Pointer {}
 
+/// The required exports.
+pub const REQUIRED: [&str; 4] =
+    ["TRITONCACHE_CacheInitialize", "TRITONCACHE_CacheFinalize", "TRITONCACHE_CacheLookup", "TRITONCACHE_CacheInsert"];
+
+/// The library of the cache `name`, which is `file` or has its usual name; nothing is opened.
+pub fn find(name: &str, file: Option<&str>, directory: &Path) -> Result<PathBuf, Status> {
+    let file = file.map_or_else(|| format!("libtritoncache_{name}.so"), str::to_owned);
+    let absent = || Status::invalid(format!("unable to find '{file}' for cache. Searched: {}", directory.display()));
+    locate(directory, name, &file).ok_or_else(absent)
+}
+
 /// Opens the library of the cache `name`, which is `file` or has its usual name and lies in the folder of that name in
 /// `directory`, and creates a cache with these settings.
 pub fn open(
@@ -65,16 +76,15 @@ pub fn open(
     directory: &Path,
     settings: &BTreeMap<&str, &str>,
 ) -> Result<Box<dyn Store>, Status> {
-    let file = file.map_or_else(|| format!("libtritoncache_{name}.so"), str::to_owned);
-    let absent = || Status::invalid(format!("unable to find '{file}' for cache. Searched: {}", directory.display()));
-    let library = Library::open(&locate(directory, name, &file).ok_or_else(absent)?)?;
+    let library = Library::open(&find(name, file, directory)?)?;
+    let [initialize, finalize, lookup, insert] = REQUIRED;
     // SAFETY: the interface defines these functions with these types.
     let (initialize, finalize, lookup, insert) = unsafe {
         (
-            library.require::<Initialize>("TRITONCACHE_CacheInitialize")?,
-            library.require::<Finalize>("TRITONCACHE_CacheFinalize")?,
-            library.require::<Access>("TRITONCACHE_CacheLookup")?,
-            library.require::<Access>("TRITONCACHE_CacheInsert")?,
+            library.require::<Initialize>(initialize)?,
+            library.require::<Finalize>(finalize)?,
+            library.require::<Access>(lookup)?,
+            library.require::<Access>(insert)?,
         )
     };
     library_ranges::register(format!("cache '{name}'"), lookup as *const c_void);

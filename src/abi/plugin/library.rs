@@ -250,7 +250,7 @@ impl Drop for Library {
 }
 
 /// The required export.
-const EXECUTE: &str = "TRITONBACKEND_ModelInstanceExecute";
+pub const EXECUTE: &str = "TRITONBACKEND_ModelInstanceExecute";
 
 /// Opens a library of any kind, with its undefined symbols bound to the server's functions. An error names the file and
 /// the reason.

@@ -26,6 +26,7 @@ use nereid_model_config::normalize::PreferredGroup;
 use nereid_request::Status;
 use nereid_wire::inference::model_instance_group::Kind;
 
+pub use settings::OF_GPUS;
 pub use treelite::{Inspected, inspect};
 
 use self::model::FilModel;

@@ -67,7 +67,7 @@ pub struct Settings {
 const THRESHOLD_DEFAULT: f32 = 0.5;
 
 /// Parameters of instances on GPUs, which have no effect on the CPU.
-const OF_GPUS: [&str; 3] = ["chunk_size", "layout", "transfer_threshold"];
+pub const OF_GPUS: [&str; 3] = ["chunk_size", "layout", "transfer_threshold"];
 
 /// Parameters that Triton's backend does not read any more, and those that replace them.
 const REMOVED: [(&str, Option<&str>); 4] = [

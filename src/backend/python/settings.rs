@@ -27,6 +27,9 @@ const POOL_SIZE: &str = "thread-pool-size";
 const INTERPRETER: &str = "interpreter";
 const MEMORY_FENCES: &str = "memory-fences";
 
+/// Settings of Triton's that are checked and have no effect here.
+pub const WITHOUT_EFFECT: [&str; 3] = [QUEUE_SIZE, REGION_PREFIX, POOL_SIZE];
+
 const KNOWN: [&str; 11] = [
     DEFAULT_SIZE,
     GROWTH_SIZE,

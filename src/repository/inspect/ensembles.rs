@@ -36,6 +36,10 @@ pub fn misfits(candidates: &[Candidate<'_>], has_namespaces: bool) -> BTreeMap<u
 struct EnsembleCheck<'a> {
     candidates: &'a [Candidate<'a>],
     has_namespaces: bool,
+    /// The models of each name, in their order.
+    holders: BTreeMap<&'a str, Vec<usize>>,
+    /// Those of each ensemble that are there: looked up once, because every order is tried with them.
+    parts: Vec<Vec<usize>>,
     /// Configurations as they would be served; none while that is undecided, and for models that would not load.
     configs: Vec<Option<ModelConfig>>,
     misfits: BTreeMap<usize, String>,
@@ -49,14 +53,20 @@ impl<'a> EnsembleCheck<'a> {
             spec.map(|spec| spec.config.clone())
         };
         let configs = candidates.iter().map(config).collect();
-        EnsembleCheck { candidates, has_namespaces, configs, misfits: BTreeMap::new() }
+        let mut holders: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (at, candidate) in candidates.iter().enumerate() {
+            holders.entry(&candidate.inspection.name).or_default().push(at);
+        }
+        let parts = Vec::new();
+        let mut check = EnsembleCheck { candidates, has_namespaces, holders, parts, configs, misfits: BTreeMap::new() };
+        check.parts = (0..candidates.len()).map(|at| check.find_parts(at)).collect();
+        check
     }
 
     /// The model that an ensemble means by a name: the one in the same repository, else the only one.
     fn part(&self, ensemble: usize, name: &str) -> Option<usize> {
         let repository = self.candidates.get(ensemble)?.repository;
-        let named = |at: &usize| self.candidates[*at].inspection.name == name;
-        let mut holders = (0..self.candidates.len()).filter(named);
+        let mut holders = self.holders.get(name)?.iter().copied();
         if self.has_namespaces
             && let Some(own) = holders.clone().find(|at| self.candidates[*at].repository == repository)
         {
@@ -65,7 +75,7 @@ impl<'a> EnsembleCheck<'a> {
         holders.next().filter(|_| holders.next().is_none())
     }
 
-    fn parts(&self, at: usize) -> Vec<usize> {
+    fn find_parts(&self, at: usize) -> Vec<usize> {
         let names = self.candidates[at].inspection.parts();
         names.iter().filter_map(|name| self.part(at, name)).collect()
     }
@@ -79,7 +89,7 @@ impl<'a> EnsembleCheck<'a> {
         // By name and index: a repository has each name once.
         let key = |at: usize| (self.candidates[at].inspection.name.clone(), at);
         let cycle = |at: usize| {
-            let parts = |(_, at): &(String, usize)| self.parts(*at).into_iter().map(key).collect();
+            let parts = |(_, at): &(String, usize)| self.parts[*at].iter().copied().map(key).collect();
             ensemble_cycle(&key(at), |(name, _)| name, parts).err()
         };
         let open = (0..self.candidates.len()).filter(|at| self.is_open(*at));
@@ -88,7 +98,7 @@ impl<'a> EnsembleCheck<'a> {
     }
 
     fn next(&self) -> Option<usize> {
-        let is_ready = |at: &usize| self.is_open(*at) && !self.parts(*at).iter().any(|part| self.is_open(*part));
+        let is_ready = |at: &usize| self.is_open(*at) && !self.parts[*at].iter().any(|part| self.is_open(*part));
         (0..self.candidates.len()).find(is_ready)
     }
 

@@ -27,23 +27,58 @@ pub fn open(
     library: OpenLibrary<'_>,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Cache, Status> {
-    let pairs = settings.iter().map(|(key, value)| (&**key, &**value));
-    // Matched exactly: to the cache 'redis', and to libraries, another `key` may mean something else.
-    let is_form = |pair: &(&str, &str)| *pair == TRITONS_KEY;
-    let form = if pairs.clone().any(|pair| is_form(&pair)) { KeyForm::Triton } else { KeyForm::Request };
-    // The last one of a name counts.
-    let mut settings: BTreeMap<&str, &str> = pairs.filter(|pair| !is_form(pair)).collect();
-    let file = if BUILT_IN.contains(&name) { settings.remove(LIBRARY) } else { None };
-    let is_built_in = BUILT_IN.contains(&name) && file.is_none();
-    match name {
-        "local" if is_built_in => Cache::over(Box::new(local(&settings)?), HashSecret::random(), form),
-        "redis" if is_built_in => Cache::over(Box::new(Redis::open(&settings, environment)?), HashSecret::SHARED, form),
+    let Described { code, form, settings } = Described::of(name, settings);
+    match (code, name) {
+        (Code::BuiltIn, "local") => {
+            Cache::over(Box::new(LocalCache::new(bytes(&settings)?)), HashSecret::random(), form)
+        }
+        (Code::BuiltIn, _) => Cache::over(Box::new(Redis::open(&settings, environment)?), HashSecret::SHARED, form),
         // Where a library stores entries, and which other processes read them, is not known here.
-        _ => Cache::over(library(name, file, &settings)?, HashSecret::SHARED, form),
+        (Code::Library(file), _) => Cache::over(library(name, file, &settings)?, HashSecret::SHARED, form),
     }
 }
 
-fn local(settings: &BTreeMap<&str, &str>) -> Result<LocalCache, Status> {
+/// The code of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code<'a> {
+    BuiltIn,
+    /// The file that a setting names, else the one of the usual name.
+    Library(Option<&'a str>),
+}
+
+/// What the settings of a cache say, before it is opened.
+pub struct Described<'a> {
+    pub code: Code<'a>,
+    pub form: KeyForm,
+    /// Those for the cache itself.
+    settings: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Described<'a> {
+    pub fn of(name: &str, settings: &'a [(String, String)]) -> Described<'a> {
+        let pairs = settings.iter().map(|(key, value)| (&**key, &**value));
+        // Matched exactly: to the cache 'redis', and to libraries, another `key` may mean something else.
+        let is_form = |pair: &(&str, &str)| *pair == TRITONS_KEY;
+        let form = if pairs.clone().any(|pair| is_form(&pair)) { KeyForm::Triton } else { KeyForm::Request };
+        // The last one of a name counts.
+        let mut settings: BTreeMap<&str, &str> = pairs.filter(|pair| !is_form(pair)).collect();
+        let is_built_in = BUILT_IN.contains(&name);
+        let code = match if is_built_in { settings.remove(LIBRARY) } else { None } {
+            None if is_built_in => Code::BuiltIn,
+            file => Code::Library(file),
+        };
+        Described { code, form, settings }
+    }
+
+    /// The error of [`open`], as far as it shows without opening the cache.
+    pub fn check(&self, name: &str) -> Result<(), Status> {
+        let is_local = (self.code, name) == (Code::BuiltIn, "local");
+        if is_local { bytes(&self.settings).map(|_| ()) } else { Ok(()) }
+    }
+}
+
+/// The size of the cache `local`.
+fn bytes(settings: &BTreeMap<&str, &str>) -> Result<usize, Status> {
     let Some(size) = settings.get("size") else {
         let text = "Failed to initialize LocalCache: config didn't contain a valid 'size' field.";
         return Err(Status::invalid(text));
@@ -51,9 +86,7 @@ fn local(settings: &BTreeMap<&str, &str>) -> Result<LocalCache, Status> {
     for key in settings.keys().filter(|key| **key != "size") {
         warn!("the response cache 'local' has no setting '{key}'");
     }
-    local_size(size)
-        .map(LocalCache::new)
-        .map_err(|why| Status::internal(format!("Failed to initialize LocalCache: {why}")))
+    local_size(size).map_err(|why| Status::internal(format!("Failed to initialize LocalCache: {why}")))
 }
 
 /// Parses like C++'s stoull: blanks, a sign, digits, and whatever follows them. The texts are those of its standard

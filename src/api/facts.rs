@@ -9,6 +9,8 @@ use super::clouds::sagemaker::settings::SageMaker;
 use super::clouds::sagemaker_models::SageMakerModels;
 use super::clouds::vertex::settings::Vertex;
 use super::forwarding::HeaderPattern;
+use super::load_reports::Orca;
+use super::routes::{Route, route, route_of_probes};
 use nereid_gpu::Gpus;
 use nereid_observe::audit::AuditLog;
 use nereid_observe::trace::Traces;
@@ -77,6 +79,21 @@ pub struct Settings {
     pub grpc_packing: Option<Level>,
     /// `--request-plan-cache`.
     pub request_plan_cache: bool,
+    /// `--orca`.
+    pub orca: Orca,
+    /// `--http-metrics`, and whether there are metrics to show.
+    pub http_probes: bool,
+    pub http_metrics: bool,
+}
+
+impl Settings {
+    /// The route of a path on the HTTP port.
+    pub(super) fn route<'a>(&self, path: &'a [u8]) -> Option<Route<'a>> {
+        route(path).or_else(|| {
+            let found = route_of_probes(path).filter(|_| self.http_probes)?;
+            (found != Route::Metrics || self.http_metrics).then_some(found)
+        })
+    }
 }
 
 /// Facts about the server, shared by all shards.

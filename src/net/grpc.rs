@@ -284,11 +284,21 @@ impl GrpcWire {
         }
         match reply {
             GrpcReply::Message(mut message) => self.send_message(id, &mut message),
-            GrpcReply::End(status) => self.end(call, id, &status, shared),
+            GrpcReply::End(mut status) => {
+                if stream.plan.reports_load {
+                    status.trailers.extend(shared.service.load_trailer());
+                }
+                self.end(call, id, &status, shared);
+            }
             GrpcReply::Answer(mut message) => {
+                let mut status = GrpcStatus::ok();
+                if stream.plan.reports_load {
+                    status.trailers.extend(shared.service.load_trailer());
+                }
                 let is_plain = !stream.head_sent
                     && stream.request_ended
                     && stream.withheld == 0
+                    && status.trailers.is_empty()
                     && stream.plan.response_encoding == Encoding::Identity;
                 if is_plain && self.connection.answer(id, &mut self.head, &mut message, &mut self.tail) {
                     if let Some(stream) = self.intake.remove(id) {
@@ -298,7 +308,7 @@ impl GrpcWire {
                     return;
                 }
                 self.send_message(id, &mut message);
-                self.end(call, id, &GrpcStatus::ok(), shared);
+                self.end(call, id, &status, shared);
             }
         }
     }

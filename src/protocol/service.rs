@@ -105,6 +105,11 @@ impl Replies {
         (self.replies.get(replies..).unwrap_or_default(), self.panicked.get(panicked..).unwrap_or_default())
     }
 
+    /// The same, to be added to.
+    pub fn since_mut(&mut self, (replies, panicked): (usize, usize)) -> (&mut [(CallKey, Reply)], &[Panicked]) {
+        (self.replies.get_mut(replies..).unwrap_or_default(), self.panicked.get(panicked..).unwrap_or_default())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.replies.is_empty() && self.panicked.is_empty()
     }

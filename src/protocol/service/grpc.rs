@@ -63,6 +63,8 @@ pub struct GrpcPlan {
     /// How messages of the answer may be compressed: the head of the answer names the encoding, each message states
     /// whether it is compressed.
     pub response_encoding: grpc::Encoding,
+    /// The end of the call has the service's load report, however it ends.
+    pub reports_load: bool,
     /// The service needs the times when its requests began to arrive.
     pub timed: bool,
     /// The service's own number of the rules that let the call in.
@@ -80,6 +82,7 @@ impl GrpcPlan {
             kept: Kept::new(),
             watched: Kept::new(),
             response_encoding: grpc::Encoding::Identity,
+            reports_load: false,
             timed: false,
             access: 0,
             key: None,
@@ -151,6 +154,11 @@ pub trait GrpcService {
         headers: &http2::Headers,
         ledger: &Rc<CallLedger>,
     ) -> Option<Token>;
+
+    /// The name and the value of the metadata that reports the load.
+    fn load_trailer(&mut self) -> Option<(Box<[u8]>, Box<[u8]>)> {
+        None
+    }
 
     /// A request on a stream.
     fn grpc_stream_message(

@@ -8,7 +8,7 @@ use nereid_wire::reflection::ExtensionRequest;
 
 fn ask(asked: Ask) -> Answer {
     let request = ServerReflectionRequest { host: "here".to_owned(), message_request: Some(asked) };
-    let response = answer(request.clone());
+    let response = answer(request.clone(), true);
     assert_eq!((response.valid_host.as_str(), response.original_request), ("here", Some(request)));
     response.message_response.expect("an answer")
 }
@@ -34,6 +34,7 @@ fn all_services_are_listed() {
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
         "inference.GRPCInferenceService",
+        "xds.service.orca.v3.OpenRcaService",
     ];
     assert_eq!(names, expected);
 }

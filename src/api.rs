@@ -81,7 +81,7 @@ pub use access::{Access, GivenKey, Restrictions};
 pub use calls::CallBounds;
 pub use clouds::sagemaker::settings::{Inference, SageMaker};
 pub use clouds::vertex::settings::Vertex;
-pub use facts::{EXTENSIONS, Facts, SERVER_VERSION, ServerState, Settings};
+pub use facts::{EXTENSIONS, Facts, Probes, SERVER_VERSION, ServerState, Settings};
 pub use forwarding::HeaderPattern;
 pub use load_reports::Orca;
 pub use mail::{Control, Mail, Post, RenderMetrics};

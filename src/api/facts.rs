@@ -81,17 +81,29 @@ pub struct Settings {
     pub request_plan_cache: bool,
     /// `--orca`.
     pub orca: Orca,
-    /// `--http-metrics`, and whether there are metrics to show.
-    pub http_probes: bool,
-    pub http_metrics: bool,
+    /// `--http-metrics`.
+    pub probes: Probes,
+}
+
+/// The routes for probes and scrapers that the HTTP port has beside Triton's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Probes {
+    #[default]
+    None,
+    /// There are no metrics to show.
+    Health,
+    HealthAndMetrics,
 }
 
 impl Settings {
     /// The route of a path on the HTTP port.
     pub(super) fn route<'a>(&self, path: &'a [u8]) -> Option<Route<'a>> {
         route(path).or_else(|| {
-            let found = route_of_probes(path).filter(|_| self.http_probes)?;
-            (found != Route::Metrics || self.http_metrics).then_some(found)
+            route_of_probes(path).filter(|found| match self.probes {
+                Probes::None => false,
+                Probes::Health => *found == Route::Health,
+                Probes::HealthAndMetrics => true,
+            })
         })
     }
 }

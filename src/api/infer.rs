@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 
 use super::coding::packing::Packing;
 use super::http::dialect::Dialect;
-use super::load_reports::LoadFormat;
 use super::infer::classification::Classifier;
+use super::load_reports::LoadFormat;
 use super::watch::Watch;
 use nereid_memory::Pool;
 use nereid_request::{OutputTensor, Request, Response, SharedMemory, Status, Text};

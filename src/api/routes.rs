@@ -132,7 +132,9 @@ impl Route<'_> {
     /// The label of error bodies of this route (contract/http.md section 1).
     pub fn content_type(&self) -> Option<&'static str> {
         match self {
-            Route::Live | Route::Ready | Route::ModelReady(_) | Route::Infer(_) | Route::Metrics | Route::Health => None,
+            Route::Live | Route::Ready | Route::ModelReady(_) | Route::Infer(_) | Route::Metrics | Route::Health => {
+                None
+            }
             _ => error::JSON,
         }
     }

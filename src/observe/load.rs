@@ -194,9 +194,9 @@ impl Shared {
             let pause = if is_idle { IDLE_EACH } else { SAMPLE_EACH }.max(began.elapsed() * REST);
             self.is_idle.store(is_idle, Ordering::Release);
             let over = lock(&self.is_over);
-            let waited = self.changed.wait_timeout_while(over, pause, |over| {
-                !*over && self.is_idle.load(Ordering::Acquire) == is_idle
-            });
+            let waited = self
+                .changed
+                .wait_timeout_while(over, pause, |over| !*over && self.is_idle.load(Ordering::Acquire) == is_idle);
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 return;
             }

@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
 use super::{Failure, Libraries, budget, clouds, devices, drain, load, tables};
-use crate::api::{self, Facts, ServerState};
+use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
@@ -238,8 +238,11 @@ fn start_facts(options: &Options, guard: Guard, lifecycle: &Lifecycle, gpus: Arc
         grpc_packing: options.grpc_response_compression,
         request_plan_cache: options.request_plan_cache,
         orca: options.orca,
-        http_probes: options.http_metrics,
-        http_metrics: options.http_metrics && options.metrics.allowed,
+        probes: match (options.http_metrics, options.metrics.allowed) {
+            (false, _) => Probes::None,
+            (true, false) => Probes::Health,
+            (true, true) => Probes::HealthAndMetrics,
+        },
     });
     let facts = Arc::new(facts);
     if options.allow_client_shm {

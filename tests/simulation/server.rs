@@ -148,8 +148,7 @@ fn facts(bounds: &Bounds) -> Arc<Facts> {
         grpc_packing: None,
         request_plan_cache: true,
         orca: Default::default(),
-        http_probes: false,
-        http_metrics: false,
+        probes: Default::default(),
     });
     facts.set_state(api::ServerState::Ready);
     Arc::new(facts)

@@ -5,6 +5,7 @@ mod audit;
 mod compression;
 mod custom_metrics;
 mod devices;
+mod engine_metrics;
 mod exposure;
 mod forwarding;
 mod generate;

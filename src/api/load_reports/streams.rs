@@ -1,7 +1,7 @@
 //! `StreamCoreMetrics`: load reports out of band, the first at once and each further one after an interval.
 //!
-//! A client that does not read gets no further report until it has read the last one. A stream ends with its client, and
-//! with the server: while it lives it is looked at every [`LOOK_EACH_NS`].
+//! A client that does not read gets no further report until it has read the last one. A stream ends with its client,
+//! and with the server: while it lives it is looked at every [`LOOK_EACH_NS`].
 
 use std::rc::Rc;
 
@@ -30,7 +30,7 @@ const LOOK_EACH_NS: u64 = 500_000_000;
 /// The shortest interval, that of a client that names none, and the longest.
 const INTERVAL_NS_MIN: u64 = 100_000_000;
 const INTERVAL_NS_USUAL: u64 = 10_000_000_000;
-const INTERVAL_S_MAX: i64 = 24 * 60 * 60;
+const INTERVAL_S_MAX: i64 = 86_400;
 
 /// How the call takes its request, if it is one.
 pub fn plan(path: &[u8]) -> Option<GrpcPlan> {
@@ -75,8 +75,7 @@ impl LoadStreams {
         if Rc::strong_count(&self.places) > STREAMS_MAX {
             return None;
         }
-        let stream =
-            LoadStream { call, interval_ns: None, due_ns: 0, unsent: 0, _place: Rc::clone(&self.places) };
+        let stream = LoadStream { call, interval_ns: None, due_ns: 0, unsent: 0, _place: Rc::clone(&self.places) };
         calls.new_work(Work::LoadStream(Box::new(stream))).ok()
     }
 

@@ -7,7 +7,9 @@ use prost::Message as _;
 use super::*;
 use nereid_memory::Slice;
 use nereid_observe::load::{CacheUse, ModelReading, Reading};
-use nereid_protocol::http1::{BodyPlan, Connection, ExchangeId, Handler, Limits, PlainResponse, Response, ResponseHead};
+use nereid_protocol::http1::{
+    BodyPlan, Connection, ExchangeId, Handler, Limits, PlainResponse, Response, ResponseHead,
+};
 use nereid_wire::xds::data::orca::v3::OrcaLoadReport;
 
 fn report() -> Report {
@@ -24,7 +26,10 @@ fn report() -> Report {
 
 #[test]
 fn a_report_is_written_in_three_formats() {
-    let json = r#"JSON {"application_utilization":1.5,"cpu_utilization":0.25,"mem_utilization":0.5,"rps_fractional":12.5,"eps":0.125,"named_metrics":{"queue_depth":3,"kv_cache_utilization":0.75,"max_token_capacity":512}}"#;
+    let json = concat!(
+        r#"JSON {"application_utilization":1.5,"cpu_utilization":0.25,"mem_utilization":0.5,"rps_fractional":12.5,"#,
+        r#""eps":0.125,"named_metrics":{"queue_depth":3,"kv_cache_utilization":0.75,"max_token_capacity":512}}"#
+    );
     assert_eq!(LoadFormat::Json.write(&report()), json);
     let text = "TEXT application_utilization=1.500000, cpu_utilization=0.250000, mem_utilization=0.500000, \
                 rps_fractional=12.500000, eps=0.125000, named_metrics.queue_depth=3, \

@@ -85,7 +85,7 @@ fn rates_are_those_of_clients() {
         ..ModelReading::default()
     };
     let first = reading(0, vec![of("e", 10, 0, 2), of("s", 100, 1, 0), of("t", 10, 0, 0)]);
-    // 20 requests for the ensemble, of which 4 failed in their second step, and 5 for the step itself, of which 2 failed.
+    // 20 for the ensemble, of which 4 failed in their second step, and 5 for its first step, of which 2 failed.
     let last = reading(2000, vec![of("e", 26, 4, 2), of("s", 100 + 20 + 3, 3, 0), of("t", 10 + 16, 4, 0)]);
     let report = report(vec![first, last]);
     // The first steps of the four that failed are not known to be such.

@@ -1,5 +1,5 @@
-//! Queue, running requests and key-value cache of every model under the names of another engine (`--engine-metrics`), so
-//! that an endpoint picker that knows only that engine can route by them (contract/scale_out.md section 5).
+//! Queue, running requests and key-value cache of every model under the names of another engine (`--engine-metrics`),
+//! so that an endpoint picker that knows only that engine can route by them (contract/scale_out.md section 5).
 //!
 //! Such a picker takes one sample of each family, the last one: samples stand in the order of their values, so that it
 //! sees the most loaded model. A model that publishes a family by itself keeps its own sample.
@@ -243,11 +243,12 @@ mod tests {
         let snapshots: Vec<_> =
             models.iter().map(|(_, pending, _)| Snapshot { pending: *pending, ..Snapshot::default() }).collect();
         let samples = models.iter().zip(&snapshots);
-        let samples =
-            samples.map(|((name, _, running), snapshot)| ModelSample { running: *running, ..ModelSample::of(name, snapshot) });
+        let samples = samples
+            .map(|((name, _, running), snapshot)| ModelSample { running: *running, ..ModelSample::of(name, snapshot) });
         let config = MetricsConfig { engine, ..MetricsConfig::default() };
         let text = render(samples, &config, &HostGauges::new(false, 0), &[registry]);
-        let is_engines = |line: &&str| ["vllm:", "sglang:", "trtllm_", "nv_trt_llm"].iter().any(|name| line.contains(name));
+        let is_engines =
+            |line: &&str| ["vllm:", "sglang:", "trtllm_", "nv_trt_llm"].iter().any(|name| line.contains(name));
         text.lines().filter(is_engines).map(str::to_owned).collect()
     }
 

@@ -53,7 +53,7 @@ fn reports_come_at_once_and_after_each_interval() {
             let began = Instant::now();
             for count in 1..=3 {
                 next(&mut grpc, &mut exchange);
-                // Each is sent no earlier than an interval after the one before; the first may have been late to arrive.
+                // No earlier than an interval after the one before; the first may have been late to arrive.
                 let least = u128::from(count > 1) * (count - 1) * least_ms;
                 assert!(began.elapsed().as_millis() >= least, "{seconds} {nanos}: report {count}");
             }

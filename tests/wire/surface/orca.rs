@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::super::grpc::message::numbers;
 use nereid_test_support::grpc::{Grpc, SERVICE, code, frame};
 use nereid_test_support::http::{Answer, Peer, request};
+use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::{self, each, usual};
@@ -27,8 +28,14 @@ const FIELD: &str = "endpoint-load-metrics";
 const TRAILER: &str = "endpoint-load-metrics-bin";
 const INFER: &[u8] = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}"#;
 /// What every report has.
-const NAMES: [&str; 6] =
-    ["application_utilization", "cpu_utilization", "mem_utilization", "rps_fractional", "eps", "named_metrics.queue_depth"];
+const NAMES: [&str; 6] = [
+    "application_utilization",
+    "cpu_utilization",
+    "mem_utilization",
+    "rps_fractional",
+    "eps",
+    "named_metrics.queue_depth",
+];
 
 fn plain() -> Repository {
     let repository = Repository::new();
@@ -157,7 +164,11 @@ fn the_flag_decides_who_gets_a_report() {
         for _ in 0..3 {
             let message = frame(&numbers("plain", "1", &[7]));
             let reply = calls.exchange(&format!("{SERVICE}ModelInfer"), headers, &[message]);
-            assert_eq!((reply.status.code, reply.trailers.contains_key(TRAILER)), (code::OK, grpc), "{flag} {headers:?}");
+            assert_eq!(
+                (reply.status.code, reply.trailers.contains_key(TRAILER)),
+                (code::OK, grpc),
+                "{flag} {headers:?}"
+            );
         }
         server.stop();
     }
@@ -291,7 +302,11 @@ fn without_metrics_there_is_no_report_and_an_error_in_the_log() {
         ("generate", "json", missing),
         ("generate_stream", "text", missing),
         ("generate", "xml", "'endpoint-load-metrics-format: xml': load is reported as 'json', 'text' or 'bin'"),
-        ("generate_stream", "JSON", "'endpoint-load-metrics-format: JSON': load is reported as 'json', 'text' or 'bin'"),
+        (
+            "generate_stream",
+            "JSON",
+            "'endpoint-load-metrics-format: JSON': load is reported as 'json', 'text' or 'bin'",
+        ),
     ] {
         let logged = |server: &Server| server.log().matches(text).count();
         let before = logged(&server);
@@ -312,4 +327,82 @@ fn without_metrics_there_is_no_report_and_an_error_in_the_log() {
         server.stop().matches("load cannot be reported").count(),
         before.matches("load cannot be reported").count()
     );
+}
+
+/// The parsers of three stages of Envoy, and gRPC's own client in band and out of band.
+#[test]
+fn balancers_read_the_reports() {
+    let Some(python) = Python::get() else { return };
+    let repository = plain();
+    let server = Server::start(usual(), repository.path(), &[]);
+    let http = format!("http://{}", server.http);
+    assert!(python.run("orca.py", &["dialects", "--http", &http]).contains("ok"));
+    assert!(python.run("orca.py", &["bands", "--grpc", &server.grpc.to_string()]).contains("ok"));
+    server.stop();
+}
+
+/// Keeps one instance executing, and a request waiting.
+struct Load {
+    is_over: Arc<AtomicBool>,
+    clients: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn on(server: &Server) -> Load {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let clients = (0..3).map(|_| {
+            let (is_over, address) = (Arc::clone(&is_over), server.http);
+            std::thread::spawn(move || {
+                let mut peer = Peer::connect(address);
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(peer.post("/v2/models/slow/infer", &[], INFER).status, 200);
+                }
+            })
+        });
+        Load { clients: clients.collect(), is_over }
+    }
+
+    fn end(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.clients.into_iter().for_each(|client| client.join().expect("a client"));
+    }
+}
+
+/// gRPC's weighted_round_robin gives the busy one of two servers fewer calls, whichever way it has the reports; without
+/// reports both get as many.
+#[test]
+fn a_weighted_balancer_prefers_the_server_with_less_load() {
+    let Some(python) = Python::get() else { return };
+    let start = |flag: &str| {
+        let repository = Repository::new();
+        for (name, ms) in [("plain", 2), ("slow", 200)] {
+            let delay = format!("parameters {{ key: \"execute_delay_ms\" value {{ string_value: \"{ms}\" }} }}");
+            repository.identity_of("identity", name, 0, &[Pair::new("INT32", "-1")], &delay);
+        }
+        let server = Server::start(usual(), repository.path(), &[flag]);
+        (repository, server)
+    };
+    for (flag, options, is_weighted) in [
+        ("--orca=on-request", &[][..], true),
+        ("--orca=on-request", &["--out-of-band"], true),
+        ("--orca=always", &[], true),
+        ("--orca=off", &[], false),
+    ] {
+        let ((_first, free), (_second, busy)) = (start(flag), start(flag));
+        let load = Load::on(&busy);
+        let (one, other) = (free.grpc.to_string(), busy.grpc.to_string());
+        let arguments = [&["balance", "--seconds=8", "--grpc", &one, &other][..], options].concat();
+        let text = python.run("orca.py", &arguments);
+        load.end();
+        let counts: Vec<f64> = serde_json::from_str(text.lines().next().unwrap_or_default())
+            .unwrap_or_else(|error| panic!("{error}: {text}"));
+        let share = counts[1] / (counts[0] + counts[1]);
+        println!("{flag} {options:?}: {share:.3} of {counts:?} for the busy server");
+        match is_weighted {
+            true => assert!(share < 0.4, "{flag} {options:?}: {counts:?}"),
+            false => assert!((0.4..=0.6).contains(&share), "{flag}: {counts:?}"),
+        }
+        free.stop();
+        busy.stop();
+    }
 }

@@ -439,11 +439,7 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "orca",
         beside: "",
-        good: &[
-            ("on-request", |_| {}),
-            ("OFF", |o| o.orca = Orca::Off),
-            ("always", |o| o.orca = Orca::Always),
-        ],
+        good: &[("on-request", |_| {}), ("OFF", |o| o.orca = Orca::Off), ("always", |o| o.orca = Orca::Always)],
         bad: &[("on", "invalid argument for --orca"), ("", "invalid argument for --orca")],
     },
     Row {

@@ -291,14 +291,11 @@ impl GrpcWire {
                 self.end(call, id, &status, shared);
             }
             GrpcReply::Answer(mut message) => {
-                let mut status = GrpcStatus::ok();
-                if stream.plan.reports_load {
-                    status.trailers.extend(shared.service.load_trailer());
-                }
+                let reports_load = stream.plan.reports_load;
                 let is_plain = !stream.head_sent
                     && stream.request_ended
                     && stream.withheld == 0
-                    && status.trailers.is_empty()
+                    && !reports_load
                     && stream.plan.response_encoding == Encoding::Identity;
                 if is_plain && self.connection.answer(id, &mut self.head, &mut message, &mut self.tail) {
                     if let Some(stream) = self.intake.remove(id) {
@@ -308,6 +305,10 @@ impl GrpcWire {
                     return;
                 }
                 self.send_message(id, &mut message);
+                let mut status = GrpcStatus::ok();
+                if reports_load {
+                    status.trailers.extend(shared.service.load_trailer());
+                }
                 self.end(call, id, &status, shared);
             }
         }

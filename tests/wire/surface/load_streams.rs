@@ -89,7 +89,7 @@ fn bad_streams_end_with_a_status() {
 /// More streams than a shard has are refused; the others go on, and their end makes room.
 #[test]
 fn there_is_a_bound_of_streams() {
-    let (_repository, server) = start(usual(), &["--grpc-infer-allocation-pool-size=8"]);
+    let (_repository, server) = start(usual(), &[]);
     let mut connections: Vec<Grpc> = (0..32).map(|_| Grpc::connect(server.grpc)).collect();
     let mut open_streams = Vec::new();
     for grpc in &mut connections {

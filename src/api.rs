@@ -65,8 +65,8 @@ use nereid_observe::load::Monitor;
 use nereid_observe::metrics::Registry;
 use nereid_protocol::grpc::{Code, Message, Outline};
 use nereid_protocol::service::{
-    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Panicked, Port, Recurring, Replies,
-    Service, Token,
+    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, MetadataEntry, Panicked, Port,
+    Recurring, Replies, Service, Token,
 };
 use nereid_protocol::{http1, http2};
 use nereid_queue::Actor;
@@ -401,7 +401,7 @@ impl GrpcService for Api {
         });
     }
 
-    fn load_trailer(&mut self) -> Option<(Box<[u8]>, Box<[u8]>)> {
+    fn load_trailer(&mut self) -> Option<MetadataEntry> {
         self.context.load_reports.trailer()
     }
 

@@ -15,7 +15,7 @@ use nereid_memory::Pool;
 use nereid_observe::load::{Monitor, Report};
 use nereid_protocol::http1::{self, FieldValue};
 use nereid_protocol::http2::Headers;
-use nereid_protocol::service::{CallKey, GrpcPlan, HttpReply, Panicked, Replies, Reply, Token};
+use nereid_protocol::service::{CallKey, GrpcPlan, HttpReply, MetadataEntry, Panicked, Replies, Reply, Token};
 
 pub use format::{ASKS, FIELD, LoadFormat, message};
 
@@ -184,7 +184,7 @@ impl LoadReports {
     }
 
     /// The metadata at the end of such a call.
-    pub fn trailer(&mut self) -> Option<(Box<[u8]>, Box<[u8]>)> {
+    pub fn trailer(&mut self) -> Option<MetadataEntry> {
         self.monitor.ask();
         if !self.renew() {
             return None;

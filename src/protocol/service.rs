@@ -9,7 +9,7 @@ mod http;
 
 use std::net::SocketAddr;
 
-pub use grpc::{Arrived, GrpcPlan, GrpcReply, GrpcService, GrpcStatus, Kept, Recurring};
+pub use grpc::{Arrived, GrpcPlan, GrpcReply, GrpcService, GrpcStatus, Kept, MetadataEntry, Recurring};
 pub use http::{HttpReply, HttpService};
 
 /// One exchange on a connection: an HTTP request or a gRPC call. Generational: a reply to a finished one is dropped.

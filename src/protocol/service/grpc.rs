@@ -46,7 +46,10 @@ impl GrpcStatus {
 }
 
 /// Metadata of a call that the service gets again with its messages: names in lower case, and values.
-pub type Kept = Vec<(Box<[u8]>, Box<[u8]>)>;
+pub type Kept = Vec<MetadataEntry>;
+
+/// A name in lower case, and its value.
+pub type MetadataEntry = (Box<[u8]>, Box<[u8]>);
 
 /// How a gRPC method gets its request messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,7 +159,7 @@ pub trait GrpcService {
     ) -> Option<Token>;
 
     /// The name and the value of the metadata that reports the load.
-    fn load_trailer(&mut self) -> Option<(Box<[u8]>, Box<[u8]>)> {
+    fn load_trailer(&mut self) -> Option<MetadataEntry> {
         None
     }
 

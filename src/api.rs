@@ -21,6 +21,7 @@ mod grpc;
 mod http;
 pub mod infer;
 mod infer_context;
+mod load_reports;
 mod mail;
 mod management;
 mod plan_cache;
@@ -55,14 +56,17 @@ use http::inference::HttpInfer;
 use http::metrics_page::MetricsPage;
 use http::ports::{HttpPorts, HttpRequest};
 use infer_context::InferContext;
+use load_reports::LoadReports;
+use load_reports::streams::{self as load_streams, LoadStreams};
 use management::Management;
 use nereid_memory::{CallLedger, Pool, Slice};
 use nereid_mutants::{self as mutants, Mutant};
+use nereid_observe::load::Monitor;
 use nereid_observe::metrics::Registry;
 use nereid_protocol::grpc::{Code, Message, Outline};
 use nereid_protocol::service::{
-    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, Panicked, Port, Recurring, Replies,
-    Service, Token,
+    Arrived, CallKey, GrpcPlan, GrpcService, GrpcStatus, HttpReply, HttpService, MetadataEntry, Panicked, Port,
+    Recurring, Replies, Service, Token,
 };
 use nereid_protocol::{http1, http2};
 use nereid_queue::Actor;
@@ -77,8 +81,9 @@ pub use access::{Access, GivenKey, Restrictions};
 pub use calls::CallBounds;
 pub use clouds::sagemaker::settings::{Inference, SageMaker};
 pub use clouds::vertex::settings::Vertex;
-pub use facts::{EXTENSIONS, Facts, SERVER_VERSION, ServerState, Settings};
+pub use facts::{EXTENSIONS, Facts, Probes, SERVER_VERSION, ServerState, Settings};
 pub use forwarding::HeaderPattern;
+pub use load_reports::Orca;
 pub use mail::{Control, Mail, Post, RenderMetrics};
 
 /// One shard's service.
@@ -90,6 +95,7 @@ pub struct Api {
     responses: ResponseRouter,
     management: Management,
     reflector: Reflector,
+    load_streams: LoadStreams,
 }
 
 /// What a service is created from.
@@ -105,12 +111,15 @@ pub struct Parts {
     pub render_metrics: RenderMetrics,
     /// Metrics of backends, some of which answers report.
     pub metrics: Arc<Registry>,
+    /// The load that others report; none: they report none.
+    pub load: Option<Arc<Monitor>>,
     pub call_bounds: CallBounds,
 }
 
 impl Api {
     pub fn new(parts: Parts) -> Api {
-        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics, call_bounds } = parts;
+        let Parts { facts, models, lifecycle, pool, sink, post, .. } = parts;
+        let Parts { control, render_metrics, metrics, load, call_bounds, .. } = parts;
         let settings = &facts.settings;
         let metrics_page = MetricsPage { pool: pool.clone(), post: Arc::clone(&post), control, render: render_metrics };
         let management = Management::new(
@@ -129,13 +138,15 @@ impl Api {
             streams: Streams::default(),
             responses: ResponseRouter::new(pool.clone(), metrics),
             management,
-            reflector: Reflector::new(pool.clone()),
+            reflector: Reflector::new(pool.clone(), settings.orca != Orca::Off),
+            load_streams: LoadStreams::default(),
             context: InferContext {
                 models,
                 calls: Calls::new(call_bounds, settings.grpc_responses_max, sink, post, pool.clone()),
                 watches: Watches::new(Arc::clone(&settings.traces)),
                 plan_cache: PlanCache::new(settings.request_plan_cache),
                 packing_budget: PackingBudget::of_turn(),
+                load_reports: LoadReports::new(settings.orca, load),
                 access: Arc::clone(&settings.access),
                 pool,
                 facts,
@@ -143,9 +154,12 @@ impl Api {
         }
     }
 
-    /// Records the changes that were answered after the mark.
+    /// Records the changes that were answered after the mark, and adds the load reports to the answers that get one.
     #[inline]
-    fn audit(&mut self, replies: &Replies, mark: (usize, usize)) {
+    fn settle(&mut self, replies: &mut Replies, mark: (usize, usize)) {
+        if !self.context.load_reports.is_idle() {
+            self.context.load_reports.settle(replies, mark, &self.context.pool);
+        }
         if let Some(audit) = &mut self.management.audit {
             audit.settle(replies, mark);
         }
@@ -200,6 +214,10 @@ impl Api {
                 if let Some((prepared, outcome)) = context.calls.check_on(key, checking) {
                     end_preparing(context, streams, key, &prepared, outcome, replies);
                 }
+            }
+            stream @ Work::LoadStream(_) => {
+                *place = stream;
+                self.load_streams.go_on(context, key, replies);
             }
             Work::Reflection(reflection) => self.reflector.go_on(&mut context.calls, key, reflection, replies),
             Work::UnpackingBody(packed) => HttpInfer::unpack_body(context, key, packed, replies),
@@ -264,7 +282,10 @@ impl HttpService for Api {
             let mut body = body;
             if port == Port::Http && arrival.is_none() {
                 body = match HttpInfer::infer_planned(context, call, head, body, replies) {
-                    Ok(token) => return Some(token),
+                    Ok(token) => {
+                        context.load_reports.expect_unasked(call);
+                        return Some(token);
+                    }
                     Err(body) => body,
                 };
             }
@@ -278,7 +299,12 @@ impl HttpService for Api {
                 port => http.request_to_port(context, management, port, request, replies),
             }
         });
-        self.audit(replies, mark);
+        if !self.context.load_reports.is_idle()
+            && let Some(token) = token.flatten()
+        {
+            self.context.load_reports.began(call, token);
+        }
+        self.settle(replies, mark);
         token.flatten()
     }
 }
@@ -319,7 +345,7 @@ impl GrpcService for Api {
             GrpcInfer::unary(&mut api.context, &mut api.management, call, plan, message, arrived, replies)
         };
         let token = self.contain_call(Panicked::Call(call), replies, run);
-        self.audit(replies, mark);
+        self.settle(replies, mark);
         token.flatten()
     }
 
@@ -349,6 +375,9 @@ impl GrpcService for Api {
         if plan.method == reflection::METHOD {
             return self.context.calls.new_work(Work::Reflection(Box::new(ReflectionStream::new(call)))).ok();
         }
+        if plan.method == load_streams::METHOD {
+            return self.load_streams.begin(&mut self.context.calls, call);
+        }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         let packing = Packing::of_grpc(plan.response_encoding, self.context.facts.settings.grpc_packing);
         let (requests_max, ledger) = (self.context.calls.requests_max, Rc::clone(ledger));
@@ -365,8 +394,15 @@ impl GrpcService for Api {
         replies: &mut Replies,
     ) {
         self.contain_call(Panicked::Work(stream), replies, |api, replies| {
+            if plan.method == load_streams::METHOD {
+                return api.load_streams.message(&mut api.context, stream, message, replies);
+            }
             api.streams.message(&mut api.context, stream, plan, message, arrived, replies);
         });
+    }
+
+    fn load_trailer(&mut self) -> Option<MetadataEntry> {
+        self.context.load_reports.trailer()
     }
 
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {
@@ -388,6 +424,7 @@ impl Service for Api {
         if let Some(send_window) = self.context.calls.send_window(stream) {
             return send_window.acknowledge(unsent);
         }
+        load_streams::unsent(&mut self.context.calls, stream, unsent);
         reflection::unsent(&mut self.context.calls, stream, unsent);
     }
 
@@ -401,6 +438,9 @@ impl Service for Api {
     fn cancelled(&mut self, token: Token) {
         if mutants::is(Mutant::CancellationUnheard) {
             return;
+        }
+        if !self.context.load_reports.is_idle() {
+            self.context.load_reports.cancelled(token);
         }
         self.context.calls.log_cancellation(token.0);
         let by_ns = self.context.calls.delays.cancellation_ns;
@@ -459,7 +499,7 @@ impl Actor for Api {
                 });
             }
         }
-        self.audit(replies, mark);
+        self.settle(replies, mark);
     }
 
     fn work(&mut self, replies: &mut Replies) {
@@ -469,7 +509,7 @@ impl Actor for Api {
         responses.deliver_local(context, streams, replies);
         self.go_on(replies);
         self.responses.classify_on(&mut self.context, &mut self.streams, replies);
-        self.audit(replies, mark);
+        self.settle(replies, mark);
         self.context.calls.wake_all();
     }
 

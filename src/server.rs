@@ -18,6 +18,7 @@ mod inproc_executor;
 mod key_files;
 mod libraries;
 mod listeners;
+mod load;
 mod model_control;
 pub mod options;
 mod shards;
@@ -125,6 +126,7 @@ fn serve(
             Arc::new(move || core.render_metrics())
         },
         metrics: Arc::clone(&core.metrics),
+        load: load::monitor(options, lifecycle, &core.metrics),
         ends: ends.sender(),
         probe,
         tls,

@@ -18,6 +18,7 @@ use super::containment::contained;
 use super::grpc::reflection::stream::ReflectionStream;
 use super::grpc::streams::stream::Stream;
 use super::http::chunked_replies::chunked_reply::ChunkedReply;
+use super::load_reports::streams::LoadStream;
 use super::mail::{Mail, Post};
 use super::send_window::SendWindow;
 use delays::{DelayedStep, Delays};
@@ -159,7 +160,7 @@ impl Calls {
     fn time(&mut self, at_ns: u64, timed: Timed) {
         let place = match &timed {
             Timed::Expiry(key) => (at_ns, false, *key),
-            Timed::Job(_) => {
+            Timed::Job(_) | Timed::Revisit(_) => {
                 self.jobs_timed += 1;
                 (at_ns, true, self.jobs_timed)
             }
@@ -181,6 +182,7 @@ impl Calls {
                 // A job that panics is dropped, and with it its request, which then has an error for an answer.
                 Timed::Job(job) => drop(contained(|| job.run(self))),
                 Timed::Expiry(key) => self.expire(key),
+                Timed::Revisit(key) => self.revisit(key),
             }
         }
     }
@@ -253,7 +255,7 @@ impl Calls {
             None
             | Some(Work::Reserved | Work::Left(_) | Work::Encoding { .. } | Work::Packing(_) | Work::ChunkedReply(_)) =>
                 {}
-            Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_)) => {}
+            Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_) | Work::LoadStream(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::Delayed(pending)) => pending.request.withdraw(),
             Some(Work::Copying(copying)) => copying.withdraw(),
@@ -292,6 +294,11 @@ impl Calls {
     /// Has work that lies in its place gone on with in a later turn.
     pub fn revisit(&mut self, key: u64) {
         self.unfinished.push_back(key);
+    }
+
+    /// The same at a time of the monotonic clock.
+    pub fn revisit_at(&mut self, at_ns: u64, key: u64) {
+        self.time(at_ns, Timed::Revisit(key));
     }
 
     /// What was put off longest.
@@ -333,6 +340,13 @@ impl Calls {
     pub fn reflection(&mut self, token: Token) -> Option<&mut ReflectionStream> {
         match self.work_mut(token.0) {
             Some(Work::Reflection(reflection)) => Some(reflection),
+            _ => None,
+        }
+    }
+
+    pub fn load_stream(&mut self, token: Token) -> Option<&mut LoadStream> {
+        match self.work_mut(token.0) {
+            Some(Work::LoadStream(stream)) => Some(stream),
             _ => None,
         }
     }

@@ -9,6 +9,8 @@ use super::clouds::sagemaker::settings::SageMaker;
 use super::clouds::sagemaker_models::SageMakerModels;
 use super::clouds::vertex::settings::Vertex;
 use super::forwarding::HeaderPattern;
+use super::load_reports::Orca;
+use super::routes::{Route, route, route_of_probes};
 use nereid_gpu::Gpus;
 use nereid_observe::audit::AuditLog;
 use nereid_observe::trace::Traces;
@@ -77,6 +79,33 @@ pub struct Settings {
     pub grpc_packing: Option<Level>,
     /// `--request-plan-cache`.
     pub request_plan_cache: bool,
+    /// `--orca`.
+    pub orca: Orca,
+    /// `--http-metrics`.
+    pub probes: Probes,
+}
+
+/// The routes for probes and scrapers that the HTTP port has beside Triton's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Probes {
+    #[default]
+    None,
+    /// There are no metrics to show.
+    Health,
+    HealthAndMetrics,
+}
+
+impl Settings {
+    /// The route of a path on the HTTP port.
+    pub(super) fn route<'a>(&self, path: &'a [u8]) -> Option<Route<'a>> {
+        route(path).or_else(|| {
+            route_of_probes(path).filter(|found| match self.probes {
+                Probes::None => false,
+                Probes::Health => *found == Route::Health,
+                Probes::HealthAndMetrics => true,
+            })
+        })
+    }
 }
 
 /// Facts about the server, shared by all shards.

@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 
 use super::coding::packing::Packing;
 use super::http::dialect::Dialect;
-use super::http::generate::load::LoadFormat;
 use super::infer::classification::Classifier;
+use super::load_reports::LoadFormat;
 use super::watch::Watch;
 use nereid_memory::Pool;
 use nereid_request::{OutputTensor, Request, Response, SharedMemory, Status, Text};
@@ -80,7 +80,7 @@ pub struct AnswerForm {
     /// HTTP: the form of outputs that were not named.
     pub binary_by_default: bool,
     pub manner: Manner,
-    /// The load report in the head of the answer.
+    /// The load report of Triton in the head of the answer.
     pub load_report: Option<LoadFormat>,
     /// Streams of either protocol: a decoupled model that ends without another response is answered for.
     pub empty_final_response: bool,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::access::Access;
 use super::calls::Calls;
 use super::facts::Facts;
+use super::load_reports::LoadReports;
 use super::plan_cache::PlanCache;
 use super::steps::PackingBudget;
 use super::watch::Watches;
@@ -24,6 +25,7 @@ pub struct InferContext {
     pub watches: Watches,
     pub plan_cache: PlanCache,
     pub packing_budget: PackingBudget,
+    pub load_reports: LoadReports,
 }
 
 impl InferContext {

@@ -106,6 +106,8 @@ impl Management {
                 Ok(json(statistics::to_json(&models.ready().collect::<Vec<_>>(), pool)))
             }
             Route::SharedMemory(..)
+            | Route::Metrics
+            | Route::Health
             | Route::Infer(_)
             | Route::Generate(_)
             | Route::GenerateStream(_)

@@ -37,6 +37,9 @@ pub enum Route<'a> {
     TraceSetting(Option<&'a [u8]>),
     /// The region that the path names, if any.
     SharedMemory(MemoryKind, RegionAction, Option<&'a [u8]>),
+    /// With `--http-metrics`: the page of the metrics port, and readiness as probes of other servers ask for it.
+    Metrics,
+    Health,
 }
 
 /// What lies in a region of shared memory.
@@ -111,7 +114,9 @@ impl Route<'_> {
             | Route::ModelReady(_)
             | Route::ModelConfig(_)
             | Route::ModelStatistics(_)
-            | Route::AllStatistics => &[Method::Get],
+            | Route::AllStatistics
+            | Route::Metrics
+            | Route::Health => &[Method::Get],
             Route::Infer(_)
             | Route::Generate(_)
             | Route::GenerateStream(_)
@@ -127,7 +132,9 @@ impl Route<'_> {
     /// The label of error bodies of this route (contract/http.md section 1).
     pub fn content_type(&self) -> Option<&'static str> {
         match self {
-            Route::Live | Route::Ready | Route::ModelReady(_) | Route::Infer(_) => None,
+            Route::Live | Route::Ready | Route::ModelReady(_) | Route::Infer(_) | Route::Metrics | Route::Health => {
+                None
+            }
             _ => error::JSON,
         }
     }
@@ -135,11 +142,11 @@ impl Route<'_> {
     /// The group by which the route can be restricted (contract/http.md section 1).
     pub fn category(&self) -> Category {
         match self {
-            Route::Live | Route::Ready | Route::ModelReady(_) => Category::Health,
+            Route::Live | Route::Ready | Route::ModelReady(_) | Route::Health => Category::Health,
             Route::ServerMetadata | Route::ModelMetadata(_) => Category::Metadata,
             Route::Infer(_) | Route::Generate(_) | Route::GenerateStream(_) => Category::Inference,
             Route::ModelConfig(_) => Category::ModelConfig,
-            Route::ModelStatistics(_) | Route::AllStatistics => Category::Statistics,
+            Route::ModelStatistics(_) | Route::AllStatistics | Route::Metrics => Category::Statistics,
             Route::TraceSetting(_) => Category::Trace,
             Route::Logging => Category::Logging,
             Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => Category::ModelRepository,
@@ -150,6 +157,15 @@ impl Route<'_> {
 
 /// Segments of the longest route, and one more to see that a path is longer.
 const SEGMENTS_MAX: usize = 8;
+
+/// The routes of `--http-metrics`.
+pub fn route_of_probes(path: &[u8]) -> Option<Route<'_>> {
+    match path {
+        b"/metrics" => Some(Route::Metrics),
+        b"/health" => Some(Route::Health),
+        _ => None,
+    }
+}
 
 /// The route of `path`, or `None`: 404.
 pub fn route(path: &[u8]) -> Option<Route<'_>> {

@@ -106,6 +106,8 @@ impl Instances {
         let gpus = running.iter().filter_map(|worker| worker.gpu.clone()).collect();
         let working = running.iter().filter(|worker| worker.takes_work()).map(|worker| worker.gpu.clone()).collect();
         self.checks.set(instances, gpus, working);
+        let active = running.iter().filter(|worker| worker.takes_work());
+        self.checks.set_executions(active.map(|worker| worker.executions.clone()).collect());
         let take_device_tensors = !running.is_empty() && running.iter().all(|worker| worker.takes_device_tensors);
         self.checks.set_on_devices(take_device_tensors);
     }

@@ -16,8 +16,8 @@ use nereid_request::Status;
 
 pub use super::given::WithoutEffect;
 pub use crate::server::options::{
-    BackendSetting, CacheSetting, Clouds, HostPolicySetting, IoCores, IoEngine, Listen, ModelControl,
-    Options as ServeOptions, RateLimitResource, Restriction, RunToCompletion,
+    BackendSetting, CacheSetting, Clouds, EngineMetrics, HostPolicySetting, IoCores, IoEngine, Listen, ModelControl,
+    Options as ServeOptions, Orca, RateLimitResource, Restriction, RunToCompletion,
 };
 
 /// Variables that are set by supervisors which route clients by readiness.

@@ -284,11 +284,18 @@ impl GrpcWire {
         }
         match reply {
             GrpcReply::Message(mut message) => self.send_message(id, &mut message),
-            GrpcReply::End(status) => self.end(call, id, &status, shared),
+            GrpcReply::End(mut status) => {
+                if stream.plan.reports_load {
+                    status.trailers.extend(shared.service.load_trailer());
+                }
+                self.end(call, id, &status, shared);
+            }
             GrpcReply::Answer(mut message) => {
+                let reports_load = stream.plan.reports_load;
                 let is_plain = !stream.head_sent
                     && stream.request_ended
                     && stream.withheld == 0
+                    && !reports_load
                     && stream.plan.response_encoding == Encoding::Identity;
                 if is_plain && self.connection.answer(id, &mut self.head, &mut message, &mut self.tail) {
                     if let Some(stream) = self.intake.remove(id) {
@@ -298,7 +305,11 @@ impl GrpcWire {
                     return;
                 }
                 self.send_message(id, &mut message);
-                self.end(call, id, &GrpcStatus::ok(), shared);
+                let mut status = GrpcStatus::ok();
+                if reports_load {
+                    status.trailers.extend(shared.service.load_trailer());
+                }
+                self.end(call, id, &status, shared);
             }
         }
     }

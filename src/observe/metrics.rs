@@ -3,6 +3,7 @@
 //! Nothing here is on the request path but [`Counter::increment`]; everything else is work of control threads.
 
 mod distributions;
+mod engines;
 mod exposition;
 mod families;
 mod gpu;
@@ -12,6 +13,7 @@ mod registry;
 mod settings;
 mod values;
 
+pub use engines::{CACHE_FAMILY, CACHE_KIND, EngineMetrics, ModelCache};
 pub use exposition::Kind;
 pub use families::{ModelSample, render};
 pub use gpu::{Devices, Field};

@@ -319,6 +319,22 @@ impl ModelStatistics {
         self.sum_of(&[self])
     }
 
+    /// The counters on whatever device, without the tables, and the nanoseconds of all executions that have ended.
+    pub fn work(&self) -> (Snapshot, u64) {
+        let devices = self.lock_devices().clone();
+        let parts: Vec<&ModelStatistics> =
+            std::iter::once(self).chain(devices.iter().map(|device| &*device.statistics)).collect();
+        let executed_ns = parts.iter().map(|part| part.executed_ns()).fold(0, u64::wrapping_add);
+        (self.sum_of(&parts), executed_ns)
+    }
+
+    fn executed_ns(&self) -> u64 {
+        let of_slots = self.slots.iter().filter_map(OnceLock::get).flat_map(|slot| slot.batches());
+        let of_slots = of_slots.map(slot::BatchCounters::read);
+        let large = self.large_batches.read().map(|(_, count, times)| (count, times));
+        of_slots.chain(large).flat_map(|(_, times)| times).fold(0, u64::wrapping_add)
+    }
+
     fn sum_of(&self, parts: &[&ModelStatistics]) -> Snapshot {
         let slots = || parts.iter().flat_map(|part| part.slots.iter().filter_map(OnceLock::get));
         let mut sum = Snapshot::default();

@@ -9,7 +9,7 @@ mod http;
 
 use std::net::SocketAddr;
 
-pub use grpc::{Arrived, GrpcPlan, GrpcReply, GrpcService, GrpcStatus, Kept, Recurring};
+pub use grpc::{Arrived, GrpcPlan, GrpcReply, GrpcService, GrpcStatus, Kept, MetadataEntry, Recurring};
 pub use http::{HttpReply, HttpService};
 
 /// One exchange on a connection: an HTTP request or a gRPC call. Generational: a reply to a finished one is dropped.
@@ -103,6 +103,11 @@ impl Replies {
     /// What has been pushed after this mark, which is of the same round.
     pub fn since(&self, (replies, panicked): (usize, usize)) -> (&[(CallKey, Reply)], &[Panicked]) {
         (self.replies.get(replies..).unwrap_or_default(), self.panicked.get(panicked..).unwrap_or_default())
+    }
+
+    /// The same, to be added to.
+    pub fn since_mut(&mut self, (replies, panicked): (usize, usize)) -> (&mut [(CallKey, Reply)], &[Panicked]) {
+        (self.replies.get_mut(replies..).unwrap_or_default(), self.panicked.get(panicked..).unwrap_or_default())
     }
 
     pub fn is_empty(&self) -> bool {

@@ -38,6 +38,12 @@ pub struct ModelPlace {
 }
 
 impl ModelLoad {
+    /// The requests of clients that the model has now, waiting ones included.
+    pub fn requests(self: &Arc<Self>) -> usize {
+        // The model itself has a reference, too.
+        Arc::strong_count(self).saturating_sub(1)
+    }
+
     /// Takes a place for a request with so many bytes. Shards that do this at the same moment may each take one more
     /// call than `bounds` allow.
     #[inline]

@@ -9,7 +9,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tracing::info;
 
@@ -33,6 +33,12 @@ pub trait Readiness: Send + Sync {
 
     /// Has the process of the instance write the stacks of its threads to its stderr, if it has one that can.
     fn write_stack(&self) {}
+}
+
+/// The count of a worker's executions.
+pub trait Executions: Send + Sync {
+    /// Odd during an execution; it changes with each begin and each end.
+    fn count(&self) -> u64;
 }
 
 /// Result of a readiness check.
@@ -72,6 +78,8 @@ struct ReadinessState {
     gpus: Vec<Gpu>,
     /// The locations of the instances that take requests: a device, or the host.
     working: Vec<Option<Gpu>>,
+    /// The counts of the workers that take requests; gone with the worker.
+    executions: Vec<Weak<dyn Executions>>,
     /// Why all workers are stalled.
     stall: Option<String>,
     /// Why a worker has ended before its time.
@@ -142,6 +150,18 @@ impl Checks {
         self.has_gpus.store(!gpus.is_empty(), Ordering::Release);
         let mut state = self.lock();
         (state.instances, state.gpus, state.working) = (instances, gpus, working);
+    }
+
+    /// Replaces the counts of executions of the workers that take requests.
+    pub fn set_executions(&self, executions: Vec<Weak<dyn Executions>>) {
+        self.lock().executions = executions;
+    }
+
+    /// The count of executions of each worker that takes requests, in the same order until the workers change. Does not
+    /// block.
+    pub fn executions(&self) -> Vec<u64> {
+        let counts = self.lock().executions.clone();
+        counts.iter().filter_map(Weak::upgrade).map(|executions| executions.count()).collect()
     }
 
     /// The device is broken for good, and instances elsewhere can execute the requests of those on it.

@@ -13,8 +13,8 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
-use super::{Failure, Libraries, budget, clouds, devices, drain, tables};
-use crate::api::{self, Facts, ServerState};
+use super::{Failure, Libraries, budget, clouds, devices, drain, load, tables};
+use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
@@ -237,6 +237,12 @@ fn start_facts(options: &Options, guard: Guard, lifecycle: &Lifecycle, gpus: Arc
         grpc_forwarded: forwarded("grpc", &options.grpc_header_forward_pattern)?,
         grpc_packing: options.grpc_response_compression,
         request_plan_cache: options.request_plan_cache,
+        orca: options.orca,
+        probes: match (options.http_metrics, options.metrics.allowed) {
+            (false, _) => Probes::None,
+            (true, false) => Probes::Health,
+            (true, true) => Probes::HealthAndMetrics,
+        },
     });
     let facts = Arc::new(facts);
     if options.allow_client_shm {
@@ -387,7 +393,7 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
 fn metrics_config(options: &Options) -> MetricsConfig {
     let (config, complaints) = MetricsConfig::new(&options.metrics_settings);
     complaints.iter().for_each(|complaint| error!("{complaint}"));
-    config
+    MetricsConfig { engine: options.engine_metrics, ..config }
 }
 
 fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, metrics: &[&Registry]) -> String {
@@ -421,6 +427,7 @@ fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, met
         gpu_uuid,
         tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,
+        running: load::running(model, snapshot.pending),
         distributions: distributions.as_ref(),
         load_duration_secs: model.load_duration_secs,
     });

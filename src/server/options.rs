@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::api::HeaderPattern;
+pub use crate::api::{HeaderPattern, Orca};
 pub use nereid_net::{Credentials, Keepalive};
+pub use nereid_observe::metrics::EngineMetrics;
 pub use nereid_protocol::compression::Level;
 pub use nereid_scheduler::RunToCompletion;
 use nereid_scheduler::cache::KeyForm;
@@ -232,6 +233,12 @@ pub struct Options {
     pub run_to_completion: RunToCompletion,
     /// Shards cache what they derive from requests and answers, and reuse it for equal ones.
     pub request_plan_cache: bool,
+    /// Which answers report the server's load.
+    pub orca: Orca,
+    /// The HTTP port answers `/metrics` and `/health` too.
+    pub http_metrics: bool,
+    /// Load of the models under the names of another engine.
+    pub engine_metrics: EngineMetrics,
     /// How long an execution may take before its instance counts as stalled; `None`: for ever.
     pub stall_timeout: Option<Duration>,
     pub model_control: ModelControl,
@@ -336,6 +343,9 @@ impl Default for Options {
             spin_us: None,
             run_to_completion: RunToCompletion::default(),
             request_plan_cache: true,
+            orca: Orca::OnRequest,
+            http_metrics: false,
+            engine_metrics: EngineMetrics::None,
             stall_timeout: Some(STALL_TIMEOUT),
             model_control: ModelControl::None,
             startup_models: Vec::new(),

@@ -22,6 +22,7 @@ use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::repository::{Lifecycle, Publisher};
 use nereid_memory::Pool;
 use nereid_net::{Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
+use nereid_observe::load::Monitor;
 use nereid_observe::metrics::Registry;
 use nereid_observe::panics::ThreadKind;
 use nereid_protocol::grpc;
@@ -49,6 +50,8 @@ pub struct Parts<'a> {
     pub lifecycle: Arc<Lifecycle>,
     pub render_metrics: RenderMetrics,
     pub metrics: Arc<Registry>,
+    /// See [`load::monitor`](super::load::monitor).
+    pub load: Option<Arc<Monitor>>,
     /// Receives a message when a shard ends without having been stopped.
     pub ends: Sender<EndReason>,
     /// See [`try_engine`].
@@ -180,6 +183,7 @@ impl Shards {
                 control: shards.control.handle(),
                 render_metrics: Arc::clone(&parts.render_metrics),
                 metrics: Arc::clone(&parts.metrics),
+                load: parts.load.clone(),
                 call_bounds: api::CallBounds { requests_max: shares.waiting, of_model },
             };
             let seat = ShardParts {

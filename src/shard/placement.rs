@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod quota;
+mod usage;
 
 use std::io;
 use std::path::Path;
@@ -13,6 +14,8 @@ use std::str::FromStr;
 
 use super::engine::sys;
 use nereid_queue::Spin;
+
+pub use usage::{CpuUse, MemoryUse, cpu_use, memory_use};
 
 /// From this many cores on, shards have cores of their own.
 const PIN_FROM: usize = 4;

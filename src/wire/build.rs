@@ -8,10 +8,12 @@ use std::{env, fs};
 
 use prost::Message;
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 8] = [
     "inference.proto",
     "model_config.proto",
     "health.proto",
+    "orca_load_report.proto",
+    "orca_service.proto",
     "otlp.proto",
     "reflection.proto",
     "reflection_v1alpha.proto",

@@ -16,6 +16,29 @@ pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
 }
 
+/// `google.protobuf.Duration`, which requests for load reports have.
+pub use prost_types::Duration;
+
+/// Packages `xds.data.orca.v3` and `xds.service.orca.v3`: reports of a server's load.
+#[allow(clippy::all, missing_docs, rustdoc::all)]
+pub mod xds {
+    pub mod data {
+        pub mod orca {
+            pub mod v3 {
+                include!(concat!(env!("OUT_DIR"), "/xds.data.orca.v3.rs"));
+            }
+        }
+    }
+
+    pub mod service {
+        pub mod orca {
+            pub mod v3 {
+                include!(concat!(env!("OUT_DIR"), "/xds.service.orca.v3.rs"));
+            }
+        }
+    }
+}
+
 /// Package `otlp`: what collectors of traces are sent.
 #[allow(clippy::all, missing_docs, rustdoc::all)]
 pub mod otlp {

@@ -18,15 +18,22 @@ from cases import case, raises
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "deploy/kubernetes"
 CHART = FOLDER / "nereid"
 PLAIN = FOLDER / "manifests/nereid.yaml"
+GATEWAY = FOLDER / "manifests/gateway.yaml"
+# The values that the second one is made with.
+POOL = {"gateway": {"engine": "triton-tensorrt-llm", "pool": {"enabled": True}}}
 # The oldest that the chart allows, and the newest whose schemas are here.
 VERSIONS = ("1.30", kubernetes_validate.latest_version())
 # What is not Kubernetes' own has no schema here: the fields that these kinds may have.
 FOREIGN = {
     "ServiceMonitor": {"selector", "endpoints"},
     "PodMonitor": {"selector", "podMetricsEndpoints"},
+    "InferencePool": {"selector", "targetPorts", "endpointPickerRef"},
     "ScaledObject": {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "cooldownPeriod", "triggers"},
 }
 RUNTIME = {"annotations", "containers", "protocolVersions", "supportedModelFormats", "volumes"}
+GATEWAY_HEADER = """# The same with `gateway.engine=triton-tensorrt-llm` and `gateway.pool.enabled=true`: pods as endpoint pickers of the
+# Gateway API inference extension and of llm-d find and read them, and an InferencePool of them. Made as nereid.yaml is.
+"""
 HEADER = """# The chart `deploy/kubernetes/nereid` with its default values, for clusters without Helm. Made by
 # tests/python/kubernetes.py --write; change the image, the repository and the resources to yours.
 """
@@ -76,6 +83,7 @@ def the_chart_has_no_mistake():
 @case
 def plain_manifests_are_the_chart_with_its_defaults():
     assert PLAIN.read_text() == plain(), "run tests/python/kubernetes.py --write"
+    assert GATEWAY.read_text() == plain(GATEWAY_HEADER, POOL), "run tests/python/kubernetes.py --write"
 
 
 @case
@@ -142,6 +150,28 @@ def what_can_be_asked_for():
 
 
 @case
+def pods_for_endpoint_pickers():
+    names = {"vllm": "vllm", "sglang": "sglang", "trtllm-serve": "trtllm", "triton-tensorrt-llm": "triton"}
+    for engine, flag in names.items():
+        found = by_kind({"gateway": {"engine": engine, "pool": {"enabled": True, "picker": "epp", "pickerPort": 7}}})
+        deployment, pool = found["Deployment"]["spec"], found["InferencePool"]["spec"]
+        labels = deployment["template"]["metadata"]["labels"]
+        assert labels["llm-d.ai/engine-type"] == labels["inference.networking.k8s.io/engine-type"] == engine
+        # A selector cannot be changed later, the engine can.
+        assert not any("engine-type" in label for label in deployment["selector"]["matchLabels"])
+        args = deployment["template"]["spec"]["containers"][0]["args"]
+        assert f"--engine-metrics={flag}" in args and "--http-metrics=true" in args
+        assert pool["selector"]["matchLabels"].items() <= labels.items()
+        assert pool["targetPorts"] == [{"number": 8000}]
+        assert pool["endpointPickerRef"] == {"name": "epp", "port": {"number": 7}, "failureMode": "FailOpen"}
+    _, server = container()
+    assert not any(flag.startswith(("--engine-metrics", "--http-metrics", "--orca")) for flag in server["args"])
+    assert "--orca=always" in container({"loadReports": "always"})[1]["args"]
+    with raises(helm_python.HelmError, "gateway.engine"):
+        rendered({"gateway": {"pool": {"enabled": True}}})
+
+
+@case
 def values_out_of_range_are_refused():
     for wrong in (
         {"ports": {"http": 70000}}, {"ports": {"grpc": 0}}, {"replicas": -1}, {"replicas": "two"},
@@ -152,6 +182,8 @@ def values_out_of_range_are_refused():
         {"autoscaling": {"prometheus": "prometheus:9090"}}, {"monitoring": {"monitor": "all"}},
         {"security": {"user": 0}}, {"security": {"seccomp": "Unconfined"}}, {"replica": 3},
         {"drain": {"delay": 3}}, {"service": {"type": "Headless"}}, {"command": []},
+        {"loadReports": "sometimes"}, {"gateway": {"engine": "triton"}}, {"gateway": {"pool": {"pickerPort": 0}}},
+        {"gateway": {"pool": {"failureMode": "FailClosed"}}},
     ):
         with raises(helm_python.HelmError):
             rendered(wrong)
@@ -194,8 +226,8 @@ def runtimes_for_kserve():
                                      "--allow-grpc=true", "--allow-http=true"]
 
 
-def plain():
-    return HEADER + "".join("---\n" + text for text in rendered())
+def plain(header=HEADER, values=None):
+    return header + "".join("---\n" + text for text in rendered(values))
 
 
 def main():
@@ -204,6 +236,7 @@ def main():
     elif sys.argv[1:] == ["--write"]:
         PLAIN.parent.mkdir(exist_ok=True)
         PLAIN.write_text(plain())
+        GATEWAY.write_text(plain(GATEWAY_HEADER, POOL))
     else:
         cases.run(sys.argv[1:])
 

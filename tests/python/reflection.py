@@ -28,6 +28,7 @@ def main():
                 "grpc.reflection.v1.ServerReflection",
                 "grpc.reflection.v1alpha.ServerReflection",
                 SERVICE,
+                "xds.service.orca.v3.OpenRcaService",
             ],
         )
         pool = DescriptorPool(database)

@@ -147,6 +147,8 @@ fn facts(bounds: &Bounds) -> Arc<Facts> {
         grpc_forwarded: None,
         grpc_packing: None,
         request_plan_cache: true,
+        orca: Default::default(),
+        probes: Default::default(),
     });
     facts.set_state(api::ServerState::Ready);
     Arc::new(facts)
@@ -212,6 +214,7 @@ impl Server {
                 control: Arc::new(move |job| control.lock().expect("one thread").push_back(job)),
                 render_metrics: Arc::new(String::new),
                 metrics: Default::default(),
+                load: None,
                 call_bounds: api::CallBounds { requests_max: bounds.waiting, of_model },
             });
             let net = Net::new(nereid_net::Parts {

@@ -5,7 +5,7 @@ mod errors;
 mod exiting;
 mod forms;
 mod management;
-mod message;
+pub mod message;
 mod order;
 mod readiness;
 mod recurring;

@@ -13,6 +13,7 @@ use crate::api::grpc::reflection::stream::ReflectionStream;
 use crate::api::grpc::streams::stream::Stream;
 use crate::api::http::chunked_replies::chunked_reply::ChunkedReply;
 use crate::api::infer::{AnswerForm, Decode, http_reply};
+use crate::api::load_reports::streams::LoadStream;
 use nereid_memory::CallPlace;
 use nereid_protocol::service::CallKey;
 use nereid_request::{Job, Response, Text, Ticket};
@@ -46,6 +47,7 @@ pub enum Work {
     Packing(Box<Answer>),
     Stream(Box<Stream>),
     Reflection(Box<ReflectionStream>),
+    LoadStream(Box<LoadStream>),
 }
 
 /// What a request takes of the parts that its model and its client may have.
@@ -108,5 +110,7 @@ impl Waiting {
 pub enum Timed {
     /// The time in the queue of the request with this token is up.
     Expiry(u64),
+    /// The work with this token goes on.
+    Revisit(u64),
     Job(Box<dyn Job>),
 }

@@ -52,7 +52,7 @@ fn redirect(path: &[u8]) -> Result<Redirect<'_>, u16> {
         | RepositoryIndex
         | SharedMemory(_, RegionAction::Status, _) => Ok(Redirect::Route(route)),
         Load(..) | Unload(..) | SharedMemory(..) => Err(403),
-        Logging | Generate(_) | GenerateStream(_) | TraceSetting(_) => Err(400),
+        Metrics | Health | Logging | Generate(_) | GenerateStream(_) | TraceSetting(_) => Err(400),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::api::infer::grpc_request;
 use crate::api::infer_context::InferContext;
 use crate::api::management::Management;
 use crate::api::plan_cache::grpc_requests::RequestKey;
+use crate::api::routes::Category;
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::watch::Arrival;
 use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline, Unpacked};
@@ -63,7 +64,13 @@ impl GrpcInfer {
     /// The plan of a call: how its messages are read.
     pub fn plan_call(&self, context: &InferContext, headers: &Headers) -> Result<GrpcPlan, GrpcStatus> {
         let path = headers.path().unwrap_or_default();
-        let Some(method) = method_of(path) else { return reflection::plan(path).ok_or_else(unimplemented) };
+        let Some(method) = method_of(path) else {
+            if let Some(plan) = context.load_reports.plan_stream(path) {
+                context.access.grpc.allow_grpc(Category::Statistics, headers)?;
+                return Ok(plan);
+            }
+            return reflection::plan(path).ok_or_else(unimplemented);
+        };
         let key = context.access.grpc.allow_grpc(method.category(), headers)?;
         let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });
@@ -71,6 +78,7 @@ impl GrpcInfer {
         (plan.access, plan.key) = (context.access.number, key);
         if infers {
             context.watches.plan_call(headers, &mut plan);
+            plan.reports_load = context.load_reports.is_wanted(headers);
             if let Some(pattern) = &self.forwarded {
                 plan.kept = pattern.of_metadata(headers);
             }

@@ -15,6 +15,7 @@ use crate::api::calls::Calls;
 use crate::api::calls::work::Work;
 use crate::api::error;
 use crate::api::error::too_large;
+use crate::api::load_reports::streams as load_streams;
 use nereid_memory::{Gather, Pool};
 use nereid_protocol::grpc::{self, Code, Encoder, Message, Mode};
 use nereid_protocol::service::{GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
@@ -107,11 +108,13 @@ fn end_stream(calls: &mut Calls, token: Token, status: GrpcStatus, replies: &mut
 pub struct Reflector {
     pool: Pool,
     encoder: Encoder,
+    /// The server has the service of load reports.
+    reports_load: bool,
 }
 
 impl Reflector {
-    pub fn new(pool: Pool) -> Reflector {
-        Reflector { pool, encoder: Encoder::new() }
+    pub fn new(pool: Pool, reports_load: bool) -> Reflector {
+        Reflector { pool, encoder: Encoder::new(), reports_load }
     }
 
     /// Answers the next requests.
@@ -132,7 +135,7 @@ impl Reflector {
             let framed = match request {
                 Ok(request) => {
                     let mut framed = Gather::new();
-                    let framing = self.encoder.message(&answer(request), &self.pool, &mut framed);
+                    let framing = self.encoder.message(&answer(request, self.reports_load), &self.pool, &mut framed);
                     framing.map(|()| framed).map_err(too_large)
                 }
                 Err(_) => Err(Status::internal("Unable to parse request")),
@@ -220,11 +223,12 @@ fn with_dependencies(file: FileDescriptor) -> Vec<bytes::Bytes> {
     found.iter().map(|file| file.encode_to_vec().into()).collect()
 }
 
-fn answer(request: ServerReflectionRequest) -> ServerReflectionResponse {
+fn answer(request: ServerReflectionRequest, reports_load: bool) -> ServerReflectionResponse {
     let index = index();
     let answer = match &request.message_request {
         Some(Ask::ListServices(_)) => {
-            let service = index.services.iter().map(|name| ServiceResponse { name: name.clone() }).collect();
+            let served = index.services.iter().filter(|name| reports_load || *name != load_streams::SERVICE);
+            let service = served.map(|name| ServiceResponse { name: name.clone() }).collect();
             Ok(Answer::ListServicesResponse(ListServiceResponse { service }))
         }
         Some(Ask::FileByFilename(name)) => index.file(name).ok_or_else(|| format!("File not found: {name}")),

@@ -18,6 +18,7 @@ use crate::api::facts::ServerState;
 use crate::api::infer::grpc_reply::{self, StreamedFrom, Writer};
 use crate::api::infer::grpc_request;
 use crate::api::infer_context::InferContext;
+use crate::api::load_reports::streams as load_streams;
 use crate::api::plan_cache::grpc_requests::RequestKey;
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::watch::Arrival;
@@ -326,6 +327,7 @@ impl Streams {
     /// No request follows.
     pub fn half_closed(context: &mut InferContext, token: Token, replies: &mut Replies) {
         let Some(stream) = context.calls.stream(token) else {
+            load_streams::half_closed(&mut context.calls, token, replies);
             return reflection::half_closed(&mut context.calls, token);
         };
         stream.half_closed = true;

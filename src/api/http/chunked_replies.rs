@@ -14,6 +14,7 @@ use super::events;
 use super::generate::load;
 use crate::api::calls::Calls;
 use crate::api::calls::work::Work;
+use crate::api::load_reports::FIELD;
 use crate::api::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
 use chunked_reply::Written;
 use nereid_memory::{Gather, Pool};
@@ -151,7 +152,7 @@ impl ChunkedReplies {
         let content_type = if chunked.is_events() { events::CONTENT_TYPE } else { "application/json" };
         let mut head = ResponseHead::new(status).content_type(content_type);
         if let Some(report) = format.and_then(|format| load::report(&self.metrics, format)) {
-            head = head.header(load::FIELD, report);
+            head = head.header(FIELD, report);
         }
         replies.push(call, HttpReply::Head(head));
     }

@@ -13,7 +13,6 @@ use crate::api::infer::{AnswerForm, Manner};
 use crate::api::infer_context::InferContext;
 use crate::api::routes::Target;
 use crate::api::watch::Arrival;
-use load::LoadFormat;
 use nereid_memory::Slice;
 use nereid_protocol::http1;
 use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
@@ -61,7 +60,7 @@ fn begin_generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &
     let most = context.facts.settings.http_input_bytes_max;
     let form = AnswerForm {
         manner: if streams { Manner::GenerateEvents } else { Manner::Generate },
-        load_report: LoadFormat::wanted(head),
+        load_report: context.load_reports.of_generate(head),
         watch,
         ..AnswerForm::default()
     };

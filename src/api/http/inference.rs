@@ -20,7 +20,7 @@ use crate::api::infer::http_request::Decoder;
 use crate::api::infer_context::InferContext;
 use crate::api::plan_cache::http_plans::HttpPlan;
 use crate::api::plan_cache::json_request::Bounds;
-use crate::api::routes::{Category, Target, route};
+use crate::api::routes::{Category, Target};
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::timing;
 use crate::api::watch::Arrival;
@@ -78,7 +78,7 @@ impl HttpInfer {
         if port == Port::Http
             && !context.access.http.is_empty()
             && context.plan_cache.http_plan(head).is_none()
-            && let Some(found) = route(head.path().as_bytes())
+            && let Some(found) = settings.route(head.path().as_bytes())
             && let Err(refusal) = context.access.http.allow_http(found.category(), head, &context.pool)
         {
             log_request(head);
@@ -116,6 +116,10 @@ impl HttpInfer {
         model: &Arc<ServedModel>,
         packing: Option<Packing>,
     ) {
+        // A head that asks for a load report is looked at each time.
+        if context.load_reports.is_asked_for(head) {
+            return;
+        }
         // The keys may have changed since the head was let in.
         let is_let_in = context.access.http.lets_in(Category::Inference, head);
         if self.forwarded.is_none() && is_let_in && !context.watches.times_http(head) {

@@ -14,7 +14,7 @@ use crate::api::clouds::{CloudRoute, CloudRouting};
 use crate::api::error;
 use crate::api::infer_context::InferContext;
 use crate::api::management::Management;
-use crate::api::routes::{Method, Route, Target, route};
+use crate::api::routes::{Method, Route, Target};
 use crate::api::watch::Arrival;
 use crate::repository::ModelMap;
 use nereid_memory::{Gather, Slice};
@@ -79,7 +79,7 @@ impl HttpPorts {
         let HttpRequest { call, head, .. } = request;
         let is_post = head.method() == http1::Method::Post;
         log_request(head);
-        let Some(found) = route(head.path().as_bytes()) else {
+        let Some(found) = context.facts.settings.route(head.path().as_bytes()) else {
             let reply = error::error_body(&context.pool, 404, "Not Found", None);
             replies.push(call, HttpReply::Answer(reply));
             return None;
@@ -132,14 +132,20 @@ impl HttpPorts {
     ) -> Option<Token> {
         let RouteCall { request: HttpRequest { call, head, body, arrival }, dialect, is_post } = route_call;
         if let Route::Infer(target) = found {
+            context.load_reports.expect(call, head);
             return self.infer.infer(context, InferCall { call, target, head, body, arrival, dialect }, replies);
         }
         if let Route::Generate(target) | Route::GenerateStream(target) = found {
             let streams = matches!(found, Route::GenerateStream(_));
+            context.load_reports.expect_of_generate(call, head);
             let call = GenerateCall { call, port: Port::Http, target, head, body, arrival, streams };
             return generate::generate(context, call, replies);
         }
-        management.http(call, found, is_post, &body, replies);
+        match found {
+            Route::Metrics => self.metrics_page.render_for(call),
+            Route::Health => management.http(call, Route::Ready, is_post, &body, replies),
+            found => management.http(call, found, is_post, &body, replies),
+        }
         None
     }
 
@@ -166,11 +172,13 @@ impl HttpPorts {
             Ok(CloudRoute::Infer { model, dialect }) => {
                 let HttpRequest { body, arrival, .. } = request;
                 let target = Target { model: model.as_bytes(), version: None };
+                context.load_reports.expect(call, head);
                 self.infer.infer(context, InferCall { call, target, head, body, arrival, dialect }, replies)
             }
             Ok(CloudRoute::Generate { model, streams }) => {
                 let HttpRequest { body, arrival, .. } = request;
                 let target = Target { model: model.as_bytes(), version: None };
+                context.load_reports.expect_of_generate(call, head);
                 let call = GenerateCall { call, port: Port::SageMaker, target, head, body, arrival, streams };
                 generate::generate(context, call, replies)
             }

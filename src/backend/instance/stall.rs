@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use crate::ModelContext;
 use nereid_observe::metrics::Counter;
 use nereid_observe::stacks::{self, ThreadNumber};
-use nereid_scheduler::{Checks, Readiness};
+use nereid_scheduler::{Checks, Executions, Readiness};
 
 /// The bounds of the interval between comparisons, which is a quarter of the limit.
 const TICK_MIN: Duration = Duration::from_millis(10);
@@ -61,6 +61,12 @@ impl Pulse {
         let thread = ThreadNumber::from_raw(self.1.0.load(Ordering::Relaxed));
         let stack = thread.and_then(stacks::of_thread);
         stack.map(|stack| format!("\nstack of its thread:{stack}")).unwrap_or_default()
+    }
+}
+
+impl Executions for Pulse {
+    fn count(&self) -> u64 {
+        self.read()
     }
 }
 

@@ -26,7 +26,7 @@ use nereid_observe::panics::ThreadKind;
 use nereid_queue::Spin;
 use nereid_request::Status;
 use nereid_scheduler::{
-    Checks, More, Parker, Payload, PayloadSource, Readiness, RunToCompletion, WorkerInfo, next_payload,
+    Checks, Executions, More, Parker, Payload, PayloadSource, Readiness, RunToCompletion, WorkerInfo, next_payload,
 };
 
 /// The arguments of a worker's thread.
@@ -75,6 +75,8 @@ pub(super) struct Worker {
     pub takes_device_tensors: bool,
     /// The instances that report readiness.
     pub readiness: Vec<Arc<dyn Readiness>>,
+    /// The count of its executions.
+    pub executions: Weak<dyn Executions>,
     /// The device of its instances.
     pub gpu: Option<Gpu>,
     pub thread: JoinHandle<()>,
@@ -176,8 +178,9 @@ impl Candidate {
         };
         let readiness = self.outcome.and_then(Result::ok).unwrap_or_default();
         let (is_shared, takes_device_tensors) = (self.thread_plan.is_device, self.borrowable.takes_device_tensors());
+        let pulse = Arc::downgrade(self.borrowable.pulse());
         let (gpu, thread) = (self.gpu, self.thread);
-        Some(Worker { names, key, is_shared, role, takes_device_tensors, readiness, gpu, thread })
+        Some(Worker { names, key, is_shared, role, takes_device_tensors, readiness, executions: pulse, gpu, thread })
     }
 
     /// Ends the thread before its admission.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Flag, Group};
 use crate::cli::given::Given;
-use crate::cli::options::{BackendSetting, IoCores, IoEngine, RunToCompletion};
+use crate::cli::options::{BackendSetting, EngineMetrics, IoCores, IoEngine, Orca, RunToCompletion};
 use crate::cli::values::{Value, ValueError};
 use nereid_backend::python;
 
@@ -70,6 +70,27 @@ pub static FLAGS: &[Flag] = &[
          ones; off: it decodes each request and encodes each response anew, which takes more CPU time and changes no \
          response. Default: on.",
         |g, v| on_or_off(v).map(|given| g.options.request_plan_cache = given),
+    ),
+    NEREID.set(
+        "orca",
+        "off|on-request|always",
+        "Which inference responses carry an ORCA load report: none, those whose requests ask for one by the header \
+         endpoint-load-metrics-format, or all; off also refuses the RPC StreamCoreMetrics. Default: on-request.",
+        |g, v| orca(v).map(|given| g.options.orca = given),
+    ),
+    NEREID.set(
+        "http-metrics",
+        "boolean",
+        "Whether the HTTP port too answers /metrics, and /health like /v2/health/ready, for probes and pickers that \
+         know one port only. Default: false.",
+        |g, v| v.boolean().map(|given| g.options.http_metrics = given),
+    ),
+    NEREID.set(
+        "engine-metrics",
+        "none|vllm|triton|trtllm|sglang",
+        "The engine under whose names the metrics page shows the queue, the running requests and the key-value cache \
+         of every model, for endpoint pickers; triton: those of its TensorRT-LLM backend. Default: none.",
+        |g, v| engine_metrics(v).map(|given| g.options.engine_metrics = given),
     ),
     NEREID.set(
         "stall-timeout",
@@ -315,6 +336,26 @@ fn run_to_completion(value: Value<'_>) -> Result<RunToCompletion, ValueError> {
         "off" => Ok(RunToCompletion::Off),
         "declared" => Ok(RunToCompletion::Declared),
         "measured" => Ok(RunToCompletion::Measured),
+        _ => Err(value.unknown_word()),
+    }
+}
+
+fn orca(value: Value<'_>) -> Result<Orca, ValueError> {
+    match value.lower_case().as_str() {
+        "off" => Ok(Orca::Off),
+        "on-request" => Ok(Orca::OnRequest),
+        "always" => Ok(Orca::Always),
+        _ => Err(value.unknown_word()),
+    }
+}
+
+fn engine_metrics(value: Value<'_>) -> Result<EngineMetrics, ValueError> {
+    match value.lower_case().as_str() {
+        "none" => Ok(EngineMetrics::None),
+        "vllm" => Ok(EngineMetrics::Vllm),
+        "triton" => Ok(EngineMetrics::Triton),
+        "trtllm" => Ok(EngineMetrics::Trtllm),
+        "sglang" => Ok(EngineMetrics::Sglang),
         _ => Err(value.unknown_word()),
     }
 }

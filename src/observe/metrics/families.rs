@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::distributions;
+use super::engines;
 use super::exposition::{Exposition, Kind, Value, push_label};
 use super::host::HostGauges;
 use super::registry::Registry;
@@ -25,6 +26,8 @@ pub struct ModelSample<'a> {
     /// `metric_tags` of the configuration, in any order.
     pub tags: Vec<(&'a str, &'a str)>,
     pub snapshot: &'a Snapshot,
+    /// Requests that the model has and that do not wait.
+    pub running: u64,
     pub distributions: Option<&'a Distributions>,
     /// Seconds of the last load of this version.
     pub load_duration_secs: f64,
@@ -42,6 +45,7 @@ impl<'a> ModelSample<'a> {
             gpu_uuid: "",
             tags,
             snapshot,
+            running: 0,
             distributions: None,
             load_duration_secs: 0.25,
         }
@@ -93,6 +97,7 @@ pub fn render<'a>(
     distributions::write(&mut exposition, &models, config);
     host.render(&mut exposition);
     registries.iter().for_each(|registry| registry.render(&mut exposition));
+    engines::write(&mut exposition, &models, config.engine, registries);
     exposition.into_text()
 }
 

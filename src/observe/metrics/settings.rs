@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::engines::EngineMetrics;
 use crate::statistics::{Bounds, DistributionConfig, PHASES};
 
 /// The family of the first responses.
@@ -66,6 +67,8 @@ pub struct MetricsConfig {
     pub quantiles: Vec<f64>,
     /// Our own: a histogram for each phase of a request.
     pub histogram_phases: bool,
+    /// `--engine-metrics`.
+    pub engine: EngineMetrics,
 }
 
 impl Default for MetricsConfig {
@@ -76,6 +79,7 @@ impl Default for MetricsConfig {
             summary_latencies: false,
             quantiles: QUANTILES.map(|(quantile, _)| quantile).into(),
             histogram_phases: false,
+            engine: EngineMetrics::None,
         }
     }
 }

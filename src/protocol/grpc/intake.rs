@@ -238,9 +238,14 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
             Refusal::Grpc(GrpcStatus::refused(Code::ResourceExhausted, reason, text))
         })?;
         if plan.streaming {
-            let token = self.service.grpc_stream(call, &plan, headers, self.exchanges.ledger());
+            let Some(token) = self.service.grpc_stream(call, &plan, headers, self.exchanges.ledger()) else {
+                // Without work nothing would ever answer the call.
+                self.exchanges.close(call);
+                let (reason, text) = (RefusalReason::Calls, "too many streams wait on this server");
+                return Err(Refusal::Grpc(GrpcStatus::refused(Code::ResourceExhausted, reason, text)));
+            };
             if let Some(work) = self.exchanges.work(call) {
-                *work = token;
+                *work = Some(token);
             }
         }
         Ok(OpenCall {

@@ -46,7 +46,10 @@ impl GrpcStatus {
 }
 
 /// Metadata of a call that the service gets again with its messages: names in lower case, and values.
-pub type Kept = Vec<(Box<[u8]>, Box<[u8]>)>;
+pub type Kept = Vec<MetadataEntry>;
+
+/// A name in lower case, and its value.
+pub type MetadataEntry = (Box<[u8]>, Box<[u8]>);
 
 /// How a gRPC method gets its request messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub struct GrpcPlan {
     /// How messages of the answer may be compressed: the head of the answer names the encoding, each message states
     /// whether it is compressed.
     pub response_encoding: grpc::Encoding,
+    /// The end of the call has the service's load report, however it ends.
+    pub reports_load: bool,
     /// The service needs the times when its requests began to arrive.
     pub timed: bool,
     /// The service's own number of the rules that let the call in.
@@ -80,6 +85,7 @@ impl GrpcPlan {
             kept: Kept::new(),
             watched: Kept::new(),
             response_encoding: grpc::Encoding::Identity,
+            reports_load: false,
             timed: false,
             access: 0,
             key: None,
@@ -151,6 +157,11 @@ pub trait GrpcService {
         headers: &http2::Headers,
         ledger: &Rc<CallLedger>,
     ) -> Option<Token>;
+
+    /// The name and the value of the metadata that reports the load.
+    fn load_trailer(&mut self) -> Option<MetadataEntry> {
+        None
+    }
 
     /// A request on a stream.
     fn grpc_stream_message(

@@ -30,7 +30,7 @@ pub(super) fn memory_bytes(root: &Path) -> Option<u64> {
 }
 
 /// What one group grants, in cores.
-fn limit(interface: Interface, group: &Path) -> Option<f64> {
+pub(super) fn limit(interface: Interface, group: &Path) -> Option<f64> {
     let read = |file: &str| fs::read_to_string(group.join(file)).ok();
     let (quota, period) = match interface {
         Interface::V2 => {
@@ -48,17 +48,17 @@ fn limit(interface: Interface, group: &Path) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
     /// A host that goes away with the test.
-    struct Host(PathBuf);
+    pub struct Host(pub PathBuf);
 
     impl Host {
-        fn new(files: &[(&str, &str)]) -> Host {
+        pub fn new(files: &[(&str, &str)]) -> Host {
             static NUMBER: AtomicU32 = AtomicU32::new(0);
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let root = std::env::temp_dir().join(format!("nereid-cgroup-{}-{number}", std::process::id()));

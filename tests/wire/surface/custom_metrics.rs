@@ -13,13 +13,19 @@ const INPUT: &[u8] = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":
 /// A server of the models `one` and `two` on tests/backends/gauges.c, which loads what it is told to. None, after a
 /// visible skip, without a C compiler.
 fn start(variant: variant::Variant) -> Option<(Repository, Server)> {
+    start_with(variant, &[])
+}
+
+/// The same with more flags.
+pub fn start_with(variant: variant::Variant, more: &[&str]) -> Option<(Repository, Server)> {
     let directory = backend::compiled("gauges.c")?;
     let repository = Repository::new();
     for name in ["one", "two"] {
         repository.identity_of("gauges", name, 0, &[Pair::new("INT32", "-1")], "");
     }
     let directory = format!("--backend-directory={}", directory.display());
-    let flags = [&directory, "--model-control-mode=explicit", "--load-model=one"];
+    let own = [&directory, "--model-control-mode=explicit", "--load-model=one"];
+    let flags: Vec<&str> = own.into_iter().chain(more.iter().copied()).collect();
     let server = Server::start(variant, repository.path(), &flags);
     Some((repository, server))
 }

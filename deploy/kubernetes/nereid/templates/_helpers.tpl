@@ -14,6 +14,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- define "nereid.engine" -}}
+{{- get (dict "vllm" "vllm" "sglang" "sglang" "trtllm-serve" "trtllm" "triton-tensorrt-llm" "triton") .Values.gateway.engine -}}
+{{- end -}}
+
 {{- define "nereid.account" -}}
 {{- if .Values.serviceAccount.create -}}
 {{ .Values.serviceAccount.name | default (include "nereid.name" .) }}

@@ -8,7 +8,7 @@ use nereid_wire::reflection::ExtensionRequest;
 
 fn ask(asked: Ask) -> Answer {
     let request = ServerReflectionRequest { host: "here".to_owned(), message_request: Some(asked) };
-    let response = answer(request.clone());
+    let response = answer(request.clone(), true);
     assert_eq!((response.valid_host.as_str(), response.original_request), ("here", Some(request)));
     response.message_response.expect("an answer")
 }
@@ -34,8 +34,13 @@ fn all_services_are_listed() {
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
         "inference.GRPCInferenceService",
+        "xds.service.orca.v3.OpenRcaService",
     ];
     assert_eq!(names, expected);
+    let message_request = Some(Ask::ListServices("*".to_owned()));
+    let without = answer(ServerReflectionRequest { message_request, ..Default::default() }, false);
+    let Some(Answer::ListServicesResponse(list)) = without.message_response else { panic!() };
+    assert!(list.service.iter().all(|service| service.name != load_streams::SERVICE), "with --orca=off");
 }
 
 #[test]
@@ -90,7 +95,7 @@ fn what_is_not_there_is_said_in_the_answer() {
     let base_type_name = "inference.ModelConfig".to_owned();
     let none = ExtensionNumberResponse { base_type_name, extension_number: Vec::new() };
     assert_eq!(numbers, Answer::AllExtensionNumbersResponse(none));
-    let nothing = answer(ServerReflectionRequest::default()).message_response.expect("an answer");
+    let nothing = answer(ServerReflectionRequest::default(), true).message_response.expect("an answer");
     assert_eq!(error(nothing), (3, "the request asks for nothing".to_owned()));
 }
 

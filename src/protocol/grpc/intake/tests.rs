@@ -10,6 +10,8 @@ use nereid_memory::Slice;
 /// Takes requests with the id `known` without a message.
 #[derive(Default)]
 struct NotingService {
+    /// All calls are streams, for which there is no room.
+    streams: bool,
     planned: usize,
     offered: usize,
     messages: Vec<(CallKey, Option<usize>)>,
@@ -44,7 +46,9 @@ impl GrpcService for NotingService {
 
     fn grpc_plan(&mut self, _: &Headers) -> Result<GrpcPlan, GrpcStatus> {
         self.planned += 1;
-        Ok(GrpcPlan::new(0, Mode::Infer))
+        let mut plan = GrpcPlan::new(0, Mode::Infer);
+        plan.streaming = self.streams;
+        Ok(plan)
     }
 
     fn is_plan_current(&self, _: &GrpcPlan) -> bool {
@@ -213,6 +217,18 @@ fn a_whole_message_is_offered_before_it_is_read() {
     assert_eq!(ends.service.planned, 2, "the second head fills no table of HPACK, and the third equals it");
     assert_eq!(ends.table.works, [1, 3, 5].map(|call| (call, Some(Token(call)))).into());
     assert!(ends.ends().is_empty());
+}
+
+/// A stream that the service has no room for is refused: its messages would go nowhere, and its client would wait.
+#[test]
+fn a_stream_without_work_is_refused() {
+    let mut ends = Ends::new();
+    ends.service.streams = true;
+    let stream = ends.open(b"POST");
+    let refused = ends.run();
+    let [(refused, Refusal::Grpc(status))] = &refused[..] else { panic!("{}", refused.len()) };
+    assert_eq!((*refused, status.code, status.refusal), (stream, Code::ResourceExhausted, Some(RefusalReason::Calls)));
+    assert!(ends.table.works.is_empty(), "the call is closed");
 }
 
 #[test]

@@ -437,6 +437,30 @@ pub const ROWS: &[Row] = &[
         bad: &[("false", "invalid argument for --request-plan-cache")],
     },
     Row {
+        flag: "orca",
+        beside: "",
+        good: &[("on-request", |_| {}), ("OFF", |o| o.orca = Orca::Off), ("always", |o| o.orca = Orca::Always)],
+        bad: &[("on", "invalid argument for --orca"), ("", "invalid argument for --orca")],
+    },
+    Row {
+        flag: "http-metrics",
+        beside: "",
+        good: &[("true", |o| o.http_metrics = true), ("false", |_| {})],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+    },
+    Row {
+        flag: "engine-metrics",
+        beside: "",
+        good: &[
+            ("none", |_| {}),
+            ("vllm", |o| o.engine_metrics = EngineMetrics::Vllm),
+            ("triton", |o| o.engine_metrics = EngineMetrics::Triton),
+            ("TRTLLM", |o| o.engine_metrics = EngineMetrics::Trtllm),
+            ("sglang", |o| o.engine_metrics = EngineMetrics::Sglang),
+        ],
+        bad: &[("trtllm-serve", "invalid argument for --engine-metrics")],
+    },
+    Row {
         flag: "stall-timeout",
         beside: "",
         good: &[

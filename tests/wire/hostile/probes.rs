@@ -89,7 +89,8 @@ fn at_the_bound_of_connections() {
 /// The value of a series on the page of metrics.
 fn metric(server: &Server, series: &str) -> u64 {
     let page = Peer::connect(server.metrics).get("/metrics").text();
-    let value = page.lines().find_map(|line| line.strip_prefix(series)).and_then(|rest| rest.trim().parse::<f64>().ok());
+    let value =
+        page.lines().find_map(|line| line.strip_prefix(series)).and_then(|rest| rest.trim().parse::<f64>().ok());
     value.unwrap_or_else(|| panic!("no {series} in {page}")) as u64
 }
 
@@ -124,10 +125,13 @@ fn while_the_memory_of_requests_is_used_up() {
                 peer.try_send(&post("free", &(bytes / 4).to_string(), bytes));
                 held.push(peer);
                 let mut now = waiting;
-                server.wait_until(&format!("a request of {bytes} bytes is accepted or refused behind {waiting}"), || {
-                    now = pending();
-                    now > waiting || refused(&server) > before
-                });
+                server.wait_until(
+                    &format!("a request of {bytes} bytes is accepted or refused behind {waiting}"),
+                    || {
+                        now = pending();
+                        now > waiting || refused(&server) > before
+                    },
+                );
                 if now == waiting {
                     break;
                 }

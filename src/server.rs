@@ -13,6 +13,7 @@ mod devices;
 mod drain;
 pub mod embedded;
 mod environment;
+pub mod frontend;
 pub mod inherited;
 mod inproc_executor;
 mod key_files;
@@ -46,6 +47,7 @@ use nereid_request::Status;
 use nereid_shard::listener::SocketFile;
 use options::{ModelControl, Options};
 use shards::Shards;
+pub use shards::is_shard;
 use takeover::Takeover;
 use watchdog::Watchdog;
 
@@ -80,6 +82,8 @@ pub enum Failure {
     Creating(Status),
     #[error("{0}")]
     Start(String),
+    #[error("failed to start {service} service: {} - {}", .status.code.name(), .status.message)]
+    Port { service: &'static str, status: Status },
     #[error("failed to stop server: {} - {}", .0.code.name(), .0.message)]
     Stop(Status),
 }
@@ -124,6 +128,7 @@ fn serve(
             Arc::new(move || core.render_metrics())
         },
         metrics: Arc::clone(&core.metrics),
+        thread_name: "shard",
         ends: ends.sender(),
         probe,
         tls,
@@ -144,7 +149,7 @@ fn serve(
         Some(takeover) => take_over(takeover, &mut shards, &ends)?,
         None => (None, false),
     };
-    let watchdog = Watchdog::start(shards.job_posts(), Arc::clone(facts), has_replaced);
+    let watchdog = Watchdog::start(shards.job_posts(), Arc::clone(facts), supervisor::watchdog_interval(has_replaced));
     let _watchdog = watchdog.map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     supervisor::notify(supervisor::READY);
     print(std::io::stdout(), announcement);

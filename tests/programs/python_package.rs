@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use nereid_test_support::certificates::Certificates;
 use nereid_test_support::paths;
 use nereid_test_support::prepared::step;
 use nereid_test_support::python::Python;
@@ -50,13 +51,13 @@ impl Drop for Package {
 impl Package {
     /// None, after a visible skip, if Python or what the package is built from cannot be had.
     fn get() -> Option<Package> {
-        let numpy = Python::with("python_package.txt")?;
+        let needed = Python::with("python_package.txt")?;
         if let Err(reason) = fetched() {
             skip(&format!("the extension's crates cannot be had: {reason}"));
             return None;
         }
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let installed = shared.installed.get_or_insert_with(|| install(&numpy));
+        let installed = shared.installed.get_or_insert_with(|| install(&needed));
         let python = Python::at(&installed.root.join("with a blank"));
         shared.users += 1;
         Some(Package { python })
@@ -74,7 +75,7 @@ fn fetched() -> Result<(), String> {
     FETCHED.get_or_init(fetch).clone()
 }
 
-fn install(numpy: &Python) -> Installed {
+fn install(needed: &Python) -> Installed {
     let root = paths::temporary().join(format!("python-package-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).expect("a folder for the wheel");
@@ -88,11 +89,14 @@ fn install(numpy: &Python) -> Installed {
     let wheel = PathBuf::from(out.lines().last().expect("the path of the wheel"));
 
     let environment = installed.root.join("with a blank");
-    step(Command::new(numpy.interpreter()).args(["-m", "venv"]).arg(&environment)).expect("an environment");
+    step(Command::new(needed.interpreter()).args(["-m", "venv"]).arg(&environment)).expect("an environment");
     let python = Python::at(&environment);
-    // numpy is there already.
-    let link = python.packages().join("numpy.pth");
-    fs::write(link, numpy.packages().as_os_str().as_encoded_bytes()).expect("a path of packages");
+    // What it needs is there already, and the official client.
+    for (name, packages) in [("needed.pth", Some(needed.clone())), ("tritonclient.pth", Python::get())] {
+        let Some(packages) = packages else { continue };
+        let link = python.packages().join(name);
+        fs::write(link, packages.packages().as_os_str().as_encoded_bytes()).expect("a path of packages");
+    }
     let mut install = Command::new(python.interpreter());
     install.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-index"]);
     step(install.arg(&wheel)).expect("the wheel is installed");
@@ -102,9 +106,16 @@ fn install(numpy: &Python) -> Installed {
 
 /// Runs cases of tests/python/`script`, all if none are named. Each must have held.
 fn all_hold(script: &str, cases: &[&str]) {
+    all_hold_with(script, cases, |_| {});
+}
+
+/// The same with a change of the command.
+fn all_hold_with(script: &str, cases: &[&str], change: impl FnOnce(&mut Command)) {
     let Some(package) = Package::get() else { return };
     let python = &package.python;
-    let output = python.command(script).args(cases).output();
+    let mut command = python.command(script);
+    change(&mut command);
+    let output = command.args(cases).output();
     let output = output.unwrap_or_else(|error| panic!("{script} does not start: {error}"));
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(output.status.success(), "{script}: {}\n{out}\n{err}", output.status);
@@ -135,6 +146,28 @@ fn tensors_come_and_go_without_copies() {
 #[test]
 fn requests_are_answered_refused_and_cancelled() {
     all_hold("api_requests.py", &[]);
+}
+
+/// HTTP, gRPC and metrics of a server in a Python process, for the official clients.
+#[test]
+fn ports_of_a_server_in_a_process_answer_clients() {
+    if Python::get().is_none() {
+        return;
+    }
+    let certificates = Certificates::make();
+    all_hold_with("frontend_ports.py", &[], |command| {
+        if let Some(certificates) = &certificates {
+            command.env("NEREID_CERTIFICATES", certificates.path(""));
+        }
+    });
+}
+
+#[test]
+fn ports_of_a_server_in_a_process_open_and_close() {
+    if Python::get().is_none() {
+        return;
+    }
+    all_hold("frontend_life.py", &[]);
 }
 
 /// The cases that hold for NVIDIA's own binding.

@@ -127,8 +127,8 @@ struct Function {
 
 /// The functions that the header says the server offers.
 fn offered(header: &str) -> Vec<Function> {
-    let starts =
-        ["TRITONSERVER", "TRITONBACKEND", "TRITONREPOAGENT", "TRITONCACHE"].map(|api| format!("{api}_DECLSPEC "));
+    let starts = ["TRITONSERVER", "TRITONBACKEND", "TRITONREPOAGENT", "TRITONCACHE", "NEREID"]
+        .map(|api| format!("{api}_DECLSPEC "));
     let mut functions = Vec::new();
     let lines: Vec<&str> = header.lines().filter(|line| !line.starts_with('#')).collect();
     for statement in lines.join("\n").split(';') {

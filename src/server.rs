@@ -44,6 +44,7 @@ use nereid_observe::audit::AuditLog;
 use nereid_observe::log::Logger;
 use nereid_observe::panics;
 use nereid_request::Status;
+use nereid_shard::Host;
 use nereid_shard::listener::SocketFile;
 use options::{ModelControl, Options};
 use shards::Shards;
@@ -95,7 +96,7 @@ fn serve(
     announcement: &str,
 ) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
-    let probe = shards::try_engine(options);
+    let probe = shards::try_engine(options, Host::Glommio);
     // Loading may take minutes, so errors of the ports are found before. They do not answer until they listen.
     let tls = listeners::load_tls(options)?;
     let takeover = options.take_over.as_deref().map(|path| {
@@ -129,6 +130,7 @@ fn serve(
         },
         metrics: Arc::clone(&core.metrics),
         thread_name: "shard",
+        host: Host::Glommio,
         ends: ends.sender(),
         probe,
         tls,

@@ -22,6 +22,7 @@ use super::{drain, listeners};
 use crate::api::ServerState;
 use nereid_observe::log::LogGuard;
 use nereid_request::Status;
+use nereid_shard::Host;
 use nereid_shard::placement::{Cores, Placement};
 
 use settings::Settings;
@@ -85,7 +86,7 @@ impl Frontend {
         let core = core.filter(|core| core.facts.state() != ServerState::Exiting);
         let core = core.ok_or_else(|| Status::unavailable("Server not ready"))?;
         let options = &settings.options;
-        let probe = shards::try_engine(options);
+        let probe = shards::try_engine(options, Host::Thread);
         let tls = listeners::load_tls(options)?;
         let mut inherited = InheritedSockets::default();
         let ports = listeners::reserve(options, &mut inherited)?;
@@ -104,6 +105,7 @@ impl Frontend {
             },
             metrics: Arc::clone(&core.metrics),
             thread_name: settings.kind.thread_name(),
+            host: Host::Thread,
             // The watch reports a shard that ends by itself; nobody waits here.
             ends: mpsc::channel().0,
             probe,

@@ -34,7 +34,9 @@ use nereid_shard::engine::Limits;
 use nereid_shard::listener::{self, SocketFile};
 use nereid_shard::placement::Placement;
 use nereid_shard::probe::{self, EngineRequest, Probe};
-use nereid_shard::{self as shard, Core, EngineKind, Load, MailOf, Mailbox, Running, StartError, Starting, mailbox};
+use nereid_shard::{
+    self as shard, Core, EngineKind, Host, Load, MailOf, Mailbox, Running, StartError, Starting, mailbox,
+};
 
 /// Most timers of one shard.
 const TIMERS_MAX: usize = 1 << 20;
@@ -52,6 +54,7 @@ pub struct Parts<'a> {
     pub metrics: Arc<Registry>,
     /// What the names of their threads begin with.
     pub thread_name: &'static str,
+    pub host: Host,
     /// Receives a message when a shard ends without having been stopped.
     pub ends: Sender<EndReason>,
     /// See [`try_engine`].
@@ -91,8 +94,8 @@ pub struct Shards {
 }
 
 /// Starts the test of io_uring, where its outcome will matter. It takes milliseconds, in which models can load.
-pub fn try_engine(options: &Options) -> Option<Probe> {
-    (options.io_engine != IoEngine::Epoll).then(Probe::begin)
+pub fn try_engine(options: &Options, host: Host) -> Option<Probe> {
+    (options.io_engine != IoEngine::Epoll).then(|| Probe::of(host))
 }
 
 impl Shards {
@@ -124,7 +127,7 @@ impl Shards {
         }
         let mut listeners = Some(listeners);
         let engine = wanted(options.io_engine, parts.takeover.and_then(|takeover| takeover.engine));
-        let choice = probe::choose(engine, || parts.probe.unwrap_or_else(Probe::begin).outcome())
+        let choice = probe::choose(engine, || parts.probe.unwrap_or_else(|| Probe::of(parts.host)).outcome())
             .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
         info!("{}", choice.message);
         if let Some(takeover) = parts.takeover {
@@ -212,6 +215,7 @@ impl Shards {
             let options = nereid_shard::Options {
                 name: format!("{}-{shard}", parts.thread_name),
                 engine: choice.engine,
+                host: parts.host,
                 cpu: parts.placement.shards[shard],
                 spin: Spin::new(parts.placement.spin_ns, 1),
                 limits: Limits { connections: nereid_net::CONNECTIONS_MAX, ..Limits::default() },

@@ -27,7 +27,7 @@ class KServeGrpc(Frontend):
     _BINDING = TritonFrontendGrpc
     Grpc_compression_level = Grpc_compression_level
 
-    @dataclass(config=ConfigDict(arbitrary_types_allowed=True))
+    @dataclass(config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
     class Options:
         """Triton's options, and behind `forward_header_pattern` those of this server."""
 

@@ -15,7 +15,7 @@ class KServeHttp(Frontend):
 
     _BINDING = TritonFrontendHttp
 
-    @dataclass(config=ConfigDict(arbitrary_types_allowed=True))
+    @dataclass(config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
     class Options:
         """Triton's options, and behind `header_forward_pattern` those of this server."""
 

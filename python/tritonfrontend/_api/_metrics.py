@@ -1,6 +1,6 @@
 """The front end for the metrics."""
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from tritonfrontend._api._frontend import Frontend
@@ -12,7 +12,7 @@ class Metrics(Frontend):
 
     _BINDING = TritonFrontendMetrics
 
-    @dataclass
+    @dataclass(config=ConfigDict(extra="forbid"))
     class Options:
         """Triton's options, and behind `thread_count` that of this server."""
 

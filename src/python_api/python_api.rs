@@ -1,5 +1,5 @@
-//! The extension module of the Python packages `tritonserver` and `tritonfrontend`: classes over the C interface, which is called in
-//! `libtritonserver.so`, never by way of the server's crates.
+//! The extension module of the Python packages `tritonserver` and `tritonfrontend`: classes over the C interface, which
+//! is called in `libtritonserver.so`, never by way of the server's crates.
 //!
 //! Python code above it (`python/tritonserver`) defines the numbers and the in-process API. Calls that wait, take a
 //! lock of the server or may log run without the interpreter's lock, because the server's threads take that lock for

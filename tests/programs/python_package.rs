@@ -134,6 +134,11 @@ fn the_package_is_complete() {
 }
 
 #[test]
+fn every_member_of_the_package_has_a_case() {
+    all_hold("api_members.py", &[]);
+}
+
+#[test]
 fn servers_and_models_are_what_programs_expect() {
     all_hold("api_servers.py", &[]);
 }

@@ -170,6 +170,34 @@ def features_can_be_restricted():
 
 
 @case
+def each_feature_has_its_routes():
+    folder = repository()
+    server = started(folder, "echo")
+    one = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1]}
+    routes = {
+        Feature.HEALTH: ("/v2/health/ready", None),
+        Feature.METADATA: ("/v2/models/echo", None),
+        Feature.INFERENCE: ("/v2/models/echo/infer", {"inputs": [one]}),
+        Feature.SHM_MEMORY: ("/v2/systemsharedmemory/status", None),
+        Feature.MODEL_CONFIG: ("/v2/models/echo/config", None),
+        Feature.MODEL_REPOSITORY: ("/v2/repository/index", {}),
+        Feature.STATISTICS: ("/v2/models/echo/stats", None),
+        Feature.TRACE: ("/v2/trace/setting", None),
+        Feature.LOGGING: ("/v2/logging", None),
+    }
+    assert set(routes) == set(Feature)
+    for feature in Feature:
+        features = RestrictedFeatures([FeatureGroup("key", "secret", feature)])
+        with http(server, restricted_features=features) as front:
+            for of, (path, document) in routes.items():
+                status, text = ask(front.port, path, document)
+                assert (status == 403) == (of is feature), (feature, path, status, text)
+            path, document = routes[feature]
+            assert ask(front.port, path, document, key="secret")[0] != 403
+    server.stop()
+
+
+@case
 def ports_speak_tls():
     if CERTIFICATES is None:
         return

@@ -1,3 +1,5 @@
+//! Options of front ends, without a server.
+
 use super::*;
 use crate::server::options::{IoEngine, Level, Options};
 

@@ -54,7 +54,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Frontend {
     /// A front end of a server that the application owns; it opens no port yet.
     pub fn new(server: &Access, kind: Kind) -> Result<Frontend, Status> {
-        let server = server.embedded()?;
+        let not_owned = || Status::unsupported("this server belongs to its own program, whose flags open its ports");
+        let server = server.embedded().map_err(|_| not_owned())?;
         let settings = Mutex::new(Settings::new(kind, server.core().options.clone()));
         Ok(Frontend { server: Arc::downgrade(&server), settings, running: Mutex::default() })
     }

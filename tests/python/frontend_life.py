@@ -322,6 +322,11 @@ if pid == 0:
     del fronts, front
     os._exit(refused)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+# One that ends as programs do leaves what is the other process's.
+pid = os.fork()
+if pid == 0:
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 urllib.request.urlopen(url + "/v2").read()
 for front in fronts:
     front.stop()

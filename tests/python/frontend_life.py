@@ -20,8 +20,8 @@ import tritonserver
 from api_support import repository, script, silence, started
 from cases import case, raises, run
 from frontend_support import (
-    ENGINE, ask, grpc, grpc_client, hold, http, http_client, metrics, opened, release, slow_repository, tensor,
-    wait_for_slow, words)
+    ENGINE, ask, grpc, grpc_client, hold, http, http_client, metrics, open_front, opened, release, slow_repository,
+    tensor, wait_for_slow, words)
 from tritonclient.utils import InferenceServerException
 from tritonfrontend import KServeGrpc, KServeHttp, Metrics
 from tritonfrontend._c import tritonfrontend_bindings as bindings
@@ -277,6 +277,35 @@ def a_server_may_stop_before_its_ports():
     with http(server) as front:
         assert ask(front.port, "/v2/models/echo/ready")[0] == 200
     server.stop()
+
+
+@case
+def a_server_that_stops_finishes_the_requests_of_its_ports():
+    folder = slow_repository()
+    for module, kind, client_of in [
+        (tritonclient.http, KServeHttp, http_client),
+        (tritonclient.grpc, KServeGrpc, grpc_client),
+    ]:
+        server = started(folder, "slow", exit_timeout=600)
+        with open_front(kind, server) as front:
+            outcomes = []
+            asking = asked(client_of(front), module, outcomes)
+            wait_for_slow(folder)
+            stopping = threading.Thread(target=server.stop)
+            stopping.start()
+            # The port says so at once.
+            while True:
+                try:
+                    client_of(front).get_model_repository_index()
+                except InferenceServerException as error:
+                    assert "Server not ready" in str(error), error
+                    break
+            assert stopping.is_alive() and not outcomes
+            release(folder)
+            asking.join()
+            stopping.join()
+            assert outcomes == [[b"x"]], outcomes
+        hold(folder)
 
 
 @case

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
         RestrictedFeatures as RestrictedFeatures,
     )
 
-_LAZY = ("Feature", "FeatureGroup", "KServeGrpc", "KServeHttp", "Metrics", "RestrictedFeatures")
+__all__ = ["Feature", "FeatureGroup", "KServeGrpc", "KServeHttp", "Metrics", "RestrictedFeatures"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_import_module("tritonfrontend._api"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted([*globals(), *__all__])
 
 
 try:

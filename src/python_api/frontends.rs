@@ -109,7 +109,7 @@ impl Drop for Frontend {
                 }
             };
             // The log's function takes the interpreter's lock, which this thread may hold.
-            if Python::try_attach(|py| py.detach(&delete)).is_none() {
+            if Python::try_attach(|py| py.detach(delete)).is_none() {
                 delete();
             }
             drop(server);

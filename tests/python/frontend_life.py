@@ -92,7 +92,8 @@ def a_port_that_is_taken_is_refused():
 def blocks_open_and_close_ports():
     server = started(repository(), "echo")
     options = {"address": "127.0.0.1", "port": 0, "io_engine": ENGINE}
-    with KServeHttp(server, KServeHttp.Options(**options)) as front, Metrics(server, Metrics.Options(**options)) as page:
+    pages = Metrics(server, Metrics.Options(**options))
+    with KServeHttp(server, KServeHttp.Options(**options)) as front, pages as page:
         port = front.port
         assert ask(port, "/v2")[0] == 200 and ask(page.port, "/metrics")[0] == 200
     with raises(OSError):
@@ -437,6 +438,7 @@ else:
 """
     assert script(without) == (0, "")
     assert script("import sys, tritonserver; assert 'pydantic' not in sys.modules") == (0, "")
+    assert script("from tritonfrontend import *; KServeHttp.Options(), Metrics.Options()") == (0, "")
 
 
 @case

@@ -315,7 +315,8 @@ def options_are_checked_as_in_tritons_package():
         assert type(KServeGrpc.Options(infer_compression_level=given).infer_compression_level) is int
     assert [one.value for one in level] == [0, 1, 2, 3, 4] and level.COUNT.name == "COUNT"
     keepalive = ["keepalive_time_ms", "keepalive_timeout_ms", "http2_max_pings_without_data", "http2_max_ping_strikes"]
-    keepalive += ["http2_min_recv_ping_interval_without_data_ms", "max_connection_age_ms", "max_connection_age_grace_ms"]
+    keepalive += ["max_connection_age_ms", "max_connection_age_grace_ms"]
+    keepalive += ["http2_min_recv_ping_interval_without_data_ms"]
     sizes = ["infer_thread_count", "infer_allocation_pool_size", "max_response_pool_size"]
     wrong = [(KServeGrpc, name, -1) for name in [*keepalive, *sizes]]
     for kind in [KServeHttp, KServeGrpc, Metrics]:

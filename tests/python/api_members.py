@@ -6,6 +6,7 @@ For the package of the wheel. Arguments: names of cases, or none for all.
 import dataclasses
 import inspect
 import pathlib
+import random
 import re
 import sys
 import threading
@@ -13,7 +14,7 @@ import threading
 import numpy
 import tritonfrontend
 import tritonserver
-from api_support import WORDS, repository, started, write
+from api_support import WORDS, repository, silence, started, write
 from cases import case, raises, run
 from tritonserver import _c
 from tritonserver._api import _allocators, _datautils, _dlpack, _logging, _model, _request, _response, _server, _tensor
@@ -241,6 +242,45 @@ def converters_can_be_added():
         with raises(TypeError):
             wrong()
     assert type(server._server.metrics()) is _c.TRITONSERVER_Metrics
+    server.stop()
+
+
+@case
+def no_wrong_call_ends_the_process():
+    """Calls with arguments of any kind: each returns or raises. Those that take an address believe it, and are left
+    out; so are those that wait, and those that open a port."""
+    server = started(repository(), "echo")
+    native, choice = _c._native, random.Random(7).choice
+    left_out = "dlpack_export append_input_data append_input_data_with_host_policy _add_tensor cuda_ipc_handle "
+    left_out += "append_input_data_with_buffer_attributes set_log_file stop start _next get_next_response"
+    left_out = set(left_out.split())
+    given = [None, -1, 0, 1, 1 << 31, 1 << 63, 1 << 70, 1.5, float("nan"), "", "echo", "INPUT0", "a\0b", b"x"]
+    given += ["ä" * 1000, True, [], [1, 2], [-1], (), {}, object(), lambda *_: None, server._server._ptr()]
+    given += [_c.TRITONSERVER_DataType.FP32, _c.TRITONSERVER_MemoryType.CPU, _c.TRITONSERVER_MetricKind.GAUGE]
+    made = [server._server, server._server.metrics(), _c.TRITONSERVER_ServerOptions(), _c.TRITONSERVER_Message("{}")]
+    made += [_c.TRITONSERVER_InferenceRequest(server._server, "echo", -1), _c.TRITONSERVER_Parameter("a", 1)]
+    made += [native.Frontend(kind, server._ptr()) for kind in range(3)]
+    of_module = [value for name, value in vars(native).items() if callable(value) and name not in left_out]
+    classes = [value for value in of_module if inspect.isclass(value) and not issubclass(value, BaseException)]
+    functions = [value for value in of_module if not inspect.isclass(value)]
+    returned = 0
+    for _ in range(4000):
+        arguments = [choice(given + made[-20:]) for _ in range(choice(range(6)))]
+        try:
+            if choice([True, False]):
+                made.append(choice(classes)(*arguments))
+            else:
+                one = choice(made)
+                names = [name for name in dir(one) if not name.startswith("__") and name not in left_out]
+                member = getattr(one, choice(names)) if names else choice(functions)
+                if callable(member):
+                    member(*arguments)
+            returned += 1
+        except (tritonserver.TritonError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError, BufferError):
+            pass
+    assert returned > 100
+    silence()
+    assert list(server.model("echo").infer(inputs={"INPUT0": numpy.ones([1, 1], numpy.float32)}))
     server.stop()
 
 

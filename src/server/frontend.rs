@@ -107,7 +107,7 @@ impl Frontend {
             metrics: Arc::clone(&core.metrics),
             thread_name: settings.kind.thread_name(),
             host: Host::Thread,
-            // The watch reports a shard that ends by itself; nobody waits here.
+            // The watchdog reports a shard that ends by itself; no thread waits here.
             ends: mpsc::channel().0,
             probe,
             tls,

@@ -119,8 +119,8 @@ static void ports_open_and_close(TRITONSERVER_Server* server) {
   NEREID_Frontend* metrics = frontend(server, NEREID_FRONTEND_METRICS);
   expect(status_of(started(metrics), "/metrics", "") == 200);
   NEREID_Frontend* grpc = frontend(server, NEREID_FRONTEND_GRPC);
-  /* Not HTTP/2. */
-  expect(status_of(started(grpc), "/v2", "") == 0);
+  /* It speaks HTTP/2. */
+  expect(status_of(started(grpc), "/v2", "") != 200);
   fails(NEREID_FrontendStart(grpc), TRITONSERVER_ERROR_ALREADY_EXISTS, "GRPC server is already running.");
 
   succeeds(NEREID_FrontendStop(http));

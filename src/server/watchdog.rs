@@ -117,7 +117,7 @@ impl Watched {
 
     fn check(&mut self, number: usize, now: Instant, was_late: bool) {
         if self.heartbeat.beats.load(Ordering::Acquire) == self.asked {
-            if std::mem::take(&mut self.is_stuck) && !self.has_ended {
+            if !self.has_ended && std::mem::take(&mut self.is_stuck) {
                 info!("shard {number} goes on");
             }
             self.asked += 1;

@@ -9,6 +9,9 @@ use std::{env, fs};
 #[path = "src/abi/interface/table.rs"]
 mod table;
 
+/// What the names of exported functions begin with: Triton's, and those of the server itself.
+const PREFIXES: [&str; 2] = ["TRITON", "NEREID_"];
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -19,9 +22,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Cargo sets no SONAME; programs and plug-ins were linked against this one.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");
     // A plug-in that is opened by the binary must bind to the binary's symbols.
-    println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=TRITON*");
-    println!("cargo:rustc-link-arg-benches=-Wl,--export-dynamic-symbol=TRITON*");
-    println!("cargo:rustc-link-arg-tests=-Wl,--export-dynamic-symbol=TRITON*");
+    for of in ["bins", "benches", "tests"] {
+        for prefix in PREFIXES {
+            println!("cargo:rustc-link-arg-{of}=-Wl,--export-dynamic-symbol={prefix}*");
+        }
+    }
     Ok(())
 }
 
@@ -90,7 +95,7 @@ fn hide_others(out: &Path) -> Result<(), Box<dyn Error>> {
     if status.success() { Ok(()) } else { Err("cannot compile the list of symbols to hide".into()) }
 }
 
-/// A table of every function that `src/abi` exports: each is defined as `extern "C" fn TRITON…`, by itself or by a
+/// A table of every function that `src/abi` exports: each is defined as `extern "C" fn TRITON…` or `NEREID_…`, by itself or by a
 /// macro of its file, where its name begins a line.
 fn symbols(out: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=src/abi");
@@ -148,6 +153,7 @@ fn exported(line: &str) -> Option<&str> {
         None => line.strip_prefix("    ")?,
     };
     let (name, _) = at.split_once('(')?;
-    let is_name = name.starts_with("TRITON") && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let is_own = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let is_name = is_own && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     is_name.then_some(name)
 }

@@ -1,4 +1,4 @@
-//! Triton's C symbols: for libraries that the server loads, and for programs that link it.
+//! Triton's C symbols, and the server's own: for libraries that the server loads, and for programs that link it.
 //!
 //! The functions are thin: every handle that a plug-in holds is a pointer to the same value that native backends use
 //! (a request, an input tensor), so nothing is copied or mirrored between the C interface and the `Backend` trait. A
@@ -13,6 +13,7 @@ pub mod cache;
 mod casts;
 pub mod crash;
 mod foreign;
+pub mod frontends;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod guard;

@@ -31,7 +31,7 @@ use nereid_observe::metrics::{MetricsConfig, Registry};
 use store::Store;
 
 pub use index::IndexRow;
-pub use lifecycle::{InFlight, Lifecycle, Publisher};
+pub use lifecycle::{Attachment, InFlight, Lifecycle, Publisher};
 pub use models::{ModelEntry, ModelId, ModelMap, UNLOADED, VersionState, parse_version};
 pub use overrides::{Parameter, ParameterValue};
 

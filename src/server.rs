@@ -13,6 +13,7 @@ mod devices;
 mod drain;
 pub mod embedded;
 mod environment;
+pub mod frontend;
 pub mod inherited;
 mod inproc_executor;
 mod key_files;
@@ -45,9 +46,11 @@ use nereid_observe::audit::AuditLog;
 use nereid_observe::log::Logger;
 use nereid_observe::panics;
 use nereid_request::Status;
+use nereid_shard::Host;
 use nereid_shard::listener::SocketFile;
 use options::{ModelControl, Options};
 use shards::Shards;
+pub use shards::is_shard;
 use takeover::Takeover;
 use watchdog::Watchdog;
 
@@ -82,6 +85,8 @@ pub enum Failure {
     Creating(Status),
     #[error("{0}")]
     Start(String),
+    #[error("failed to start {service} service: {} - {}", .status.code.name(), .status.message)]
+    Port { service: &'static str, status: Status },
     #[error("failed to stop server: {} - {}", .0.code.name(), .0.message)]
     Stop(Status),
 }
@@ -93,7 +98,7 @@ fn serve(
     announcement: &str,
 ) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
-    let probe = shards::try_engine(options);
+    let probe = shards::try_engine(options, Host::Glommio);
     // Loading may take minutes, so errors of the ports are found before. They do not answer until they listen.
     let tls = listeners::load_tls(options)?;
     let takeover = options.take_over.as_deref().map(|path| {
@@ -127,6 +132,8 @@ fn serve(
         },
         metrics: Arc::clone(&core.metrics),
         load: load::monitor(options, lifecycle, &core.metrics),
+        thread_name: "shard",
+        host: Host::Glommio,
         ends: ends.sender(),
         probe,
         tls,
@@ -147,7 +154,7 @@ fn serve(
         Some(takeover) => take_over(takeover, &mut shards, &ends)?,
         None => (None, false),
     };
-    let watchdog = Watchdog::start(shards.job_posts(), Arc::clone(facts), has_replaced);
+    let watchdog = Watchdog::start(shards.job_posts(), Arc::clone(facts), supervisor::watchdog_interval(has_replaced));
     let _watchdog = watchdog.map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     supervisor::notify(supervisor::READY);
     print(std::io::stdout(), announcement);

@@ -108,32 +108,45 @@ impl Settings {
     }
 }
 
-/// Facts about the server, shared by all shards.
+/// Facts about the server, shared by all shards that serve with the same settings.
 #[derive(Debug)]
 pub struct Facts {
     pub settings: Settings,
     /// The models that SageMaker has loaded.
     pub(super) sagemaker_models: Arc<SageMakerModels>,
-    state: AtomicU8,
+    state: Arc<AtomicU8>,
     /// Shards that do not read their mail.
     pub stuck_shards: AtomicUsize,
     /// Answers to clients that had left.
-    pub stale_deliveries: AtomicU64,
+    pub stale_deliveries: Arc<AtomicU64>,
     /// Shared memory that clients have registered.
-    pub regions: SharedMemory,
+    pub regions: Arc<SharedMemory>,
 }
 
 impl Facts {
     pub fn new(settings: Settings) -> Facts {
-        let state = AtomicU8::new(ServerState::Starting as u8);
-        let regions = SharedMemory::new(Arc::clone(&settings.gpus));
+        let state = Arc::new(AtomicU8::new(ServerState::Starting as u8));
+        let regions = Arc::new(SharedMemory::new(Arc::clone(&settings.gpus)));
         Facts {
             settings,
             sagemaker_models: Arc::default(),
             state,
             stuck_shards: AtomicUsize::new(0),
-            stale_deliveries: AtomicU64::new(0),
+            stale_deliveries: Arc::default(),
             regions,
+        }
+    }
+
+    /// Facts about the same server for shards that serve with other settings: a change of its state, and a region that
+    /// a client registers, are theirs too. Whether shards are stuck is each one's own.
+    pub fn with_settings(&self, settings: Settings) -> Facts {
+        Facts {
+            settings,
+            sagemaker_models: Arc::clone(&self.sagemaker_models),
+            state: Arc::clone(&self.state),
+            stuck_shards: AtomicUsize::new(0),
+            stale_deliveries: Arc::clone(&self.stale_deliveries),
+            regions: Arc::clone(&self.regions),
         }
     }
 

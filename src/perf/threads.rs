@@ -139,6 +139,7 @@ impl Threads {
         let options = nereid_shard::Options {
             name: format!("perf-{thread}"),
             engine,
+            host: nereid_shard::Host::Glommio,
             cpu,
             // It would take time from the server, and from the figures of the client.
             spin: Default::default(),

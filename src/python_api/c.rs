@@ -9,6 +9,7 @@ macro_rules! opaque {
 
 opaque! {
     BufferAttributes Error Request Response Trace Message Metric MetricFamily Metrics Parameter Allocator Server Options
+    Frontend
 }
 
 /// The address of a C object on its way to or from a call without the interpreter's lock.
@@ -519,4 +520,18 @@ unsafe extern "C" {
     pub fn TRITONSERVER_MetricIncrement(metric: *mut Metric, value: f64) -> *mut Error;
     pub fn TRITONSERVER_MetricSet(metric: *mut Metric, value: f64) -> *mut Error;
     pub fn TRITONSERVER_GetMetricKind(metric: *mut Metric, kind: *mut c_int) -> *mut Error;
+    pub fn NEREID_FrontendNew(frontend: *mut *mut Frontend, server: *mut Server, kind: c_int) -> *mut Error;
+    pub fn NEREID_FrontendDelete(frontend: *mut Frontend) -> *mut Error;
+    pub fn NEREID_FrontendSetString(frontend: *mut Frontend, name: *const c_char, value: *const c_char) -> *mut Error;
+    pub fn NEREID_FrontendSetInt(frontend: *mut Frontend, name: *const c_char, value: i64) -> *mut Error;
+    pub fn NEREID_FrontendSetBool(frontend: *mut Frontend, name: *const c_char, value: bool) -> *mut Error;
+    pub fn NEREID_FrontendRestrict(
+        frontend: *mut Frontend,
+        feature: *const c_char,
+        key: *const c_char,
+        value: *const c_char,
+    ) -> *mut Error;
+    pub fn NEREID_FrontendStart(frontend: *mut Frontend) -> *mut Error;
+    pub fn NEREID_FrontendPort(frontend: *mut Frontend, port: *mut u32) -> *mut Error;
+    pub fn NEREID_FrontendStop(frontend: *mut Frontend) -> *mut Error;
 }

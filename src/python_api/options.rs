@@ -137,8 +137,10 @@ impl ServerOptions {
         Ok(call!(TRITONSERVER_ServerOptionsSetEnablePeerAccess(self.at, enable_peer_access))?)
     }
 
-    fn set_log_file(&mut self, file: &str) -> PyResult<()> {
-        set_text!(self, TRITONSERVER_ServerOptionsSetLogFile, file)
+    /// Without the interpreter's lock: it waits for room in the log.
+    fn set_log_file(&mut self, py: Python<'_>, file: &str) -> PyResult<()> {
+        let (options, file) = (c::Pointer::to(self.at), text(file)?);
+        Ok(py.detach(|| call!(TRITONSERVER_ServerOptionsSetLogFile(options.get(), file.as_ptr())))?)
     }
 
     fn set_log_info(&mut self, log: bool) -> PyResult<()> {

@@ -1,5 +1,5 @@
-//! The extension module of the Python package `tritonserver`: classes over the C interface, which is called in
-//! `libtritonserver.so`, never by way of the server's crates.
+//! The extension module of the Python packages `tritonserver` and `tritonfrontend`: classes over the C interface, which
+//! is called in `libtritonserver.so`, never by way of the server's crates.
 //!
 //! Python code above it (`python/tritonserver`) defines the numbers and the in-process API. Calls that wait, take a
 //! lock of the server or may log run without the interpreter's lock, because the server's threads take that lock for
@@ -14,6 +14,7 @@ mod c;
 mod delivery;
 mod dlpack;
 mod errors;
+mod frontends;
 mod log;
 mod messages;
 mod metrics;
@@ -46,6 +47,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<responses::InferenceResponse>()?;
     module.add_class::<options::ServerOptions>()?;
     module.add_class::<server::Server>()?;
+    module.add_class::<frontends::Frontend>()?;
     module.add_class::<metrics::MetricFamily>()?;
     module.add_class::<metrics::Metric>()
 }

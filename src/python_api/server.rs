@@ -1,8 +1,9 @@
 //! `TRITONSERVER_Server`: a server in this process.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -37,11 +38,25 @@ impl ServerHandle {
     }
 }
 
+/// The servers of this process by their addresses: an address alone does not say whether it is one.
+static SERVERS: Mutex<BTreeMap<usize, Weak<ServerHandle>>> = Mutex::new(BTreeMap::new());
+
+fn servers() -> MutexGuard<'static, BTreeMap<usize, Weak<ServerHandle>>> {
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The server of this process that has the address.
+pub fn server_at(address: usize) -> Option<Arc<ServerHandle>> {
+    servers().get(&address)?.upgrade()
+}
+
 impl Drop for ServerHandle {
     fn drop(&mut self) {
         if !self.origin.is_here() {
             return;
         }
+        // Another server may get the address as soon as this one is deleted.
+        servers().remove(&self.at.addr());
         let server = c::Pointer::to(self.at);
         outside_callbacks(move || {
             let delete = || {
@@ -119,7 +134,9 @@ impl Server {
             call!(TRITONSERVER_ServerNew(&mut server, options.get()))?;
             Ok::<_, Failure>(ServerHandle { at: server, origin: Origin::here() })
         })?;
-        Ok(Server(Arc::new(server)))
+        let server = Arc::new(server);
+        servers().insert(server.at.addr(), Arc::downgrade(&server));
+        Ok(Server(server))
     }
 
     /// The address of the C object.

@@ -49,6 +49,10 @@ const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(60);
 /// Hands a new map to every shard. The receiver is disconnected when all of them use it.
 pub type Publisher = Box<dyn Fn(&Arc<ModelMap>) -> Receiver<()> + Send + Sync>;
 
+/// The number of a group of shards that changes are published to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachment(u64);
+
 /// Locks; no critical section here panics with a change half made, so a poisoned lock is taken over.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,7 +81,10 @@ struct Visible {
     unloading: HashMap<(ModelId, i64), usize>,
     /// Made from `entries` when it is first read, or at every change once there are shards.
     map: Option<Arc<ModelMap>>,
-    publisher: Option<Publisher>,
+    /// Of the groups of shards, one for the program's ports and one for each front end of an application.
+    publishers: Vec<(Attachment, Publisher)>,
+    /// How many groups there have been.
+    attached: u64,
 }
 
 /// See the [module](self).
@@ -134,7 +141,8 @@ impl Lifecycle {
                 entries: BTreeMap::new(),
                 unloading: HashMap::new(),
                 map: None,
-                publisher: None,
+                publishers: Vec::new(),
+                attached: 0,
             }),
             directory,
             graph: Mutex::default(),
@@ -161,15 +169,24 @@ impl Lifecycle {
         }))
     }
 
-    /// From now on every change is published to the shards. A shard reads its first map after this call, so that it
-    /// misses no change: what it did not read, its mailbox gets.
-    pub fn attach(&self, publisher: Publisher) {
-        lock(&self.visible).publisher = Some(publisher);
+    /// From now on every change is published to these shards too. A shard reads its first map after this call, so that
+    /// it misses no change: what it did not read, its mailbox gets.
+    pub fn attach(&self, publisher: Publisher) -> Attachment {
+        let mut visible = lock(&self.visible);
+        visible.attached += 1;
+        let attachment = Attachment(visible.attached);
+        visible.publishers.push((attachment, publisher));
+        attachment
     }
 
-    /// The shards are about to end.
-    pub fn detach(&self) {
-        lock(&self.visible).publisher = None;
+    /// These shards are about to end.
+    pub fn detach(&self, attachment: Attachment) {
+        lock(&self.visible).publishers.retain(|(attached, _)| *attached != attachment);
+    }
+
+    /// The models are about to end: all shards keep the last map, whose models refuse requests.
+    pub fn detach_all(&self) {
+        lock(&self.visible).publishers.clear();
     }
 
     fn new_map(&self, entries: &BTreeMap<ModelId, ModelEntry>) -> Arc<ModelMap> {
@@ -182,22 +199,21 @@ impl Lifecycle {
             let mut visible = lock(&self.visible);
             edit(&mut visible.entries);
             visible.map = None;
-            if visible.publisher.is_none() {
+            if visible.publishers.is_empty() {
                 self.directory.set(None);
+                return;
             }
-            visible.publisher.is_some().then(|| {
-                let map = self.new_map(&visible.entries);
-                self.directory.set(Some(Arc::clone(&map)));
-                // Under the lock: shards must get the maps in the order in which they were made.
-                let acknowledged = visible.publisher.as_ref().map(|publish| publish(&map));
-                visible.map = Some(map);
-                acknowledged
-            })
+            let map = self.new_map(&visible.entries);
+            self.directory.set(Some(Arc::clone(&map)));
+            // Under the lock: shards must get the maps in the order in which they were made.
+            let acknowledged: Vec<_> = visible.publishers.iter().map(|(_, publish)| publish(&map)).collect();
+            visible.map = Some(map);
+            acknowledged
         };
-        if let Some(acknowledged) = acknowledged.flatten()
-            && acknowledged.recv_timeout(ACKNOWLEDGE_WITHIN) == Err(RecvTimeoutError::Timeout)
-        {
-            warn!("a shard has not taken over the new models within {} s", ACKNOWLEDGE_WITHIN.as_secs());
+        for group in acknowledged {
+            if group.recv_timeout(ACKNOWLEDGE_WITHIN) == Err(RecvTimeoutError::Timeout) {
+                warn!("a shard has not taken over the new models within {} s", ACKNOWLEDGE_WITHIN.as_secs());
+            }
         }
     }
 

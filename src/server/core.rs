@@ -201,6 +201,14 @@ impl Core {
         render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &[&self.own_metrics, &self.metrics])
     }
 
+    /// The facts about this server for shards that serve with other options of their ports.
+    pub fn facts_of_ports(&self, options: &Options, access: Arc<api::Access>) -> Result<Arc<Facts>, Failure> {
+        let api::Settings { traces, gpus, audit, .. } = &self.facts.settings;
+        let guard = Guard { access, audit: audit.clone() };
+        let settings = settings(options, guard, &self.lifecycle, Arc::clone(gpus), Arc::clone(traces))?;
+        Ok(Arc::new(self.facts.with_settings(settings)))
+    }
+
     /// Waits until the traces and the audit log are written; logs if that takes too long.
     pub fn finish_records(&self) {
         if !self.traces.finish(TRACE_PATIENCE) {
@@ -218,9 +226,24 @@ fn cores() -> Result<Cores, Failure> {
 
 /// The facts about the server that all services report, with the threads that they need.
 fn start_facts(options: &Options, guard: Guard, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Result<Arc<Facts>, Failure> {
+    let facts = Arc::new(Facts::new(settings(options, guard, lifecycle, gpus, start_traces(options)?)?));
+    if options.allow_client_shm {
+        let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
+        facts.regions.job_thread().start().map_err(cannot)?;
+    }
+    Ok(facts)
+}
+
+/// What the services of ports with these options need.
+fn settings(
+    options: &Options,
+    guard: Guard,
+    lifecycle: &Lifecycle,
+    gpus: Arc<Gpus>,
+    traces: Arc<Traces>,
+) -> Result<api::Settings, Failure> {
     let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map())?;
-    let traces = start_traces(options)?;
-    let facts = Facts::new(api::Settings {
+    Ok(api::Settings {
         traces,
         id: options.server_id.clone(),
         strict_readiness: options.strict_readiness,
@@ -243,13 +266,7 @@ fn start_facts(options: &Options, guard: Guard, lifecycle: &Lifecycle, gpus: Arc
             (true, false) => Probes::Health,
             (true, true) => Probes::HealthAndMetrics,
         },
-    });
-    let facts = Arc::new(facts);
-    if options.allow_client_shm {
-        let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
-        facts.regions.job_thread().start().map_err(cannot)?;
-    }
-    Ok(facts)
+    })
 }
 
 fn forwarded(protocol: &str, pattern: &str) -> Result<Option<HeaderPattern>, Failure> {

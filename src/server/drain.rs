@@ -204,6 +204,32 @@ fn give_up(shards: &Shards) {
     }
 }
 
+/// Closes the ports of one front end while its server goes on: takes no new connections and no new requests, and
+/// finishes the accepted ones within `time`. The rest gets an error.
+pub fn close(mut shards: Shards, time: Duration) {
+    let budget = TimeBudget(Instant::now() + time);
+    shards.drain();
+    let mut was_busy = Instant::now();
+    loop {
+        let (connections, busy) = (shards.http_connections() + shards.grpc_connections(), shards.busy());
+        if busy > 0 {
+            was_busy = Instant::now();
+        }
+        // Clients have that long to read that they should go elsewhere, and to end their connections themselves.
+        if busy == 0 && (connections == 0 || was_busy.elapsed() >= UNDER_WAY) {
+            break;
+        }
+        if budget.is_spent() {
+            if !time.is_zero() && shards.busy() > 0 {
+                give_up(&shards);
+            }
+            break;
+        }
+        std::thread::sleep(POLL);
+    }
+    shards.stop();
+}
+
 /// The same for a server without ports.
 pub fn run_without_ports(exit_timeout_secs: u32, facts: &Facts, lifecycle: &Arc<Lifecycle>) -> Result<(), Status> {
     let budget = TimeBudget::of(exit_timeout_secs);
@@ -226,7 +252,7 @@ fn finish(lifecycle: &Arc<Lifecycle>, budget: &TimeBudget, give_up: impl FnOnce(
         give_up();
     }
     info!("All models are stopped, unloading models");
-    lifecycle.detach();
+    lifecycle.detach_all();
     answered && wait_for_models(lifecycle, budget)
 }
 

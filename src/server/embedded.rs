@@ -40,7 +40,7 @@ struct Running {
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Status {
         match failure {
-            Failure::Creating(status) | Failure::Stop(status) => status,
+            Failure::Creating(status) | Failure::Stop(status) | Failure::Port { status, .. } => status,
             Failure::Start(text) => Status::internal(text),
         }
     }
@@ -56,7 +56,7 @@ impl Access {
         Ok(access)
     }
 
-    fn embedded(&self) -> Result<Arc<Embedded>, Status> {
+    pub(super) fn embedded(&self) -> Result<Arc<Embedded>, Status> {
         let embedded = self.embedded.lock().unwrap_or_else(PoisonError::into_inner).clone();
         embedded.ok_or_else(|| Status::unsupported("this server belongs to its own program, which alone may end it"))
     }
@@ -198,6 +198,15 @@ impl Access {
 }
 
 impl Embedded {
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The exit timeout of the next stop.
+    pub(super) fn exit_timeout_secs(&self) -> u32 {
+        self.exit_timeout_secs.load(Ordering::Relaxed)
+    }
+
     fn start(core: Arc<Core>) -> Result<Embedded, Status> {
         let cannot = |error| {
             drain::unload(&core.lifecycle, core.options.exit_timeout_secs);
@@ -221,7 +230,7 @@ impl Embedded {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Running { poller, housekeeping }) = running else { return Ok(()) };
         let core = &self.core;
-        let budget_secs = self.exit_timeout_secs.load(Ordering::Relaxed);
+        let budget_secs = self.exit_timeout_secs();
         let outcome = drain::run_without_ports(budget_secs, &core.facts, &core.lifecycle);
         housekeeping.join();
         // After a failure a load may be under way; the thread ends by itself after it.

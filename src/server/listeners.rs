@@ -14,6 +14,7 @@ use super::options::{Listen, Options, TlsOptions};
 use super::{Failure, clouds};
 use nereid_net::{Listener, Post, Run, Secure};
 use nereid_protocol::service::Port;
+use nereid_request::Status;
 use nereid_shard::listener::{self, SocketFile};
 
 /// A listening socket and the service behind it.
@@ -29,6 +30,8 @@ pub struct ListeningSocket {
     pub file: Option<UnixFile>,
     /// The log line of its start.
     pub started: String,
+    /// The port that is bound; `None`: a Unix socket.
+    pub port: Option<u16>,
 }
 
 /// The file of a Unix socket.
@@ -57,7 +60,7 @@ impl ServerTls {
 
 /// Reads certificates and keys, of allowed services only.
 pub fn load_tls(options: &Options) -> Result<ServerTls, Failure> {
-    let load = |listen: &Listen, tls: &TlsOptions, service: &'static str, name: &str, protocol: &[u8]| {
+    let load = |listen: &Listen, tls: &TlsOptions, service: &'static str, name: &'static str, protocol: &[u8]| {
         if !listen.allowed {
             return Ok(None);
         }
@@ -66,7 +69,7 @@ pub fn load_tls(options: &Options) -> Result<ServerTls, Failure> {
             return Ok(None);
         }
         let loaded = tls.credentials.load(service, protocol).map(Some);
-        loaded.map_err(|error| Failure::Start(format!("failed to start {name} service: Invalid argument - {error}")))
+        loaded.map_err(|error| failed(name, Status::invalid(error.to_string())))
     };
     Ok(ServerTls {
         grpc: load(&options.grpc, &options.grpc_tls, "grpc", "GRPC", b"h2")?,
@@ -117,8 +120,8 @@ fn unix_service_name(port: Port) -> &'static str {
     if port == Port::Grpc { "grpc-unix" } else { "http-unix" }
 }
 
-fn failed(name: &str, error: &str) -> Failure {
-    Failure::Start(format!("failed to start {name} service: {error}"))
+fn failed(service: &'static str, status: Status) -> Failure {
+    Failure::Port { service, status }
 }
 
 /// A bound port. It does not listen yet, so connections to it are refused; if another process opened it, it does, and
@@ -132,7 +135,7 @@ pub struct ReservedPort {
 /// Binds the ports of all services, in their order, or takes their sockets from those that are inherited.
 pub fn reserve(options: &Options, inherited: &mut InheritedSockets) -> Result<Vec<ReservedPort>, Failure> {
     let bind = |(listen, port, name, _): Service<'_>| {
-        bind_to(listen, service_name(port), inherited).map_err(|error| failed(name, &error))
+        bind_to(listen, service_name(port), inherited).map_err(|status| failed(name, status))
     };
     services(options).map(bind).collect()
 }
@@ -153,7 +156,7 @@ pub fn open(
         };
         let shown = format!("{}:{bound}", listen.address);
         // Another process may have bound it at the same moment.
-        listener::listen(socket.as_fd()).map_err(|error| failed(name, &bind_error(&shown, &error)))?;
+        listener::listen(socket.as_fd()).map_err(|error| failed(name, bind_error(&shown, &error)))?;
         let started = format!("Started {service} at {shown}");
         opened.push(ListeningSocket {
             service: service_name(port),
@@ -163,12 +166,13 @@ pub fn open(
             is_shared: listen.reuse_port,
             file: None,
             started,
+            port: Some(bound),
         });
         if let Some(path) = path {
             let (socket, file, origin) = match inherited.take_unix(path) {
                 Some((socket, origin)) => (socket, UnixFile::Inherited(path.to_owned()), origin),
                 None => {
-                    let listener::Unix { listener, file } = bind_path(path).map_err(|error| failed(name, &error))?;
+                    let listener::Unix { listener, file } = bind_path(path).map_err(|status| failed(name, status))?;
                     (listener, UnixFile::Own(file), Origin::ThisServer)
                 }
             };
@@ -183,28 +187,29 @@ pub fn open(
                 is_shared: false,
                 file: Some(file),
                 started,
+                port: None,
             });
         }
     }
     Ok(opened)
 }
 
-fn bind_path(path: &Path) -> Result<listener::Unix, String> {
+fn bind_path(path: &Path) -> Result<listener::Unix, Status> {
     let shown = format!("unix:{}", path.display());
     listener::unix(path).map_err(|error| bind_error(&shown, &error))
 }
 
 /// Binds; a second server on the same port fails unless it is configured to share it. Returns the bound port, because
 /// the configured one may be 0, any.
-fn bind_to(listen_at: &Listen, service: &str, inherited: &mut InheritedSockets) -> Result<ReservedPort, String> {
+fn bind_to(listen_at: &Listen, service: &str, inherited: &mut InheritedSockets) -> Result<ReservedPort, Status> {
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
-    let wrong = |text: String| format!("Invalid argument - {text}");
-    let port = u16::try_from(listen_at.port).map_err(|_| wrong(format!("port {} is out of range", listen_at.port)))?;
+    let out_of_range = |_| Status::invalid(format!("port {} is out of range", listen_at.port));
+    let port = u16::try_from(listen_at.port).map_err(out_of_range)?;
     let address = (&*listen_at.address, port)
         .to_socket_addrs()
-        .map_err(|error| wrong(format!("cannot resolve '{shown}': {error}")))?
+        .map_err(|error| Status::invalid(format!("cannot resolve '{shown}': {error}")))?
         .next()
-        .ok_or_else(|| wrong(format!("'{shown}' has no address")))?;
+        .ok_or_else(|| Status::invalid(format!("'{shown}' has no address")))?;
     let found = inherited.take_tcp(service, address);
     let bound = found.map_or_else(|| Ok((listener::bind(&address, listen_at.reuse_port)?, Origin::ThisServer)), Ok);
     let bound = bound.and_then(|(socket, origin)| {
@@ -213,9 +218,9 @@ fn bind_to(listen_at: &Listen, service: &str, inherited: &mut InheritedSockets) 
     bound.map_err(|error| bind_error(&shown, &error))
 }
 
-fn bind_error(shown: &str, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => format!("Unavailable - Socket '{shown}' already in use "),
-        _ => format!("Unavailable - cannot listen at '{shown}': {error}"),
-    }
+fn bind_error(shown: &str, error: &io::Error) -> Status {
+    Status::unavailable(match error.kind() {
+        io::ErrorKind::AddrInUse => format!("Socket '{shown}' already in use "),
+        _ => format!("cannot listen at '{shown}': {error}"),
+    })
 }

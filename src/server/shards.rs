@@ -1,5 +1,6 @@
 //! The shards of a server: their listeners, threads and mailboxes.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use super::options::{IoEngine, Keepalive, Options};
 use super::takeover::{OfferedSocket, OfferedSockets, Takeover};
 use super::watchdog::PostJob;
 use crate::api::{self, Api, Facts, RenderMetrics};
-use crate::repository::{Lifecycle, Publisher};
+use crate::repository::{Attachment, Lifecycle, Publisher};
 use nereid_memory::Pool;
 use nereid_net::{Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
 use nereid_observe::load::Monitor;
@@ -34,7 +35,9 @@ use nereid_shard::engine::Limits;
 use nereid_shard::listener::{self, SocketFile};
 use nereid_shard::placement::Placement;
 use nereid_shard::probe::{self, EngineRequest, Probe};
-use nereid_shard::{self as shard, Core, EngineKind, Load, MailOf, Mailbox, Running, StartError, Starting, mailbox};
+use nereid_shard::{
+    self as shard, Core, EngineKind, Host, Load, MailOf, Mailbox, Running, StartError, Starting, mailbox,
+};
 
 /// Most timers of one shard.
 const TIMERS_MAX: usize = 1 << 20;
@@ -52,6 +55,9 @@ pub struct Parts<'a> {
     pub metrics: Arc<Registry>,
     /// See [`load::monitor`](super::load::monitor).
     pub load: Option<Arc<Monitor>>,
+    /// What the names of their threads begin with.
+    pub thread_name: &'static str,
+    pub host: Host,
     /// Receives a message when a shard ends without having been stopped.
     pub ends: Sender<EndReason>,
     /// See [`try_engine`].
@@ -68,11 +74,16 @@ pub struct Shards {
     posts: Vec<Mailbox<ShardMail>>,
     gauges: Vec<Arc<Gauges>>,
     threads: Vec<Running>,
+    /// By which changes of the models reach them.
+    lifecycle: Arc<Lifecycle>,
+    attachment: Attachment,
     control: ControlThread,
     /// Runs the private-key operations of TLS handshakes for the shards, where a port speaks TLS.
     signing: Option<ControlThread>,
     /// The log lines of the listening sockets.
     endpoints: Vec<String>,
+    /// The ports that are bound.
+    ports: Vec<u16>,
     /// Listening sockets that share their ports with other processes.
     shared: Vec<OwnedFd>,
     /// Files of Unix sockets, removed at the end.
@@ -86,8 +97,8 @@ pub struct Shards {
 }
 
 /// Starts the test of io_uring, where its outcome will matter. It takes milliseconds, in which models can load.
-pub fn try_engine(options: &Options) -> Option<Probe> {
-    (options.io_engine != IoEngine::Epoll).then(Probe::begin)
+pub fn try_engine(options: &Options, host: Host) -> Option<Probe> {
+    (options.io_engine != IoEngine::Epoll).then(|| Probe::of(host))
 }
 
 impl Shards {
@@ -98,6 +109,7 @@ impl Shards {
         let opened = listeners::open(options, parts.ports, parts.inherited)?;
         let endpoints = opened.iter().map(|one| one.started.clone()).collect();
         let services = opened.iter().map(|one| (one.service, one.origin)).collect();
+        let ports = opened.iter().filter_map(|one| one.port).collect();
         let offered = options.take_over.is_some().then(|| copies(&opened)).transpose();
         let offered = offered.map_err(|error| Failure::Start(format!("--take-over: {error}")))?;
         let (mut listeners, mut shared) = (Vec::new(), Vec::new());
@@ -118,7 +130,7 @@ impl Shards {
         }
         let mut listeners = Some(listeners);
         let engine = wanted(options.io_engine, parts.takeover.and_then(|takeover| takeover.engine));
-        let choice = probe::choose(engine, || parts.probe.unwrap_or_else(Probe::begin).outcome())
+        let choice = probe::choose(engine, || parts.probe.unwrap_or_else(|| Probe::of(parts.host)).outcome())
             .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
         info!("{}", choice.message);
         if let Some(takeover) = parts.takeover {
@@ -149,14 +161,17 @@ impl Shards {
             })
         };
         // Before a port answers: a load that a client requests at once is complete when every shard serves the model.
-        parts.lifecycle.attach(publisher(posts.clone()));
+        let attachment = parts.lifecycle.attach(publisher(posts.clone()));
         let mut shards = Shards {
             posts,
             gauges: Vec::new(),
             threads: Vec::new(),
+            lifecycle: Arc::clone(&parts.lifecycle),
+            attachment,
             control,
             signing,
             endpoints,
+            ports,
             shared,
             socket_files,
             inherited_files,
@@ -202,8 +217,9 @@ impl Shards {
                 api,
             };
             let options = nereid_shard::Options {
-                name: format!("shard-{shard}"),
+                name: format!("{}-{shard}", parts.thread_name),
                 engine: choice.engine,
+                host: parts.host,
                 cpu: parts.placement.shards[shard],
                 spin: Spin::new(parts.placement.spin_ns, 1),
                 limits: Limits { connections: nereid_net::CONNECTIONS_MAX, ..Limits::default() },
@@ -219,7 +235,6 @@ impl Shards {
             let begun = begun.map(|one| starting.push(one));
             let waits = if shard <= 1 || begun.is_err() { shards.take_over(&mut starting) } else { Ok(()) };
             if let Err(error) = begun.and(waits) {
-                parts.lifecycle.detach();
                 shards.stop();
                 return Err(Failure::Start(error.to_string()));
             }
@@ -309,6 +324,11 @@ impl Shards {
         }
     }
 
+    /// The ports that are bound, in the order of their services.
+    pub fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
     pub fn log_endpoints(&self) {
         self.endpoints.iter().for_each(|endpoint| info!("{endpoint}"));
     }
@@ -335,6 +355,8 @@ impl Shards {
             // The server that is about to answer on the sockets needs their files.
             self.socket_files.drain(..).for_each(|(_, file)| file.keep());
         }
+        // Until a shard has read this, its count is not of a drain.
+        self.gauges.iter().for_each(|gauges| gauges.busy.store(1, Ordering::Release));
         self.posts.iter().for_each(|post| post.post(Mail::Drain));
     }
 
@@ -369,6 +391,7 @@ impl Shards {
 
     /// Closes everything and waits for the threads.
     pub fn stop(self) {
+        self.lifecycle.detach(self.attachment);
         self.posts.iter().for_each(|post| post.post(Mail::Stop));
         for thread in self.threads {
             if let Err(error) = thread.join() {
@@ -411,8 +434,18 @@ struct ShardParts {
     api: api::Parts,
 }
 
+thread_local! {
+    static IS_SHARD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is a shard, which must not wait for code of an application.
+pub fn is_shard() -> bool {
+    IS_SHARD.get()
+}
+
 impl ShardParts {
     fn into_net(self, core: &mut Core<u64>) -> io::Result<Net<Api>> {
+        IS_SHARD.set(true);
         never_wait_here();
         let mut listeners = Vec::new();
         for (id, (socket, listener)) in self.listeners.into_iter().enumerate() {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info};
 
 use super::supervisor;
-use crate::api::Facts;
+use crate::api::{Facts, ServerState};
 use nereid_observe::panics;
 use nereid_observe::stacks::{self, ThreadNumber};
 use nereid_request::Job;
@@ -46,6 +46,7 @@ struct Watched {
     asked: u64,
     asked_at: Instant,
     is_stuck: bool,
+    has_ended: bool,
 }
 
 /// The thread that watches, until it is dropped.
@@ -55,10 +56,9 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// `is_successor`: see [`supervisor::watchdog_interval`].
-    pub fn start(shards: Vec<PostJob>, facts: Arc<Facts>, is_successor: bool) -> io::Result<Watchdog> {
+    /// `notify_every`: how often the supervisor is to be notified; `None` in an application, which answers for itself.
+    pub fn start(shards: Vec<PostJob>, facts: Arc<Facts>, notify_every: Option<Duration>) -> io::Result<Watchdog> {
         let (stop, stopped) = channel::<()>();
-        let notify_every = supervisor::watchdog_interval(is_successor);
         let tick = notify_every.map_or(TICK, |every| every.min(TICK)).max(TICK_MIN);
         let start = Instant::now();
         let mut shards: Vec<_> = shards.into_iter().map(|post| Watched::new(post, start)).collect();
@@ -71,8 +71,13 @@ impl Watchdog {
                 last = now;
                 // The watch goes on: without it a service manager would end a server that serves.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
+                    // At the end of the server the shards end too.
+                    let is_ending = facts.state() == ServerState::Exiting;
                     for (number, shard) in shards.iter_mut().enumerate() {
                         shard.check(number, now, was_late);
+                        if shard.has_ended && !is_ending {
+                            shard.report_end(number);
+                        }
                     }
                 }));
                 let stuck = shards.iter().filter(|shard| shard.is_stuck).count();
@@ -97,13 +102,22 @@ impl Drop for Watchdog {
 }
 
 impl Watched {
+    /// Counts a shard that has ended as one that is stuck, for good: its connections get no answers.
+    fn report_end(&mut self, number: usize) {
+        if !std::mem::replace(&mut self.is_stuck, true) {
+            error!(
+                "shard {number} ended by itself: its connections get no answers; close its ports and open them again"
+            );
+        }
+    }
+
     fn new(post: PostJob, now: Instant) -> Watched {
-        Watched { post, heartbeat: Arc::default(), asked: 0, asked_at: now, is_stuck: false }
+        Watched { post, heartbeat: Arc::default(), asked: 0, asked_at: now, is_stuck: false, has_ended: false }
     }
 
     fn check(&mut self, number: usize, now: Instant, was_late: bool) {
         if self.heartbeat.beats.load(Ordering::Acquire) == self.asked {
-            if std::mem::take(&mut self.is_stuck) {
+            if !self.has_ended && std::mem::take(&mut self.is_stuck) {
                 info!("shard {number} goes on");
             }
             self.asked += 1;
@@ -115,6 +129,7 @@ impl Watched {
             }));
             if !is_running {
                 self.asked -= 1;
+                self.has_ended = true;
             }
         } else if was_late {
             self.asked_at = now;
@@ -183,6 +198,11 @@ mod tests {
         assert!(!shard.is_stuck);
         let (mut ended, _jobs) = watched(start, false);
         (0..30).for_each(|second| ended.check(0, after(second), false));
-        assert!(!ended.is_stuck, "a shard that has ended is not stuck");
+        assert!(ended.has_ended && !ended.is_stuck, "a shard that has ended is not stuck");
+        for second in 30..60 {
+            ended.report_end(0);
+            ended.check(0, after(second), false);
+            assert!(ended.is_stuck, "it answers no more");
+        }
     }
 }

@@ -39,12 +39,23 @@ pub use timer::{TimerKey, Timers};
 pub use turn::{Core, Handler, MailOf, ParkPolicy, Shard, WithReplies};
 use watch::TurnWatch;
 
+/// Where the turns of a shard on io_uring run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// In an executor of glommio, for shards that run as long as the process: glommio 0.9 never closes the eventfd of
+    /// an executor that has run a task.
+    Glommio,
+    /// On the bare thread, for shards that come and go.
+    Thread,
+}
+
 /// How one shard is to run.
 #[derive(Clone)]
 pub struct Options {
     /// The name of its thread; the kernel keeps 15 bytes.
     pub name: String,
     pub engine: EngineKind,
+    pub host: Host,
     /// The core that it is bound to.
     pub cpu: Option<usize>,
     /// The permission to spin on its core.
@@ -150,9 +161,9 @@ pub fn run<H: Handler>(
             Ok(!shard.handler.stopped())
         })
     };
-    match engine {
-        EngineKind::IoUring => host::run_on_glommio(cpu, &options.name, begin),
-        EngineKind::Epoll => host::run_plainly(cpu, begin),
+    match (engine, options.host) {
+        (EngineKind::IoUring, Host::Glommio) => host::run_on_glommio(cpu, &options.name, begin),
+        (EngineKind::IoUring, Host::Thread) | (EngineKind::Epoll, _) => host::run_plainly(cpu, begin),
     }
 }
 

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 use std::thread::JoinHandle;
 
+use super::Host;
 use super::clock::{Clock, Monotonic};
 use super::engine::{Engine, Event, Limits, Park, Received, Unavailable, Uring, Waker, host, sys};
 use nereid_memory::Key;
@@ -80,14 +81,22 @@ pub struct Probe(io::Result<JoinHandle<Result<(), Unavailable>>>);
 impl Probe {
     /// Tries out everything that the io_uring engine needs.
     pub fn begin() -> Probe {
+        Probe::of(Host::Glommio)
+    }
+
+    /// The same for shards that run there.
+    pub fn of(host: Host) -> Probe {
         // The ring belongs to the thread that makes it, and so does its failure.
-        Probe(std::thread::Builder::new().name("io-probe".into()).spawn(|| {
+        Probe(std::thread::Builder::new().name("io-probe".into()).spawn(move || {
             if let Some(limit) = sys::memory_lock_limit()?
                 && limit < LOCKED_MEMORY
             {
                 return Err(Unavailable::LockLimit { limit, needed: LOCKED_MEMORY });
             }
             Trial::new()?.run()?;
+            if host == Host::Thread {
+                return Ok(());
+            }
             // Its own rings need more than ours do: memory that it registers, and system calls of its own.
             host::run_on_glommio(None, "io-probe", || Ok(|| Ok(false))).map_err(Unavailable::Host)
         }))

@@ -78,6 +78,7 @@ fn options(engine: EngineKind, name: &str) -> Options {
     Options {
         name: name.into(),
         engine,
+        host: Host::Glommio,
         cpu: None,
         spin: Spin::default(),
         limits: Limits { chunks: 8, ..Limits::default() },

@@ -30,6 +30,9 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   fails(TRITONSERVER_ServerStop(server), TRITONSERVER_ERROR_UNSUPPORTED, refused);
   fails(TRITONSERVER_ServerDelete(server), TRITONSERVER_ERROR_UNSUPPORTED, refused);
   fails(TRITONSERVER_ServerSetExitTimeout(server, 1), TRITONSERVER_ERROR_UNSUPPORTED, refused);
+  NEREID_Frontend* frontend = NULL;
+  fails(NEREID_FrontendNew(&frontend, server, NEREID_FRONTEND_HTTP), TRITONSERVER_ERROR_UNSUPPORTED,
+        "this server belongs to its own program, whose flags open its ports");
   TRITONSERVER_Message* metadata = NULL;
   fails(TRITONSERVER_ServerMetadata(server, &metadata), TRITONSERVER_ERROR_UNAVAILABLE, "Server not ready");
   return NULL;

@@ -39,7 +39,9 @@ fn all_cases_hold(script: &str) {
         return skip_for_want_of("network namespaces for its users, and Dynamo listens on every address");
     }
     assert!(probe.status.success(), "{probe:?}");
-    all_hold_with(&package, script, &[], &[("PYTHONPATH", &packages)]);
+    all_hold_with(&package, script, &[], |command| {
+        command.env("PYTHONPATH", &packages);
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use nereid_test_support::certificates::Certificates;
 use nereid_test_support::paths;
 use nereid_test_support::prepared::step;
 use nereid_test_support::python::Python;
@@ -50,13 +51,13 @@ impl Drop for Package {
 impl Package {
     /// None, after a visible skip, if Python or what the package is built from cannot be had.
     pub(crate) fn get() -> Option<Package> {
-        let numpy = Python::with("python_package.txt")?;
+        let needed = Python::with("python_package.txt")?;
         if let Err(reason) = fetched() {
             skip(&format!("the extension's crates cannot be had: {reason}"));
             return None;
         }
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let installed = shared.installed.get_or_insert_with(|| install(&numpy));
+        let installed = shared.installed.get_or_insert_with(|| install(&needed));
         let python = Python::at(&installed.root.join("with a blank"));
         shared.users += 1;
         Some(Package { python })
@@ -74,7 +75,7 @@ fn fetched() -> Result<(), String> {
     FETCHED.get_or_init(fetch).clone()
 }
 
-fn install(numpy: &Python) -> Installed {
+fn install(needed: &Python) -> Installed {
     let root = paths::temporary().join(format!("python-package-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).expect("a folder for the wheel");
@@ -88,11 +89,14 @@ fn install(numpy: &Python) -> Installed {
     let wheel = PathBuf::from(out.lines().last().expect("the path of the wheel"));
 
     let environment = installed.root.join("with a blank");
-    step(Command::new(numpy.interpreter()).args(["-m", "venv"]).arg(&environment)).expect("an environment");
+    step(Command::new(needed.interpreter()).args(["-m", "venv"]).arg(&environment)).expect("an environment");
     let python = Python::at(&environment);
-    // numpy is there already.
-    let link = python.packages().join("numpy.pth");
-    fs::write(link, numpy.packages().as_os_str().as_encoded_bytes()).expect("a path of packages");
+    // What it needs is there already, and the official client.
+    for (name, packages) in [("needed.pth", Some(needed.clone())), ("tritonclient.pth", Python::get())] {
+        let Some(packages) = packages else { continue };
+        let link = python.packages().join(name);
+        fs::write(link, packages.packages().as_os_str().as_encoded_bytes()).expect("a path of packages");
+    }
     let mut install = Command::new(python.interpreter());
     install.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-index"]);
     step(install.arg(&wheel)).expect("the wheel is installed");
@@ -103,14 +107,14 @@ fn install(numpy: &Python) -> Installed {
 /// Runs cases of tests/python/`script`, all if none are named. Each must have held.
 fn all_hold(script: &str, cases: &[&str]) {
     let Some(package) = Package::get() else { return };
-    all_hold_with(&package, script, cases, &[]);
+    all_hold_with(&package, script, cases, |_| {});
 }
 
-/// The same, with variables of the environment.
-pub(crate) fn all_hold_with(package: &Package, script: &str, cases: &[&str], variables: &[(&str, &Path)]) {
+/// The same with a change of the command.
+pub(crate) fn all_hold_with(package: &Package, script: &str, cases: &[&str], change: impl FnOnce(&mut Command)) {
     let python = &package.python;
     let mut command = python.command(script);
-    command.envs(variables.iter().copied());
+    change(&mut command);
     hold(command, python.script(script), cases);
 }
 
@@ -136,6 +140,11 @@ fn the_package_is_complete() {
 }
 
 #[test]
+fn every_member_of_the_package_has_a_case() {
+    all_hold("api_members.py", &[]);
+}
+
+#[test]
 fn servers_and_models_are_what_programs_expect() {
     all_hold("api_servers.py", &[]);
 }
@@ -153,6 +162,29 @@ fn requests_are_answered_refused_and_cancelled() {
 #[test]
 fn a_program_between_two_topics_serializes_responses() {
     all_hold("api_kafka.py", &[]);
+}
+
+/// HTTP, gRPC and metrics of a server in a Python process, for the official clients.
+#[test]
+fn ports_of_a_server_in_a_process_answer_clients() {
+    if Python::get().is_none() {
+        return;
+    }
+    let certificates = Certificates::make();
+    let Some(package) = Package::get() else { return };
+    all_hold_with(&package, "frontend_ports.py", &[], |command| {
+        if let Some(certificates) = &certificates {
+            command.env("NEREID_CERTIFICATES", certificates.path(""));
+        }
+    });
+}
+
+#[test]
+fn ports_of_a_server_in_a_process_open_and_close() {
+    if Python::get().is_none() {
+        return;
+    }
+    all_hold("frontend_life.py", &[]);
 }
 
 /// The cases that hold for NVIDIA's own binding.

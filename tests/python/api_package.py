@@ -7,6 +7,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,7 @@ def the_package_is_what_it_says():
     folder = pathlib.Path(tritonserver.__file__).parent
     assert tritonserver.__version__ == importlib.metadata.version("tritonserver")
     assert importlib.metadata.version("nereid")
+    assert importlib.metadata.version("tritonfrontend") == tritonserver.__version__
     for name in ["py.typed", "_c/_native.pyi", "libtritonserver.so", "include/triton/core/tritonserver.h"]:
         assert (folder / name).is_file(), name
     names = {}
@@ -261,6 +263,31 @@ def other_interpreters_of_the_process_are_refused():
         failure = error
     assert failure is not None
     interpreters.destroy(made)
+
+
+@case
+def an_interpreter_without_the_lock_is_refused():
+    """A stand-in for such an interpreter, which says what one says of itself."""
+    for name in ["tritonserver", "tritonserver._c", "tritonserver._c.triton_bindings", "tritonfrontend"]:
+        program = f"import sysconfig\nsysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'\nimport {name}"
+        code, text = script(program)
+        assert code == 1 and text.splitlines()[-1].startswith("ImportError: tritonserver needs an interpreter"), text
+
+
+@case
+def a_package_with_another_library_says_so():
+    """The library of another version or architecture, or one that needs a newer system, ends the import in one line."""
+    folder = tempfile.mkdtemp()
+    own = pathlib.Path(tritonserver.__file__).parent
+    shutil.copytree(own, pathlib.Path(folder, "tritonserver"), ignore=shutil.ignore_patterns("libtritonserver.so"))
+    program = f"import sys; sys.path.insert(0, {folder!r}); import tritonserver"
+    for content in [None, b"", b"\x7fELF\x01 of another kind"]:
+        if content is not None:
+            pathlib.Path(folder, "tritonserver", "libtritonserver.so").write_bytes(content)
+        code, text = script(program)
+        last = text.splitlines()[-1]
+        assert code == 1 and last.startswith("ImportError: ") and "libtritonserver.so" in last, text
+    shutil.rmtree(folder)
 
 
 @case

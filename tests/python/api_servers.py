@@ -13,7 +13,7 @@ import time
 
 import numpy
 import tritonserver
-from api_support import ECHO, MODEL, WORDS, write, repository, script, started, silence
+from api_support import ECHO, MODEL, WORDS, write, repository, script, started, silence, text_of
 from cases import case, raises, run
 from tritonserver._api._logging import LogMessage
 
@@ -171,6 +171,31 @@ def models_are_found_loaded_and_unloaded():
     with raises(tritonserver.UnavailableError):
         plain.load("folder")
     plain.stop()
+
+
+@case
+def models_in_python_run_with_this_interpreter():
+    folder = repository()
+    write(folder, "words/1/model.py", """
+import os
+import sys
+
+import numpy
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        found = [sys.prefix, sys.version, str(os.getpid())]
+        tensors = [pb_utils.Tensor("WORDS", numpy.array(found, dtype=numpy.object_)) for _ in requests]
+        return [pb_utils.InferenceResponse([tensor]) for tensor in tensors]
+""")
+    server = started(folder, "words")
+    (response,) = server.model("words").infer(inputs={"WORDS": ["x"]})
+    prefix, version, process = text_of(response)
+    assert (prefix, version) == (sys.prefix, sys.version), (prefix, version)
+    assert int(process) != os.getpid()
+    server.stop()
 
 
 @case

@@ -1,6 +1,7 @@
 /* Triton's C interfaces as Nereid offers them: for backends, caches and repository agents that are loaded as libraries,
  * and for programs that run the server inside themselves. Names, types and numbers are those of TRITONSERVER 1.34,
- * TRITONBACKEND 1.19, TRITONREPOAGENT 0.1, TRITONCACHE 0.1. This file is generated: nereid install writes it. */
+ * TRITONBACKEND 1.19, TRITONREPOAGENT 0.1, TRITONCACHE 0.1, NEREID 1.0, the last of which is Nereid's own. This file is
+ * generated: nereid install writes it. */
 
 /* Errors that are returned belong to the caller, which deletes them. Texts, shapes and handles that a function gives
  * out belong to the object that they came from and live as long as it does, unless a function says otherwise. A NULL
@@ -25,6 +26,8 @@ extern "C" {
 #define TRITONREPOAGENT_API_VERSION_MINOR 1
 #define TRITONCACHE_API_VERSION_MAJOR 0
 #define TRITONCACHE_API_VERSION_MINOR 1
+#define NEREID_API_VERSION_MAJOR 1
+#define NEREID_API_VERSION_MINOR 0
 
 /* How functions are found: those that the server offers, and those that a library gives to it. */
 #if defined(__GNUC__)
@@ -39,6 +42,7 @@ extern "C" {
 #define TRITONREPOAGENT_ISPEC NEREID_VISIBLE
 #define TRITONCACHE_DECLSPEC NEREID_VISIBLE
 #define TRITONCACHE_ISPEC NEREID_VISIBLE
+#define NEREID_DECLSPEC NEREID_VISIBLE
 
 /* Objects; only their addresses are known. */
 
@@ -138,6 +142,9 @@ typedef struct TRITONCACHE_Cache TRITONCACHE_Cache;
 /* The buffers of one cached response. */
 struct TRITONCACHE_CacheEntry;
 typedef struct TRITONCACHE_CacheEntry TRITONCACHE_CacheEntry;
+/* A port of a server inside this process. */
+struct NEREID_Frontend;
+typedef struct NEREID_Frontend NEREID_Frontend;
 
 /* Numbers. */
 
@@ -319,6 +326,13 @@ typedef enum {
   TRITONREPOAGENT_ACTION_UNLOAD = 3,
   TRITONREPOAGENT_ACTION_UNLOAD_COMPLETE = 4
 } TRITONREPOAGENT_ActionType;
+
+/* The service of a front end: KServe's protocol over HTTP or gRPC, or the page of the metrics. */
+typedef enum {
+  NEREID_FRONTEND_HTTP = 0,
+  NEREID_FRONTEND_GRPC = 1,
+  NEREID_FRONTEND_METRICS = 2
+} NEREID_FrontendKind;
 
 /* Functions that a caller hands in. */
 
@@ -1399,6 +1413,41 @@ TRITONCACHE_DECLSPEC TRITONSERVER_Error* TRITONCACHE_CacheEntrySetBuffer(
 /* Moves the bytes between the entry's buffers and the server. Once for each insertion or look-up. */
 TRITONCACHE_DECLSPEC TRITONSERVER_Error* TRITONCACHE_Copy(
     TRITONCACHE_Allocator* allocator, TRITONCACHE_CacheEntry* entry);
+
+/* Nereid: ports of a server inside a program. --------------------------------------------------------------------- */
+/* Nereid's own functions. A front end opens a port of a server that the caller has from TRITONSERVER_ServerNew; the
+ * server may have any number of them. All functions may be called from any thread. */
+
+/* Opens no port yet. The front end holds the server: one that was deleted answers its clients with errors until the
+ * port is closed. */
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendNew(
+    NEREID_Frontend** frontend, TRITONSERVER_Server* server, NEREID_FrontendKind kind);
+
+/* Closes the port first, as NEREID_FrontendStop does. */
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendDelete(NEREID_Frontend* frontend);
+
+/* Sets an option for the next start; docs/c-interface.md lists them. */
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendSetString(
+    NEREID_Frontend* frontend, const char* name, const char* value);
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendSetInt(NEREID_Frontend* frontend, const char* name, int64_t value);
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendSetBool(NEREID_Frontend* frontend, const char* name, bool value);
+
+/* From the next start on, requests of a feature ("health", "model-repository" and so on) need the header of this name
+ * with this value; over gRPC its name begins with "triton-grpc-protocol-". */
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendRestrict(
+    NEREID_Frontend* frontend, const char* feature, const char* key, const char* value);
+
+/* Opens the port, which answers when this returns. TRITONSERVER_ERROR_ALREADY_EXISTS if it is open,
+ * TRITONSERVER_ERROR_UNAVAILABLE if another process has it or the server was stopped. */
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendStart(NEREID_Frontend* frontend);
+
+/* The port that is open, which tells what the system chose for port 0. */
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendPort(NEREID_Frontend* frontend, uint32_t* port);
+
+/* Closes the port: no connection is accepted, requests that were accepted are finished within the option
+ * "drain_timeout_ms", or else within the server's exit timeout, and the rest gets an error.
+ * TRITONSERVER_ERROR_UNAVAILABLE if it is not open. */
+NEREID_DECLSPEC TRITONSERVER_Error* NEREID_FrontendStop(NEREID_Frontend* frontend);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("EntryHandle", "TRITONCACHE_CacheEntry"),
     ("Error", "TRITONSERVER_Error"),
     ("FactoryHandle", "TRITONBACKEND_ResponseFactory"),
+    ("Frontend", "NEREID_Frontend"),
     ("InferenceRequest", "TRITONSERVER_InferenceRequest"),
     ("InferenceResponse", "TRITONSERVER_InferenceResponse"),
     ("InputTensor", "TRITONBACKEND_Input"),

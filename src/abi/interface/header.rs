@@ -54,7 +54,8 @@ fn whole(table: &Table) -> String {
         table.interfaces.iter().map(|it| format!("{} {}.{}", it.prefix, it.major, it.minor)).collect();
     let mut text = comment(&format!(
         "Triton's C interfaces as Nereid offers them: for backends, caches and repository agents that are loaded as \
-         libraries, and for programs that run the server inside themselves. Names, types and numbers are those of {}. \
+         libraries, and for programs that run the server inside themselves. Names, types and numbers are those of {}, \
+         the last of which is Nereid's own. \
          This file is generated: nereid install writes it.",
         versions.join(", ")
     ));
@@ -117,6 +118,7 @@ fn group(text: &mut String, interface: &Interface, group: &Group) {
         "TRITONBACKEND" => "Backends: ",
         "TRITONREPOAGENT" => "Repository agents: ",
         "TRITONCACHE" => "Caches: ",
+        "NEREID" => "Nereid: ",
         _ => "",
     };
     let mut title = format!("{of}{}", group.title);

@@ -23,11 +23,12 @@
 use std::fmt;
 
 /// The texts, the server's first: the others use its types.
-const TEXTS: [(&str, &str); 4] = [
+const TEXTS: [(&str, &str); 5] = [
     ("server.txt", include_str!("server.txt")),
     ("backend.txt", include_str!("backend.txt")),
     ("agent.txt", include_str!("agent.txt")),
     ("cache.txt", include_str!("cache.txt")),
+    ("nereid.txt", include_str!("nereid.txt")),
 ];
 
 /// The letters before a name of another interface, and the prefixes that they abbreviate.

@@ -3,6 +3,8 @@
 //! It belongs to the process, as in Triton: options change it when they are set, whichever server they are for. Before
 //! that an application has no log; a subscriber that it installed itself is left alone.
 
+mod forwarding;
+
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +14,9 @@ use super::Error;
 use crate::abi::guard::{ForeignCode, guarded};
 use nereid_observe::log::{self, LogError, LogFormat, Logger, Message, MessageKind};
 use nereid_request::Status;
+
+use crate::server::is_shard;
+use forwarding::{Forwarding, is_forwarding};
 
 /// `TRITONSERVER_LogLevel`.
 const INFO: u32 = 0;
@@ -109,7 +114,15 @@ pub fn install(callback: Option<LogCallback>) -> Result<(), Status> {
         return Ok(());
     };
     match Logger::of_application() {
-        Ok(logger) => logger.set_function(Some(Arc::new(move |message: &Message<'_>| callback.call(message)))),
+        Ok(logger) => {
+            let forwarding = Forwarding::default();
+            logger.set_function(Some(Arc::new(move |message: &Message<'_>| match is_shard() {
+                true => forwarding.push(callback, message),
+                // What the function itself logs would call it again, without end.
+                false if is_forwarding() => {}
+                false => callback.call(message),
+            })));
+        }
         // The application's own subscriber decides.
         Err(LogError::Installed) => {}
         Err(error) => return Err(Status::internal(error.to_string())),

@@ -151,6 +151,15 @@ fn with_guest() -> Option<(Repository, PathBuf)> {
 }
 
 #[test]
+fn ports_of_a_server_open_and_close_while_it_runs() {
+    let Some(program) = Program::compiled("frontends.c") else { return };
+    let (good, _) = repositories("identity");
+    let arguments = [text(good.path()), NO_BACKENDS, usual().io_engine];
+    program.run(&arguments);
+    program.run_checked(&arguments);
+}
+
+#[test]
 fn a_server_that_is_held_up_says_so_in_time() {
     let Some((program, (repository, directory))) = Program::compiled("stop.c").zip(with_guest()) else { return };
     let file = repository.path().with_extension("go");
@@ -167,7 +176,8 @@ fn a_backend_cannot_end_the_program_that_it_runs_in() {
     let flag = format!("--backend-directory={}", directory.display());
     let server = Server::start(usual(), repository.path(), &[&flag]);
     let log = server.stop();
-    for name in ["TRITONSERVER_ServerStop", "TRITONSERVER_ServerDelete", "TRITONSERVER_ServerSetExitTimeout"] {
+    let refused = ["TRITONSERVER_ServerStop", "TRITONSERVER_ServerDelete", "TRITONSERVER_ServerSetExitTimeout"];
+    for name in refused.into_iter().chain(["NEREID_FrontendNew"]) {
         assert!(told(&log).contains(&('-', name.to_owned())), "{name}: {log}");
     }
 }

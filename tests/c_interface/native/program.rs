@@ -33,7 +33,7 @@ pub fn declared(source: &str) -> Checks {
         for (at, _) in source.match_indices(text) {
             let rest = source[at + text.len()..].trim_start();
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-            if rest.starts_with("TRITON") {
+            if is_function(rest) {
                 checks.insert((sign, rest[..end].to_owned()));
             }
         }
@@ -47,8 +47,13 @@ pub fn told(stdout: &str) -> Checks {
     lines.filter_map(|(sign, name)| Some((sign.parse().ok()?, name.to_owned()))).filter(is_check).collect()
 }
 
+/// The prefixes of the interface's functions.
+fn is_function(name: &str) -> bool {
+    name.starts_with("TRITON") || name.starts_with("NEREID")
+}
+
 fn is_check((sign, name): &(char, String)) -> bool {
-    matches!(sign, '+' | '-') && name.starts_with("TRITON")
+    matches!(sign, '+' | '-') && is_function(name)
 }
 
 impl Program {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nereid_test_support::paths;
 use nereid_test_support::prepared::step;
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::skip::skip;
+use nereid_test_support::skip::{skip, skip_for_want_of};
 
 /// A folder with files of a release.
 const DIST: &str = "NEREID_TEST_DIST";
@@ -91,21 +91,30 @@ impl Package {
 fn build(folder: &Path) -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_nereid"));
     let library = program.with_file_name("deps").join("libtritonserver.so");
-    let mut build = Command::new(paths::root().join("packaging/deb"));
+    let mut build = strictly("packaging/deb");
     build.arg("--program").arg(program).arg("--library").arg(library).arg("--out").arg(folder);
     let out = step(build.args(["--no-debug", "--compression=0"])).expect("the package is built");
     PathBuf::from(out.lines().last().expect("the path of the package"))
 }
 
+/// A script of the project, called by someone whose files nobody else may read.
+fn strictly(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(paths::root().join(script));
+    command
+}
+
 /// False, after a visible skip, where roots of their own cannot be set up.
 fn can_mount() -> bool {
+    const PROBE: &str = "mount --make-rprivate / && mount -t tmpfs tmpfs /mnt && mkdir /mnt/proc && \
+        mount -t proc proc /mnt/proc && setpriv --reuid=65532 --regid=65532 --clear-groups true";
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-    let unshares = || Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
-    if !is_root || !unshares() {
-        skip("a root of its own needs root and unshare");
-        return false;
+    let probe = || Command::new("unshare").args(["--mount", "sh", "-c", PROBE]).output();
+    let is_possible = is_root && probe().is_ok_and(|output| output.status.success());
+    if !is_possible {
+        skip_for_want_of("mounts and users for a root of its own");
     }
-    true
+    is_possible
 }
 
 /// A repository with one model that needs no runtime, `plain`.

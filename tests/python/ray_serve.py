@@ -206,7 +206,7 @@ def replicas_on_two_raylets_drain_without_a_failed_request():
         handle.infer.remote("nowhere", {"INPUT0": large}).result()
     with raises(InferenceError, "the model failed"):
         handle.infer.remote("words", {"WORDS": ["fail"]}).result()
-    delays = numpy.array([0, 0, 300], "u4")
+    delays = numpy.array([0, 0, 3000], "u4")
     repeat = {"IN": numpy.array([7, 8, 9], "i4"), "DELAY": delays, "WAIT": numpy.array([0], "u4")}
     with raises(InferenceError, "call stream"):
         handle.infer.remote("repeat", repeat).result()
@@ -401,9 +401,10 @@ def a_server_beside_speaks_its_whole_protocol_and_ends_with_its_replica():
     with http("/beside/v2/models/echo/infer", body, headers=coding) as response:
         coded = response.headers["Content-Encoding"], response.read()
     assert coded[0] == "gzip" and b"OUTPUT1" in gzip.decompress(coded[1]), coded
-    with raises(urllib.error.HTTPError, "404"):
-        http("/beside/v2/models/nowhere")
-    body = json.dumps({"IN": [7, 8, 9], "DELAY": [0, 0, 300], "WAIT": 0}).encode()
+    for path in ["models/nowhere", "health/live%3Fx"]:
+        with raises(urllib.error.HTTPError, "404"):
+            http(f"/beside/v2/{path}")
+    body = json.dumps({"IN": [7, 8, 9], "DELAY": [0, 0, 3000], "WAIT": 0}).encode()
     with http("/beside/v2/models/repeat/generate_stream", body) as response:
         events = [(time.monotonic(), json.loads(line[5:])) for line in response if line.startswith(b"data:")]
     assert [event["OUT"] for _, event in events] == [7, 8, 9], events

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from typing import Any, AsyncIterator, Iterable, Mapping, Optional, Union
+from urllib.parse import quote
 
 import numpy
 import ray
@@ -224,6 +225,14 @@ _HOP_BY_HOP = {
 }
 
 
+def _target(scope: Any) -> str:
+    """The path behind the deployment's own, and the query, as the client coded them."""
+    coded = (scope.get("raw_path") or quote(scope["path"]).encode()).decode("latin-1")
+    path = coded.removeprefix(quote(scope.get("root_path", ""))) or "/"
+    query = scope.get("query_string", b"").decode("latin-1")
+    return path + (f"?{query}" if query else "")
+
+
 class HttpServer(InferenceServer):
     """As `InferenceServer` with `beside=True`; also passes HTTP requests on: every route of the server, and streams
     as they come."""
@@ -235,6 +244,7 @@ class HttpServer(InferenceServer):
     async def __call__(self, request: Any) -> Any:
         import aiohttp
         from starlette.responses import JSONResponse, StreamingResponse
+        from yarl import URL
 
         assert isinstance(self._server, BesideServer)
         counted = self._request()
@@ -247,9 +257,7 @@ class HttpServer(InferenceServer):
             self._session = aiohttp.ClientSession(
                 timeout=timeout, connector=connector, auto_decompress=False, skip_auto_headers=skipped
             )
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
-        query = request.scope.get("query_string", b"").decode("latin-1")
-        url = f"http://{self._server.process.http}{path}" + (f"?{query}" if query else "")
+        url = URL(f"http://{self._server.process.http}{_target(request.scope)}", encoded=True)
         headers = [(name, value) for name, value in request.headers.items() if name not in _HOP_BY_HOP]
         body = await request.body()
         with counted:
@@ -257,8 +265,12 @@ class HttpServer(InferenceServer):
                 answer = await self._session.request(request.method, url, headers=headers, data=body or None)
             except aiohttp.ClientConnectionError as error:
                 return JSONResponse({"error": f"the server beside the replica does not answer: {error}"}, 503)
-        kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
-        return StreamingResponse(self._passed_on(answer), status_code=answer.status, headers=kept)
+        passed = StreamingResponse(self._passed_on(answer), status_code=answer.status)
+        # Each as often as it came.
+        passed.raw_headers = [
+            (name, value) for name, value in answer.raw_headers if name.decode("latin-1").lower() not in _HOP_BY_HOP
+        ]
+        return passed
 
     async def _passed_on(self, answer: Any) -> AsyncIterator[bytes]:
         with _Counted(self):

@@ -12,7 +12,7 @@ use nereid_test_support::paths;
 use nereid_test_support::prepared::step;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::{Server, run_to_end_under};
-use nereid_test_support::skip::skip;
+use nereid_test_support::skip::skip_for_want_of;
 use nereid_test_support::variant::{Variant, each, usual};
 
 use super::{Package, REQUEST, architecture, can_mount, dist, models, only_file, output};
@@ -120,7 +120,7 @@ impl Image {
 /// The image and its digest.
 fn image(package: &Package, debs: &Path, name: &str) -> (PathBuf, String) {
     let out = package.folder.join(name);
-    let mut build = Command::new(paths::root().join("packaging/image"));
+    let mut build = super::strictly("packaging/image");
     build.arg("--deb").arg(&package.deb).arg("--debs").arg(debs).arg("--out").arg(&out);
     let said = step(&mut build).expect("the image is made");
     (out, said.lines().last().expect("a digest").to_owned())
@@ -159,10 +159,10 @@ fn the_image_serves_on_a_read_only_root() {
     if let Err(reason) =
         step(Command::new(paths::root().join("packaging/root")).args(["debs", architecture()]).arg(&debs))
     {
-        return skip(&format!("the packages of the image's base cannot be had: {reason}"));
+        return skip_for_want_of(&format!("packages for the image's base: {reason}"));
     }
     let (archive, digest) = image(&package, &debs, "image.oci.tar");
-    let image = Image::unpack(&archive, &package.folder);
+    let image = Image::unpack(&archive, &package.folder.join("plain"));
     assert!(image.bytes < PLAIN_BYTES_MAX, "{} bytes", image.bytes);
     let owner = output(Command::new("stat").args(["-c", "%u:%g %a"]).arg(image.root.join("var/lib/nereid")));
     assert_eq!(owner.trim(), "65532:65532 755");
@@ -201,7 +201,8 @@ fn the_image_with_onnx_runtime_classifies_a_digit() {
         return;
     }
     let end = format!("-{}.oci.tar", std::env::consts::ARCH);
-    let image = Image::unpack(&only_file(&dist, "nereid-", &format!("-onnxruntime{end}")), &package.folder);
+    let image =
+        Image::unpack(&only_file(&dist, "nereid-", &format!("-onnxruntime{end}")), &package.folder.join("large"));
     println!("{} bytes with ONNX Runtime", image.bytes);
     assert!(image.bytes < ONNXRUNTIME_BYTES_MAX, "{} bytes", image.bytes);
     let models = paths::root().join("model_repository");

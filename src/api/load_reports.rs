@@ -68,7 +68,7 @@ impl LoadReports {
         if self.orca != Orca::OnRequest {
             return None;
         }
-        LoadFormat::wanted(head).filter(|format| *format != LoadFormat::Bin)
+        LoadFormat::wanted_of_generate(head).filter(|format| *format != LoadFormat::Bin)
     }
 
     /// Whether the head has the field that asks for a report.

@@ -51,9 +51,13 @@ pub fn dynamic_symbols(path: &Path) -> Option<DynamicSymbols> {
     let (symbols, strings) = (part(symbols)?, part(strings)?);
     let machine = u16_at(&header, 18)?;
     let mut found = DynamicSymbols { machine, exported: BTreeSet::new(), imported: BTreeSet::new() };
+    // Names may overlap, so together they can be much longer than their table.
+    let mut left = TABLE_BYTES_MAX as usize;
     for symbol in symbols.chunks_exact(SYMBOL_BYTES) {
         let name = strings.get(usize::try_from(u32_at(symbol, 0)?).ok()?..)?;
+        let name = name.get(..name.len().min(left))?;
         let name = name.get(..name.iter().position(|byte| *byte == 0)?)?;
+        left -= name.len();
         let is_weak = symbol.get(4)? >> 4 == STB_WEAK;
         let is_undefined = u16_at(symbol, 6)? == 0;
         let kind = if is_undefined { &mut found.imported } else { &mut found.exported };

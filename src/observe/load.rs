@@ -128,6 +128,8 @@ impl Monitor {
             return self.begin();
         }
         if self.shared.is_idle.load(Ordering::Acquire) && self.shared.is_idle.swap(false, Ordering::AcqRel) {
+            // The thread holds the lock from its look at the flag until it waits.
+            drop(lock(&self.shared.is_over));
             self.shared.changed.notify_one();
         }
     }
@@ -148,11 +150,20 @@ impl Monitor {
             return;
         }
         if lock(&self.shared.window).models() <= MODELS_AT_ONCE {
-            self.shared.sample();
+            // After a panic the thread tries again.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.shared.sample()));
         }
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || shared.run());
-        *lock(&self.thread) = thread.inspect_err(|error| warn!("load is not reported: {error}")).ok();
+        *lock(&self.thread) = match thread {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                warn!("load is not reported: {error}");
+                // The first report would stay for ever.
+                self.shared.number.store(0, Ordering::Release);
+                None
+            }
+        };
     }
 }
 

@@ -227,6 +227,10 @@ pub fn close(mut shards: Shards, time: Duration) {
         }
         std::thread::sleep(POLL);
     }
+    if !time.is_zero() && shards.grpc_connections() > 0 {
+        // Streams that wait for nothing of the server's end with a status.
+        give_up(&shards);
+    }
     shards.stop();
 }
 

@@ -139,13 +139,15 @@ impl Frontend {
 
     /// Closes the port: accepted requests are finished within the time for that, the others get an error.
     pub fn stop(&self) -> Result<(), Status> {
-        let running = lock(&self.running).take();
-        let Running { shards, watchdog, core, log } = running.ok_or_else(|| self.not_running())?;
+        // Held until the port is closed: a start meanwhile would find it in use.
+        let mut place = lock(&self.running);
+        let Running { shards, watchdog, core, log } = place.take().ok_or_else(|| self.not_running())?;
         let time = lock(&self.settings).drain_timeout.unwrap_or_else(|| self.exit_timeout(&core));
         // Shards that end now do so on purpose.
         drop(watchdog);
         drain::close(shards, time);
         drop((core, log));
+        drop(place);
         Ok(())
     }
 

@@ -356,8 +356,15 @@ impl Shards {
             self.socket_files.drain(..).for_each(|(_, file)| file.keep());
         }
         // Until a shard has read this, its count is not of a drain.
-        self.gauges.iter().for_each(|gauges| gauges.busy.store(1, Ordering::Release));
+        self.live().for_each(|gauges| gauges.busy.store(1, Ordering::Release));
         self.posts.iter().for_each(|post| post.post(Mail::Drain));
+    }
+
+    /// The gauges of the shards that run, the last one first. One that ended by itself reads nothing, and its gauges
+    /// stay as they are.
+    fn live(&self) -> impl Iterator<Item = &Arc<Gauges>> {
+        let running = |(post, _): &(&Mailbox<ShardMail>, &Arc<Gauges>)| !post.is_closed();
+        self.posts.iter().rev().zip(&self.gauges).filter(running).map(|(_, gauges)| gauges)
     }
 
     /// Answers unfinished requests with an error.
@@ -367,26 +374,26 @@ impl Shards {
 
     /// gRPC connections with clients that may not have read yet that they should go elsewhere.
     pub fn unwarned(&self) -> usize {
-        self.gauges.iter().map(|gauges| gauges.unwarned.load(Ordering::Acquire)).sum()
+        self.live().map(|gauges| gauges.unwarned.load(Ordering::Acquire)).sum()
     }
 
     /// Connections that are not idle.
     pub fn busy_connections(&self) -> usize {
-        self.gauges.iter().map(|gauges| gauges.busy.load(Ordering::Acquire)).sum()
+        self.live().map(|gauges| gauges.busy.load(Ordering::Acquire)).sum()
     }
 
     pub fn http_connections(&self) -> usize {
-        self.gauges.iter().map(|gauges| gauges.http_connections.load(Ordering::Acquire)).sum()
+        self.live().map(|gauges| gauges.http_connections.load(Ordering::Acquire)).sum()
     }
 
     pub fn grpc_connections(&self) -> usize {
-        self.gauges.iter().map(|gauges| gauges.grpc_connections.load(Ordering::Acquire)).sum()
+        self.live().map(|gauges| gauges.grpc_connections.load(Ordering::Acquire)).sum()
     }
 
     /// Connections that are not idle, and requests in flight.
     pub fn busy(&self) -> usize {
         let of = |gauges: &Arc<Gauges>| gauges.busy.load(Ordering::Acquire) + gauges.in_flight.load(Ordering::Acquire);
-        self.gauges.iter().map(of).sum()
+        self.live().map(of).sum()
     }
 
     /// Closes everything and waits for the threads.

@@ -16,7 +16,7 @@ use crate::api::calls::work::Work;
 use crate::api::error;
 use crate::api::error::too_large;
 use crate::api::load_reports::streams as load_streams;
-use nereid_memory::{Gather, Pool};
+use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::grpc::{self, Code, Encoder, Message, Mode};
 use nereid_protocol::service::{GrpcPlan, GrpcReply, GrpcStatus, Replies, Token};
 use nereid_request::Status;
@@ -38,6 +38,13 @@ const PATHS: [&[u8]; 2] = [
 /// Requests of one stream that wait for their answers, and their bytes.
 const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 1 << 20;
+/// What a short message takes.
+const BLOCK_BYTES: usize = 256;
+
+/// How much a request that waits is counted for.
+fn held(message: &Slice) -> usize {
+    message.len().max(BLOCK_BYTES)
+}
 /// Answers in one turn.
 const ANSWERS_AT_ONCE: usize = 2;
 /// How the call takes its requests, if it is one.
@@ -57,12 +64,12 @@ pub fn message(calls: &mut Calls, token: Token, message: Message, replies: &mut 
             let text = format!("more than {WAITING_MAX} requests of the stream wait for their answers");
             GrpcStatus::new(Code::ResourceExhausted, text)
         }
-        Message::Collected(message) if reflection.waiting_bytes.saturating_add(message.len()) > WAITING_BYTES_MAX => {
+        Message::Collected(message) if reflection.waiting_bytes.saturating_add(held(&message)) > WAITING_BYTES_MAX => {
             let text = format!("more than {WAITING_BYTES_MAX} bytes of requests wait for their answers");
             GrpcStatus::new(Code::ResourceExhausted, text)
         }
         Message::Collected(message) => {
-            reflection.waiting_bytes += message.len();
+            reflection.waiting_bytes += held(&message);
             reflection.waiting.push_back(message);
             return list(calls, token);
         }
@@ -130,7 +137,7 @@ impl Reflector {
                 end = reflection.half_closed.then(GrpcStatus::ok);
                 break;
             };
-            reflection.waiting_bytes = reflection.waiting_bytes.saturating_sub(message.len());
+            reflection.waiting_bytes = reflection.waiting_bytes.saturating_sub(held(&message));
             let request = grpc::decode::<ServerReflectionRequest>(message);
             let framed = match request {
                 Ok(request) => {

@@ -36,13 +36,19 @@ impl LoadFormat {
         }
     }
 
-    /// The format that a client requests; of several fields the first counts. An unknown format is logged here only.
+    /// The format that a client requests; of several fields the first counts.
     pub fn wanted(head: &http1::Head) -> Option<LoadFormat> {
         LoadFormat::parse(head.header(ASKS)?)
     }
 
     pub fn parse(value: &[u8]) -> Option<LoadFormat> {
-        let found = LoadFormat::ALL.into_iter().find(|format| format.name().as_bytes() == value);
+        LoadFormat::ALL.into_iter().find(|format| format.name().as_bytes() == value)
+    }
+
+    /// As [`LoadFormat::wanted`]; logs an unknown format, as Triton does.
+    pub fn wanted_of_generate(head: &http1::Head) -> Option<LoadFormat> {
+        let value = head.header(ASKS)?;
+        let found = LoadFormat::parse(value);
         if found.is_none() {
             let other: String = String::from_utf8_lossy(value).chars().take(64).collect();
             tracing::error!("'{ASKS}: {other}': load is reported as 'json', 'text' or 'bin'");

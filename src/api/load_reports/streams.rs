@@ -1,7 +1,8 @@
 //! `StreamCoreMetrics`: load reports out of band, the first at once and each further one after an interval.
 //!
 //! A client that does not read gets no further report until it has read the last one. A stream ends with its client,
-//! and with the server: while it lives it is looked at every [`LOOK_EACH_NS`].
+//! and with the server, and where no request comes within [`REQUEST_NS`]: while it lives it is looked at every
+//! [`LOOK_EACH_NS`].
 
 use std::rc::Rc;
 
@@ -27,6 +28,10 @@ const PATH: &[u8] = b"/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics";
 /// Streams of one shard.
 const STREAMS_MAX: usize = 1024;
 const LOOK_EACH_NS: u64 = 500_000_000;
+/// How long a stream may hold its place without a request.
+const REQUEST_NS: u64 = 10_000_000_000;
+/// How early a look may come.
+const EARLY_NS: u64 = 50_000_000;
 /// The shortest interval, that of a client that names none, and the longest.
 const INTERVAL_NS_MIN: u64 = 100_000_000;
 const INTERVAL_NS_USUAL: u64 = 10_000_000_000;
@@ -46,8 +51,10 @@ pub struct LoadStream {
     call: CallKey,
     /// As soon as the client has sent it.
     interval_ns: Option<u64>,
-    /// When the next report is due.
+    /// When the next report is due; before there is a request, when that is.
     due_ns: u64,
+    /// When the stream is looked at again. A look before that is one that this replaced.
+    look_ns: u64,
     /// Bytes of reports that the client has not taken.
     unsent: usize,
     /// Counts the streams of the shard.
@@ -75,8 +82,13 @@ impl LoadStreams {
         if Rc::strong_count(&self.places) > STREAMS_MAX {
             return None;
         }
-        let stream = LoadStream { call, interval_ns: None, due_ns: 0, unsent: 0, _place: Rc::clone(&self.places) };
-        calls.new_work(Work::LoadStream(Box::new(stream))).ok()
+        let now = now_ns();
+        let (due_ns, look_ns) = (now.saturating_add(REQUEST_NS), now.saturating_add(LOOK_EACH_NS));
+        let place = Rc::clone(&self.places);
+        let stream = LoadStream { call, interval_ns: None, due_ns, look_ns, unsent: 0, _place: place };
+        let token = calls.new_work(Work::LoadStream(Box::new(stream))).ok()?;
+        calls.revisit_at(look_ns, token.0);
+        Some(token)
     }
 
     /// The request is there: the first report goes out.
@@ -97,7 +109,7 @@ impl LoadStreams {
         };
         match request {
             Ok(request) => {
-                (stream.interval_ns, stream.due_ns) = (Some(interval_ns(&request)), now_ns());
+                (stream.interval_ns, stream.due_ns, stream.look_ns) = (Some(interval_ns(&request)), now_ns(), 0);
                 self.go_on(context, token.0, replies);
             }
             Err(status) => end(&mut context.calls, token, status, replies),
@@ -112,9 +124,21 @@ impl LoadStreams {
         }
         let now = now_ns();
         let Some(stream) = context.calls.load_stream(token) else { return };
-        let Some(interval_ns) = stream.interval_ns else { return };
-        if stream.due_ns > now.saturating_add(LOOK_EACH_NS) {
-            return context.calls.revisit_at(now.saturating_add(LOOK_EACH_NS), key);
+        if now.saturating_add(EARLY_NS) < stream.look_ns {
+            return;
+        }
+        let look_ns = now.saturating_add(LOOK_EACH_NS);
+        let Some(interval_ns) = stream.interval_ns else {
+            if stream.due_ns <= now {
+                let status = GrpcStatus::new(Code::InvalidArgument, "a stream of load reports needs a request");
+                return end(&mut context.calls, token, status, replies);
+            }
+            stream.look_ns = look_ns;
+            return context.calls.revisit_at(look_ns, key);
+        };
+        if stream.due_ns > look_ns {
+            stream.look_ns = look_ns;
+            return context.calls.revisit_at(look_ns, key);
         }
         // The next report shall be of the time when it is sent.
         let report = context.load_reports.newest();
@@ -129,8 +153,9 @@ impl LoadStreams {
                 }
             }
         }
-        let next = context.calls.load_stream(token).map_or(now, |stream| stream.due_ns);
-        context.calls.revisit_at(next.min(now.saturating_add(LOOK_EACH_NS)), key);
+        stream.look_ns = stream.due_ns.min(look_ns);
+        let look_ns = stream.look_ns;
+        context.calls.revisit_at(look_ns, key);
     }
 }
 

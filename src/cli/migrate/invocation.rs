@@ -75,16 +75,19 @@ impl Invocation {
         let lookup = |name: &str| set.get(name).cloned().or_else(|| variables(name));
         let mut error = None;
         let mut is_found = false;
+        // Not copied with each attempt.
+        let mut others = std::mem::take(&mut self.others);
         for words in shell::commands(text, &lookup)? {
             let mut tried = self.clone();
             match tried.command(&words, variables, depth + 1) {
                 Ok(()) if !is_found => {
+                    others.append(&mut tried.others);
                     *self = tried;
                     is_found = true;
                 }
-                Ok(()) => self.others.push(words.join(" ")),
+                Ok(()) => others.push(words.join(" ")),
                 Err(why) => {
-                    self.others.push(words.join(" "));
+                    others.push(words.join(" "));
                     // That of the command with the server in it, if there is one.
                     if error.is_none() || words.iter().any(|word| SERVERS.contains(&file_name(word))) {
                         error = Some(why);
@@ -92,6 +95,7 @@ impl Invocation {
                 }
             }
         }
+        self.others = others;
         match (is_found, error) {
             (true, _) => Ok(()),
             (false, error) => Err(error.unwrap_or_else(|| "the command line is empty".to_owned())),
@@ -102,15 +106,15 @@ impl Invocation {
         if depth > DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} programs start each other"));
         }
+        let assigned = words.iter().take_while(|word| is_assignment(word)).count();
+        let (assignments, words) = words.split_at(assigned);
+        for (name, value) in assignments.iter().filter_map(|word| word.split_once('=')) {
+            self.environment.insert(name.to_owned(), value.to_owned());
+        }
         let Some((first, rest)) = words.split_first() else {
             return Err("the command line names no tritonserver".to_owned());
         };
         let name = file_name(first);
-        if is_assignment(first) {
-            let (name, value) = first.split_once('=').unwrap_or((first, ""));
-            self.environment.insert(name.to_owned(), value.to_owned());
-            return self.command(rest, variables, depth);
-        }
         if SERVERS.contains(&name) {
             let is_named = rest.first().is_some_and(|word| word == "serve");
             self.words = rest.get(usize::from(is_named)..).unwrap_or_default().to_vec();

@@ -9,8 +9,8 @@ use nereid_memory::{BlockMut, Pool, Slice, TRUSTED_BYTES};
 /// Of the blocks of a compressed message behind the first.
 const PACKED_BLOCK_BYTES: usize = 256 * 1024;
 
-/// A message that is no inference request and not longer than this is taken also when the memory for requests is used
-/// up: health checks and the readiness of a model. The bound of such calls bounds how much that is.
+/// The first message of a call that is no inference, if it is not longer than this, is taken also when the memory for
+/// requests is used up: health checks and the readiness of a model. The bound of such calls bounds how much that is.
 const ALWAYS_TAKEN_BYTES: usize = 512;
 
 /// What becomes of messages.
@@ -68,6 +68,8 @@ pub struct MessageReader {
     mode: Mode,
     encoding: Encoding,
     state: MessageReaderState,
+    /// A message of the call has begun.
+    has_begun: bool,
     /// Made with the first message that needs it.
     scanner: Option<Box<InferScanner>>,
     spare: Option<Box<InferRequest>>,
@@ -75,7 +77,16 @@ pub struct MessageReader {
 
 impl MessageReader {
     pub fn new(pool: Pool, limits: Limits, mode: Mode) -> MessageReader {
-        MessageReader { pool, limits, mode, encoding: Encoding::Identity, state: BEGINNING, scanner: None, spare: None }
+        MessageReader {
+            pool,
+            limits,
+            mode,
+            encoding: Encoding::Identity,
+            state: BEGINNING,
+            has_begun: false,
+            scanner: None,
+            spare: None,
+        }
     }
 
     /// Takes memory from `pool` from now on. To be called between messages.
@@ -90,7 +101,7 @@ impl MessageReader {
 
     /// Drops whatever was read and begins anew, for another call.
     pub fn reset(&mut self, mode: Mode, encoding: Encoding) {
-        (self.mode, self.encoding) = (mode, encoding);
+        (self.mode, self.encoding, self.has_begun) = (mode, encoding, false);
         match &mut self.state {
             // Most calls leave it so. The scanner holds nothing as long as no message has begun.
             MessageReaderState::Prefix { len, .. } => *len = 0,
@@ -274,8 +285,9 @@ impl MessageReader {
             self.state = MessageReaderState::Scanning { left: len };
             self.end_scan();
         } else {
+            let is_first = !std::mem::replace(&mut self.has_begun, true);
             let mut block = match self.mode {
-                Mode::Collect if len <= ALWAYS_TAKEN_BYTES => self.pool.get_anyway(len),
+                Mode::Collect if is_first && len <= ALWAYS_TAKEN_BYTES => self.pool.get_anyway(len),
                 _ if compressed => self.pool.get(len.min(TRUSTED_BYTES))?,
                 _ => self.pool.begin(len)?,
             };
@@ -516,6 +528,10 @@ mod tests {
         for len in [0, 1, ALWAYS_TAKEN_BYTES] {
             let read = read(&mut reader, &framed(0, &vec![7; len]), || usize::MAX);
             assert!(matches!(&read[..], [Message::Collected(slice)] if **slice == vec![7; len]), "{len}");
+            // A stream has many messages.
+            let error = reader.feed(&framed(0, b"")).unwrap_err();
+            assert!(matches!(error, ReadError::Exhausted(_)));
+            reader.reset(Mode::Collect, Encoding::Identity);
         }
         let error = reader.feed(&framed(0, &[7; ALWAYS_TAKEN_BYTES + 1])).unwrap_err();
         assert!(matches!(error, ReadError::Exhausted(_)));

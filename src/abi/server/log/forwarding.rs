@@ -92,6 +92,9 @@ fn deliver(callback: LogCallback, waiting: &Receiver<Kept>, counts: &Counts) {
         if lost > 0 {
             let text = format!("{lost} messages of the threads for I/O are lost: the function of the log was busy");
             call(MessageKind::Warning, "forwarding.rs", line!(), at, &text);
+            if counts.has_ended.load(Ordering::Acquire) {
+                return;
+            }
         }
         call(kind, &file, line, at, &text);
     }

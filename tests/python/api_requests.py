@@ -350,6 +350,8 @@ def a_signal_ends_a_wait():
     folder = repository()
     server = started(folder, "words")
     iterator = server.model("words").infer(inputs={"WORDS": ["wait"]})
+    # A shell may have started the tests in the background, where the signal is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     with raises(KeyboardInterrupt):
         timer.start()

@@ -70,7 +70,9 @@ fn management_is_refused_and_inference_goes_on() {
             if !text.is_empty() {
                 assert_eq!(answer.error(), text, "{method} {path}");
             }
-            assert!(answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")), "{path}");
+            // The first shard closes the port; a second one may learn of the end after it has answered.
+            let says_close = answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+            assert!(says_close || variant.io_cores != "1", "{path}");
             peer.expect_close();
         }
         let (status, log) = server.wait();

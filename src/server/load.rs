@@ -24,7 +24,7 @@ pub fn monitor(options: &Options, lifecycle: &Arc<Lifecycle>, metrics: &Arc<Regi
             models,
             cpu: placement::cpu_use(cores).map(|cpu| (cpu.used_ns, cpu.cores)),
             memory: placement::memory_use().map(|memory| (memory.used_bytes, memory.limit_bytes)),
-            cache: ModelCache::read(&metrics, None).in_use(),
+            cache: ModelCache::newest(&metrics).in_use(),
         }
     };
     (options.orca != Orca::Off).then(|| Arc::new(Monitor::new(Box::new(read))))

@@ -4,6 +4,8 @@
 //! Such a picker takes one sample of each family, the last one: samples stand in the order of their values, so that it
 //! sees the most loaded model. A model that publishes a family by itself keeps its own sample.
 
+use std::collections::{HashMap, HashSet};
+
 use super::exposition::{Exposition, Kind, Value, push_label};
 use super::families::{LabelText, ModelSample};
 use super::registry::Registry;
@@ -101,23 +103,35 @@ pub struct ModelCache {
 }
 
 impl ModelCache {
-    /// The newest sample of each kind; `model`: of this one only. A number that is none counts as missing.
-    pub fn read(metrics: &Registry, model: Option<&str>) -> ModelCache {
+    /// The newest sample of each kind, whichever model has it. A number that is none counts as missing.
+    pub fn newest(metrics: &Registry) -> ModelCache {
         let mut cache = ModelCache::default();
+        metrics.read(CACHE_FAMILY, |labels, value| cache.note(labels, value));
+        cache
+    }
+
+    /// The newest samples of each model, read once for all of them.
+    fn by_model(metrics: &Registry) -> HashMap<String, ModelCache> {
+        let mut caches: HashMap<String, ModelCache> = HashMap::new();
         metrics.read(CACHE_FAMILY, |labels, value| {
-            let of = |wanted: &str| labels.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
-            if model.is_some_and(|model| of("model") != Some(model)) || !value.is_finite() || value < 0.0 {
-                return;
-            }
-            match of(CACHE_KIND) {
-                Some("tokens_per") => cache.tokens_per_block = Some(value),
-                Some("used") => cache.used = Some(value),
-                Some("max") => cache.max = Some(value),
-                Some("fraction") => cache.fraction = Some(value),
-                _ => {}
+            if let Some(model) = value_of(labels, "model") {
+                caches.entry(model.to_owned()).or_default().note(labels, value);
             }
         });
-        cache
+        caches
+    }
+
+    fn note(&mut self, labels: &[(String, String)], value: f64) {
+        if !value.is_finite() || value < 0.0 {
+            return;
+        }
+        match value_of(labels, CACHE_KIND) {
+            Some("tokens_per") => self.tokens_per_block = Some(value),
+            Some("used") => self.used = Some(value),
+            Some("max") => self.max = Some(value),
+            Some("fraction") => self.fraction = Some(value),
+            _ => {}
+        }
     }
 
     /// For load reports; none unless all that it is made from is there.
@@ -143,8 +157,9 @@ pub(super) fn write(
 ) {
     let Some(names) = engine.names() else { return };
     let models = || models.iter().map(|(_, model)| model).filter(|model| model.gpu_uuid.is_empty());
+    let known: Vec<_> = registries.iter().map(|registry| ModelCache::by_model(registry)).collect();
     let cache_of = |name: &str| {
-        let caches = registries.iter().map(|registry| ModelCache::read(registry, Some(name)));
+        let caches = known.iter().filter_map(|caches| caches.get(name)).copied();
         caches.into_iter().find(|cache| *cache != ModelCache::default())
     };
     let mut page = Page { exposition, engine, registries };
@@ -177,7 +192,8 @@ struct Page<'a> {
 impl Page<'_> {
     /// One sample for each model that has none of its own, the greatest value last.
     fn family<'m>(&mut self, name: Name, help: &str, values: impl Iterator<Item = (&'m ModelSample<'m>, Value)>) {
-        let values = values.filter(|(model, _)| !self.publishes(model.name, name));
+        let own = self.publishers(name);
+        let values = values.filter(|(model, _)| !own.contains(model.name));
         let mut values: Vec<_> = values.map(|(model, value)| (self.labels(model, name.kind), value)).collect();
         values.sort_by(|(_, one), (_, other)| one.as_f64().total_cmp(&other.as_f64()));
         self.add(name.family, help, &values);
@@ -192,10 +208,11 @@ impl Page<'_> {
 
     /// The sizes stand in labels.
     fn vllm_cache_info(&mut self, caches: &[(&ModelSample<'_>, Option<ModelCache>)]) {
+        let own = self.publishers(plain(VLLM_CACHE_INFO));
         let mut values = Vec::new();
         for (model, cache) in caches {
             let sizes = cache.and_then(|cache| Some((cache.tokens_per_block?, cache.max?)));
-            let Some((size, count)) = sizes.filter(|_| !self.publishes(model.name, plain(VLLM_CACHE_INFO))) else {
+            let Some((size, count)) = sizes.filter(|_| !own.contains(model.name)) else {
                 continue;
             };
             let mut labels = String::new();
@@ -219,18 +236,23 @@ impl Page<'_> {
         labels
     }
 
-    /// The model or its backend has a sample of its own.
-    fn publishes(&self, model: &str, name: Name) -> bool {
-        let mut found = false;
+    /// The models that have a sample of their own, or whose backends have.
+    fn publishers(&self, name: Name) -> HashSet<String> {
+        let mut found = HashSet::new();
         for registry in self.registries {
             registry.read(name.family, |labels, _| {
-                let has = |label: &str, value: &str| labels.iter().any(|(n, v)| n == label && v == value);
-                let is_of_model = has("model", model) || has("model_name", model);
-                found |= is_of_model && name.kind.is_none_or(|(label, kind)| has(label, kind));
+                if name.kind.is_none_or(|(label, kind)| value_of(labels, label) == Some(kind)) {
+                    let models = ["model", "model_name"].into_iter().filter_map(|label| value_of(labels, label));
+                    found.extend(models.map(str::to_owned));
+                }
             });
         }
         found
     }
+}
+
+fn value_of<'a>(labels: &'a [(String, String)], label: &str) -> Option<&'a str> {
+    labels.iter().find(|(name, _)| name == label).map(|(_, value)| value.as_str())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ fn write(cache: CacheUse, format: LoadFormat) -> String {
 
 /// The value of the field; without the metrics there is none, and an error in the log.
 pub fn report(metrics: &Registry, format: LoadFormat) -> Option<String> {
-    let report = ModelCache::read(metrics, None).in_use().map(|cache| write(cache, format));
+    let report = ModelCache::newest(metrics).in_use().map(|cache| write(cache, format));
     if report.is_none() {
         tracing::error!("load cannot be reported: not all of the metrics '{CACHE_FAMILY}' are there");
     }

@@ -64,8 +64,8 @@ pub fn within<F: FnOnce() -> T, T, U>(body: F, run: impl FnOnce(F) -> U) -> U {
     result
 }
 
-/// `TRITONSERVER_X` in `…::TRITONSERVER_X::{{closure}}`, and so the server's own `NEREID_X`; the whole name if it has no
-/// such part.
+/// `TRITONSERVER_X` in `…::TRITONSERVER_X::{{closure}}`, and so the server's own `NEREID_X`; the whole name if it has
+/// no such part.
 fn name_of(type_name: &'static str) -> &'static str {
     let is_exported = |part: &&str| part.starts_with("TRITON") || part.starts_with("NEREID_");
     type_name.rsplit("::").find(is_exported).unwrap_or(type_name)

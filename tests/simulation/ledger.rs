@@ -268,6 +268,7 @@ impl Ledger {
             || has("memory")
             || has("too many requests wait")
             || has("too many calls wait")
+            || has("too many streams wait")
             || (has("as many requests ") && has(" may have"))
             || has("exceeds")
         {

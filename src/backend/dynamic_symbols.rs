@@ -103,4 +103,45 @@ mod tests {
         assert_eq!(dynamic_symbols(&directory), None);
         std::fs::remove_dir_all(&directory).unwrap();
     }
+
+    /// A thousand names, each of them the end of the one before: together a gigabyte.
+    #[test]
+    fn names_that_overlap_are_no_longer_than_a_table() {
+        let mut strings = vec![b'a'; 1 << 20];
+        strings.push(0);
+        let symbols = |count: u32| -> Vec<u8> {
+            let symbol = |name: u32| {
+                let mut symbol = [0; SYMBOL_BYTES];
+                symbol[..4].copy_from_slice(&name.to_le_bytes());
+                symbol[6] = 1;
+                symbol
+            };
+            (0..count).flat_map(symbol).collect()
+        };
+        let file = |symbols: &[u8]| {
+            let section = |kind: u32, offset: usize, bytes: usize| {
+                let mut section = [0; SECTION_BYTES];
+                section[4..8].copy_from_slice(&kind.to_le_bytes());
+                section[24..32].copy_from_slice(&(offset as u64).to_le_bytes());
+                section[32..40].copy_from_slice(&(bytes as u64).to_le_bytes());
+                section
+            };
+            let mut header = [0; HEADER_BYTES];
+            header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            header[40] = HEADER_BYTES as u8;
+            header[58] = SECTION_BYTES as u8;
+            header[60] = 2;
+            let first = HEADER_BYTES + 2 * SECTION_BYTES;
+            // The symbols name their strings by the number of a section, which is 0.
+            let sections =
+                [section(3, first, strings.len()), section(SHT_DYNSYM, first + strings.len(), symbols.len())];
+            [&header[..], sections.as_flattened(), &strings, symbols].concat()
+        };
+        let path = std::env::temp_dir().join(format!("overlapping-symbols-{}", std::process::id()));
+        std::fs::write(&path, file(&symbols(3))).unwrap();
+        assert_eq!(dynamic_symbols(&path).unwrap().exported.len(), 3);
+        std::fs::write(&path, file(&symbols(1000))).unwrap();
+        assert_eq!(dynamic_symbols(&path), None);
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -205,6 +205,15 @@ mod tests {
     }
 
     #[test]
+    fn long_command_lines_take_time_in_proportion() {
+        let many = format!("{}tritonserver --id=x", "A= ".repeat(40_000));
+        assert_eq!(read(&[&many]).map(|found| found.words), Ok(vec!["--id=x".to_owned()]));
+        let many = format!("{}tritonserver --id=x", "a;".repeat(60_000));
+        let found = read(&[&many]).unwrap();
+        assert_eq!((found.words, found.others.len()), (vec!["--id=x".to_owned()], 60_000));
+    }
+
+    #[test]
     fn the_server_is_found_behind_what_starts_it() {
         for words in [
             &["tritonserver", "--id=x"][..],

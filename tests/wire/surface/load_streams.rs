@@ -115,6 +115,20 @@ fn there_is_a_bound_of_streams() {
     server.stop();
 }
 
+/// A stream holds its place for a while without a request, and then ends by itself; one with a request goes on.
+#[test]
+fn a_stream_without_a_request_ends() {
+    let (_repository, server) = start(usual(), &[]);
+    let mut grpc = Grpc::connect(server.grpc);
+    let mut served = open(&mut grpc, &request(1, 0));
+    let mut silent = grpc.open(PATH, &[]);
+    grpc.flush();
+    assert_eq!(grpc.next(&mut silent), None, "a stream without a request has no report");
+    assert_eq!(grpc.finish(silent).status.code, code::INVALID_ARGUMENT);
+    (0..3).for_each(|_| drop(next(&mut grpc, &mut served)));
+    server.stop();
+}
+
 /// A client without a window for data has one report waiting, and no more when it opens the window at last.
 #[test]
 fn reports_do_not_pile_up_for_a_client_that_does_not_read() {

@@ -119,7 +119,7 @@ impl Answer {
             return Err(self.refusal(status));
         }
         let plan = &*self.plan;
-        let arrived = |response| Arrived::new(response, is_last, plan.outputs.has_finish_reason);
+        let arrived = |response| Arrived::new(plan, response, is_last);
         match &mut self.writer {
             Writer::Stream(stream) => stream.begin(arrived(response)?),
             Writer::Unary(unary) => {

@@ -124,3 +124,17 @@ fn scores_stand_in_the_order_of_the_request() {
     let expected = r#"{"id":"cmpl-1","object":"list","created":5,"model":"m","data":[{"index":0,"object":"score","score":0.5},{"index":1,"object":"score","score":0.125}],"usage":null}"#;
     assert_eq!(body, expected);
 }
+
+#[test]
+fn an_output_is_taken_by_its_name_where_the_plan_has_one() {
+    let two = || {
+        let [first, second] = [[1.0f32], [2.0]].map(|[number]| number.to_le_bytes());
+        respond([output("a", DataType::Fp32, &first), output("b", DataType::Fp32, &second)])
+    };
+    let named = |name: &str| Plan { output_name: Some(name.into()), ..embeddings(false) };
+    assert!(of_all(embeddings(false), [two()]).contains("[1.0]"));
+    assert!(of_all(named("b"), [two()]).contains("[2.0]"));
+    assert_eq!(answer(named("c"), [two()]).unwrap_err().status, 500);
+    let text = respond([super::string("b", b"[3.0]")]);
+    assert!(of_all(named("b"), [text]).contains("[3.0]"));
+}

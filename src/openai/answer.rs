@@ -17,13 +17,11 @@ use stream::Stream;
 use unary::Unary;
 use vectors::Vectors;
 
-mod assembly;
 mod chunks;
 mod document;
 mod failure;
 mod finish;
 mod held;
-mod logprobs;
 mod message;
 mod numbers;
 mod outputs;
@@ -32,6 +30,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod text;
+mod token_logprobs;
 mod unary;
 mod usage;
 mod vectors;

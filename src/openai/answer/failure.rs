@@ -2,8 +2,7 @@
 
 use nereid_request::{Code, Status};
 
-use super::text::{put_number, put_string};
-use crate::error::{Compat, Detail, Refusal};
+use crate::error::{Compat, Detail, Refusal, error_event};
 
 /// What a model's error is to a client that has no byte of an answer yet.
 pub(super) fn refusal(status: &Status, compat: Compat) -> Refusal {
@@ -31,12 +30,7 @@ pub(super) fn message_of(refusal: &Refusal) -> &str {
 
 /// The event of an error in a stream.
 pub(super) fn put_error_event(out: &mut Vec<u8>, refusal: &Refusal) {
-    let kind = if (400..500).contains(&refusal.status) { "invalid_request_error" } else { "server_error" };
-    out.extend_from_slice(b"data: {\"error\":{\"message\":");
-    put_string(out, message_of(refusal));
-    out.extend_from_slice(b",\"type\":");
-    put_string(out, kind);
-    out.extend_from_slice(b",\"param\":null,\"code\":");
-    put_number(out, u64::from(refusal.status));
-    out.extend_from_slice(b"}}\n\n");
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(error_event(message_of(refusal), refusal.status).as_bytes());
+    out.extend_from_slice(b"\n\n");
 }

@@ -79,14 +79,13 @@ impl Arrived {
         self.text.left
     }
 
-    /// Passes over the first bytes of the text.
-    pub fn skip(&mut self, mut bytes: usize) {
-        while bytes > 0 {
-            match self.run(bytes) {
-                0 => return,
-                taken => bytes -= taken,
-            }
+    /// All of the text that has not been read.
+    pub fn whole_text(&mut self) -> Vec<u8> {
+        let mut text = Vec::with_capacity(self.text.left);
+        while let Some((run, _)) = self.next_run() {
+            text.extend_from_slice(run);
         }
+        text
     }
 
     /// The next bytes of the text that lie together, and whether they are the last; `None` at its end.

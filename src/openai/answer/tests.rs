@@ -3,6 +3,7 @@
 mod chat;
 mod completions;
 mod limits;
+mod logprobs;
 mod parts;
 mod responses;
 mod vectors;

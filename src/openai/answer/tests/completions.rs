@@ -2,12 +2,15 @@
 
 use super::{Bench, answer, counted, plan, refused, respond, string, text};
 use crate::error::Compat;
+use crate::plan::{Plan, ToolPlan};
+use crate::reasoning::ReasoningParserKind;
 use crate::request::Operation;
+use crate::tools::ToolParserKind;
 use nereid_request::{Response, Status, Text};
 
 const REST: &str = r#""created":5,"model":"m","system_fingerprint":null,"object":"text_completion","usage":"#;
 
-fn whole(compat: Compat) -> crate::plan::Plan {
+fn whole(compat: Compat) -> Plan {
     plan(Operation::Completions, compat, false)
 }
 
@@ -129,7 +132,7 @@ fn an_error_in_a_stream_is_an_event_and_then_the_stream_ends() {
     assert_eq!(bench.fail(&Status::invalid("it \"broke\"")), expected);
     assert_eq!(bench.finish().unwrap(), "");
     let mut bench = Bench::new(plan(Operation::Completions, Compat::OpenAi, true));
-    assert!(bench.fail(&Status::invalid("e")).contains(r#""type":"invalid_request_error","param":null,"code":400"#));
+    assert!(bench.fail(&Status::invalid("e")).contains(r#""type":"server_error","param":null,"code":400"#));
 }
 
 #[test]
@@ -180,4 +183,15 @@ fn texts_that_repeat_what_was_before_are_cut() {
     let body = answer(cumulative, [text("a"), text("ab\u{20ac}"), text("ab\u{20ac}c")]).unwrap();
     let expected = [chunk("null", "a"), chunk("null", "b\u{20ac}"), chunk("\"stop\"", "c")];
     assert_eq!(body, expected.concat() + "data: [DONE]\n\n");
+}
+
+#[test]
+fn completions_have_no_parts() {
+    let plan = Plan {
+        tools: ToolPlan::Auto { parser: ToolParserKind::Hermes, bytes_max: 1, is_vllm: true },
+        reasoning: Some(ReasoningParserKind::DeepSeekR1),
+        ..plan(Operation::Completions, Compat::OpenAi, true)
+    };
+    let body = answer(plan, [text("<think>a"), text("b")]).unwrap();
+    assert_eq!(body, chunk("null", "<think>a") + &chunk("\"stop\"", "b") + "data: [DONE]\n\n");
 }

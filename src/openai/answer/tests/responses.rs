@@ -60,7 +60,7 @@ fn event(kind: &str, sequence: usize, rest: &str) -> String {
     format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{sequence},{rest}}}\n\n")
 }
 
-const USAGE: &str = r#"{"input_tokens":3,"input_tokens_details":{"cached_tokens":0},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":5}"#;
+const USAGE: &str = r#"{"input_tokens":3,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":5}"#;
 
 #[test]
 fn a_whole_answer_is_one_object() {

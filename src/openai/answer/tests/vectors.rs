@@ -138,3 +138,11 @@ fn an_output_is_taken_by_its_name_where_the_plan_has_one() {
     let text = respond([super::string("b", b"[3.0]")]);
     assert!(of_all(named("b"), [text]).contains("[3.0]"));
 }
+
+#[test]
+fn numbers_are_written_as_python_writes_them() {
+    let body = of_all(embeddings(false), [text("[1e-5, 1.5e-7, 1e15, 1e16, 1e22, 0, -0.0, 123456789, 1e-4]")]);
+    assert!(body.contains("[1e-05,1.5e-07,1000000000000000.0,1e+16,1e+22,0.0,-0.0,123456789.0,0.0001]"), "{body}");
+    let body = of_all(embeddings(false), [floats(&[1e-5, 0.1, 16777216.0, 3e38])]);
+    assert!(body.contains("[1e-05,0.1,16777216.0,3e+38]"), "{body}");
+}

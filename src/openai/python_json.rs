@@ -47,8 +47,8 @@ pub fn push_string(out: &mut String, text: &str, escapes: Escapes) {
 /// Writes a finite float as `repr` does: the shortest digits that read back as the same value, always with a point or
 /// an exponent; an exponent below 1e-4 and from 1e16 on, with a sign and two digits at least.
 pub fn push_float(out: &mut String, value: f64) {
-    // Of two shortest texts that are as near, `repr` takes the one with the even digit, and so does zmij; `Display` does
-    // not.
+    // Of two shortest texts that are as near, `repr` takes the one with the even digit, and so does zmij, but not
+    // `Display`.
     let mut buffer = zmij::Buffer::new();
     let shortest = buffer.format_finite(value.abs());
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((shortest, "0"));

@@ -5,8 +5,8 @@
 //!
 //! Of models whose responses have the whole text so far, only what is new is given out. The text of the last response
 //! is kept for that, not its length and a hash: where a model changes what it has written, only the text itself shows
-//! from where on. It costs no more memory than one response, which the model made the server hold already, and comparing
-//! it no more time than receiving it.
+//! from where on. It costs no more memory than one response, which the model made the server hold already, and no more
+//! time to compare than to receive.
 
 /// The text of one answer.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl TextAssembly {
                 start -= 1;
             }
         }
-        // A character that a token has only begun is U+FFFD at the end of the text, and something else in the next text.
+        // A character that a token has only begun is U+FFFD at the end of the text, and itself in the next text.
         let (mut certain, _) = bytes.split_at(bytes.len() - unfinished(bytes));
         while let Some(before) = certain.strip_suffix("\u{fffd}".as_bytes()) {
             certain = before;

@@ -80,7 +80,8 @@ fn completions_have_four_lists() {
 
 #[test]
 fn a_token_that_comes_again_has_its_place_and_the_last_value() {
-    let output = r#"[{"1":{"logprob":-1,"rank":1,"decoded_token":"\ufffd"},"2":{"logprob":-2,"rank":2,"decoded_token":"a"},
+    let output = r#"[{"1":{"logprob":-1,"rank":1,"decoded_token":"\ufffd"},
+        "2":{"logprob":-2,"rank":2,"decoded_token":"a"},
         "3":{"logprob":-3,"rank":3,"decoded_token":"\ufffd"}}]"#;
     let written = completions(output, OPENAI, 0).unwrap();
     assert!(written.ends_with("\"top_logprobs\":[{\"\u{fffd}\":-3.0,\"a\":-2.0}]}"), "{written}");
@@ -102,9 +103,8 @@ fn numbers_that_are_not_finite_are_replaced_or_refused() {
         let output = format!(r#"[{{"1":{{"logprob":{literal},"rank":1,"decoded_token":"NaN\"-Infinity\\"}}}}]"#);
         let token = r#""NaN\"-Infinity\\""#;
         let of = |number| {
-            format!(
-                r#"{{"text_offset":[0],"token_logprobs":[{number}],"tokens":[{token}],"top_logprobs":[{{{token}:{number}}}]}}"#
-            )
+            let lists = format!(r#"{{"text_offset":[0],"token_logprobs":[{number}],"tokens":[{token}],"#);
+            format!(r#"{lists}"top_logprobs":[{{{token}:{number}}}]}}"#)
         };
         assert_eq!(completions(&output, OPENAI, 0).unwrap(), of("-9999.0"));
         assert_eq!(completions(&output, LogprobsForm { stream: true, ..TRITON }, 0).unwrap(), of("null"));

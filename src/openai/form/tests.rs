@@ -172,7 +172,10 @@ fn vllm_has_its_parameters_in_a_text_of_json() {
     assert_eq!(show(&inputs, "text_input"), r#"BYTES [1] ["Hé"]"#);
     assert_eq!(show(&inputs, "stream"), "BOOL [1] [0]");
     assert_eq!(show(&inputs, "exclude_input_in_output"), "BOOL [1] [1]");
-    let text = r#"{"frequency_penalty": 0, "ignore_eos": false, "n": 1, "presence_penalty": 0, "temperature": 0.7, "top_p": 1, "max_tokens": 16}"#;
+    let text = concat!(
+        r#"{"frequency_penalty": 0, "ignore_eos": false, "n": 1, "presence_penalty": 0, "temperature": 0.7, "#,
+        r#""top_p": 1, "max_tokens": 16}"#
+    );
     let element = inputs.iter().find(|input| input.name == "sampling_parameters").expect("parameters");
     assert_eq!(strings(&element.data), [text]);
     assert!(facts.output_form(None, Compat::OpenAi).has_finish_reason);
@@ -200,7 +203,11 @@ fn the_parameters_of_vllm_have_the_order_and_the_texts_of_python() {
         ..sampling()
     };
     let generation = Generation { logprobs: Some(2), lora: Some("sheep"), ..generation(&sampling) };
-    let expected = r#"{"frequency_penalty": 0, "ignore_eos": true, "min_tokens": 2, "n": 1, "presence_penalty": 1e-07, "seed": -3, "stop": ["\u00e9\"\n", "\ud83d\ude00"], "temperature": 1.0, "max_tokens": 16, "logprobs": 2, "lora_name": "sheep", "top_k": 5, "structured_outputs": "{\"regex\": \"a+\"}"}"#;
+    let expected = concat!(
+        r#"{"frequency_penalty": 0, "ignore_eos": true, "min_tokens": 2, "n": 1, "presence_penalty": 1e-07, "#,
+        r#""seed": -3, "stop": ["\u00e9\"\n", "\ud83d\ude00"], "temperature": 1.0, "max_tokens": 16, "logprobs": 2, "#,
+        r#""lora_name": "sheep", "top_k": 5, "structured_outputs": "{\"regex\": \"a+\"}"}"#
+    );
     assert_eq!(super::sampling::text(&generation, Compat::OpenAi), expected);
     let triton = super::sampling::text(&generation, Compat::Triton);
     assert!(triton.ends_with(r#""lora_name": "sheep"}"#), "{triton}");

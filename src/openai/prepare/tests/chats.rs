@@ -127,7 +127,10 @@ fn messages_become_the_values_of_a_template() {
             arguments: arguments.to_owned(),
         }],
     };
-    let with = r#"[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":{"b":1,"c":[2.0]}}}]}]"#;
+    let with = concat!(
+        r#"[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","#,
+        r#""function":{"name":"f","arguments":{"b":1,"c":[2.0]}}}]}]"#
+    );
     assert_eq!(converted(call(r#"{"b": 1, "c": [2.0]}"#), ContentStyle::Unchanged), with);
     assert!(converted(call(""), ContentStyle::Unchanged).contains(r#""arguments":{}"#));
     let (status, text) =

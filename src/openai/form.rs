@@ -18,6 +18,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Compat, Refusal};
+use crate::json::Json;
 use crate::plan::{Input, OutputForm};
 use crate::request::Sampling;
 use nereid_model_config::{ModelSpec, TensorSpec};
@@ -26,7 +27,6 @@ use nereid_request::DataType;
 mod detect;
 mod embed;
 mod generate;
-mod json_text;
 mod lora;
 mod npy;
 mod sampling;
@@ -35,7 +35,6 @@ mod tensors;
 pub(crate) mod tests;
 
 pub use detect::Ranker;
-pub(crate) use json_text::compact as compact_text;
 pub use lora::{Lora, LoraError, Loras};
 
 /// The convention of a model's inputs (`--backend`, or a parameter of its configuration).
@@ -285,4 +284,18 @@ impl ModelFacts {
         let names = ["exclude_input_in_output", "sampling_param_exclude_input_from_output"];
         self.inputs.iter().map(|input| input.name.as_str()).find(|name| names.contains(name))
     }
+}
+
+/// As `json.dumps(value)` of Python.
+fn python_text(value: &Json) -> String {
+    let mut text = String::new();
+    value.python(&mut text, true);
+    text
+}
+
+/// Without blanks, members in their order.
+pub(crate) fn compact_text(value: &Json) -> String {
+    let mut text = String::new();
+    value.compact(&mut text);
+    text
 }

@@ -9,6 +9,7 @@ use crate::form::tests::{facts, sampling, strings};
 use crate::request::*;
 
 mod chats;
+mod prompts;
 
 const VLLM: &str = r#"
     name: "llama" backend: "vllm" max_batch_size: 0

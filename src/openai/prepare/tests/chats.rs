@@ -4,11 +4,11 @@ use super::*;
 use crate::plan::ToolPlan;
 use crate::prepare::checks::{check_chat, tool_plan};
 
-fn user(text: &str) -> Message {
+pub(super) fn user(text: &str) -> Message {
     Message::User { content: Content::Text(text.to_owned()), name: None }
 }
 
-fn chat(model: &str) -> Chat {
+pub(super) fn chat(model: &str) -> Chat {
     Chat {
         model: model.to_owned(),
         messages: vec![user("Hi")],
@@ -23,7 +23,7 @@ fn chat(model: &str) -> Chat {
     }
 }
 
-fn tool(name: &str) -> Tool {
+pub(super) fn tool(name: &str) -> Tool {
     Tool { kind: "function".to_owned(), name: name.to_owned(), description: None, parameters: None }
 }
 

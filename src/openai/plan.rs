@@ -48,6 +48,8 @@ pub struct Plan {
     pub tools: ToolPlan,
     pub reasoning: Option<ReasoningParserKind>,
     pub outputs: OutputForm,
+    /// The output that has the text, the vector or the score, unless it is `text_output`.
+    pub output_name: Option<Arc<str>>,
     /// The prompt's tokens by the tokenizer of the server, where the model reports none and the flag asks for it.
     pub prompt_tokens: Option<u64>,
     /// Embeddings: `encoding_format` is base64.

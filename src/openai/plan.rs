@@ -43,6 +43,8 @@ pub struct Plan {
     pub stream: bool,
     pub include_usage: bool,
     pub continuous_usage: bool,
+    /// What the request allows, where it says so: as many tokens mean that the text was cut.
+    pub max_tokens: Option<u64>,
     /// `None`: not wanted. How many alternatives; for chat without `top_logprobs` 0 alternatives and the chosen token.
     pub logprobs: Option<u32>,
     pub tools: ToolPlan,

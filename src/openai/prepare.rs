@@ -207,6 +207,7 @@ impl Context<'_> {
             stream: false,
             include_usage: false,
             continuous_usage: false,
+            max_tokens: None,
             logprobs: None,
             tools: ToolPlan::None,
             reasoning: None,

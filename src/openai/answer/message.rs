@@ -5,7 +5,7 @@ use super::assembly::Assembly;
 use super::outputs::Arrived;
 use crate::plan::{Plan, ToolPlan};
 use crate::reasoning::{Part, ReasoningParser};
-use crate::tools::{Delta, ToolParser};
+use crate::tools::{Delta, IdSource, ToolParser};
 
 /// The text is longer than calls of tools may be looked for in (`--max-tool-call-parse-bytes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Message {
     pub fn new(plan: &Plan) -> Message {
         let (tools, limit) = match plan.tools {
             ToolPlan::Auto { parser, bytes_max, is_vllm } => {
-                (Some(ToolParser::new(parser, is_vllm)), plan.stream.then_some(bytes_max))
+                (Some(ToolParser::new(parser, is_vllm, IdSource::random())), plan.stream.then_some(bytes_max))
             }
             ToolPlan::None | ToolPlan::Forced { .. } => (None, None),
         };

@@ -285,16 +285,11 @@ impl Parser<'_> {
     }
 
     fn unicode_escape(&mut self) -> Result<char, Failure> {
-        let hexadecimal = self.at + 2;
-        let unit = self.unit(hexadecimal).map_err(|at| self.error("Invalid \\uXXXX escape", at))?;
+        let unit = self.unit(self.at)?;
         self.at += 6;
         // Python looks for the second half only where something follows it.
-        if (0xD800..0xDC00).contains(&unit)
-            && self.rest().starts_with(b"\\u")
-            && self.text.len() > self.at + 6
-            && self.has_characters_after_pair()
-        {
-            let low = self.unit(self.at + 2).map_err(|at| self.error("Invalid \\uXXXX escape", at))?;
+        if (0xD800..0xDC00).contains(&unit) && self.rest().starts_with(b"\\u") && self.has_characters_after_pair() {
+            let low = self.unit(self.at)?;
             if (0xDC00..0xE000).contains(&low) {
                 self.at += 6;
                 let code = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
@@ -309,16 +304,17 @@ impl Parser<'_> {
         self.text.get(self.at..).is_some_and(|rest| rest.chars().take(7).count() == 7)
     }
 
-    /// The unit of UTF-16 that four digits at `at` say; else, the place of Python's error.
-    fn unit(&self, at: usize) -> Result<u32, usize> {
-        let rest = self.text.get(at..).unwrap_or_default();
-        // Python wants a character behind the digits, and if there is none looks at no digit.
-        if rest.chars().take(5).count() < 5 {
-            return Err(at);
+    /// The unit of UTF-16 that the escape at this backslash says.
+    fn unit(&self, backslash: usize) -> Result<u32, Failure> {
+        let digits = self.text.get(backslash + 2..).unwrap_or_default();
+        let wrong = || self.error("Invalid \\uXXXX escape", backslash + 1);
+        // Python wants a character behind the digits.
+        if digits.chars().take(5).count() < 5 {
+            return Err(wrong());
         }
         let mut unit = 0;
-        for character in rest.chars().take(4) {
-            unit = unit * 16 + character.to_digit(16).ok_or(at.saturating_sub(1))?;
+        for character in digits.chars().take(4) {
+            unit = unit * 16 + character.to_digit(16).ok_or_else(wrong)?;
         }
         Ok(unit)
     }

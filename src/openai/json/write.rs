@@ -1,5 +1,5 @@
-//! Writers: as FastAPI answers (no blanks, characters as they are), and as Python's `json.dumps` (blanks, and characters
-//! beyond ASCII escaped if so wanted). Floats have the text of Python's `repr`.
+//! Writers: as FastAPI answers (no blanks, characters as they are), and as `json.dumps` of Python (blanks, and
+//! characters beyond ASCII escaped if so wanted). Floats have the text of `repr`.
 
 use super::Json;
 

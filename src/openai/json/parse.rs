@@ -23,7 +23,7 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { depth_max: 200, values_max: 1_000_000, names_max: 500_000 }
+        Bounds { depth_max: 200, values_max: 1_000_000, names_max: 250_000 }
     }
 }
 
@@ -204,12 +204,12 @@ impl Parser<'_> {
     }
 
     fn object(&mut self, depth: usize) -> Result<Json, Failure> {
-        let mut members = Members::default();
+        let mut members = Vec::new();
         self.at += 1;
         self.blanks();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok(Json::Object(members.list));
+            return Ok(Json::Object(members));
         }
         loop {
             if self.peek() != Some(b'"') {
@@ -227,12 +227,12 @@ impl Parser<'_> {
             self.at += 1;
             self.blanks();
             let value = self.value(depth)?;
-            members.set(name, value);
+            members.push((name, value));
             self.blanks();
             match self.peek() {
                 Some(b'}') => {
                     self.at += 1;
-                    return Ok(Json::Object(members.list));
+                    return Ok(Json::Object(unique(members)));
                 }
                 Some(b',') => self.at += 1,
                 _ => return Err(self.error("Expecting ',' delimiter", self.at)),
@@ -320,32 +320,41 @@ impl Parser<'_> {
     }
 }
 
-/// Members of an object while it is read.
-#[derive(Default)]
-struct Members {
-    list: Vec<(String, Json)>,
-    /// Where names are, once there are many.
-    places: HashMap<String, usize>,
-}
-
-impl Members {
-    fn set(&mut self, name: String, value: Json) {
-        let place = if self.list.len() <= FEW_MEMBERS {
-            self.list.iter().position(|(member, _)| *member == name)
-        } else {
-            if self.places.is_empty() {
-                self.places = self.list.iter().enumerate().map(|(place, (name, _))| (name.clone(), place)).collect();
-            }
-            self.places.get(&name).copied()
-        };
-        match place.and_then(|place| self.list.get_mut(place)) {
-            Some(member) => member.1 = value,
-            None => {
-                if self.list.len() > FEW_MEMBERS {
-                    self.places.insert(name.clone(), self.list.len());
-                }
-                self.list.push((name, value));
-            }
+/// Makes names unique, as a dictionary of Python does: the last value, at the place of the first.
+fn unique(mut members: Vec<(String, Json)>) -> Vec<(String, Json)> {
+    let repeated = if members.len() <= FEW_MEMBERS { repeated_of_few(&members) } else { repeated_of_many(&members) };
+    if repeated.is_empty() {
+        return members;
+    }
+    let mut is_repeated = vec![false; members.len()];
+    for (first, later) in repeated {
+        let value = members.get_mut(later).map(|(_, value)| std::mem::replace(value, Json::Null));
+        if let (Some(member), Some(value)) = (members.get_mut(first), value) {
+            member.1 = value;
+        }
+        if let Some(is_repeated) = is_repeated.get_mut(later) {
+            *is_repeated = true;
         }
     }
+    let kept = members.into_iter().zip(is_repeated).filter(|(_, is_repeated)| !is_repeated);
+    kept.map(|(member, _)| member).collect()
+}
+
+/// The places of names that were there before, in order, each with the place where the name is first.
+fn repeated_of_few(members: &[(String, Json)]) -> Vec<(usize, usize)> {
+    let first = |name: &str| members.iter().position(|(member, _)| member == name);
+    let places = members.iter().enumerate().filter_map(|(later, (name, _))| Some((first(name)?, later)));
+    places.filter(|(first, later)| first < later).collect()
+}
+
+fn repeated_of_many(members: &[(String, Json)]) -> Vec<(usize, usize)> {
+    let mut places = HashMap::with_capacity(members.len());
+    let mut repeated = Vec::new();
+    for (place, (name, _)) in members.iter().enumerate() {
+        let first = *places.entry(name.as_str()).or_insert(place);
+        if first < place {
+            repeated.push((first, place));
+        }
+    }
+    repeated
 }

@@ -204,7 +204,7 @@ fn responses_have_their_defaults() {
 fn wrong_responses_are_told() {
     assert_eq!(wrong(Operation::Responses, "{}"), [r#"missing ["model"]"#, r#"missing ["input"]"#]);
     let body = r#"{"model":"m","input":[{"type":"x"},{"role":"x"},{"type":null},{"type":"function_call"}],
-        "tools":[{"type":"web_search"}],"tool_choice":"x","temperature":3}"#;
+        "tools":[{"type":"web_search"}],"tool_choice":"x","temperature":3,"text":1}"#;
     let expected = [
         r#"enum ["input",0,"type"]"#,
         r#"enum ["input",1,"role"]"#,
@@ -213,6 +213,7 @@ fn wrong_responses_are_told() {
         r#"missing ["input",3,"name"]"#,
         r#"missing ["input",3,"arguments"]"#,
         r#"less_than_equal ["temperature"]"#,
+        r#"model_attributes_type ["text"]"#,
         r#"enum ["tool_choice"]"#,
         r#"enum ["tools",0,"type"]"#,
     ];

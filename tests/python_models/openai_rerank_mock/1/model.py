@@ -1,6 +1,5 @@
-"""A mock of a cross-encoder: a query and documents to scores, one for each document. A score is the share of the
-query's words that the document has; a document with `<<score X>>` has that score, and `<<fail>>` makes the request an
-error."""
+"""A mock of a cross-encoder: a query and a document to a score, which is the share of the query's words that the
+document has; a document with `<<score X>>` has that score, and `<<fail>>` makes the request an error."""
 
 import re
 
@@ -18,16 +17,16 @@ def score_of(query, document):
     return len(words & set(document.lower().split())) / max(len(words), 1)
 
 
-def texts(request, name):
-    return [text.decode("utf-8", "replace") for text in pb_utils.get_input_tensor_by_name(request, name).as_numpy()]
+def text(request, name):
+    return pb_utils.get_input_tensor_by_name(request, name).as_numpy()[0].decode("utf-8", "replace")
 
 
 class TritonPythonModel:
     def execute(self, requests):
-        return [self.answer(texts(request, "query"), texts(request, "documents")) for request in requests]
+        return [self.answer(text(request, "query"), text(request, "document")) for request in requests]
 
-    def answer(self, query, documents):
-        if any("<<fail>>" in document for document in documents):
+    def answer(self, query, document):
+        if "<<fail>>" in document:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError("the mock fails"))
-        scores = np.array([score_of(query[0], document) for document in documents], dtype=np.float32)
-        return pb_utils.InferenceResponse([pb_utils.Tensor("scores", scores)])
+        score = np.array([score_of(query, document)], dtype=np.float32)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("score", score)])

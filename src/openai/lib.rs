@@ -14,6 +14,7 @@ pub mod form;
 pub mod json;
 pub mod plan;
 pub mod prepare;
+pub mod python_json;
 pub mod reasoning;
 pub mod request;
 pub mod schema;

@@ -43,11 +43,15 @@ pub struct Plan {
     pub stream: bool,
     pub include_usage: bool,
     pub continuous_usage: bool,
+    /// What the request allows, where it says so: as many tokens mean that the text was cut.
+    pub max_tokens: Option<u64>,
     /// `None`: not wanted. How many alternatives; for chat without `top_logprobs` 0 alternatives and the chosen token.
     pub logprobs: Option<u32>,
     pub tools: ToolPlan,
     pub reasoning: Option<ReasoningParserKind>,
     pub outputs: OutputForm,
+    /// The output that has the text, the vector or the score, unless it is `text_output`.
+    pub output_name: Option<Arc<str>>,
     /// The prompt's tokens by the tokenizer of the server, where the model reports none and the flag asks for it.
     pub prompt_tokens: Option<u64>,
     /// Embeddings: `encoding_format` is base64.

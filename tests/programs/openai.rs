@@ -1,4 +1,5 @@
-//! OpenAI's interface of a whole server (contract/openai.md): its bytes, the models behind it, and OpenAI's own clients.
+//! OpenAI's interface of a whole server (contract/openai.md): its bytes, the models behind it, and OpenAI's own
+//! clients.
 //!
 //! The models are those of tests/python_models/openai_*: they say what commands in their prompts ask for.
 

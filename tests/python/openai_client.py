@@ -1,8 +1,8 @@
 """OpenAI's own client against a whole server, synchronous and asynchronous: what its users rely on (contract/openai.md
 section 4). Prints a line for each case.
 
-The models are mocks: `llm` has vLLM's inputs, `trt` those of TensorRT-LLM, `embed` turns texts into vectors. Commands in
-prompts say what they answer (tests/python_models/openai_mock/1/mock_language.py)."""
+The models are mocks: `llm` has vLLM's inputs, `trt` those of TensorRT-LLM, `embed` turns texts into vectors. Commands
+in prompts say what they answer (tests/python_models/openai_mock/1/mock_language.py)."""
 
 import argparse
 import asyncio
@@ -121,12 +121,14 @@ async def log_probabilities(api):
     assert streamed == content
     plain = (await api.complete(model="llm", prompt="x y", logprobs=2, **GREEDY)).choices[0]
     logprobs = plain.logprobs
-    sizes = {len(values) for values in (logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, logprobs.text_offset)}
+    lists = (logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, logprobs.text_offset)
+    sizes = {len(values) for values in lists}
     assert sizes == {24}, sizes
     assert all(plain.text[at:].startswith(token) for at, token in zip(logprobs.text_offset, logprobs.tokens))
-    error = await api.refused(openai.BadRequestError, "chat.completions.create", model="trt", messages=user("x"), logprobs=True)
+    chat = "chat.completions.create"
+    error = await api.refused(openai.BadRequestError, chat, model="trt", messages=user("x"), logprobs=True)
     assert "logprobs are currently available only for the vLLM backend" in str(error)
-    error = await api.refused(openai.BadRequestError, "chat.completions.create", model="llm", messages=user("x"), top_logprobs=2)
+    error = await api.refused(openai.BadRequestError, chat, model="llm", messages=user("x"), top_logprobs=2)
     assert "`top_logprobs` can only be used when `logprobs` is True" in str(error)
 
 
@@ -225,7 +227,8 @@ async def embeddings(api):
     several = await api.call("embeddings.create", model="embed", input=["one", "two", "one"], encoding_format="float")
     assert [one.index for one in several.data] == [0, 1, 2] and several.usage.prompt_tokens == 3
     assert several.data[0].embedding == several.data[2].embedding != several.data[1].embedding
-    many = await api.call("embeddings.create", model="embed", input=["t%d" % n for n in range(200)], encoding_format="float")
+    texts = ["t%d" % number for number in range(200)]
+    many = await api.call("embeddings.create", model="embed", input=texts, encoding_format="float")
     assert [one.index for one in many.data] == list(range(200))
     await api.refused(openai.UnprocessableEntityError, "embeddings.create", model="embed", input="")
     error = await api.refused(openai.BadRequestError, "embeddings.create", model="absent", input="x")

@@ -71,7 +71,8 @@ async def calls(api):
     ]
     again = await api.call("responses.create", model="llm", input=history, tools=[TOOL])
     assert not [item for item in again.output if item.type == "function_call"] and again.output_text
-    stream = await api.call("responses.create", model="llm", input=QUESTION, tools=[TOOL], stream=True, max_output_tokens=99)
+    more = {"tools": [TOOL], "max_output_tokens": 99}
+    stream = await api.call("responses.create", model="llm", input=QUESTION, stream=True, **more)
     events = [event async for event in each(stream)]
     pieces = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
     assert json.loads("".join(pieces))["city"] == "Dallas" and len(pieces) > 1, pieces

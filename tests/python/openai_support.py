@@ -1,4 +1,4 @@
-"""What the scripts of OpenAI's client share: one way to call the synchronous and the asynchronous client, and checks."""
+"""What the scripts of OpenAI's client share: one way to call both clients, the synchronous and the asynchronous one."""
 
 import inspect
 

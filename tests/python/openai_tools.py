@@ -102,10 +102,11 @@ async def forced(api):
 
 async def inconsistent(api):
     absent = {"type": "function", "function": {"name": "absent"}}
+    required = '"required" tool choice requires CreateChatCompletionRequest.tools to be provided'
     for more, text in (
         ({"tool_choice": absent, "tools": TOOLS}, "Tool 'absent' has not been passed in `tools`."),
         ({"tool_choice": absent}, "Named tool choice requires CreateChatCompletionRequest.tools to be provided"),
-        ({"tool_choice": "required"}, '"required" tool choice requires CreateChatCompletionRequest.tools to be provided'),
+        ({"tool_choice": "required"}, required),
     ):
         error = await api.refused(
             openai.BadRequestError, "chat.completions.create", model="llm", messages=user("x"), **more
@@ -146,7 +147,8 @@ class Forecast(pydantic.BaseModel):
 
 async def documents(api):
     """What the client makes of a type is a schema to which the model is held."""
-    parsed = await api.call("chat.completions.parse", model="llm", messages=user("x"), response_format=Forecast, max_tokens=99)
+    asked = {"model": "llm", "messages": user("x"), "response_format": Forecast, "max_tokens": 99}
+    parsed = await api.call("chat.completions.parse", **asked)
     assert parsed.choices[0].message.parsed == Forecast(city="Dallas", num_days=5, is_sure=True), parsed
 
 

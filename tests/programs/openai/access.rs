@@ -78,10 +78,11 @@ fn groups_that_are_wrong_stop_the_start() {
         (&["inference,health:k=v", "metrics,inference:k2=v2"], duplicate),
     ] {
         let groups: Vec<String> = groups.iter().map(|group| format!("--openai-restricted-api={group}")).collect();
-        let flags: Vec<&str> = [model_repository.as_str(), "--openai-port=0", "--allow-http=false", "--allow-grpc=false"]
-            .into_iter()
-            .chain(groups.iter().map(String::as_str))
-            .collect();
+        let flags: Vec<&str> =
+            [model_repository.as_str(), "--openai-port=0", "--allow-http=false", "--allow-grpc=false"]
+                .into_iter()
+                .chain(groups.iter().map(String::as_str))
+                .collect();
         let (status, out, err) = run_to_end(&flags);
         assert_eq!(status.code(), Some(1), "{groups:?}: {out}{err}");
         assert!(err.contains(text), "{groups:?}: {out}{err}");
@@ -97,7 +98,8 @@ fn keys_stand_in_the_authorization_of_clients() {
         let by_file = format!("--openai-api-key-file={}", file.display());
         for (flag, key) in [("--openai-api-key=from-a-flag", "from-a-flag"), (by_file.as_str(), "from-a-file")] {
             let frontend = Frontend::start_without_python(variant, &repository, &[flag]);
-            for (method, path) in [("GET", "/v1/models"), ("POST", COMPLETIONS), ("GET", "/metrics"), ("GET", "/v1/x")] {
+            for (method, path) in [("GET", "/v1/models"), ("POST", COMPLETIONS), ("GET", "/metrics"), ("GET", "/v1/x")]
+            {
                 for value in [None, Some("Bearer wrong"), Some("Bearer "), Some(key), Some("Basic eA==")] {
                     let headers: Vec<(&str, &str)> = value.iter().map(|value| ("Authorization", *value)).collect();
                     let answer = sent(&frontend, method, path, &headers);

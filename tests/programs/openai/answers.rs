@@ -1,4 +1,5 @@
-//! Whole answers and streams, byte by byte, in OpenAI's form and in Triton's (contract/openai.md sections 1.5, 1.7, 3.4).
+//! Whole answers and streams, byte by byte, in OpenAI's form and in Triton's (contract/openai.md sections 1.5, 1.7
+//! and 3.4).
 
 use serde_json::{Value, json};
 
@@ -259,7 +260,8 @@ fn log_probabilities_of_a_vllm_model() {
     assert_eq!(tokens, ["he", "llo", "\u{e9}"]);
     assert_eq!(content[2]["bytes"], json!([0xc3, 0xa9]));
     assert_eq!(content[0]["logprob"], -0.5);
-    let top: Vec<&str> = content[0]["top_logprobs"].as_array().expect("a list").iter().filter_map(|one| one["token"].as_str()).collect();
+    let top: Vec<&str> =
+        content[0]["top_logprobs"].as_array().expect("a list").iter().filter_map(|one| one["token"].as_str()).collect();
     assert_eq!(top, ["he", "other2"]);
     let events = frontend.streamed(CHAT, &body);
     let streamed: Vec<Value> = events
@@ -278,7 +280,8 @@ fn log_probabilities_of_a_vllm_model() {
     assert_eq!(logprobs["token_logprobs"], json!([-0.5, -0.5, -0.5]));
     assert_eq!(logprobs["top_logprobs"].as_array().map(Vec::len), Some(3));
     let events = frontend.streamed(COMPLETIONS, &body);
-    let offsets: Vec<&Value> = events.iter().flat_map(|event| event["choices"][0]["logprobs"]["text_offset"].as_array()).flatten().collect();
+    let offsets: Vec<&Value> =
+        events.iter().flat_map(|event| event["choices"][0]["logprobs"]["text_offset"].as_array()).flatten().collect();
     assert_eq!(offsets, [&json!(0), &json!(2), &json!(5)]);
 
     for off in [json!({"logprobs": 0}), json!({"logprobs": null}), json!({})] {
@@ -337,6 +340,9 @@ fn what_is_refused_behind_the_schema() {
         let body = with(&chat(MOCK, "x"), more);
         assert_eq!(frontend.refused(400, CHAT, &body), text, "{body}");
     }
-    assert_eq!(frontend.asked(COMPLETIONS, &with(&completion(MOCK, "x"), json!({"best_of": 1})))["object"], "text_completion");
+    assert_eq!(
+        frontend.asked(COMPLETIONS, &with(&completion(MOCK, "x"), json!({"best_of": 1})))["object"],
+        "text_completion"
+    );
     frontend.stop();
 }

@@ -70,7 +70,8 @@ fn tokens_are_those_of_the_original_tokenizer() {
         return;
     }
     let Some(python) = Python::with("openai.txt") else { return };
-    let configuration = json!({"chat_template": TEMPLATE, "bos_token": "<s>", "eos_token": "</s>", "model_max_length": 4096});
+    let configuration =
+        json!({"chat_template": TEMPLATE, "bos_token": "<s>", "eos_token": "</s>", "model_max_length": 4096});
     let (repository, tokenizer) = (repository(&["openai_mock"]), Tokenizer::with(&configuration));
     let folder = tokenizer.path().display().to_string();
     python.run("openai_tokens.py", &["train", &folder]);

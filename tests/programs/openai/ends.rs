@@ -32,10 +32,9 @@ fn errors_of_models_are_answers_or_events() {
             let Some(frontend) = Frontend::start_as(variant, &repository, &flags) else { return };
             let text = |number: usize| format!("the mock fails at response {number}");
             // Without a stream there is one response.
-            for (path, body) in [
-                (CHAT, chat(MOCK, "<<fail 1>><<reply x>>")),
-                (COMPLETIONS, completion(MOCK, "<<fail 1>><<reply x>>")),
-            ] {
+            for (path, body) in
+                [(CHAT, chat(MOCK, "<<fail 1>><<reply x>>")), (COMPLETIONS, completion(MOCK, "<<fail 1>><<reply x>>"))]
+            {
                 assert_eq!(frontend.refused(500, path, &body), text(1));
             }
             // The first response decides whether a completion is a stream; a chat is one before it.
@@ -163,7 +162,8 @@ fn chunks_arrive_as_the_model_says_them() {
     each(&ALL, |variant| {
         let repository = repository(&[MOCK]);
         let Some(frontend) = Frontend::start_as(variant, &repository, &[]) else { return };
-        let mut peer = frontend.open(COMPLETIONS, &completion(MOCK, "<<name one>><<hang>><<pieces [\"first\",\"x\"]>>"));
+        let mut peer =
+            frontend.open(COMPLETIONS, &completion(MOCK, "<<name one>><<hang>><<pieces [\"first\",\"x\"]>>"));
         assert_eq!(peer.head().status, 200);
         let chunk = String::from_utf8(peer.chunk().expect("a chunk")).expect("text");
         assert!(chunk.contains("\"text\":\"first\""), "{chunk}");

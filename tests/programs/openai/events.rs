@@ -42,8 +42,8 @@ pub fn reasons(events: &[Value]) -> Vec<String> {
     reasons.map(str::to_owned).collect()
 }
 
-/// Replaces identifiers by `ID` behind their prefix, and the time by `TIME`. They must have their forms, and must be the
-/// same throughout the text.
+/// Replaces identifiers by `ID` behind their prefix, and the time by `TIME`. They must have their forms, and must be
+/// the same throughout the text.
 pub fn neutral(text: &str, prefix: &str) -> String {
     let marked = format!("\"id\":\"{prefix}");
     let found = text.find(&marked).unwrap_or_else(|| panic!("no {marked} in {text:?}"));
@@ -65,7 +65,8 @@ pub fn neutral(text: &str, prefix: &str) -> String {
 fn what_is_no_stream_is_not_taken_for_one() {
     let whole = "data: {\"a\":1}\n\n: wait\n\ndata: [DONE]\n\n";
     assert_eq!(events_of(whole), [serde_json::json!({"a": 1})]);
-    for cut in ["data: {\"a\":1}\n\n", "data: {\"a\":1}\n\ndata: [DONE]", "data: [DONE]\n\ndata: {}\n\n", "data: {\n\n"] {
+    for cut in ["data: {\"a\":1}\n\n", "data: {\"a\":1}\n\ndata: [DONE]", "data: [DONE]\n\ndata: {}\n\n", "data: {\n\n"]
+    {
         assert!(std::panic::catch_unwind(|| events_of(cut)).is_err(), "{cut:?}");
     }
 }

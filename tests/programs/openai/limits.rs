@@ -4,13 +4,8 @@ use super::frontend::{COMPLETIONS, Frontend, has_run, plain_repository};
 use nereid_test_support::http::{Answer, Peer, request};
 use nereid_test_support::variant::{ALL, each, usual};
 
-const POSTED: [&str; 5] = [
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/models/plain/load",
-    "/v1/models/plain/unload",
-];
+const POSTED: [&str; 5] =
+    ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models/plain/load", "/v1/models/plain/unload"];
 const DEFAULT: usize = 67_108_864;
 
 fn too_large(size: usize, limit: usize) -> String {

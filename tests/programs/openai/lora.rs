@@ -9,8 +9,12 @@ const TRITON: &str = "--openai-compat=triton";
 
 fn listed(frontend: &Frontend) -> Vec<String> {
     let list = frontend.get("/v1/models").json();
-    let mut ids: Vec<String> =
-        list["data"].as_array().expect("a list").iter().map(|one| one["id"].as_str().unwrap_or("").to_owned()).collect();
+    let mut ids: Vec<String> = list["data"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["id"].as_str().unwrap_or("").to_owned())
+        .collect();
     ids.sort();
     ids
 }

@@ -118,10 +118,15 @@ fn one_of_many_loads_at_once_succeeds() {
     let at_once = |count: usize, models: usize, verb: &str| -> Vec<(usize, u16)> {
         thread::scope(|scope| {
             let all: Vec<_> = (0..count)
-                .map(|number| (number % models, scope.spawn({
-                    let frontend = &frontend;
-                    move || change(frontend, &format!("m{}", number % models), verb).status
-                })))
+                .map(|number| {
+                    (
+                        number % models,
+                        scope.spawn({
+                            let frontend = &frontend;
+                            move || change(frontend, &format!("m{}", number % models), verb).status
+                        }),
+                    )
+                })
                 .collect();
             all.into_iter().map(|(model, answer)| (model, answer.join().expect("a status"))).collect()
         })

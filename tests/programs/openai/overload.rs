@@ -5,7 +5,9 @@ use std::thread;
 use serde_json::json;
 
 use super::events::{contents, raw_events};
-use super::frontend::{CHAT, COMPLETIONS, Frontend, Tokenizer, chat, completion, has_run, plain_repository, repository};
+use super::frontend::{
+    CHAT, COMPLETIONS, Frontend, Tokenizer, chat, completion, has_run, plain_repository, repository,
+};
 use nereid_test_support::http::request;
 use nereid_test_support::variant::{ALL, each, usual};
 
@@ -45,7 +47,11 @@ fn keys_of_a_file_have_rates_of_their_own() {
     let ask = |key: &str| {
         let bearer = format!("Bearer {key}");
         let body = completion("absent", "x").to_string();
-        frontend.peer().send(&request("POST", COMPLETIONS, &[("Authorization", &bearer)], body.as_bytes())).answer().status
+        frontend
+            .peer()
+            .send(&request("POST", COMPLETIONS, &[("Authorization", &bearer)], body.as_bytes()))
+            .answer()
+            .status
     };
     assert_eq!((ask("slow"), ask("slow")), (400, 429));
     assert!((0..20).all(|_| ask("free") == 400));
@@ -116,9 +122,9 @@ fn what_clients_wait_for_is_measured() {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     };
     let page = || frontend.get("/metrics").text();
-    frontend.server.wait_until("the one that left is counted", || {
-        value(&page(), "nv_openai_disconnected_clients_total") == 1.0
-    });
+    frontend
+        .server
+        .wait_until("the one that left is counted", || value(&page(), "nv_openai_disconnected_clients_total") == 1.0);
     let page = page();
     for (family, expected) in [
         ("nv_openai_request_success_total", 2.0),

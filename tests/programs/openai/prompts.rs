@@ -25,7 +25,8 @@ fn every_kind_of_message_reaches_the_template() {
     }
     let (repository, tokenizer) = (repository(&[MOCK]), Tokenizer::new());
     let Some(frontend) = Frontend::start(&repository, &[&tokenizer.flag(), TRITON]) else { return };
-    let call = json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":[1.0,\"\\u00e9\"]}"}});
+    let call =
+        json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":[1.0,\"\\u00e9\"]}"}});
     let messages = json!([
         {"role": "system", "content": "<<inputs>>"},
         {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
@@ -120,7 +121,10 @@ fn templates_fail_with_their_text_and_within_bounds() {
         ("{{ raise_exception('only users, please') }}", Some("only users, please")),
         ("{{ messages[0].content.absent.member }}", None),
         ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", None),
-        ("{% set ns = namespace(t='xxxxxxxxxxxxxxxx') %}{% for a in range(60) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}{{ ns.t }}", None),
+        (
+            "{% set n = namespace(t='xxxxxxxx') %}{% for a in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ n.t }}",
+            None,
+        ),
         ("{% for a in range(99999) %}{{ messages[0].content }}{{ 'x' * 100000 }}{% endfor %}", None),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", None),
     ] {

@@ -40,7 +40,8 @@ fn one_wrong_member_is_one_entry() {
         let msg = format!("Input should be greater than or equal to {limit}");
         entry("greater_than_equal", json!(["body", field]), &msg, input, Some(json!({"ge": limit})))
     };
-    let plain = |kind: &str, field: &str, msg: &str, input: Value| entry(kind, json!(["body", field]), msg, input, None);
+    let plain =
+        |kind: &str, field: &str, msg: &str, input: Value| entry(kind, json!(["body", field]), msg, input, None);
     let bool_msg = "Input should be a valid boolean, unable to interpret input";
     let fraction = "Input should be a valid integer, got a number with a fractional part";
     let unparsed = "Input should be a valid integer, unable to parse string as an integer";

@@ -34,7 +34,8 @@ impl Program {
         let mut program = Program { child, address: SocketAddr::from(([127, 0, 0, 1], port)), folder };
         program.wait_until("it is ready", |program| {
             assert!(program.child.try_wait().expect("its state").is_none(), "it ended:\n{}", program.output());
-            TcpStream::connect(program.address).is_ok() && Peer::connect(program.address).get("/health/ready").status == 200
+            TcpStream::connect(program.address).is_ok()
+                && Peer::connect(program.address).get("/health/ready").status == 200
         });
         program
     }
@@ -99,10 +100,28 @@ fn flags_are_written_as_for_the_original() {
     }
     let repository = plain_repository();
     // Beginnings of names, both ways to give a value, and the last of several.
-    let flags = ["--http-max=5", "--http-max-input-size=100", "--default-max-tok", "7", "--uvicorn-log-level=debug",
-        "--tritonserver-log-verbose-level", "1", "--model-control", "explicit", "--load-model=plain", "--backend", "vllm",
-        "--openai-restricted-api", "inference,model-repository", "admin-key", "the-secret",
-        "--openai-restricted-api", "metrics", "metrics-key", "other-secret"];
+    let flags = [
+        "--http-max=5",
+        "--http-max-input-size=100",
+        "--default-max-tok",
+        "7",
+        "--uvicorn-log-level=debug",
+        "--tritonserver-log-verbose-level",
+        "1",
+        "--model-control",
+        "explicit",
+        "--load-model=plain",
+        "--backend",
+        "vllm",
+        "--openai-restricted-api",
+        "inference,model-repository",
+        "admin-key",
+        "the-secret",
+        "--openai-restricted-api",
+        "metrics",
+        "metrics-key",
+        "other-secret",
+    ];
     let program = Program::start(&repository, &flags);
     let peer = || Peer::connect(program.address);
     assert_eq!(peer().get("/v1/models").status, 401);
@@ -135,9 +154,15 @@ fn wrong_flags_end_the_start_with_the_originals_texts() {
     let with = |flags: &[&str]| ended(&[&["--model-repository", &path, "--openai-port", "0"], flags].concat());
     let (code, err) = ended(&[]);
     assert_eq!(code, Some(2), "{err}");
-    assert!(err.contains("usage:") && err.contains("the following arguments are required: --model-repository"), "{err}");
+    assert!(
+        err.contains("usage:") && err.contains("the following arguments are required: --model-repository"),
+        "{err}"
+    );
     for (flags, text) in [
-        (&["--http-max-input-size", "0"][..], "argument --http-max-input-size: invalid validate_positive_int value: '0'"),
+        (
+            &["--http-max-input-size", "0"][..],
+            "argument --http-max-input-size: invalid validate_positive_int value: '0'",
+        ),
         (&["--http-max-input-size=x"], "argument --http-max-input-size: invalid validate_positive_int value: 'x'"),
         (&["--openai-port", "x"], "argument --openai-port: invalid int value: 'x'"),
         (&["--model-control-mode", "poll"], "argument --model-control-mode: invalid choice: 'poll'"),

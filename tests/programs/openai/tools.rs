@@ -11,7 +11,8 @@ const MOCK: &str = "openai_mock";
 const COMPATS: [&str; 2] = ["--openai-compat=openai", TRITON];
 
 fn tools() -> Value {
-    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}, "num_days": {"type": "integer"}}});
+    let parameters =
+        json!({"type": "object", "properties": {"city": {"type": "string"}, "num_days": {"type": "integer"}}});
     let function = json!({"name": "get_current_weather", "description": "Weather", "parameters": parameters});
     json!({"tools": [{"type": "function", "function": function}, {"type": "function", "function": {"name": "bare"}}]})
 }
@@ -56,7 +57,10 @@ fn calls_in_each_form_are_found_whole_and_in_pieces() {
                 let choice = &answer["choices"][0];
                 assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
                 let call = &choice["message"]["tool_calls"][0];
-                assert_eq!((&call["type"], &call["function"]["name"]), (&json!("function"), &json!("get_current_weather")));
+                assert_eq!(
+                    (&call["type"], &call["function"]["name"]),
+                    (&json!("function"), &json!("get_current_weather"))
+                );
                 assert!(call["id"].as_str().is_some_and(|id| id.len() >= 9), "{call}");
                 let expected = json!({"city": "Dallas", "state": "TX", "unit": "fahrenheit"});
                 let whole = call["function"]["arguments"].as_str().expect("arguments").to_owned();
@@ -155,7 +159,8 @@ fn choices_are_checked_and_force_a_tool() {
     }
     for model in ["llm", "trt"] {
         for choice in [json!("required"), named("get_current_weather")] {
-            let body = with(&chat(model, "weather?"), with(&tools(), json!({"tool_choice": choice, "max_tokens": 100})));
+            let body =
+                with(&chat(model, "weather?"), with(&tools(), json!({"tool_choice": choice, "max_tokens": 100})));
             let answer = frontend.asked(CHAT, &body);
             let choice = &answer["choices"][0];
             assert_eq!(choice["finish_reason"], "stop", "{answer}");
@@ -190,8 +195,7 @@ fn a_call_that_is_too_long_to_parse_ends_the_stream() {
     }
     let (repository, tokenizer) = (repository(&["openai_tool_stream"]), Tokenizer::new());
     for compat in COMPATS {
-        let flags =
-            [compat, &tokenizer.flag(), "--tool-call-parser=mistral", "--max-tool-call-parse-bytes=512"];
+        let flags = [compat, &tokenizer.flag(), "--tool-call-parser=mistral", "--max-tool-call-parse-bytes=512"];
         let Some(frontend) = Frontend::start(&repository, &flags) else { return };
         let usage = json!({"stream_options": {"include_usage": true}, "stream": true});
         let ask = |text: &str, more: Value| {

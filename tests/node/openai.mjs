@@ -1,6 +1,7 @@
 // OpenAI's own client for Node against a whole server (contract/openai.md section 4): answers, streams, tools,
-// logprobs, embeddings, the Responses API, errors as the client's exceptions, and requests that are given up. The mocks behind it
-// are those of tests/python/openai_client.py. Runs every check and ends with status 1 and what failed first.
+// logprobs, embeddings, the Responses API, errors as the client's exceptions, and requests that are given up. The
+// mocks behind it are those of tests/python/openai_client.py. Runs every check and ends with status 1 and what failed
+// first.
 
 import assert from "node:assert";
 import { createRequire } from "node:module";

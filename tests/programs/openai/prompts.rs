@@ -121,10 +121,7 @@ fn templates_fail_with_their_text_and_within_bounds() {
         ("{{ raise_exception('only users, please') }}", Some("only users, please")),
         ("{{ messages[0].content.absent.member }}", None),
         ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", None),
-        (
-            "{% set n = namespace(t='xx') %}{% for a in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ n.t }}",
-            None,
-        ),
+        ("{% set n = namespace(t='xx') %}{% for a in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ n.t }}", None),
         ("{% for a in range(99999) %}{{ messages[0].content }}{{ 'x' * 100000 }}{% endfor %}", None),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", None),
     ] {

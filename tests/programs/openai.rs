@@ -21,3 +21,4 @@ mod routes;
 mod schema;
 mod subcommand;
 mod tools;
+mod vectors;

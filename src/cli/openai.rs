@@ -43,7 +43,12 @@ static ROWS: [Row; 29] = [
     row("lora-separator", Value, "lora-separator", "What stands between a model's name and its adapter's."),
     row("tritonserver-log-verbose-level", Value, "log-verbose", "Level of the log. Default: 0."),
     own("host", Value, "Address of all ports. Default: 0.0.0.0."),
-    row("tool-call-parser", Value, "tool-call-parser", "How tool calls are written: llama3, mistral or hermes."),
+    row(
+        "tool-call-parser",
+        Value,
+        "tool-call-parser",
+        "How tool calls are written: llama3, mistral, hermes, pythonic.",
+    ),
     row("max-tool-call-parse-bytes", Value, "max-tool-call-parse-bytes", "Bound of a streamed tool call."),
     row("chat-template", Value, "chat-template", "File that replaces the tokenizer's template."),
     row("default-max-tokens", Value, "default-max-tokens", "Tokens where a request has no number. Default: 16."),

@@ -74,8 +74,12 @@ pub const ROWS: &[Row] = &[
             ("llama3", |o| o.openai.tools.parser = Some(ToolParserKind::Llama3)),
             ("mistral", |o| o.openai.tools.parser = Some(ToolParserKind::Mistral)),
             ("hermes", |o| o.openai.tools.parser = Some(ToolParserKind::Hermes)),
+            ("pythonic", |o| o.openai.tools.parser = Some(ToolParserKind::Pythonic)),
         ],
-        bad: &[("x", "tool parser: 'x' not found in tool_call_parsers; there are llama3, mistral and hermes")],
+        bad: &[(
+            "x",
+            "tool parser: 'x' not found in tool_call_parsers; there are llama3, mistral, hermes and pythonic",
+        )],
     },
     Row {
         flag: "max-tool-call-parse-bytes",

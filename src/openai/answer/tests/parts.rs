@@ -121,7 +121,12 @@ fn parts_are_items_of_a_response() {
     };
     let said = "<think>hm</think>so<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
     let body = answer(request.clone(), [text(said)]).unwrap();
-    let items = r#""output":[{"type":"reasoning","id":"rs_7","status":"completed","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","id":"msg_7_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"so","annotations":[]}]},{"type":"function_call","id":"fc_7_2","call_id":""#;
+    let items = concat!(
+        r#""output":[{"type":"reasoning","id":"rs_7","status":"completed","summary":[],"#,
+        r#""content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","id":"msg_7_1","#,
+        r#""status":"completed","role":"assistant","content":[{"type":"output_text","text":"so","#,
+        r#""annotations":[]}]},{"type":"function_call","id":"fc_7_2","call_id":""#,
+    );
     assert!(body.contains(items), "{body}");
     assert!(body.contains(r#"","name":"f","arguments":"{}","status":"completed"}]"#), "{body}");
     let body = answer(Plan { stream: true, ..request }, [text(said)]).unwrap();

@@ -270,7 +270,11 @@ impl HttpService for Api {
 
     fn refuse_http(&mut self, port: Port, head: &http1::Head) -> Option<http1::Response> {
         if port == Port::OpenAi || (port == Port::Http && self.openai.is_beside(head.path())) {
-            return self.openai.refuse(&self.context, head);
+            let refusal = self.openai.refuse(&self.context, port, head);
+            if let (Some(refusal), Some(audit)) = (&refusal, &self.management.audit) {
+                audit.refused_http(Port::OpenAi, head, &self.context.access, refusal.head.status);
+            }
+            return refusal;
         }
         let refusal = HttpInfer::refuse_body(&self.context, port, head);
         if let (Some(refusal), Some(audit)) = (&refusal, &self.management.audit) {
@@ -297,6 +301,10 @@ impl HttpService for Api {
         let token = self.contain_call(Panicked::Call(call), replies, |api, replies| {
             let Api { context, management, http, openai, .. } = api;
             if port == Port::OpenAi || (port == Port::Http && openai.is_beside(head.path())) {
+                if let Some(audit) = &mut management.audit {
+                    let request = audit::HttpRequest { port: Port::OpenAi, head, body: None };
+                    audit.begin_http(call, request, &context.access);
+                }
                 let request = HttpRequest { call, head, body, arrival: None };
                 return openai.request(context, http.metrics_page(), request, replies);
             }

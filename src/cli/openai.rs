@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let words = match translate(&arguments.words) {
         Ok(words) => words,
         Err(error) => {
-            let text = format!("{}nereid openai: error: {error}\n", synopsis());
+            let text = format!("{SYNOPSIS}nereid openai: error: {error}\n");
             let _ = std::io::stderr().write_all(text.as_bytes());
             return ExitCode::from(2);
         }
@@ -235,25 +235,23 @@ fn check(name: &str, value: &str) -> Result<(), String> {
     }
 }
 
-/// What stands in front of an error.
-fn synopsis() -> String {
-    "usage: nereid openai [-h] --model-repository MODEL_REPOSITORY [options]\n".to_owned()
-}
+/// What stands in front of an error, in argparse's form.
+const SYNOPSIS: &str = "usage: nereid openai [-h] --model-repository MODEL_REPOSITORY [options]\n";
 
 /// The text of `nereid openai --help`.
 pub fn usage() -> String {
-    let mut text = synopsis();
-    text.push_str("\nServes a model repository to OpenAI's clients, by the flags of Triton's front end.\n\noptions:\n");
+    let mut text = "Usage: nereid openai --model-repository <path> [options]\n".to_owned();
+    text.push_str("\nServes a model repository to OpenAI's clients, by the flags of Triton's front end.\n\nOptions:\n");
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "  -h, --help\n        Show this text.");
     for row in &ROWS {
         let value = match row.takes {
             Nothing => "",
-            Value => " VALUE",
-            Restriction => " APIS KEY VALUE",
+            Value => "=<value>",
+            Restriction => " <apis> <key> <value>",
         };
-        let _ = writeln!(text, "  --{}{value}\n        {}", row.name, row.help);
+        let _ = writeln!(text, "  --{}{value}  {}", row.name, row.help);
     }
+    text.push_str("  -h, --help  Show this text.\n");
     text
 }
 

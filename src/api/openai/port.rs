@@ -23,11 +23,11 @@ use crate::api::management::outcome::{Probe, Protocol};
 use crate::repository::Lifecycle;
 use nereid_clock::now_ns;
 use nereid_memory::Gather;
-use nereid_openai::error::Refusal;
+use nereid_openai::error::{Compat, Refusal};
 use nereid_openai::prepare::id_of;
 use nereid_openai::request::Operation;
 use nereid_protocol::http1::{BodyLength, Head, Response};
-use nereid_protocol::service::{CallKey, HttpReply, Replies, Token};
+use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
 use nereid_request::{RefusalReason, Status};
 
 /// The longest request id that is repeated.
@@ -55,8 +55,14 @@ impl OpenAiPort {
     }
 
     /// Refuses a request before its body: it is too long, or it may not use its path.
-    pub fn refuse(&self, context: &InferContext, head: &Head) -> Option<Response> {
+    pub fn refuse(&self, context: &InferContext, port: Port, head: &Head) -> Option<Response> {
         let openai = self.openai.as_ref()?;
+        if port == Port::Http
+            && let Found::Route(route) = find(head.path(), openai.prepare.compat)
+            && let Err(refusal) = context.access.http.allow_http(route.category(), head, &context.pool)
+        {
+            return Some(*refusal);
+        }
         let refusal = refused(openai, head)?;
         log_request(head);
         let http = HttpAnswer::new(CallKey(0), Origin::None, None, openai.prepare.compat);
@@ -74,7 +80,9 @@ impl OpenAiPort {
         let HttpRequest { call, head, body, .. } = request;
         let openai = Arc::clone(self.openai.as_ref()?);
         log_request(head);
-        let http = HttpAnswer::new(call, Origin::of(head), request_id(head, &mut self.ids), openai.prepare.compat);
+        let compat = openai.prepare.compat;
+        let request_id = (compat == Compat::OpenAi).then(|| request_id(head, &mut self.ids));
+        let http = HttpAnswer::new(call, Origin::of(head), request_id, compat);
         let refuse = |refusal: Refusal, replies: &mut Replies| {
             replies.push(call, HttpReply::Answer(whole(&http, &context.pool, Err(refusal))));
         };
@@ -90,7 +98,7 @@ impl OpenAiPort {
         let route = match find(head.path(), openai.prepare.compat) {
             Found::Route(route) => route,
             Found::Redirect => {
-                replies.push(call, HttpReply::Answer(redirect(&http, head)));
+                replies.push(call, HttpReply::Answer(redirect(openai.scheme, &http, head)));
                 return None;
             }
             Found::Nothing => {
@@ -276,10 +284,10 @@ fn refused(openai: &OpenAi, head: &Head) -> Option<Refusal> {
     })
 }
 
-fn redirect(http: &HttpAnswer, head: &Head) -> Response {
+fn redirect(scheme: &str, http: &HttpAnswer, head: &Head) -> Response {
     let host = String::from_utf8_lossy(head.header("Host").unwrap_or(b"localhost")).into_owned();
     let path = head.path().trim_end_matches('/');
-    let location = format!("http://{host}{path}");
+    let location = format!("{scheme}://{host}{path}");
     let reply = Response::empty(307);
     let mut head = http.origin.add_to(reply.head);
     head = head.header("location", location);
@@ -296,14 +304,14 @@ fn is_json(head: &Head) -> bool {
         || (media_type.starts_with(b"application/") && media_type.ends_with(b"+json"))
 }
 
-/// The id that a client or a proxy has given the request; in OpenAI's form each answer has one.
-fn request_id(head: &Head, ids: &mut Ids) -> Option<String> {
+/// The id that a client or a proxy has given the request, or a new one.
+fn request_id(head: &Head, ids: &mut Ids) -> String {
     let is_fit = |id: &&[u8]| id.len() <= REQUEST_ID_BYTES_MAX && id.iter().all(|byte| (b'!'..=b'~').contains(byte));
     let given = head.header("X-Request-Id").filter(is_fit).filter(|id| !id.is_empty());
-    Some(match given {
+    match given {
         Some(given) => String::from_utf8_lossy(given).into_owned(),
         None => format!("{:032x}", ids.next()),
-    })
+    }
 }
 
 fn too_busy() -> Status {

@@ -1,7 +1,10 @@
 //! The paths of OpenAI's interface (contract/openai.md section 1).
 
+use crate::api::audit::Audited;
+use crate::api::routes::Category;
 use nereid_openai::error::Compat;
 use nereid_openai::request::Operation;
+use nereid_protocol::http1::{Head, Method};
 use percent_encoding::percent_decode_str;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,17 @@ pub enum Route {
 }
 
 impl Route {
+    /// The group of `--http-restricted-api` that holds for the route where the HTTP port serves it.
+    pub fn category(&self) -> Category {
+        match self {
+            Route::Operation(_) => Category::Inference,
+            Route::Models | Route::Model(_) | Route::Load(_) | Route::Unload(_) => Category::ModelRepository,
+            Route::Ready | Route::Live => Category::Health,
+            Route::Metrics => Category::Statistics,
+            Route::Version | Route::Description | Route::Docs => Category::Metadata,
+        }
+    }
+
     /// The one method that the route answers to.
     pub fn method(&self) -> &'static str {
         match self {
@@ -27,6 +41,16 @@ impl Route {
             _ => "GET",
         }
     }
+}
+
+/// The change that a request asks for, if it is one.
+pub fn audited(head: &Head) -> Option<Audited> {
+    let (action, subject) = match model_route(head.path())? {
+        Route::Load(model) => ("load", model),
+        Route::Unload(model) => ("unload", model),
+        _ => return None,
+    };
+    (head.method() == Method::Post).then_some(Audited { category: Category::ModelRepository, action, subject })
 }
 
 /// Where a path leads.

@@ -17,6 +17,8 @@ pub struct OpenAi {
     pub metrics: Arc<Metrics>,
     /// `--http-max-input-size`.
     pub input_bytes_max: u64,
+    /// Of redirections.
+    pub scheme: &'static str,
     /// `--model-control-mode=explicit`.
     pub is_explicit: bool,
     /// The HTTP port serves the routes too.

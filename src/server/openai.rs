@@ -20,8 +20,9 @@ use nereid_openai::template::RenderBounds;
 pub const NAME: &str = "OpenAI";
 
 /// How much one chat template may take on a thread of the interface.
-const RENDER: RenderBounds =
-    RenderBounds { steps_max: 50_000_000, bytes_max: 64 << 20, time_max: Duration::from_secs(10) };
+const RENDER_STEPS_MAX: u64 = 50_000_000;
+const RENDER_BYTES_MAX: usize = 64 << 20;
+const RENDER_SECS_MAX: u64 = 10;
 /// Files of keys and templates are short.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -53,7 +54,11 @@ pub fn settings(options: &Options, lifecycle: &Arc<Lifecycle>) -> Result<Option<
         tool_parse_bytes_max: openai.tools.parse_bytes_max,
         reasoning_parser: openai.tools.reasoning_parser,
         counts_tokens: openai.counts_tokens,
-        render: RENDER,
+        render: RenderBounds {
+            steps_max: RENDER_STEPS_MAX,
+            bytes_max: RENDER_BYTES_MAX,
+            time_max: Duration::from_secs(RENDER_SECS_MAX),
+        },
         language,
     };
     for served in lifecycle.map().ready() {

@@ -45,9 +45,12 @@ pub static FLAGS: &[Flag] = &[
     OPENAI.set(
         "openai-compat",
         "openai|triton",
-        "Whose answers are given where both differ: those that OpenAI's clients expect, or those of Triton's front end. \
-         Default: openai.",
-        |g, v| one_of(v, &[("openai", Compat::OpenAi), ("triton", Compat::Triton)]).map(|given| options(g).compat = given),
+        "Whose answers are given where both differ: those that OpenAI's clients expect, or those of Triton's front \
+         end. Default: openai.",
+        |g, v| {
+            let forms = [("openai", Compat::OpenAi), ("triton", Compat::Triton)];
+            one_of(v, &forms).map(|given| options(g).compat = given)
+        },
     ),
     OPENAI.set(
         "backend",
@@ -67,10 +70,15 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    OPENAI.set("chat-template", "path", "File with a chat template for all models. Default: the tokenizer's.", |g, v| {
-        options(g).language.chat_template = file(v);
-        Ok(())
-    }),
+    OPENAI.set(
+        "chat-template",
+        "path",
+        "File with a chat template for all models. Default: the tokenizer's.",
+        |g, v| {
+            options(g).language.chat_template = file(v);
+            Ok(())
+        },
+    ),
     OPENAI.set(
         "tokenizer-cache-byte-size",
         "integer",
@@ -83,7 +91,8 @@ pub static FLAGS: &[Flag] = &[
     OPENAI.set(
         "tool-call-parser",
         "string",
-        "How tool calls are written in the text of models: llama3, mistral, hermes, pythonic. Default: no calls are read.",
+        "How tool calls are written in the text of models: llama3, mistral, hermes, pythonic. Default: no calls are \
+         read.",
         |g, v| {
             let kinds = [
                 ("llama3", ToolParserKind::Llama3),
@@ -179,7 +188,8 @@ pub static FLAGS: &[Flag] = &[
     OPENAI.set(
         "openai-rate-limit",
         "rate[:burst]",
-        "Requests in a second of each key, or of all together where there are none, and how many at once. Default: any.",
+        "Requests in a second of each key, or of all together where there are none, and how many at once. Default: \
+         any.",
         |g, v| {
             let limit = RateLimit::read(&v.text()).ok_or_else(|| v.unknown_word())?;
             options(g).access.rate_limit = Some(limit);

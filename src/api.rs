@@ -60,7 +60,6 @@ use infer_context::InferContext;
 use load_reports::LoadReports;
 use load_reports::streams::{self as load_streams, LoadStreams};
 use management::Management;
-use openai::port::OpenAiPort;
 use nereid_memory::{CallLedger, Pool, Slice};
 use nereid_mutants::{self as mutants, Mutant};
 use nereid_observe::load::Monitor;
@@ -73,6 +72,7 @@ use nereid_protocol::service::{
 use nereid_protocol::{http1, http2};
 use nereid_queue::Actor;
 use nereid_request::{Sink, local_delivery};
+use openai::port::OpenAiPort;
 use plan_cache::{PlanCache, grpc_requests};
 use preparing::end_preparing;
 use response_router::ResponseRouter;
@@ -451,12 +451,15 @@ impl Service for Api {
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        self.contain_work(stream.0, replies, |api, replies| match api.context.calls.work_mut(stream.0) {
-            Some(Work::OpenAi(_)) => openai::answering::waits(&mut api.context, stream, replies),
-            _ if api.context.calls.chunked(stream).is_some() => {
-                ChunkedReplies::waits(&mut api.context.calls, stream, replies);
+        self.contain_work(stream.0, replies, |api, replies| {
+            let Api { context, streams, .. } = api;
+            if context.calls.openai(stream).is_some() {
+                openai::answering::waits(context, stream, replies);
+            } else if context.calls.chunked(stream).is_some() {
+                ChunkedReplies::waits(&mut context.calls, stream, replies);
+            } else {
+                streams.waits(context, stream, replies);
             }
-            _ => api.streams.waits(&mut api.context, stream, replies),
         });
     }
 

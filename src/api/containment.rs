@@ -38,11 +38,7 @@ impl Calls {
             Work::Checking(checking) => checking.reply_to().into(),
             Work::Delayed(pending) => pending.reply_to.into(),
             Work::Waiting(waiting) => waiting.reply_to.into(),
-            Work::ChunkedReply(_)
-            | Work::Stream(_)
-            | Work::Reflection(_)
-            | Work::LoadStream(_)
-            | Work::OpenAi(_) => {
+            Work::ChunkedReply(_) | Work::Stream(_) | Work::Reflection(_) | Work::LoadStream(_) | Work::OpenAi(_) => {
                 Panicked::Work(Token(key))
             }
             Work::Packing(answer) => Panicked::Call(answer.call()),

@@ -72,8 +72,8 @@ pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
         backends::FLAGS,
         memory::FLAGS,
         deprecated::FLAGS,
-        openai::FLAGS,
         own::FLAGS,
+        openai::FLAGS,
     ];
     GROUPS.iter().flat_map(|group| group.iter())
 }

@@ -17,13 +17,11 @@ use stream::Stream;
 use unary::Unary;
 use vectors::Vectors;
 
-mod assembly;
 mod chunks;
 mod document;
 mod failure;
 mod finish;
 mod held;
-mod logprobs;
 mod message;
 mod numbers;
 mod outputs;
@@ -32,6 +30,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod text;
+mod token_logprobs;
 mod unary;
 mod usage;
 mod vectors;
@@ -119,7 +118,7 @@ impl Answer {
             return Err(self.refusal(status));
         }
         let plan = &*self.plan;
-        let arrived = |response| Arrived::new(response, is_last, plan.outputs.has_finish_reason);
+        let arrived = |response| Arrived::new(plan, response, is_last);
         match &mut self.writer {
             Writer::Stream(stream) => stream.begin(arrived(response)?),
             Writer::Unary(unary) => {
@@ -183,7 +182,7 @@ impl Answer {
 
     /// What an error of the model is to a client that has nothing of the answer yet.
     pub fn refusal(&self, status: &Status) -> Refusal {
-        failure::refusal(status, self.plan.compat)
+        Refusal::of_status(status, self.plan.compat)
     }
 
     /// The events that end a stream that has failed.

@@ -1,14 +1,15 @@
 //! Models' conventions: which tensors a request becomes (contract/openai.md section 3).
 //!
 //! The convention of a model follows from its configuration: its backend, and the inputs that it declares. Where that
-//! is not enough, parameters of `config.pbtxt` state it (`parameters { key: "openai_form" value { string_value: ".." } }`):
+//! is not enough, parameters of `config.pbtxt` state it, as
+//! `parameters { key: "openai_form" value { string_value: "embedding" } }`:
 //!
-//! | Parameter | Value |
-//! |---|---|
-//! | `openai_form` | `vllm`, `tensorrtllm` or `llmapi`: the convention of a model that generates text, before `--backend`; `embedding`: the model turns a text into a vector; `rerank`: it scores a document by a query |
-//! | `openai_tokenizer` | the folder of its tokenizer and chat template, relative to the model's folder; without it a folder named `tokenizer`, where there is one |
-//! | `openai_prompt_input` | the input that takes the prompt or the text, otherwise `text_input` or the only one |
-//! | `openai_output` | the output that is answered, otherwise `text_output` or the only one of FP32 |
+//! - `openai_form`: `vllm`, `tensorrtllm` or `llmapi` is the convention of a model that generates text, and wins over
+//!   `--backend`; `embedding`: the model turns a text into a vector; `rerank`: it scores a document by a query.
+//! - `openai_tokenizer`: the folder of the model's tokenizer and chat template, relative to the model's folder; without
+//!   it a folder named `tokenizer`, where there is one.
+//! - `openai_prompt_input`: the input that takes the prompt or the text, otherwise `text_input` or the only one.
+//! - `openai_output`: the output that is answered, otherwise `text_output` or the only one of FP32.
 //!
 //! A model without `openai_form` is taken for one of embeddings if it has one text input and one FP32 output with more
 //! than one element, and for one that ranks if its FP32 output has one element and its inputs are `query` and
@@ -17,6 +18,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Compat, Refusal};
+use crate::json::Json;
 use crate::plan::{Input, OutputForm};
 use crate::request::Sampling;
 use nereid_model_config::{ModelSpec, TensorSpec};
@@ -25,7 +27,6 @@ use nereid_request::DataType;
 mod detect;
 mod embed;
 mod generate;
-mod json_text;
 mod lora;
 mod npy;
 mod sampling;
@@ -34,7 +35,6 @@ mod tensors;
 pub(crate) mod tests;
 
 pub use detect::Ranker;
-pub(crate) use json_text::compact as compact_text;
 pub use lora::{Lora, LoraError, Loras};
 
 /// The convention of a model's inputs (`--backend`, or a parameter of its configuration).
@@ -284,4 +284,18 @@ impl ModelFacts {
         let names = ["exclude_input_in_output", "sampling_param_exclude_input_from_output"];
         self.inputs.iter().map(|input| input.name.as_str()).find(|name| names.contains(name))
     }
+}
+
+/// As `json.dumps(value)` of Python.
+fn python_text(value: &Json) -> String {
+    let mut text = String::new();
+    value.python(&mut text, true);
+    text
+}
+
+/// Without blanks, members in their order.
+pub(crate) fn compact_text(value: &Json) -> String {
+    let mut text = String::new();
+    value.compact(&mut text);
+    text
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{Compat, Refusal};
 use crate::form::{Form, ModelFacts};
-use crate::json::Json;
+use crate::json::{Bounds, Json, ParseError};
 use crate::plan::{Plan, Prepared, ToolPlan};
 use crate::reasoning::ReasoningParserKind;
 use crate::request::{Operation, Request};
@@ -187,7 +187,7 @@ impl Context<'_> {
             parts.2.is_none().then_some((parts.0, parts.1))
         });
         let (model, lora) = parts.map_or((name, None), |(model, lora)| (model, Some(lora)));
-        let model = (self.find)(model).ok_or_else(|| Refusal::client(format!("Unknown model: {name}")))?;
+        let model = (self.find)(model).ok_or_else(|| Refusal::unknown_model(name))?;
         Ok(Target { model, lora: lora.map(str::to_owned) })
     }
 
@@ -207,6 +207,7 @@ impl Context<'_> {
             stream: false,
             include_usage: false,
             continuous_usage: false,
+            max_tokens: None,
             logprobs: None,
             tools: ToolPlan::None,
             reasoning: None,
@@ -248,22 +249,6 @@ impl Context<'_> {
 }
 
 /// Reads a JSON text.
-pub(crate) fn parse_json(text: &[u8]) -> Result<Json, String> {
-    fn convert(value: serde_json::Value) -> Json {
-        use serde_json::Value;
-        match value {
-            Value::Null => Json::Null,
-            Value::Bool(value) => Json::Bool(value),
-            Value::Number(number) => match number.as_i128() {
-                Some(value) => Json::Int(value),
-                None => Json::Float(number.as_f64().unwrap_or_default()),
-            },
-            Value::String(text) => Json::Text(text),
-            Value::Array(values) => Json::List(values.into_iter().map(convert).collect()),
-            Value::Object(members) => {
-                Json::Object(members.into_iter().map(|(name, value)| (name, convert(value))).collect())
-            }
-        }
-    }
-    serde_json::from_slice(text).map(convert).map_err(|error| error.to_string())
+pub(crate) fn parse_json(text: &[u8]) -> Result<Json, ParseError> {
+    Json::parse(text, &Bounds::default())
 }

@@ -47,17 +47,35 @@ pub fn push_string(out: &mut String, text: &str, escapes: Escapes) {
 /// Writes a finite float as `repr` does: the shortest digits that read back as the same value, always with a point or
 /// an exponent; an exponent below 1e-4 and from 1e16 on, with a sign and two digits at least.
 pub fn push_float(out: &mut String, value: f64) {
-    let scientific = format!("{value:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let start = out.len();
-    if (-4..16).contains(&exponent) {
-        let _ = write!(out, "{value}");
-        if !out.get(start..).is_some_and(|text| text.contains('.')) {
-            out.push_str(".0");
-        }
+    // Of two shortest texts that are as near, `repr` takes the one with the even digit, and so does zmij, but not
+    // `Display`.
+    let mut buffer = zmij::Buffer::new();
+    let shortest = buffer.format_finite(value.abs());
+    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((shortest, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let padded = format!("{whole}{fraction}");
+    let digits = padded.trim_start_matches('0');
+    // The value is 0.DIGITS times ten to the power of `point`.
+    let leading_zeros = padded.len() - digits.len();
+    let point = exponent.parse().unwrap_or(0) + whole.len() as i32 - leading_zeros as i32;
+    let digits = digits.trim_end_matches('0');
+
+    if value.is_sign_negative() {
+        out.push('-');
+    }
+    if digits.is_empty() {
+        out.push_str("0.0");
+    } else if !(-3..=16).contains(&point) {
+        let (first, rest) = digits.split_at(1);
+        let (exponent, dot) = (point - 1, if rest.is_empty() { "" } else { "." });
+        let sign = if exponent < 0 { '-' } else { '+' };
+        let _ = write!(out, "{first}{dot}{rest}e{sign}{:02}", exponent.unsigned_abs());
+    } else if point <= 0 {
+        let _ = write!(out, "0.{:0<zeros$}{digits}", "", zeros = point.unsigned_abs() as usize);
     } else {
-        let _ = write!(out, "{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.unsigned_abs());
+        let (whole, fraction) = digits.split_at(digits.len().min(point as usize));
+        let fraction = if fraction.is_empty() { "0" } else { fraction };
+        let _ = write!(out, "{whole:0<width$}.{fraction}", width = point as usize);
     }
 }
 
@@ -74,6 +92,9 @@ mod tests {
             (1.0, "1.0"),
             (-0.5, "-0.5"),
             (0.1, "0.1"),
+            (738_178_037_438_691.2, "738178037438691.2"),
+            (-0.001_25, "-0.00125"),
+            (120.0, "120.0"),
             (1e-4, "0.0001"),
             (1e-5, "1e-05"),
             (1.5e-7, "1.5e-07"),

@@ -6,6 +6,7 @@
 
 mod call;
 mod ids;
+mod python;
 mod string;
 #[cfg(test)]
 mod tests;
@@ -13,15 +14,21 @@ mod value;
 
 use call::{CallReader, CallStep};
 pub use ids::IdSource;
+use python::{PythonReader, is_of_name};
 
 use crate::python_json::Escapes;
 
 /// The formats that are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolParserKind {
+    /// `{"name": .., "parameters": {..}}`, several with `; ` between them.
     Llama3,
+    /// `[TOOL_CALLS][{"name": .., "arguments": {..}}]`; of newer models `[TOOL_CALLS]name[ARGS]{..}`.
     Mistral,
+    /// `<tool_call>{"name": .., "arguments": {..}}</tool_call>`, as of Qwen.
     Hermes,
+    /// `[name(key="value")]`, as of Llama 3.2 and 4.
+    Pythonic,
 }
 
 /// A part of an assistant's message.
@@ -54,6 +61,12 @@ const PYTHON_TAG: &str = "<|python_tag|>";
 /// The models of TensorRT-LLM go on behind their calls with another turn, which begins so.
 const NEXT_TURN: &str = "assistant\n\n";
 const TOOL_CALLS: &str = "[TOOL_CALLS]";
+/// Between name and arguments.
+const ARGS: &str = "[ARGS]";
+/// Between name and id; the id is not taken.
+const CALL_ID: &str = "[CALL_ID]";
+const PYTHON_START: &str = "<|python_start|>";
+const PYTHON_END: &str = "<|python_end|>";
 const TOOL_CALL: &str = "<tool_call>";
 const TOOL_CALL_END: &str = "</tool_call>";
 
@@ -69,6 +82,12 @@ enum Place {
     List {
         is_behind_object: bool,
     },
+    /// In a name, behind the tag.
+    Name,
+    /// In an id, behind a name.
+    Id,
+    /// Behind a name: its arguments are next.
+    Arguments,
     AfterCall,
     /// Behind a tag that closes a call.
     Closed,
@@ -76,6 +95,29 @@ enum Place {
     Plain,
     /// In text that is left out.
     Cut,
+}
+
+/// Reads one call.
+#[derive(Debug)]
+enum Reader {
+    Json(CallReader),
+    Python(PythonReader),
+}
+
+impl Reader {
+    fn push(&mut self, character: char) -> CallStep {
+        match self {
+            Reader::Json(call) => call.push(character),
+            Reader::Python(python) => python.push(character),
+        }
+    }
+
+    fn call(&mut self) -> &mut CallReader {
+        match self {
+            Reader::Json(call) => call,
+            Reader::Python(python) => python.call(),
+        }
+    }
 }
 
 /// Reads the text of one answer as it comes.
@@ -89,7 +131,9 @@ pub struct ToolParser {
     held: String,
     /// The end of `held` that may become a tag.
     tag: String,
-    call: Option<Box<CallReader>>,
+    /// The name in front of the arguments.
+    name: String,
+    call: Option<Box<Reader>>,
     is_in_list: bool,
     /// The text began with a bracket: a list of calls may follow at any place.
     began_with_bracket: bool,
@@ -106,6 +150,7 @@ impl ToolParser {
             place: if kind == ToolParserKind::Hermes { Place::Text } else { Place::Start },
             held: String::new(),
             tag: String::new(),
+            name: String::new(),
             call: None,
             is_in_list: false,
             began_with_bracket: false,
@@ -148,9 +193,7 @@ impl ToolParser {
     /// No text follows. True if there was a call.
     pub fn finish(&mut self, deltas: &mut Vec<Delta>) -> bool {
         self.flush(deltas);
-        if let Some(call) = self.call.take() {
-            self.is_broken |= call.is_announced();
-        }
+        self.is_broken |= self.call.take().is_some_and(|mut call| call.call().is_announced());
         let is_behind = matches!(self.place, Place::AfterCall | Place::Closed | Place::List { .. }) && self.calls > 0;
         if !(is_behind && self.held.chars().all(|character| matches!(character, ' ' | '\t' | '\n' | '\r' | ';' | ',')))
         {
@@ -173,9 +216,10 @@ impl ToolParser {
         let step = call.push(character);
         if step == CallStep::Broken {
             self.flush(deltas);
-            self.is_broken |= self.call.take().is_some_and(|call| call.is_announced());
+            self.is_broken |= self.call.take().is_some_and(|mut call| call.call().is_announced());
             return self.release(character, deltas);
         }
+        let call = call.call();
         if !call.is_announced() {
             self.held.push(character);
             if let Some(name) = call.take_name() {
@@ -187,7 +231,7 @@ impl ToolParser {
         }
         if step == CallStep::Done {
             self.flush(deltas);
-            let was_announced = self.call.take().is_some_and(|call| call.is_announced());
+            let was_announced = self.call.take().is_some_and(|mut call| call.call().is_announced());
             self.place = if self.is_in_list { Place::List { is_behind_object: true } } else { Place::AfterCall };
             if !was_announced {
                 self.leave(deltas);
@@ -209,42 +253,85 @@ impl ToolParser {
                 return;
             }
             self.tag.pop();
-            let may_be_list = self.began_with_bracket || self.place == Place::Opened;
-            if !(self.kind == ToolParserKind::Mistral && self.tag == "[" && may_be_list) {
+            if !self.tag_may_be_list() {
                 return self.release(character, deltas);
             }
             self.tag.clear();
             self.is_in_list = true;
             self.place = Place::List { is_behind_object: false };
         }
-        match (self.place, character) {
-            (Place::Opened | Place::List { is_behind_object: false }, '{') => self.begin_call(),
-            (Place::Start | Place::AfterCall, '{') if self.kind == ToolParserKind::Llama3 => self.begin_call(),
-            (Place::AfterCall, ';') if self.kind == ToolParserKind::Llama3 => self.held.push(character),
-            (Place::List { is_behind_object: true }, ',') => {
+        self.take_beside_tags(character, deltas);
+    }
+
+    /// True if what might have been a tag may open a list of calls.
+    fn tag_may_be_list(&self) -> bool {
+        let may_open = match self.place {
+            Place::Start | Place::Opened => true,
+            Place::Text | Place::AfterCall => self.began_with_bracket,
+            _ => false,
+        };
+        self.kind == ToolParserKind::Mistral && self.tag == "[" && may_open
+    }
+
+    fn take_beside_tags(&mut self, character: char, deltas: &mut Vec<Delta>) {
+        match (self.kind, self.place, character) {
+            (ToolParserKind::Pythonic, Place::Start | Place::Opened, '[') => {
+                self.held.push(character);
+                self.is_in_list = true;
+                self.place = Place::List { is_behind_object: false };
+            }
+            (ToolParserKind::Pythonic, Place::List { is_behind_object: false }, _) if is_of_name(character, true) => {
+                self.begin_call(Reader::Python(PythonReader::new()), character);
+            }
+            (ToolParserKind::Mistral, Place::Name | Place::Arguments, '{') => {
+                let name = std::mem::take(&mut self.name);
+                self.begin_call(Reader::Json(CallReader::of_arguments(name, Escapes::Kept)), character);
+            }
+            (ToolParserKind::Mistral, Place::Opened | Place::Name, _) if is_of_tool(character) => {
+                self.held.push(character);
+                self.name.push(character);
+                self.place = Place::Name;
+            }
+            (_, Place::Id, _) if character.is_ascii_alphanumeric() => self.held.push(character),
+            (ToolParserKind::Llama3, Place::Start | Place::Opened | Place::AfterCall, '{') => {
+                self.begin_call(Reader::Json(CallReader::new(Escapes::Ascii)), character);
+            }
+            (ToolParserKind::Llama3, Place::AfterCall, ';') => self.held.push(character),
+            (
+                ToolParserKind::Mistral | ToolParserKind::Hermes,
+                Place::Opened | Place::List { is_behind_object: false },
+                '{',
+            ) => self.begin_call(Reader::Json(CallReader::new(Escapes::Kept)), character),
+            (_, Place::List { is_behind_object: true }, ',') => {
                 self.held.push(character);
                 self.place = Place::List { is_behind_object: false };
             }
-            (Place::List { is_behind_object: true }, ']') => {
+            (_, Place::List { is_behind_object: true }, ']') => {
                 self.held.clear();
                 self.is_in_list = false;
                 self.place = Place::AfterCall;
             }
-            (Place::Opened | Place::List { .. } | Place::AfterCall | Place::Closed, ' ' | '\t' | '\n' | '\r') => {
-                self.held.push(character)
-            }
+            (
+                _,
+                Place::Opened | Place::List { .. } | Place::Arguments | Place::AfterCall | Place::Closed,
+                ' ' | '\t' | '\n' | '\r',
+            ) => self.held.push(character),
             _ => self.release(character, deltas),
         }
     }
 
-    /// The tags that may be next. No two of them begin with different characters, save behind a call of Llama; none has
-    /// its first character once more where another tag could begin.
+    /// The tags that may be next. Where one breaks off, none begins within what is held: each has its first character
+    /// only once, save `NEXT_TURN`, behind whose beginning no tag follows.
     fn tags(&self) -> &'static [&'static str] {
         match (self.kind, self.place) {
             (ToolParserKind::Llama3, Place::Start) => &[PYTHON_TAG],
             (ToolParserKind::Llama3, Place::AfterCall) if self.is_vllm => &[PYTHON_TAG],
             (ToolParserKind::Llama3, Place::AfterCall) => &[PYTHON_TAG, NEXT_TURN],
             (ToolParserKind::Mistral, Place::Start | Place::Text | Place::Opened | Place::AfterCall) => &[TOOL_CALLS],
+            (ToolParserKind::Mistral, Place::Name) => &[ARGS, CALL_ID],
+            (ToolParserKind::Mistral, Place::Id) => &[ARGS],
+            (ToolParserKind::Pythonic, Place::Start) => &[PYTHON_START],
+            (ToolParserKind::Pythonic, Place::AfterCall) => &[PYTHON_END],
             (ToolParserKind::Hermes, Place::Text | Place::Closed) => &[TOOL_CALL],
             (ToolParserKind::Hermes, Place::AfterCall) => &[TOOL_CALL_END, TOOL_CALL],
             _ => &[],
@@ -255,20 +342,23 @@ impl ToolParser {
         self.tag.clear();
         self.place = match tag {
             NEXT_TURN => Place::Cut,
-            TOOL_CALL_END => Place::Closed,
+            TOOL_CALL_END | PYTHON_END => Place::Closed,
+            ARGS => Place::Arguments,
+            CALL_ID => Place::Id,
             _ => Place::Opened,
         };
-        if self.place != Place::Opened {
-            self.held.clear();
+        match self.place {
+            Place::Cut | Place::Closed => self.held.clear(),
+            Place::Opened => self.name.clear(),
+            _ => {}
         }
     }
 
-    fn begin_call(&mut self) {
-        let escapes = if self.kind == ToolParserKind::Llama3 { Escapes::Ascii } else { Escapes::Kept };
-        let mut call = Box::new(CallReader::new(escapes));
-        call.push('{');
+    fn begin_call(&mut self, reader: Reader, character: char) {
+        let mut call = Box::new(reader);
+        call.push(character);
         self.call = Some(call);
-        self.held.push('{');
+        self.held.push(character);
     }
 
     /// What is held was no call, or the call has ended, and `character` is read as content, or as the begin of a tag.
@@ -288,17 +378,25 @@ impl ToolParser {
         self.held.clear();
         self.tag.clear();
         self.is_in_list = false;
-        self.place = if self.kind == ToolParserKind::Llama3 { Place::Plain } else { Place::Text };
+        self.place = match self.kind {
+            ToolParserKind::Llama3 | ToolParserKind::Pythonic => Place::Plain,
+            ToolParserKind::Mistral | ToolParserKind::Hermes => Place::Text,
+        };
     }
 
     /// Gives out the arguments that have been read.
     fn flush(&mut self, deltas: &mut Vec<Delta>) {
-        let Some(call) = self.call.as_mut().filter(|call| call.is_announced()) else { return };
+        let Some(call) = self.call.as_mut().map(|call| call.call()).filter(|call| call.is_announced()) else { return };
         let fragment = call.take_fragment();
         if !fragment.is_empty() {
             deltas.push(Delta::Arguments { index: self.calls.saturating_sub(1), fragment });
         }
     }
+}
+
+/// True if the name of a tool may have this character.
+fn is_of_tool(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')
 }
 
 fn push_content(text: &str, deltas: &mut Vec<Delta>) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::info;
 
 use super::Failure;
-use super::options::openai::{OpenAiAccess, OpenAiOptions};
+use super::options::openai::{LanguageOptions, OpenAiAccess};
 use super::options::{ModelControl, Options};
 use crate::api::{self, ApiKey, Bucket, Gate, RateLimit, RestrictedGroups};
 use crate::repository::Lifecycle;
@@ -31,7 +31,9 @@ pub fn settings(options: &Options, lifecycle: &Arc<Lifecycle>) -> Result<Option<
     if !openai.is_on() {
         return Ok(None);
     }
-    let language = language(openai)?;
+    let template = openai.language.chat_template.as_deref().map(read).transpose();
+    let template = template.map_err(|error| failed(format!("--chat-template: {error}")))?;
+    let language = language(&openai.language, template.as_deref())?;
     let gate = gate(&openai.access).map_err(failed)?;
     log_restrictions(&gate);
     let threads = api::OpenAiThreads::start(usize::try_from(openai.threads).unwrap_or(1));
@@ -39,7 +41,7 @@ pub fn settings(options: &Options, lifecycle: &Arc<Lifecycle>) -> Result<Option<
     let models = {
         let lifecycle = Arc::downgrade(lifecycle);
         let folder_of = move |name: &str| lifecycle.upgrade()?.folder_of(name);
-        api::OpenAiModels::new(Box::new(folder_of), openai.language.cache_bytes_max)
+        api::OpenAiModels::new(Box::new(folder_of), template, openai.language.cache_bytes_max)
     };
     let settings = prepare::Settings {
         compat: openai.compat,
@@ -74,15 +76,9 @@ fn failed(text: impl std::fmt::Display) -> Failure {
     Failure::Start(format!("failed to start {NAME} service: {text}"))
 }
 
-/// The tokenizer and the template that the flags name.
-fn language(openai: &OpenAiOptions) -> Result<Option<Arc<prepare::Language>>, Failure> {
-    let options = &openai.language;
-    let template = options.chat_template.as_deref().map(read).transpose().map_err(failed)?;
-    let Some(folder) = &options.tokenizer else {
-        let alone = template.map(|text| nereid_openai::template::Templates::of_text(&text));
-        let templates = alone.transpose().map_err(|error| failed(format!("--chat-template: {error}")))?;
-        return Ok(templates.map(|templates| Arc::new(prepare::Language { tokenizer: None, templates })));
-    };
+/// The tokenizer that the flag names. `template` replaces its templates.
+fn language(options: &LanguageOptions, template: Option<&str>) -> Result<Option<Arc<prepare::Language>>, Failure> {
+    let Some(folder) = &options.tokenizer else { return Ok(None) };
     if !folder.is_dir() {
         return Err(failed(format!(
             "--tokenizer: '{}' is no folder. Give a folder with tokenizer.json and tokenizer_config.json; this server \
@@ -90,7 +86,7 @@ fn language(openai: &OpenAiOptions) -> Result<Option<Arc<prepare::Language>>, Fa
             folder.display()
         )));
     }
-    let loaded = api::load_language(folder, template.as_deref(), options.cache_bytes_max);
+    let loaded = api::load_language(folder, template, options.cache_bytes_max);
     loaded.map(|language| Some(Arc::new(language))).map_err(|error| failed(format!("--tokenizer: {error}")))
 }
 
@@ -115,7 +111,8 @@ fn gate(access: &OpenAiAccess) -> Result<Gate, String> {
         }
     }
     let bucket = |limit: Option<RateLimit>| limit.map(|limit| Arc::new(Bucket::new(limit)));
-    let of_key = |(value, limit): (String, Option<RateLimit>)| ApiKey { value, bucket: bucket(limit.or(access.rate_limit)) };
+    let of_key =
+        |(value, limit): (String, Option<RateLimit>)| ApiKey { value, bucket: bucket(limit.or(access.rate_limit)) };
     let keys: Vec<ApiKey> = given.into_iter().map(of_key).collect();
     let shared = if keys.is_empty() { bucket(access.rate_limit) } else { None };
     Ok(Gate { restricted: access.restricted.clone(), keys, bucket: shared })

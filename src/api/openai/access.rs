@@ -9,19 +9,22 @@ use nereid_protocol::http1::Head;
 
 /// The groups of `--openai-restricted-api`, and the beginnings of their paths.
 pub const GROUPS: [(&str, &[(&str, &str)]); 4] = [
-    ("inference", &[
-        ("POST", "/v1/chat/completions"),
-        ("POST", "/v1/completions"),
-        ("POST", "/v1/embeddings"),
-        ("POST", "/v1/responses"),
-        ("POST", "/v1/rerank"),
-        ("POST", "/v2/rerank"),
-        ("POST", "/rerank"),
-        ("POST", "/v1/score"),
-        ("POST", "/score"),
-        ("POST", "/tokenize"),
-        ("POST", "/detokenize"),
-    ]),
+    (
+        "inference",
+        &[
+            ("POST", "/v1/chat/completions"),
+            ("POST", "/v1/completions"),
+            ("POST", "/v1/embeddings"),
+            ("POST", "/v1/responses"),
+            ("POST", "/v1/rerank"),
+            ("POST", "/v2/rerank"),
+            ("POST", "/rerank"),
+            ("POST", "/v1/score"),
+            ("POST", "/score"),
+            ("POST", "/tokenize"),
+            ("POST", "/detokenize"),
+        ],
+    ),
     ("model-repository", &[("GET", "/v1/models"), ("POST", "/v1/models/")]),
     ("metrics", &[("GET", "/metrics")]),
     ("health", &[("GET", "/health"), ("GET", "/ping"), ("GET", "/live")]),

@@ -70,13 +70,14 @@ pub fn refuse(
 
 /// Hands the requests to the model.
 fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: Prepared, replies: &mut Replies) {
-    let Prepared { model, requests, priority, plan, .. } = prepared;
+    let Prepared { model, requests, lora_sent, priority, plan } = prepared;
     let found = context.find(model.as_bytes(), b"");
     let served = match found {
         Ok(served) => served,
         Err(status) => return refuse_status(context, token, &status, replies),
     };
     let Some(call) = context.calls.openai(token) else { return };
+    let known = lora_sent.and_then(|lora| Some((openai.models.known(&served)?.facts, lora)));
     let plan = Arc::new(plan);
     let times = openai.metrics.of(&model).map(|of| CallTimes::begin(of, call.began_ns));
     let mut answer = Answer::new(Arc::clone(&plan));
@@ -94,6 +95,7 @@ fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: 
         arrived: VecDeque::new(),
         writing: None,
         times,
+        lora_sent: known,
         plan,
     }));
     if let Err(status) = submit_next(context, token) {
@@ -246,7 +248,9 @@ fn write(context: &mut InferContext, token: Token, replies: &mut Replies) {
     let is_stream = execution.plan.stream;
     let mut credits = Credits::new();
     let mut written = write_some(execution, &pool, &mut out, &mut credits);
-    if matches!(written, Written::Waits | Written::Enough) && (execution.is_over() || matches!(written, Written::Enough)) {
+    if matches!(written, Written::Waits | Written::Enough)
+        && (execution.is_over() || matches!(written, Written::Enough))
+    {
         written = match execution.answer.finish(&pool, &mut out) {
             Ok(true) => return end(context, token, out, replies),
             Ok(false) => Written::More,
@@ -323,6 +327,9 @@ fn end(context: &mut InferContext, token: Token, rest: Gather, replies: &mut Rep
     let Some(mut execution) = call.execution.take() else { return };
     if let Some(times) = &mut execution.times {
         times.end(now_ns(), execution.answer.tokens(), false);
+    }
+    if let Some((facts, lora)) = &execution.lora_sent {
+        facts.confirm_lora(lora);
     }
     if execution.plan.stream {
         call.http.events(rest, replies);

@@ -14,6 +14,7 @@ use crate::api::send_window::SendWindow;
 use nereid_memory::Gather;
 use nereid_openai::answer::Answer;
 use nereid_openai::error::{Compat, Refusal};
+use nereid_openai::form::ModelFacts;
 use nereid_openai::plan::{Input, Plan};
 use nereid_protocol::http1::{Response as HttpResponse, ResponseHead};
 use nereid_protocol::service::{CallKey, HttpReply, Replies};
@@ -93,6 +94,8 @@ pub struct Execution {
     /// A response is begun: the credit that goes back once it is out.
     pub writing: Option<Option<Credit>>,
     pub times: Option<CallTimes>,
+    /// The adapter whose weights went along, which the model has if this succeeds.
+    pub lora_sent: Option<(Arc<ModelFacts>, String)>,
 }
 
 impl Execution {
@@ -131,6 +134,6 @@ impl OpenAiCall {
 /// A refusal as the body of an answer, with its content type.
 pub fn refusal_body(refusal: &Refusal, compat: Compat) -> (String, &'static str) {
     let mut body = String::new();
-    let content_type = refusal.body(compat, &mut body);
-    (body, content_type)
+    refusal.body(compat, &mut body);
+    (body, refusal.content_type())
 }

@@ -54,7 +54,8 @@ pub struct ModelMetrics {
 impl Metrics {
     pub fn new(registry: &Registry) -> Metrics {
         let families = Families::new(registry);
-        let families = families.inspect_err(|error| tracing::warn!("metrics of OpenAI's interface are left out: {error}"));
+        let families =
+            families.inspect_err(|error| tracing::warn!("metrics of OpenAI's interface are left out: {error}"));
         Metrics { families: families.ok(), models: Mutex::default() }
     }
 

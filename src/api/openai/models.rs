@@ -2,7 +2,7 @@
 //! they were first seen.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nereid_openai::form::{LoraError, ModelFacts};
@@ -20,6 +20,8 @@ const KEPT_MIN: usize = 64;
 /// The table. Its lock is held for a look-up only.
 pub struct Models {
     folder_of: FolderOf,
+    /// `--chat-template`, which replaces those of models too.
+    template: Option<String>,
     /// Bytes of the prefixes that each tokenizer keeps.
     cache_bytes_max: usize,
     table: Mutex<Table>,
@@ -41,8 +43,8 @@ struct Entry {
 }
 
 impl Models {
-    pub fn new(folder_of: FolderOf, cache_bytes_max: usize) -> Models {
-        Models { folder_of, cache_bytes_max, table: Mutex::default() }
+    pub fn new(folder_of: FolderOf, template: Option<String>, cache_bytes_max: usize) -> Models {
+        Models { folder_of, template, cache_bytes_max, table: Mutex::default() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -66,8 +68,9 @@ impl Models {
         // That of the flags wins.
         let folder = facts.tokenizer_folder().filter(|_| settings.language.is_none());
         let language = folder.and_then(|folder| {
-            let loaded = load_language(folder, None, self.cache_bytes_max);
-            let log = |error: &String| tracing::error!("the tokenizer of model '{}' cannot be used: {error}", served.name);
+            let loaded = load_language(folder, self.template.as_deref(), self.cache_bytes_max);
+            let log =
+                |error: &String| tracing::error!("the tokenizer of model '{}' cannot be used: {error}", served.name);
             loaded.inspect_err(log).ok().map(Arc::new)
         });
         let model = Model { name: served.name.clone(), facts: Arc::new(facts), language };
@@ -112,11 +115,7 @@ fn address(served: &Arc<ServedModel>) -> usize {
 }
 
 /// A tokenizer with its templates, of a folder. `template` replaces the templates.
-pub fn load_language(
-    folder: &std::path::Path,
-    template: Option<&str>,
-    cache_bytes_max: usize,
-) -> Result<Language, String> {
+pub fn load_language(folder: &Path, template: Option<&str>, cache_bytes_max: usize) -> Result<Language, String> {
     let templates = Templates::load(folder, template).map_err(|error| error.to_string())?;
     let tokenizer = match folder.join("tokenizer.json").is_file() {
         true => Some(Tokenizer::load(folder, cache_bytes_max).map_err(|error| error.to_string())?),

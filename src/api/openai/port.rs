@@ -8,10 +8,10 @@ use super::answering;
 use super::call::{HttpAnswer, JSON, OpenAiCall};
 use super::cors::{self, Origin};
 use super::job::{Job, Prepared};
+use super::pages;
 use super::repository::{self, Elsewhere, whole};
 use super::routes::{Found, Route, find};
 use super::settings::OpenAi;
-use super::{job, pages};
 use crate::api::calls::work::Work;
 use crate::api::http::log::log_request;
 use crate::api::http::metrics_page::MetricsPage;
@@ -23,7 +23,7 @@ use crate::api::management::outcome::{Probe, Protocol};
 use crate::repository::Lifecycle;
 use nereid_clock::now_ns;
 use nereid_memory::Gather;
-use nereid_openai::error::{Compat, Refusal};
+use nereid_openai::error::Refusal;
 use nereid_openai::prepare::id_of;
 use nereid_openai::request::Operation;
 use nereid_protocol::http1::{BodyLength, Head, Response};
@@ -94,7 +94,7 @@ impl OpenAiPort {
                 return None;
             }
             Found::Nothing => {
-                refuse(Refusal::not_found(), replies);
+                refuse(Refusal::path_not_found(), replies);
                 return None;
             }
         };

@@ -99,15 +99,13 @@ pub fn list(openai: &OpenAi, models: &ModelMap, now_s: u64) -> String {
 pub fn one(openai: &OpenAi, models: &ModelMap, id: &str, now_s: u64) -> Result<String, Refusal> {
     let found = |name: &str| models.lookup(name.as_bytes(), None).ok();
     let adapted = || {
-        let (name, adapter) = id.split_once(openai.prepare.lora_separator.as_deref().filter(|text| !text.is_empty())?)?;
+        let (name, adapter) =
+            id.split_once(openai.prepare.lora_separator.as_deref().filter(|text| !text.is_empty())?)?;
         let served = found(name)?;
         let model = openai.models.read(served, &openai.prepare, now_s);
         model.facts.loras().names().contains(&adapter).then_some(served)
     };
-    let served = found(id).or_else(adapted).ok_or_else(|| Refusal {
-        status: 404,
-        ..Refusal::client(format!("Unknown model: {id}"))
-    })?;
+    let served = found(id).or_else(adapted).ok_or_else(|| Refusal::model_not_found(id))?;
     Ok(written(&model_object(id, openai.models.created(served, now_s))))
 }
 
@@ -129,7 +127,7 @@ pub fn unload(openai: &OpenAi, lifecycle: &Arc<Lifecycle>, name: &str) -> Result
     check_explicit(openai)?;
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if lifecycle.map().lookup(name.as_bytes(), None).is_err() {
-        return Err(Refusal::client(format!("Unknown model: {name}")));
+        return Err(Refusal::unknown_model(name));
     }
     lifecycle.unload(name, false).map_err(|status| failed("unload", name, &status))?;
     while !lifecycle.is_unloaded(name) && !lifecycle.is_stopping() {

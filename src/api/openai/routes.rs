@@ -127,7 +127,9 @@ mod tests {
             assert_eq!(find(path, Compat::Triton), expected, "{path}");
             assert_eq!(find(path, Compat::OpenAi), expected, "{path}");
         }
-        for path in ["/v1/responses", "/rerank", "/v1/score", "/tokenize", "/detokenize", "/health", "/live", "/version"] {
+        for path in
+            ["/v1/responses", "/rerank", "/v1/score", "/tokenize", "/detokenize", "/health", "/live", "/version"]
+        {
             assert!(matches!(find(path, Compat::OpenAi), Found::Route(_)), "{path}");
             assert_eq!(find(path, Compat::Triton), Found::Nothing, "{path}");
         }

@@ -27,6 +27,9 @@ pub struct OpenAi {
 
 impl std::fmt::Debug for OpenAi {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenAi").field("gate", &self.gate).field("is_explicit", &self.is_explicit).finish_non_exhaustive()
+        f.debug_struct("OpenAi")
+            .field("gate", &self.gate)
+            .field("is_explicit", &self.is_explicit)
+            .finish_non_exhaustive()
     }
 }

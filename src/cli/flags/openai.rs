@@ -83,11 +83,16 @@ pub static FLAGS: &[Flag] = &[
     OPENAI.set(
         "tool-call-parser",
         "string",
-        "How tool calls are written in the text of models: llama3, mistral, hermes. Default: no calls are read.",
+        "How tool calls are written in the text of models: llama3, mistral, hermes, pythonic. Default: no calls are read.",
         |g, v| {
-            let text = v.text();
-            let found = ToolParserKind::from_name(&text);
-            options(g).tools.parser = Some(found.ok_or(ValueError::UnknownToolParser(text))?);
+            let kinds = [
+                ("llama3", ToolParserKind::Llama3),
+                ("mistral", ToolParserKind::Mistral),
+                ("hermes", ToolParserKind::Hermes),
+                ("pythonic", ToolParserKind::Pythonic),
+            ];
+            let kind = one_of(v, &kinds).map_err(|_| ValueError::UnknownToolParser(v.text()))?;
+            options(g).tools.parser = Some(kind);
             Ok(())
         },
     ),

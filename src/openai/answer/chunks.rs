@@ -2,9 +2,10 @@
 //! to the next are made once, so that a chunk costs little more than its text.
 
 use super::finish::Finish;
-use super::text::{put_escaped, put_string};
+use super::text::{put_number, put_string};
 use super::usage::Counts;
 use crate::error::Compat;
+use crate::json::escape_into;
 use crate::plan::{Plan, ToolPlan};
 use crate::request::Operation;
 use crate::tools::Delta;
@@ -14,8 +15,14 @@ use crate::tools::Delta;
 pub(super) struct Facts<'a> {
     pub finish: Option<Finish>,
     /// JSON.
-    pub logprobs: Option<&'a [u8]>,
+    pub logprobs: Option<&'a str>,
     pub usage: Option<Counts>,
+}
+
+impl Facts<'_> {
+    pub fn are_none(&self) -> bool {
+        self.finish.is_none() && self.logprobs.is_none() && self.usage.is_none()
+    }
 }
 
 pub(super) struct ChunkForm {
@@ -41,7 +48,7 @@ impl ChunkForm {
         put_string(&mut before, &plan.id);
         before.extend_from_slice(b",\"choices\":[");
         let mut after = b"],\"created\":".to_vec();
-        super::text::put_number(&mut after, plan.created);
+        put_number(&mut after, plan.created);
         after.extend_from_slice(b",\"model\":");
         put_string(&mut after, &plan.model);
         after.extend_from_slice(b",\"system_fingerprint\":null,\"object\":");
@@ -87,7 +94,7 @@ impl ChunkForm {
         out.extend_from_slice(b"{\"finish_reason\":");
         out.extend_from_slice(facts.finish.map_or("null", Finish::json).as_bytes());
         out.extend_from_slice(b",\"index\":0,\"logprobs\":");
-        out.extend_from_slice(facts.logprobs.unwrap_or(b"null"));
+        out.extend_from_slice(facts.logprobs.unwrap_or("null").as_bytes());
         out.extend_from_slice(b",\"text\":\"");
     }
 
@@ -128,7 +135,7 @@ impl ChunkForm {
 
     fn end_delta(&self, out: &mut Vec<u8>, facts: Facts<'_>) {
         out.extend_from_slice(b",\"logprobs\":");
-        out.extend_from_slice(facts.logprobs.unwrap_or(b"null"));
+        out.extend_from_slice(facts.logprobs.unwrap_or("null").as_bytes());
         out.extend_from_slice(b",\"finish_reason\":");
         out.extend_from_slice(facts.finish.map_or("null", Finish::json).as_bytes());
         out.extend_from_slice(b",\"index\":0}");
@@ -171,7 +178,7 @@ fn put_delta(out: &mut Vec<u8>, delta: &Delta) {
         }
         Delta::CallStarted { index, id, name } => {
             out.extend_from_slice(b"{\"tool_calls\":[{\"index\":");
-            super::text::put_number(out, *index as u64);
+            put_number(out, *index as u64);
             out.extend_from_slice(b",\"id\":");
             put_string(out, id);
             out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
@@ -180,9 +187,9 @@ fn put_delta(out: &mut Vec<u8>, delta: &Delta) {
         }
         Delta::Arguments { index, fragment } => {
             out.extend_from_slice(b"{\"tool_calls\":[{\"index\":");
-            super::text::put_number(out, *index as u64);
+            put_number(out, *index as u64);
             out.extend_from_slice(b",\"function\":{\"arguments\":\"");
-            put_escaped(out, fragment);
+            escape_into(fragment, out);
             out.extend_from_slice(b"\"}}]");
         }
     }

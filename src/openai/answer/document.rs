@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use nereid_memory::{Gather, Pool};
 
 use super::numbers::Vector;
-use super::text::put_escaped;
+use crate::json::escape_into;
 use crate::request::Rerank;
 
 /// About how many bytes a step writes.
@@ -134,6 +134,6 @@ fn form_text(text: &str, at: usize, bytes_max: usize, out: &mut Vec<u8>) -> (usi
     let rest = text.get(at..).unwrap_or_default();
     // At least one whole character.
     let taken = rest.floor_char_boundary(bytes_max.max(4));
-    put_escaped(out, rest.get(..taken).unwrap_or_default());
+    escape_into(rest.get(..taken).unwrap_or_default(), out);
     (taken, taken == rest.len())
 }

@@ -8,15 +8,13 @@ use crate::error::Refusal;
 pub(super) struct Held {
     charges: Vec<Charge>,
     charged: usize,
-    used: usize,
 }
 
 impl Held {
-    /// Counts more bytes. Each charge doubles what is charged, so that there are few.
-    pub fn add(&mut self, bytes: usize, pool: &Pool) -> Result<(), Refusal> {
-        self.used = self.used.saturating_add(bytes);
-        if self.used > self.charged {
-            let more = (self.used - self.charged).max(self.charged);
+    /// So many bytes are collected. Each charge doubles what is charged, so that there are few.
+    pub fn set(&mut self, bytes: usize, pool: &Pool) -> Result<(), Refusal> {
+        if bytes > self.charged {
+            let more = (bytes - self.charged).max(self.charged);
             let charge =
                 pool.hold(more).map_err(|error| Refusal { status: 503, ..Refusal::server(error.to_string()) })?;
             self.charged = self.charged.saturating_add(more);

@@ -1,8 +1,14 @@
 //! Vectors of embeddings and scores: from the text of a JSON list, which comes in runs, or from elements of a tensor.
 
+use std::ops::Range;
+
 use nereid_memory::Slice;
 
 use super::outputs::RUN_BYTES_MAX;
+use crate::python_json::push_float;
+
+/// Magnitudes of numbers that the crate zmij and Python write alike.
+const PLAIN: Range<f64> = 1e-4..1e15;
 
 /// A number's text is shorter than this.
 const NUMBER_BYTES_MAX: usize = 64;
@@ -41,14 +47,20 @@ impl Vector {
         }
     }
 
-    /// Writes one number; each is finite.
+    /// Writes one number as Python's `repr` does; each is finite. Of a single one there are as many digits as it needs.
     pub fn put(&self, index: usize, out: &mut Vec<u8>) {
         let mut buffer = zmij::Buffer::new();
         let text = match self {
             Vector::Single(_) => buffer.format_finite(self.single(index)),
             Vector::Double(_) => buffer.format_finite(self.double(index)),
         };
-        out.extend_from_slice(text.as_bytes());
+        let magnitude = self.double(index).abs();
+        if magnitude == 0.0 || PLAIN.contains(&magnitude) {
+            return out.extend_from_slice(text.as_bytes());
+        }
+        let mut python = String::new();
+        push_float(&mut python, text.parse().unwrap_or_default());
+        out.extend_from_slice(python.as_bytes());
     }
 }
 

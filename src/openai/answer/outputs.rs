@@ -6,6 +6,8 @@ use nereid_request::{DataType, OutputTensor, Response, element_count};
 
 use super::finish::Finish;
 use crate::error::Refusal;
+use crate::plan::Plan;
+use crate::request::Operation;
 
 /// Bytes of a text that one step reads.
 pub(super) const RUN_BYTES_MAX: usize = 64 * 1024;
@@ -16,6 +18,8 @@ const LENGTH_BYTES: usize = 4;
 pub(super) struct Arrived {
     response: Response,
     text: TextPlace,
+    /// The output with numbers.
+    numbers: Option<usize>,
     logprobs: Option<usize>,
     pub prompt_tokens: Option<u64>,
     pub completion_tokens: Option<u64>,
@@ -33,10 +37,11 @@ struct TextPlace {
 }
 
 impl Arrived {
-    /// `has_finish_reason`: the model reports why it ended.
-    pub fn new(response: Response, is_last: bool, has_finish_reason: bool) -> Result<Arrived, Refusal> {
+    /// Finds what `plan` is about among the outputs of `response`.
+    pub fn new(plan: &Plan, response: Response, is_last: bool) -> Result<Arrived, Refusal> {
         let mut arrived = Arrived {
             text: TextPlace::default(),
+            numbers: None,
             logprobs: None,
             prompt_tokens: None,
             completion_tokens: None,
@@ -44,16 +49,26 @@ impl Arrived {
             is_last,
             response,
         };
+        let wanted = plan.output_name.as_ref().map_or(&b"text_output"[..], |name| name.as_bytes());
+        let is_vector = !matches!(plan.operation, Operation::Chat | Operation::Completions | Operation::Responses);
         for (index, output) in arrived.response.outputs.iter().enumerate() {
-            match output.name.as_bytes() {
-                b"text_output" => arrived.text = find_text(output, index)?,
+            let name = output.name.as_bytes();
+            if name == wanted && (!is_vector || output.datatype == DataType::Bytes) {
+                arrived.text = find_text(output, index)?;
+                continue;
+            }
+            match name {
                 b"num_input_tokens" => arrived.prompt_tokens = count_of(output),
                 b"num_output_tokens" => arrived.completion_tokens = count_of(output),
                 b"logprobs" => arrived.logprobs = Some(index),
-                b"finish_reason" if has_finish_reason => {
+                b"finish_reason" if plan.outputs.has_finish_reason => {
                     arrived.finish = string_of(output).and_then(|text| Finish::reported(&text));
                 }
                 _ => {}
+            }
+            let is_named = || plan.output_name.is_none() || name == wanted;
+            if is_vector && output.datatype == DataType::Fp32 && arrived.numbers.is_none() && is_named() {
+                arrived.numbers = Some(index);
             }
         }
         Ok(arrived)
@@ -64,14 +79,13 @@ impl Arrived {
         self.text.left
     }
 
-    /// Passes over the first bytes of the text.
-    pub fn skip(&mut self, mut bytes: usize) {
-        while bytes > 0 {
-            match self.run(bytes) {
-                0 => return,
-                taken => bytes -= taken,
-            }
+    /// All of the text that has not been read.
+    pub fn whole_text(&mut self) -> Vec<u8> {
+        let mut text = Vec::with_capacity(self.text.left);
+        while let Some((run, _)) = self.next_run() {
+            text.extend_from_slice(run);
         }
+        text
     }
 
     /// The next bytes of the text that lie together, and whether they are the last; `None` at its end.
@@ -108,17 +122,17 @@ impl Arrived {
         string_of(self.response.outputs.get(self.logprobs?)?)
     }
 
-    /// The pieces of the first output of 32-bit floats.
+    /// The pieces of the output with 32-bit floats.
     pub fn floats(&self) -> Option<&[Slice]> {
-        let output = self.response.outputs.iter().find(|output| output.datatype == DataType::Fp32)?;
-        Some(&output.data)
+        Some(&self.response.outputs.get(self.numbers?)?.data)
     }
 }
 
 fn find_text(output: &OutputTensor, index: usize) -> Result<TextPlace, Refusal> {
     if output.datatype != DataType::Bytes {
         return Err(Refusal::server(format!(
-            "The output 'text_output' has the datatype {}; its model has to give BYTES.",
+            "The output '{}' has the datatype {}; a text has to be BYTES.",
+            output.name.to_str_lossy(),
             output.datatype.name()
         )));
     }

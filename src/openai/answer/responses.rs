@@ -30,6 +30,8 @@ pub(super) struct ResponsesWriter {
     events: Events,
     document: Document,
     arrived: Option<Arrived>,
+    /// In all items.
+    bytes: usize,
     held: Held,
     reported: Option<Finish>,
     counts: Counts,
@@ -45,6 +47,7 @@ impl ResponsesWriter {
             events: Events::new(plan.stream),
             document: Document::default(),
             arrived: None,
+            bytes: 0,
             held: Held::default(),
             reported: None,
             counts: Counts::default(),
@@ -70,14 +73,12 @@ impl ResponsesWriter {
         }
         let Some(mut arrived) = self.arrived.take() else { return Ok(Progress::Done) };
         self.events.open(plan, &mut self.document);
-        let (run, is_rest) = arrived.next_run().unwrap_or((b"", true));
-        self.held.add(run.len(), pool)?;
-        if self.message.push(run, &mut self.deltas).is_err() {
-            self.take_deltas(plan);
+        let Ok(is_rest) = self.message.push(&mut arrived, &mut self.deltas) else {
             self.end(plan, Finish::Length);
             return Ok(Progress::Enough);
-        }
+        };
         self.take_deltas(plan);
+        self.held.set(self.bytes, pool)?;
         if !is_rest {
             self.arrived = Some(arrived);
         }
@@ -119,6 +120,7 @@ impl ResponsesWriter {
     fn begin_item(&mut self, plan: &Plan, kind: ItemKind) {
         self.end_item(State::Completed);
         let item = Item::new(plan, self.items.len(), kind);
+        self.bytes = self.bytes.saturating_add(size_of::<Item>());
         self.events.begin_item(&item, &mut self.document);
         self.items.push(item);
     }
@@ -126,6 +128,7 @@ impl ResponsesWriter {
     fn add(&mut self, text: &str) {
         if let Some(item) = self.items.last_mut() {
             item.add(text);
+            self.bytes = self.bytes.saturating_add(text.len());
             self.events.add(item, text, &mut self.document);
         }
     }

@@ -6,12 +6,12 @@ use super::Progress;
 use super::chunks::{ChunkForm, Facts};
 use super::failure;
 use super::finish::Finish;
-use super::logprobs::LogprobsForm;
 use super::message::Message;
 use super::outputs::Arrived;
-use super::text::put_escaped;
+use super::token_logprobs::TokenLogprobs;
 use super::usage::Counts;
 use crate::error::{Compat, Refusal};
+use crate::json::escape_into;
 use crate::plan::Plan;
 use crate::tools::Delta;
 
@@ -37,9 +37,9 @@ pub(super) struct Stream {
     /// What one step writes.
     buffer: Vec<u8>,
     arrived: Option<Arrived>,
-    logprobs: LogprobsForm,
+    logprobs: TokenLogprobs,
     /// Those of the response, as JSON.
-    logprobs_json: Option<Vec<u8>>,
+    logprobs_json: Option<String>,
     reported: Option<Finish>,
     counts: Counts,
     stage: Stage,
@@ -56,7 +56,7 @@ impl Stream {
             pending: None,
             buffer: Vec::new(),
             arrived: None,
-            logprobs: LogprobsForm::new(plan),
+            logprobs: TokenLogprobs::new(plan),
             logprobs_json: None,
             reported: None,
             counts: Counts { prompt: None, completion: None },
@@ -112,29 +112,29 @@ impl Stream {
     #[inline]
     fn step_text(&mut self, plan: &Plan, arrived: &mut Arrived) -> Progress {
         let is_last = arrived.is_last;
-        let (run, is_rest) = arrived.next_run().unwrap_or((b"", true));
-        let is_bare = self.logprobs_json.is_none() && !is_last && !plan.continuous_usage && is_rest;
-        if is_bare
-            && self.stage == Stage::BetweenChunks
-            && let Some((before, after)) = self.form.plain()
-        {
-            self.buffer.extend_from_slice(before);
-            put_escaped(&mut self.buffer, self.message.plain(run));
-            self.buffer.extend_from_slice(after);
-            return Progress::Done;
-        }
         let facts = self.facts(plan, is_last);
         let facts = Facts { logprobs: self.logprobs_json.as_deref(), ..facts };
+        let (text, is_rest) = self.message.plain(arrived);
+        self.logprobs.pass(text);
         if self.stage == Stage::BetweenChunks {
+            if is_rest
+                && facts.are_none()
+                && let Some((before, after)) = self.form.plain()
+            {
+                self.buffer.extend_from_slice(before);
+                escape_into(text, &mut self.buffer);
+                self.buffer.extend_from_slice(after);
+                return Progress::Done;
+            }
             self.form.begin_text(&mut self.buffer, facts);
             self.stage = Stage::InText;
         }
-        put_escaped(&mut self.buffer, self.message.plain(run));
+        escape_into(text, &mut self.buffer);
         if !is_rest {
             return Progress::More;
         }
         if is_last {
-            put_escaped(&mut self.buffer, self.message.plain_end());
+            escape_into(self.message.plain_end(), &mut self.buffer);
         }
         self.form.end_text(&mut self.buffer, facts);
         self.stage = if is_last { Stage::Ended } else { Stage::BetweenChunks };
@@ -154,10 +154,7 @@ impl Stream {
     /// Gives a run of the text to the parsers, and writes the parts that they find.
     fn step_parts(&mut self, plan: &Plan, arrived: &mut Arrived) -> Progress {
         let is_last = arrived.is_last;
-        let (run, is_rest) = arrived.next_run().unwrap_or((b"", true));
-        if self.message.push(run, &mut self.deltas).is_err() {
-            return self.put_limit();
-        }
+        let Ok(is_rest) = self.message.push(arrived, &mut self.deltas) else { return self.put_limit() };
         self.put_deltas();
         if !is_rest {
             return Progress::More;
@@ -231,7 +228,7 @@ impl Stream {
         if self.stage == Stage::BetweenChunks {
             self.form.begin_text(&mut self.buffer, facts);
         }
-        put_escaped(&mut self.buffer, self.message.plain_end());
+        escape_into(self.message.plain_end(), &mut self.buffer);
         self.form.end_text(&mut self.buffer, facts);
         self.stage = Stage::Ended;
     }

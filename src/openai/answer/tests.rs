@@ -3,6 +3,8 @@
 mod chat;
 mod completions;
 mod limits;
+mod logprobs;
+mod parts;
 mod responses;
 mod vectors;
 
@@ -31,6 +33,7 @@ pub(super) fn plan(operation: Operation, compat: Compat, stream: bool) -> Plan {
         tools: ToolPlan::None,
         reasoning: None,
         outputs: OutputForm { is_cumulative: false, has_finish_reason: false },
+        output_name: None,
         prompt_tokens: None,
         base64: false,
         responses: None,

@@ -11,10 +11,10 @@ use super::Progress;
 use super::document::Document;
 use super::finish::Finish;
 use super::held::Held;
-use super::logprobs::LogprobsForm;
 use super::message::Message;
 use super::outputs::Arrived;
 use super::text::{put_number, put_string};
+use super::token_logprobs::TokenLogprobs;
 use super::usage::Counts;
 use crate::error::{Compat, Refusal};
 use crate::plan::{Plan, ToolPlan};
@@ -35,7 +35,7 @@ pub(super) struct Unary {
     calls: Vec<Call>,
     responses: usize,
     arrived: Option<Arrived>,
-    logprobs: LogprobsForm,
+    logprobs: TokenLogprobs,
     reported: Option<Finish>,
     counts: Counts,
     held: Held,
@@ -52,7 +52,7 @@ impl Unary {
             calls: Vec::new(),
             responses: 0,
             arrived: None,
-            logprobs: LogprobsForm::new(plan),
+            logprobs: TokenLogprobs::new(plan),
             reported: None,
             counts: Counts::default(),
             held: Held::default(),
@@ -77,7 +77,7 @@ impl Unary {
         let Some(mut arrived) = arrived else { return Ok(()) };
         self.counts.add(&arrived);
         self.reported = arrived.finish.or(self.reported);
-        self.logprobs.collect(&arrived)?;
+        self.logprobs.collect(&arrived);
         self.message.begin(&mut arrived);
         self.arrived = Some(arrived);
         Ok(())
@@ -93,20 +93,28 @@ impl Unary {
 
     pub fn step(&mut self, pool: &Pool) -> Result<Progress, Refusal> {
         let Some(mut arrived) = self.arrived.take() else { return Ok(Progress::Done) };
-        let Some((run, is_rest)) = arrived.next_run() else { return Ok(Progress::Done) };
-        let bytes = run.len();
-        match self.message.is_plain() {
-            true => self.content.push_str(self.message.plain(run)),
+        let is_rest = match self.message.is_plain() {
+            true => {
+                let (text, is_rest) = self.message.plain(&mut arrived);
+                self.content.push_str(text);
+                is_rest
+            }
             // Only streams have a limit.
-            false => self.message.push(run, &mut self.deltas).unwrap_or_default(),
-        }
+            false => self.message.push(&mut arrived, &mut self.deltas).unwrap_or(true),
+        };
         self.fold();
-        self.held.add(bytes, pool)?;
+        self.held.set(self.bytes(), pool)?;
         if is_rest {
             return Ok(Progress::Done);
         }
         self.arrived = Some(arrived);
         Ok(Progress::More)
+    }
+
+    /// Bytes that have been collected.
+    fn bytes(&self) -> usize {
+        let calls = self.calls.iter().map(|call| call.arguments.len().saturating_add(size_of::<Call>()));
+        self.content.len().saturating_add(self.reasoning.len()).saturating_add(calls.sum())
     }
 
     fn fold(&mut self) {
@@ -153,7 +161,7 @@ impl Unary {
             document.put(",");
         }
         document.put("\"logprobs\":");
-        self.logprobs.put_collected(document.json())?;
+        document.put(self.logprobs.of_all()?.as_deref().unwrap_or("null"));
         if !is_chat {
             document.put(",\"text\":");
             document.put_text(&Arc::new(std::mem::take(&mut self.content)));

@@ -63,7 +63,9 @@ impl Counts {
         };
         out.extend_from_slice(b"{\"input_tokens\":");
         put_number(out, prompt);
-        out.extend_from_slice(b",\"input_tokens_details\":{\"cached_tokens\":0},\"output_tokens\":");
+        out.extend_from_slice(
+            b",\"input_tokens_details\":{\"cached_tokens\":0,\"cache_write_tokens\":0},\"output_tokens\":",
+        );
         put_number(out, completion);
         out.extend_from_slice(b",\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":");
         put_number(out, prompt.saturating_add(completion));

@@ -35,6 +35,8 @@ pub(super) struct Vectors {
     items: Vec<Option<Vector>>,
     reading: Option<Reading>,
     counts: Counts,
+    /// In all items.
+    bytes: usize,
     held: Held,
     document: Option<Document>,
 }
@@ -83,7 +85,8 @@ impl Vectors {
         if vector.len() == 0 {
             return Err(missing());
         }
-        self.held.add(vector.byte_size(), pool)?;
+        self.bytes = self.bytes.saturating_add(vector.byte_size());
+        self.held.set(self.bytes, pool)?;
         if self.items.len() <= reading.index {
             self.items.resize_with(reading.index.saturating_add(1), || None);
         }

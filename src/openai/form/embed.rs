@@ -4,7 +4,7 @@
 //! a score has one text, or a pair, in each request; the scheduler makes batches of them.
 
 use super::tensors::{Tensors, shape, strings};
-use super::{ModelFacts, Ranker, json_text};
+use super::{ModelFacts, Ranker, python_text};
 use crate::error::{Compat, Refusal};
 use crate::json::Json;
 use crate::plan::Input;
@@ -18,7 +18,7 @@ impl ModelFacts {
         let request =
             Json::Object(vec![("input".to_owned(), input), ("pooling_params".to_owned(), Json::Object(pooling))]);
         let mut tensors = Tensors::new(self, Compat::OpenAi, 1);
-        tensors.prompt("embedding_request", &json_text::python(&request))?;
+        tensors.prompt("embedding_request", &python_text(&request))?;
         tensors.flag("return_num_input_tokens", true);
         tensors.flag("return_num_output_tokens", true);
         Ok(tensors.into_inputs())

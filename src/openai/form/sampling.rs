@@ -1,11 +1,10 @@
 //! `sampling_parameters`, the JSON text that vLLM's models take (contract/openai.md section 3.2).
 
-use super::json_text;
-use super::{Generation, Guide};
+use super::{Generation, Guide, python_text};
 use crate::error::Compat;
 use crate::json::Json;
 
-/// What vLLM calls what a text is held to, by the members that its own server takes.
+/// What vLLM's engine calls what a text is held to, by the members of requests to its server.
 const GUIDES: [(&str, &str); 4] =
     [("guided_json", "json"), ("guided_regex", "regex"), ("guided_choice", "choice"), ("guided_grammar", "grammar")];
 
@@ -35,16 +34,16 @@ pub(super) fn text(generation: &Generation<'_>, compat: Compat) -> String {
     }
     if let Some(guide) = structured_outputs(generation, compat) {
         // vLLM's backend reads a text that holds JSON.
-        members.push(("structured_outputs".to_owned(), Json::Text(json_text::python(&guide))));
+        members.push(("structured_outputs".to_owned(), Json::Text(python_text(&guide))));
     }
-    json_text::python(&Json::Object(members))
+    python_text(&Json::Object(members))
 }
 
 /// Adds the extensions of the request. Names that are there already keep their checked values.
 fn extend(members: &mut Vec<(String, Json)>, generation: &Generation<'_>) {
     let fixed = members.len();
     for (name, value) in &generation.sampling.extra {
-        let is_guide = name == "structured_outputs" || GUIDES.iter().any(|(guide, _)| guide == name);
+        let is_guide = name == "structured_outputs" || name.starts_with("guided_");
         let is_set = members.iter().take(fixed).any(|(member, _)| member == name);
         if !is_guide && !is_set && *value != Json::Null {
             members.push((name.clone(), value.clone()));
@@ -63,14 +62,15 @@ fn structured_outputs(generation: &Generation<'_>, compat: Compat) -> Option<Jso
     if compat == Compat::Triton {
         return None;
     }
-    generation.sampling.extra.iter().find_map(|(name, value)| match (name.as_str(), value) {
-        (_, Json::Null) => None,
-        ("structured_outputs", Json::Object(_)) => Some(value.clone()),
-        (name, value) => {
-            let (_, guide) = GUIDES.iter().find(|(guide, _)| *guide == name)?;
-            field(guide, value.clone())
-        }
-    })
+    let extra =
+        |wanted: &str| generation.sampling.extra.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+    if let Some(Json::Object(members)) = extra("structured_outputs") {
+        return Some(Json::Object(members.clone()));
+    }
+    let (field, value) = GUIDES.iter().find_map(|(name, field)| Some((*field, extra(name)?)))?;
+    let mut fields = vec![(field.to_owned(), value.clone())];
+    fields.extend(extra("guided_whitespace_pattern").map(|value| ("whitespace_pattern".to_owned(), value.clone())));
+    Some(Json::Object(fields))
 }
 
 fn integer(value: i64) -> Json {

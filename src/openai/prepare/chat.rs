@@ -17,24 +17,10 @@ pub(super) fn prepare_responses(context: &Context<'_>, responses: &Responses) ->
         ))
         .into());
     }
-    let Some(max_tokens) = responses.max_output_tokens else {
-        return prepare(context, &responses.chat, Operation::Responses);
-    };
-    prepare_with(context, &responses.chat, Operation::Responses, Some(max_tokens))
+    prepare(context, &responses.chat, Operation::Responses)
 }
 
 pub(super) fn prepare(context: &Context<'_>, chat: &Chat, operation: Operation) -> Result<Prepared, Failure> {
-    let max_tokens = chat.sampling.max_completion_tokens.or(chat.sampling.max_tokens);
-    prepare_with(context, chat, operation, max_tokens)
-}
-
-/// `max_tokens`: as the request has it.
-fn prepare_with(
-    context: &Context<'_>,
-    chat: &Chat,
-    operation: Operation,
-    max_tokens: Option<i64>,
-) -> Result<Prepared, Failure> {
     let settings = context.settings;
     let target = context.target(&chat.model)?;
     let Some(language) = context.language(&target.model) else {
@@ -56,6 +42,7 @@ fn prepare_with(
     let mut plan = context.plan(operation, &chat.model, facts);
     context.set_sampling(&mut plan, &chat.sampling);
     // The template has written the special tokens.
+    let max_tokens = chat.sampling.max_completion_tokens.or(chat.sampling.max_tokens);
     plan.prompt_tokens = context.count_prompt(&target.model, &prompt, false, max_tokens)?;
     plan.logprobs = chat.logprobs.then(|| chat.top_logprobs.unwrap_or(0).try_into().unwrap_or_default());
     // The text of a forced call is held to a schema, which has no place for reasoning.

@@ -43,7 +43,7 @@ impl Context<'_> {
         &self,
         target: &Target,
         generation: &Generation<'_>,
-        plan: Plan,
+        mut plan: Plan,
     ) -> Result<Prepared, Failure> {
         let (settings, facts) = (self.settings, &target.model.facts);
         let form = facts.form(settings.form);
@@ -52,6 +52,7 @@ impl Context<'_> {
         if lora_sent.is_some() && self.inline.is_some() {
             return Err(Failure::Deferred);
         }
+        plan.max_tokens = u64::try_from(generation.max_tokens).ok();
         let inputs = facts.inputs(generation, settings.form, settings.compat)?;
         let priority = generation.sampling.priority;
         Ok(Prepared { model: target.model.name.clone(), requests: vec![inputs], lora_sent, priority, plan })

@@ -9,6 +9,7 @@ use crate::form::tests::{facts, sampling, strings};
 use crate::request::*;
 
 mod chats;
+mod prompts;
 
 const VLLM: &str = r#"
     name: "llama" backend: "vllm" max_batch_size: 0
@@ -119,6 +120,7 @@ fn a_completion_becomes_the_inputs_of_its_model() {
     let plan = &prepared.plan;
     assert_eq!((plan.id.as_str(), plan.created, plan.model.as_str()), ("id", 5, "llama"));
     assert_eq!((plan.stream, plan.include_usage, plan.logprobs, &plan.tools), (true, true, Some(2), &ToolPlan::None));
+    assert_eq!(plan.max_tokens, Some(16));
     let parameters = prepared.requests[0].iter().find(|input| input.name == "sampling_parameters").expect("parameters");
     let text = &strings(&parameters.data)[0];
     assert!(text.contains(r#""temperature": 1, "top_p": 1, "max_tokens": 16, "logprobs": 2"#), "{text}");

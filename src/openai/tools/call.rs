@@ -28,6 +28,8 @@ pub struct CallReader {
     fragment: String,
     has_arguments: bool,
     is_announced: bool,
+    /// The arguments are all: their end is that of the call.
+    is_bare: bool,
     /// Where values go that nobody reads.
     unread: String,
 }
@@ -57,7 +59,19 @@ impl CallReader {
             fragment: String::new(),
             has_arguments: false,
             is_announced: false,
+            is_bare: false,
             unread: String::new(),
+        }
+    }
+
+    /// Reads only the arguments, from their opening brace on.
+    pub fn of_arguments(name: String, escapes: Escapes) -> CallReader {
+        CallReader {
+            at: At::Arguments(ValueWriter::new(escapes)),
+            name: Some(name),
+            has_arguments: true,
+            is_bare: true,
+            ..CallReader::new(escapes)
         }
     }
 
@@ -116,6 +130,7 @@ impl CallReader {
         match step {
             Step::More => CallStep::More,
             Step::Broken => CallStep::Broken,
+            Step::Done if self.is_bare => CallStep::Done,
             Step::Done => {
                 self.at = At::CommaOrEnd;
                 CallStep::More

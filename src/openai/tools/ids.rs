@@ -27,7 +27,9 @@ impl IdSource {
         match kind {
             ToolParserKind::Llama3 => format!("cmpl-{}", self.uuid()),
             ToolParserKind::Mistral => self.alphanumeric(9),
-            ToolParserKind::Hermes => format!("chatcmpl-tool-{:016x}{:016x}", self.next(), self.next()),
+            ToolParserKind::Hermes | ToolParserKind::Pythonic => {
+                format!("chatcmpl-tool-{:016x}{:016x}", self.next(), self.next())
+            }
         }
     }
 

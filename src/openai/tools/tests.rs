@@ -2,7 +2,8 @@
 
 use super::*;
 
-const KINDS: [ToolParserKind; 3] = [ToolParserKind::Llama3, ToolParserKind::Mistral, ToolParserKind::Hermes];
+const KINDS: [ToolParserKind; 4] =
+    [ToolParserKind::Llama3, ToolParserKind::Mistral, ToolParserKind::Hermes, ToolParserKind::Pythonic];
 
 /// What all deltas of an answer come to.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -92,11 +93,22 @@ const CORPUS: &[&str] = &[
     "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, ",
     "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"na",
     "[[TOOL_CALLS]",
-    "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"<tool_call>\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \
-     \"arguments\": {}}\n</tool_call>",
+    "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"<tool_call>\"}}\n</tool_call>\n\
+     <tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
     "I will look.\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call> And < that.",
     "<tool_call>{\"name\": \"f\", \"arguments\": {}}<tool_call>{\"name\": \"g\", \"arguments\": {}}",
     "<tool_call>{\"name\": <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_c",
+    "[TOOL_CALLS]get-weather[ARGS]{\"city\": \"Dal é\"}[TOOL_CALLS]g{}",
+    "[TOOL_CALLS]f[CALL_ID]abc123xyz[ARGS] {\"a\": 1} so",
+    "[TOOL_CALLS]f[{\"name\": \"g\", \"arguments\": {}}]",
+    "[TOOL_CALLS]I am[ARGS]",
+    "[TOOL_CALLS]f[CALL_ID]a-b[ARGS]{}",
+    "[get_weather(city=\"Dal é\", n=[1, 2,]), g()]",
+    "<|python_start|>[f(a={'k': None})]<|python_end|> and",
+    "[f(a=1, b",
+    "[see(this), [1]](http://x)",
+    "[link](http://x)",
+    "[f(a=g(1))] and",
     "<<tool_call>sorry</tool_call>",
     "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": }}</tool_call>",
     "<tool_call>{\"name\": \"f\", \"arguments\": {}} } </tool_call>",
@@ -130,6 +142,10 @@ fn random_text(next: &mut impl FnMut(usize) -> usize) -> String {
         "assistant\n\n",
         "[",
         "]",
+        "[f(a=",
+        "f(",
+        ")",
+        "[ARGS]",
         "{",
         "}",
         "{\"name\": \"f\", ",
@@ -167,7 +183,7 @@ fn random_texts_are_read_the_same_however_they_are_cut() {
     let mut found = 0;
     for _ in 0..20_000 {
         let text = random_text(&mut next);
-        let kind = KINDS[next(3)];
+        let kind = KINDS[next(4)];
         let is_vllm = next(2) == 0;
         let expected = folded(kind, is_vllm, [text.as_str()]);
         let (mut pieces, mut rest) = (Vec::new(), text.as_str());
@@ -206,6 +222,8 @@ fn llama_calls_are_read() {
     let two = r#"{"name":"f","parameters":{}}; {"name":"g","parameters":{"x":[1,2]}}"#;
     assert_eq!(calls_of(kind, two), [("f".into(), "{}".into()), ("g".into(), r#"{"x": [1, 2]}"#.into())]);
     assert_eq!(content_of(kind, two), "");
+    let twice = r#"{"name":"f","name":"g","parameters":{"a":1},"arguments":{"b":2}}"#;
+    assert_eq!(calls_of(kind, twice), one("f", r#"{"a": 1}"#));
     for text in [" {\"name\":\"f\",\"parameters\":{}}", "Call: {\"name\":\"f\",\"parameters\":{}}", "{\"name\":\"f\"}"]
     {
         assert_eq!((calls_of(kind, text), content_of(kind, text)), (vec![], text.into()));
@@ -233,7 +251,9 @@ fn mistral_calls_are_read() {
     assert_eq!(calls_of(kind, text.strip_prefix("[TOOL_CALLS]").unwrap()), expected);
     assert_eq!(calls_of(kind, r#"[TOOL_CALLS] Sure: [{"name":"f","arguments":{}}] bye"#), one("f", "{}"));
     assert_eq!(content_of(kind, r#"Well. [TOOL_CALLS][{"name":"f","arguments":{}}]"#), "Well. ");
-    assert_eq!(content_of(kind, "see [1] here"), "see [1] here");
+    for text in ["see [1] here", r#"as [{"name":"f","arguments":{}}] is"#, r#"[{"name":"","arguments":{}}]"#] {
+        assert_eq!((calls_of(kind, text), content_of(kind, text)), (vec![], text.into()));
+    }
 }
 
 #[test]
@@ -265,11 +285,34 @@ fn a_tag_alone_gives_no_delta() {
 #[test]
 fn hermes_calls_are_read() {
     let kind = ToolParserKind::Hermes;
-    let text = "Look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"é\"}}\n</tool_call>\n<tool_call>\n{\"name\": \
-                \"g\", \"arguments\": {}}\n</tool_call>\n";
+    let text = "Look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"é\"}}\n</tool_call>\n\
+                <tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>\n";
     assert_eq!(calls_of(kind, text), [("f".into(), r#"{"a": "é"}"#.into()), ("g".into(), "{}".into())]);
     assert_eq!(content_of(kind, text), "Look.\n");
     assert_eq!(content_of(kind, "{\"name\": \"f\", \"arguments\": {}}"), "{\"name\": \"f\", \"arguments\": {}}");
+}
+
+#[test]
+fn mistral_calls_with_the_name_in_front_are_read() {
+    let kind = ToolParserKind::Mistral;
+    let text = "[TOOL_CALLS]get-weather[ARGS]{\"a\":1}[TOOL_CALLS]g{}";
+    assert_eq!(calls_of(kind, text), [("get-weather".into(), r#"{"a": 1}"#.into()), ("g".into(), "{}".into())]);
+    assert_eq!(calls_of(kind, "[TOOL_CALLS]x [TOOL_CALLS]y{}"), one("y", "{}"));
+    assert_eq!(calls_of(kind, "[TOOL_CALLS]f[CALL_ID]abc123xyz[ARGS]{}"), one("f", "{}"));
+    let text = "[TOOL_CALLS]f[{\"name\": \"g\", \"arguments\": {}}]";
+    assert_eq!((calls_of(kind, text), content_of(kind, text)), (vec![], text.into()));
+}
+
+#[test]
+fn pythonic_calls_are_read() {
+    let kind = ToolParserKind::Pythonic;
+    let expected = [("f".into(), r#"{"a": "é"}"#.into()), ("g".into(), "{}".into())];
+    assert_eq!(calls_of(kind, "[f(a='é'), g()]"), expected);
+    assert_eq!(calls_of(kind, "<|python_start|>[f(a='é'), g()]<|python_end|>"), expected);
+    assert_eq!(content_of(kind, "<|python_start|>[g()]<|python_end|>"), "");
+    for text in ["[link](http://x)", "[1, 2]", "[see(this)]", "[f(a==1)]", "I call [g()]", "[]", "g()"] {
+        assert_eq!(folded(kind, true, [text]), Folded { content: text.into(), ..Folded::default() });
+    }
 }
 
 #[test]

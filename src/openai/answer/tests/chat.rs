@@ -26,10 +26,13 @@ fn forced(compat: Compat, stream: bool) -> Plan {
 #[test]
 fn a_whole_answer_has_the_members_in_order() {
     let body = answer(chat(Compat::Triton, false), [text("hi")]).unwrap();
-    let expected = format!(
-        r#"{{"id":"cmpl-1","choices":[{{"finish_reason":"stop","index":0,"message":{{"content":"hi","tool_calls":null,"role":"assistant","function_call":null}},"logprobs":null}}],{REST}"chat.completion","usage":null}}"#
-    );
-    assert_eq!(body, expected);
+    let expected = [
+        r#"{"id":"cmpl-1","choices":[{"finish_reason":"stop","index":0,"message":{"content":"hi","#,
+        r#""tool_calls":null,"role":"assistant","function_call":null},"logprobs":null}],"#,
+        REST,
+        r#""chat.completion","usage":null}"#,
+    ];
+    assert_eq!(body, expected.concat());
     let body = answer(chat(Compat::OpenAi, false), [text("hi")]).unwrap();
     assert!(body.contains(r#""message":{"content":"hi","role":"assistant"},"logprobs":null"#), "{body}");
 }
@@ -68,7 +71,10 @@ fn a_forced_call_is_named_once() {
     let expected = [
         chunk(r#"{"content":"","role":"assistant"}"#, "null"),
         chunk(
-            r#"{"tool_calls":[{"index":0,"id":"cmpl-1","type":"function","function":{"name":"f","arguments":"{\"a\""}}]}"#,
+            concat!(
+                r#"{"tool_calls":[{"index":0,"id":"cmpl-1","type":"function","function":{"name":"f","#,
+                r#""arguments":"{\"a\""}}]}"#,
+            ),
             "null",
         ),
         chunk(r#"{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}"#, "\"stop\""),
@@ -90,7 +96,10 @@ fn later_chunks_of_a_forced_call_have_only_arguments() {
 #[test]
 fn a_forced_call_is_whole_in_a_whole_answer() {
     let body = answer(forced(Compat::Triton, false), [text("{\"a\":1}")]).unwrap();
-    let message = r#"{"content":"","tool_calls":[{"id":"cmpl-1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}],"role":"assistant","function_call":null}"#;
+    let message = concat!(
+        r#"{"content":"","tool_calls":[{"id":"cmpl-1","type":"function","function":{"name":"f","#,
+        r#""arguments":"{\"a\":1}"}}],"role":"assistant","function_call":null}"#,
+    );
     assert!(body.contains(message) && body.contains(r#""finish_reason":"stop""#), "{body}");
     let body = answer(forced(Compat::OpenAi, false), [text("{}")]).unwrap();
     assert!(body.contains(r#""message":{"content":null,"tool_calls":[{"#), "{body}");

@@ -2,12 +2,15 @@
 
 use super::{Bench, answer, counted, plan, refused, respond, string, text};
 use crate::error::Compat;
+use crate::plan::{Plan, ToolPlan};
+use crate::reasoning::ReasoningParserKind;
 use crate::request::Operation;
+use crate::tools::ToolParserKind;
 use nereid_request::{Response, Status, Text};
 
 const REST: &str = r#""created":5,"model":"m","system_fingerprint":null,"object":"text_completion","usage":"#;
 
-fn whole(compat: Compat) -> crate::plan::Plan {
+fn whole(compat: Compat) -> Plan {
     plan(Operation::Completions, compat, false)
 }
 
@@ -22,11 +25,13 @@ fn chunk(finish: &str, text: &str) -> String {
 fn a_whole_answer_has_the_members_in_order() {
     for compat in [Compat::Triton, Compat::OpenAi] {
         let body = answer(whole(compat), [counted("a\"b\u{0}\u{2028}é", 3, 4)]).unwrap();
-        let expected = format!(
-            r#"{{"id":"cmpl-1","choices":[{{"finish_reason":"stop","index":0,"logprobs":null,"text":"a\"b\u0000{}é"}}],{REST}{{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4}}}}"#,
-            '\u{2028}'
-        );
-        assert_eq!(body, expected);
+        let expected = [
+            r#"{"id":"cmpl-1","choices":[{"finish_reason":"stop","index":0,"logprobs":null,"#,
+            "\"text\":\"a\\\"b\\u0000\u{2028}é\"}],",
+            REST,
+            r#"{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4}}"#,
+        ];
+        assert_eq!(body, expected.concat());
     }
 }
 
@@ -129,7 +134,7 @@ fn an_error_in_a_stream_is_an_event_and_then_the_stream_ends() {
     assert_eq!(bench.fail(&Status::invalid("it \"broke\"")), expected);
     assert_eq!(bench.finish().unwrap(), "");
     let mut bench = Bench::new(plan(Operation::Completions, Compat::OpenAi, true));
-    assert!(bench.fail(&Status::invalid("e")).contains(r#""type":"invalid_request_error","param":null,"code":400"#));
+    assert!(bench.fail(&Status::invalid("e")).contains(r#""type":"server_error","param":null,"code":400"#));
 }
 
 #[test]
@@ -180,4 +185,15 @@ fn texts_that_repeat_what_was_before_are_cut() {
     let body = answer(cumulative, [text("a"), text("ab\u{20ac}"), text("ab\u{20ac}c")]).unwrap();
     let expected = [chunk("null", "a"), chunk("null", "b\u{20ac}"), chunk("\"stop\"", "c")];
     assert_eq!(body, expected.concat() + "data: [DONE]\n\n");
+}
+
+#[test]
+fn completions_have_no_parts() {
+    let plan = Plan {
+        tools: ToolPlan::Auto { parser: ToolParserKind::Hermes, bytes_max: 1, is_vllm: true },
+        reasoning: Some(ReasoningParserKind::DeepSeekR1),
+        ..plan(Operation::Completions, Compat::OpenAi, true)
+    };
+    let body = answer(plan, [text("<think>a"), text("b")]).unwrap();
+    assert_eq!(body, chunk("null", "<think>a") + &chunk("\"stop\"", "b") + "data: [DONE]\n\n");
 }

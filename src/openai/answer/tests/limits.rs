@@ -55,3 +55,11 @@ fn an_answer_that_is_collected_counts_as_memory() {
     let refused = (0..100).find_map(|_| bench.take(super::text(&"x".repeat(4096)), false).err());
     assert_eq!(refused.map(|refusal| refusal.status), Some(503));
 }
+
+#[test]
+fn a_text_is_taken_from_the_output_that_the_plan_names() {
+    let mut named = plan(Operation::Completions, Compat::OpenAi, false);
+    named.output_name = Some("answer".into());
+    let body = answer(named, [respond([string("text_output", b"a"), string("answer", b"b")])]).unwrap();
+    assert!(body.contains(r#""text":"b""#), "{body}");
+}

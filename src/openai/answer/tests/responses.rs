@@ -47,7 +47,11 @@ fn responses(stream: bool) -> Plan {
 
 const HEAD: &str = r#"{"id":"resp_7","object":"response","created_at":5,"status":"#;
 const SETTINGS: &str = r#""instructions":"be brief","max_output_tokens":8,"model":"m","output":"#;
-const REST: &str = r#","parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},"store":false,"temperature":0.5,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":1.0,"truncation":"disabled","usage":"#;
+const REST: &str = concat!(
+    r#","parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"#,
+    r#""summary":null},"store":false,"temperature":0.5,"text":{"format":{"type":"text"}},"#,
+    r#""tool_choice":"auto","tools":[],"top_p":1.0,"truncation":"disabled","usage":"#,
+);
 
 fn object(status: &str, output: &str, usage: &str) -> String {
     format!(
@@ -60,12 +64,18 @@ fn event(kind: &str, sequence: usize, rest: &str) -> String {
     format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{sequence},{rest}}}\n\n")
 }
 
-const USAGE: &str = r#"{"input_tokens":3,"input_tokens_details":{"cached_tokens":0},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":5}"#;
+const USAGE: &str = concat!(
+    r#"{"input_tokens":3,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"#,
+    r#""output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":5}"#,
+);
 
 #[test]
 fn a_whole_answer_is_one_object() {
     let body = answer(responses(false), [counted("a\"", 3, 1), counted("b", 3, 1)]).unwrap();
-    let output = r#"[{"type":"message","id":"msg_7","status":"completed","role":"assistant","content":[{"type":"output_text","text":"a\"b","annotations":[]}]}]"#;
+    let output = concat!(
+        r#"[{"type":"message","id":"msg_7","status":"completed","role":"assistant","#,
+        r#""content":[{"type":"output_text","text":"a\"b","annotations":[]}]}]"#,
+    );
     assert_eq!(body, object("completed", output, USAGE));
 }
 
@@ -110,7 +120,10 @@ fn a_stream_builds_the_same_object_by_events() {
 #[test]
 fn a_forced_call_is_an_item() {
     let forced = |stream| Plan { tools: ToolPlan::Forced { name: "f".to_string() }, ..responses(stream) };
-    let item = r#"{"type":"function_call","id":"fc_7","call_id":"call_7","name":"f","arguments":"{\"a\":1}","status":"completed"}"#;
+    let item = concat!(
+        r#"{"type":"function_call","id":"fc_7","call_id":"call_7","name":"f","arguments":"{\"a\":1}","#,
+        r#""status":"completed"}"#,
+    );
     let body = answer(forced(false), [text("{\"a\":1}")]).unwrap();
     assert_eq!(body, object("completed", &format!("[{item}]"), "null"));
     let body = answer(forced(true), [text("{\"a\""), text(":1}")]).unwrap();

@@ -31,10 +31,16 @@ fn an_embedding_in_text_is_a_list_of_numbers() {
     let mut response = text("[0.5, -1.25e-3 ,2]");
     response.outputs.push(output("num_input_tokens", DataType::Uint32, &12u32.to_le_bytes()));
     let body = answer(embeddings(false), [response]).unwrap();
-    let expected = r#"{"object":"list","data":[{"object":"embedding","embedding":[0.5,-0.00125,2.0],"index":0}],"model":"m","usage":{"prompt_tokens":12,"total_tokens":12}}"#;
+    let expected = concat!(
+        r#"{"object":"list","data":[{"object":"embedding","embedding":[0.5,-0.00125,2.0],"index":0}],"#,
+        r#""model":"m","usage":{"prompt_tokens":12,"total_tokens":12}}"#,
+    );
     assert_eq!(body, expected);
     let body = answer(embeddings(true), [text("[0.5,-1.25e-3,2.0]")]).unwrap();
-    let expected = r#"{"object":"list","data":[{"object":"embedding","embedding":"AAAAPwrXo7oAAABA","index":0}],"model":"m","usage":null}"#;
+    let expected = concat!(
+        r#"{"object":"list","data":[{"object":"embedding","embedding":"AAAAPwrXo7oAAABA","index":0}],"#,
+        r#""model":"m","usage":null}"#,
+    );
     assert_eq!(body, expected);
 }
 
@@ -46,7 +52,10 @@ fn embeddings_of_several_requests_stand_in_order() {
         bench.take_of(index, respond([]), true).unwrap();
     }
     let body = bench.finish().unwrap();
-    let data = r#"[{"object":"embedding","embedding":[0.0,0.1],"index":0},{"object":"embedding","embedding":[1.0,0.1],"index":1}]"#;
+    let data = concat!(
+        r#"[{"object":"embedding","embedding":[0.0,0.1],"index":0},{"object":"embedding","#,
+        r#""embedding":[1.0,0.1],"index":1}]"#,
+    );
     assert!(body.contains(data) && body.contains(r#""usage":{"prompt_tokens":3,"total_tokens":3}"#), "{body}");
 }
 
@@ -112,7 +121,13 @@ fn ranks_stand_by_their_relevance() {
         let plan = Plan { rerank: Some(Arc::new(request)), ..plan(Operation::Rerank, Compat::OpenAi, false) };
         of_all(plan, [0.25, 0.75, -3.0, 0.75].map(|score| floats(&[score, 99.0])))
     };
-    let expected = r#"{"id":"cmpl-1","model":"m","results":[{"index":1,"document":{"text":"b\""},"relevance_score":0.75},{"index":3,"document":{"text":"d"},"relevance_score":0.75},{"index":0,"document":{"text":"a"},"relevance_score":0.25},{"index":2,"document":{"text":"c"},"relevance_score":-3.0}],"usage":null}"#;
+    let expected = concat!(
+        r#"{"id":"cmpl-1","model":"m","results":[{"index":1,"document":{"text":"b\""},"#,
+        r#""relevance_score":0.75},{"index":3,"document":{"text":"d"},"#,
+        r#""relevance_score":0.75},{"index":0,"document":{"text":"a"},"#,
+        r#""relevance_score":0.25},{"index":2,"document":{"text":"c"},"relevance_score":-3.0}],"#,
+        r#""usage":null}"#,
+    );
     assert_eq!(rank(None, true), expected);
     let expected = r#"{"id":"cmpl-1","model":"m","results":[{"index":1,"relevance_score":0.75}],"usage":null}"#;
     assert_eq!(rank(Some(1), false), expected);
@@ -121,6 +136,31 @@ fn ranks_stand_by_their_relevance() {
 #[test]
 fn scores_stand_in_the_order_of_the_request() {
     let body = of_all(plan(Operation::Score, Compat::OpenAi, false), [floats(&[0.5]), text("[0.125]")]);
-    let expected = r#"{"id":"cmpl-1","object":"list","created":5,"model":"m","data":[{"index":0,"object":"score","score":0.5},{"index":1,"object":"score","score":0.125}],"usage":null}"#;
+    let expected = concat!(
+        r#"{"id":"cmpl-1","object":"list","created":5,"model":"m","data":[{"index":0,"object":"score","#,
+        r#""score":0.5},{"index":1,"object":"score","score":0.125}],"usage":null}"#,
+    );
     assert_eq!(body, expected);
+}
+
+#[test]
+fn an_output_is_taken_by_its_name_where_the_plan_has_one() {
+    let two = || {
+        let [first, second] = [[1.0f32], [2.0]].map(|[number]| number.to_le_bytes());
+        respond([output("a", DataType::Fp32, &first), output("b", DataType::Fp32, &second)])
+    };
+    let named = |name: &str| Plan { output_name: Some(name.into()), ..embeddings(false) };
+    assert!(of_all(embeddings(false), [two()]).contains("[1.0]"));
+    assert!(of_all(named("b"), [two()]).contains("[2.0]"));
+    assert_eq!(answer(named("c"), [two()]).unwrap_err().status, 500);
+    let text = respond([super::string("b", b"[3.0]")]);
+    assert!(of_all(named("b"), [text]).contains("[3.0]"));
+}
+
+#[test]
+fn numbers_are_written_as_python_writes_them() {
+    let body = of_all(embeddings(false), [text("[1e-5, 1.5e-7, 1e15, 1e16, 1e22, 0, -0.0, 123456789, 1e-4]")]);
+    assert!(body.contains("[1e-05,1.5e-07,1000000000000000.0,1e+16,1e+22,0.0,-0.0,123456789.0,0.0001]"), "{body}");
+    let body = of_all(embeddings(false), [floats(&[1e-5, 0.1, 16777216.0, 3e38])]);
+    assert!(body.contains("[1e-05,0.1,16777216.0,3e+38]"), "{body}");
 }

@@ -4,11 +4,11 @@ use super::*;
 use crate::plan::ToolPlan;
 use crate::prepare::checks::{check_chat, tool_plan};
 
-fn user(text: &str) -> Message {
+pub(super) fn user(text: &str) -> Message {
     Message::User { content: Content::Text(text.to_owned()), name: None }
 }
 
-fn chat(model: &str) -> Chat {
+pub(super) fn chat(model: &str) -> Chat {
     Chat {
         model: model.to_owned(),
         messages: vec![user("Hi")],
@@ -23,7 +23,7 @@ fn chat(model: &str) -> Chat {
     }
 }
 
-fn tool(name: &str) -> Tool {
+pub(super) fn tool(name: &str) -> Tool {
     Tool { kind: "function".to_owned(), name: name.to_owned(), description: None, parameters: None }
 }
 
@@ -127,7 +127,10 @@ fn messages_become_the_values_of_a_template() {
             arguments: arguments.to_owned(),
         }],
     };
-    let with = r#"[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":{"b":1,"c":[2.0]}}}]}]"#;
+    let with = concat!(
+        r#"[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","#,
+        r#""function":{"name":"f","arguments":{"b":1,"c":[2.0]}}}]}]"#
+    );
     assert_eq!(converted(call(r#"{"b": 1, "c": [2.0]}"#), ContentStyle::Unchanged), with);
     assert!(converted(call(""), ContentStyle::Unchanged).contains(r#""arguments":{}"#));
     let (status, text) =

@@ -1,6 +1,5 @@
-"""A mock of a cross-encoder: a query and documents to scores, one for each document. A score is the share of the
-query's words that the document has; a document with `<<score X>>` has that score, and `<<fail>>` makes the request an
-error."""
+"""A mock of a cross-encoder: pairs of a query and a document to scores, in batches. A score is the share of the query's
+words that the document has; a document with `<<score X>>` has that score, and `<<fail>>` makes its request an error."""
 
 import re
 
@@ -19,15 +18,16 @@ def score_of(query, document):
 
 
 def texts(request, name):
-    return [text.decode("utf-8", "replace") for text in pb_utils.get_input_tensor_by_name(request, name).as_numpy()]
+    tensor = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+    return [text.decode("utf-8", "replace") for text in tensor.reshape(-1)]
 
 
 class TritonPythonModel:
     def execute(self, requests):
-        return [self.answer(texts(request, "query"), texts(request, "documents")) for request in requests]
+        return [self.answer(texts(request, "query"), texts(request, "document")) for request in requests]
 
-    def answer(self, query, documents):
+    def answer(self, queries, documents):
         if any("<<fail>>" in document for document in documents):
             return pb_utils.InferenceResponse(error=pb_utils.TritonError("the mock fails"))
-        scores = np.array([score_of(query[0], document) for document in documents], dtype=np.float32)
-        return pb_utils.InferenceResponse([pb_utils.Tensor("scores", scores)])
+        scores = [[score_of(query, document)] for query, document in zip(queries, documents)]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("score", np.array(scores, dtype=np.float32))])

@@ -7,7 +7,8 @@ use std::process::Command;
 use super::super::runtime::Progress;
 use super::preparation::{Ended, Event, PrepareError, Workplace};
 
-/// The environment's folder, as seen from the directory of a model in a repository beside it: both can be moved together.
+/// The environment's folder, as seen from the directory of a model in a repository beside it: both can be moved
+/// together.
 pub(super) const FROM_A_MODEL: &str = "$$TRITON_MODEL_DIRECTORY/../../python";
 /// A file in the environment once all packages are installed; it holds the requirements that they were installed for.
 pub(super) const COMPLETE: &str = "complete";

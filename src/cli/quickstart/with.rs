@@ -47,7 +47,8 @@ pub(super) const EXAMPLES: [Example; 2] = [
         request: FirstRequest {
             interface: Interface::OpenAi,
             path: "/v1/chat/completions",
-            body: r#"{"model":"chat","stream":true,"max_tokens":60,"messages":[{"role":"user","content":"What is Nereid?"}]}"#,
+            body: "{\"model\":\"chat\",\"stream\":true,\"max_tokens\":60,\
+                   \"messages\":[{\"role\":\"user\",\"content\":\"What is Nereid?\"}]}",
         },
     },
     Example {

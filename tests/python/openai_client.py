@@ -57,8 +57,8 @@ async def chats(api):
         message = answer.choices[0].message
         assert (message.role, message.content, message.tool_calls) == ("assistant", "machine", None), message
         assert answer.choices[0].finish_reason == "stop"
-        parts = [{"role": "user", "content": [{"type": "text", "text": "<<reply"}, {"type": "text", "text": "x>>"}]}]
-        assert (await api.chat(model=model, messages=parts)).choices[0].message.content == "x"
+        parts = [{"role": "user", "content": [{"type": "text", "text": "<<reply x"}, {"type": "text", "text": "y>>"}]}]
+        assert (await api.chat(model=model, messages=parts)).choices[0].message.content == "x\ny"
         # The newer name wins.
         both = await api.chat(model=model, messages=user("x"), max_tokens=9, max_completion_tokens=2, seed=1)
         assert len(both.choices[0].message.content.split()) == 2

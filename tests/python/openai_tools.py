@@ -116,8 +116,10 @@ async def inconsistent(api):
 
 async def stream_helper(api):
     """The client's own accumulation of a stream."""
+    # Older clients take no others here.
+    strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
     for messages, tools in ((user(QUESTION), True), (user('<<pieces ["one"," two"]>>'), False)):
-        more = {"tools": TOOLS} if tools else {}
+        more = {"tools": strict} if tools else {}
         manager = api.client.chat.completions.stream(model="llm", messages=messages, max_tokens=128, **more)
         kinds = []
         if api.is_async:

@@ -94,6 +94,7 @@ fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: 
         answer,
         arrived: VecDeque::new(),
         writing: None,
+        unsent: Gather::new(),
         times,
         lora_sent: known,
         plan,
@@ -244,7 +245,7 @@ fn write(context: &mut InferContext, token: Token, replies: &mut Replies) {
     let pool = context.pool.clone();
     let Some(call) = context.calls.openai(token) else { return };
     let Some(execution) = call.execution.as_deref_mut() else { return };
-    let mut out = Gather::new();
+    let mut out = std::mem::take(&mut execution.unsent);
     let is_stream = execution.plan.stream;
     let mut credits = Credits::new();
     let mut written = write_some(execution, &pool, &mut out, &mut credits);
@@ -257,7 +258,9 @@ fn write(context: &mut InferContext, token: Token, replies: &mut Replies) {
             Err(refusal) => Written::Failed(refusal),
         };
     }
-    if is_stream && !out.is_empty() {
+    if !is_stream {
+        execution.unsent = out;
+    } else if !out.is_empty() {
         send(call, out, credits, replies);
     }
     match written {

@@ -93,6 +93,8 @@ pub struct Execution {
     pub arrived: VecDeque<Arrived>,
     /// A response is begun: the credit that goes back once it is out.
     pub writing: Option<Option<Credit>>,
+    /// Of an answer in one piece: what earlier turns have written of it.
+    pub unsent: Gather,
     pub times: Option<CallTimes>,
     /// The adapter whose weights went along, which the model has if this succeeds.
     pub lora_sent: Option<(Arc<ModelFacts>, String)>,

@@ -333,7 +333,7 @@ fn what_is_refused_behind_the_schema() {
         (json!({"logprobs": true}), "logprobs are currently available only for the vLLM backend"),
         (json!({"stream_options": {}}), "`stream_options` can only be used when `stream` is True"),
         (
-            json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}),
+            json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a.test/b.png"}}]}]}),
             "only text message is supported, but got image_url",
         ),
     ] {

@@ -37,9 +37,10 @@ fn generated_requests_are_no_errors_of_the_server() {
     if has_run() {
         return;
     }
-    let Some(python) = Python::with("schemathesis.txt") else { return };
+    let (Some(python), Some(tokens)) = (Python::with("schemathesis.txt"), Python::with("openai.txt")) else { return };
     let (repository, tokenizer) =
         (repository(&["openai_mock", "openai_embedding_mock", "openai_rerank_mock"]), Tokenizer::new());
+    tokens.run("openai_tokens.py", &["train", &tokenizer.path().display().to_string()]);
     let flags = [&tokenizer.flag(), "--tool-call-parser=hermes"];
     let Some(frontend) = Frontend::start(&repository, &flags) else { return };
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("openai-described-{}", frontend.server.pid()));

@@ -51,13 +51,13 @@ fn vllms_inputs() {
                         \"temperature\": 1, \"top_p\": 1, \"max_tokens\": 16}";
         assert_eq!(sent["sampling_parameters"], one(&[1], json!(sampling)));
         assert!(id.starts_with("cmpl-"), "{id}");
-        let more = json!({"max_tokens": 3, "seed": -5, "stop": ["a", "\u{e9}"], "temperature": 0.5, "min_tokens": 2,
+        let more = json!({"max_tokens": 3, "seed": -5, "stop": ["a\n", "\u{e9}\n"], "temperature": 0.5, "min_tokens": 2,
             "top_p": 0.25, "frequency_penalty": -1.5, "presence_penalty": 1, "ignore_eos": true, "echo": true});
         let (sent, _) = inputs(&frontend, model, with(&more, json!({"echo": null})));
         let text = sent["sampling_parameters"]["data"][0].as_str().expect("a text").to_owned();
         let given: Value = serde_json::from_str(&text).expect("JSON");
         let expected = json!({"frequency_penalty": -1.5, "ignore_eos": true, "min_tokens": 2, "n": 1,
-            "presence_penalty": 1.0, "seed": -5, "stop": ["a", "\u{e9}"], "temperature": 0.5, "top_p": 0.25,
+            "presence_penalty": 1.0, "seed": -5, "stop": ["a\n", "\u{e9}\n"], "temperature": 0.5, "top_p": 0.25,
             "max_tokens": 3});
         assert_eq!(given, expected, "{text}");
         let nulls = json!({"temperature": null, "top_p": null, "frequency_penalty": null, "presence_penalty": null});
@@ -91,9 +91,9 @@ fn tensorrt_llms_inputs() {
     assert_eq!(names(&sent), expected);
     assert_eq!(sent["max_tokens"], one(&[1, 1], json!(5)));
     assert_eq!(sent["text_input"], one(&[1, 1], json!("<<inputs>>")));
-    let more = json!({"stop": ["a", "bc"], "seed": 9, "echo": false, "temperature": null, "max_tokens": 0});
+    let more = json!({"stop": ["a\n", "bc\n"], "seed": 9, "echo": false, "temperature": null, "max_tokens": 0});
     let (sent, _) = inputs(&frontend, "openai_mock_trtllm", more);
-    assert_eq!(sent["stop_words"], json!({"shape": [1, 2], "data": ["a", "bc"]}));
+    assert_eq!(sent["stop_words"], json!({"shape": [1, 2], "data": ["a\n", "bc\n"]}));
     assert_eq!(sent["seed"], one(&[1, 1], json!(9)));
     assert_eq!(sent["exclude_input_in_output"], one(&[1, 1], json!(true)));
     assert_eq!(sent["max_tokens"], one(&[1, 1], json!(0)));
@@ -115,9 +115,9 @@ fn the_llm_apis_inputs_and_its_growing_texts() {
     let repository = repository(&["openai_mock_llmapi"]);
     let Some(frontend) = Frontend::start(&repository, &[]) else { return };
     let model = "openai_mock_llmapi";
-    let (sent, _) = inputs(&frontend, model, json!({"stop": ["a", "b"], "max_tokens": 4, "seed": 3}));
+    let (sent, _) = inputs(&frontend, model, json!({"stop": ["a\n", "b\n"], "max_tokens": 4, "seed": 3}));
     assert_eq!(sent["sampling_param_max_tokens"], one(&[1], json!(4)));
-    assert_eq!(sent["sampling_param_stop"], json!({"shape": [2], "data": ["a", "b"]}));
+    assert_eq!(sent["sampling_param_stop"], json!({"shape": [2], "data": ["a\n", "b\n"]}));
     assert_eq!(sent["sampling_param_seed"], one(&[1], json!(3)));
     assert_eq!(sent["sampling_param_exclude_input_from_output"], one(&[1], json!(true)));
     assert_eq!(sent["streaming"], one(&[1], json!(false)));

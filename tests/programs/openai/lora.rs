@@ -105,7 +105,7 @@ fn weights_of_adapters_go_to_tensorrt_llm_once() {
     }
     let repository = Repository::new();
     add(&repository, "openai_mock_trtllm", "llm");
-    repository.file("llm/1/multi_lora.json", r#"{"doll": "loras/doll", "cat": "loras/cat"}"#);
+    repository.file("llm/1/multi_lora.json", r#"{"doll": "llm/loras/doll", "cat": "llm/loras/cat"}"#);
     for name in ["doll", "cat"] {
         // Half floats 1 and 2, and a row of three integers; both with a batch dimension.
         let weights = npy("<f2", "(1, 1, 2)", &[0x00, 0x3c, 0x00, 0x40]);

@@ -24,7 +24,7 @@ fn every_kind_of_message_reaches_the_template() {
         return;
     }
     let (repository, tokenizer) = (repository(&[MOCK]), Tokenizer::new());
-    let Some(frontend) = Frontend::start(&repository, &[&tokenizer.flag(), TRITON]) else { return };
+    let Some(frontend) = Frontend::start(&repository, &[&tokenizer.flag()]) else { return };
     let call =
         json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":[1.0,\"\\u00e9\"]}"}});
     let messages = json!([
@@ -55,6 +55,12 @@ fn every_kind_of_message_reaches_the_template() {
     assert_eq!(answer.status, 400, "{}", answer.text());
     let answer = frontend.asked(CHAT, &json!({"model": MOCK, "messages": [{"role": "system", "content": "alone"}]}));
     assert_eq!(answer["choices"][0]["message"]["role"], "assistant");
+    frontend.stop();
+    // Triton's front end gives parts to the template as they are.
+    let Some(frontend) = Frontend::start(&repository, &[&tokenizer.flag(), TRITON]) else { return };
+    let parts = json!([{"role": "user", "content": [{"type": "text", "text": "<<inputs>>"}]}]);
+    let expected = "<s><user>[{'type': 'text', 'text': '<<inputs>>'}]</user><assistant>";
+    assert_eq!(prompt(&frontend, parts, json!({})), expected);
     frontend.stop();
 }
 

@@ -32,12 +32,13 @@ fn one_wrong_member_is_one_entry() {
         return;
     }
     let (_repository, frontend) = start();
+    let shown = |limit: &Value| limit.as_f64().map(|limit| limit.to_string()).unwrap_or_default();
     let over = |field: &str, input: Value, limit: Value| {
-        let msg = format!("Input should be less than or equal to {limit}");
+        let msg = format!("Input should be less than or equal to {}", shown(&limit));
         entry("less_than_equal", json!(["body", field]), &msg, input, Some(json!({"le": limit})))
     };
     let under = |field: &str, input: Value, limit: Value| {
-        let msg = format!("Input should be greater than or equal to {limit}");
+        let msg = format!("Input should be greater than or equal to {}", shown(&limit));
         entry("greater_than_equal", json!(["body", field]), &msg, input, Some(json!({"ge": limit})))
     };
     let plain =

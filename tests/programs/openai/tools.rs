@@ -197,7 +197,7 @@ fn a_call_that_is_too_long_to_parse_ends_the_stream() {
     for compat in COMPATS {
         let flags = [compat, &tokenizer.flag(), "--tool-call-parser=mistral", "--max-tool-call-parse-bytes=512"];
         let Some(frontend) = Frontend::start(&repository, &flags) else { return };
-        let usage = json!({"stream_options": {"include_usage": true}, "stream": true});
+        let usage = json!({"stream_options": {"include_usage": true}, "stream": true, "max_tokens": 4096});
         let ask = |text: &str, more: Value| {
             frontend.streamed(CHAT, &with(&with(&chat("openai_tool_stream", text), usage.clone()), more))
         };

@@ -38,8 +38,12 @@ class TritonPythonModel:
         return None
 
     def answer(self, request):
+        asked = first(request, "embedding_request")
+        if asked is None:
+            error = pb_utils.TritonError("this model writes no texts", pb_utils.TritonError.INVALID_ARG)
+            return pb_utils.InferenceResponse(error=error)
         try:
-            asked = first(request, "embedding_request").decode()
+            asked = asked.decode()
             embedding = json.loads(asked)
             given = embedding["input"]
             if "<<fail>>" in given:

@@ -70,7 +70,7 @@ pub fn settings(options: &Options, lifecycle: &Arc<Lifecycle>) -> Result<Option<
         models: Arc::new(models),
         threads,
         metrics: Arc::new(api::OpenAiMetrics::new(Registry::of_process())),
-        input_bytes_max: u64::try_from(options.http_max_input_size).unwrap_or(u64::MAX),
+        input_bytes_max: options.http_max_input_size,
         scheme: if options.http_tls.is_on() { "https" } else { "http" },
         is_explicit: matches!(options.model_control, ModelControl::Explicit),
         on_http_port: openai.on_http_port,

@@ -103,7 +103,7 @@ impl Gate {
         let (_, given) = given.ok_or(Closed::NoKey)?;
         // Every key is compared, so that the time says nothing about them.
         let matching = self.keys.iter().filter(|key| is_equal(given.trim_ascii(), key.value.as_bytes()));
-        matching.last().ok_or(Closed::WrongKey)
+        matching.fold(None, |_, key| Some(key)).ok_or(Closed::WrongKey)
     }
 
     /// Takes one request of the rate of its key; Err: the seconds after which there is room again.

@@ -55,8 +55,7 @@ impl HttpAnswer {
 
     /// An answer without a body.
     pub fn empty(&self, status: u16) -> HttpResponse {
-        let HttpResponse { head, body, .. } = HttpResponse::empty(status);
-        HttpResponse::new(self.complete(head), body)
+        HttpResponse::new(self.complete(ResponseHead::new(status).content_type("")), Gather::new())
     }
 
     /// Adds what every answer has.

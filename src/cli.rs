@@ -154,8 +154,9 @@ Nereid, an inference server with the interfaces of NVIDIA Triton Inference Serve
 Usage:
   nereid [serve] --model-repository=<path> [options]
         Serve the models of a repository. `nereid --help` lists the options.
-  nereid quickstart [--with minilm]
-        Serve example models, to try the server without a repository; with minilm, which makes embeddings of text, too.
+  nereid quickstart [--with chat] [--with minilm]
+        Serve example models, to try the server without a repository; with chat, a very small language model behind
+        OpenAI's interface, and with minilm, which makes embeddings of text, too.
   nereid runtime list
         List the runtimes that are found on this machine.
   nereid runtime install onnxruntime

@@ -222,7 +222,7 @@ mod tests {
             brief("install"),
             [with("prefix", "directory"), with("library", "file"), without("force"), without("help")]
         );
-        assert_eq!(brief("quickstart"), [with("with", "minilm"), without("help")]);
+        assert_eq!(brief("quickstart"), [with("with", "chat|minilm"), without("help")]);
         assert_eq!(
             brief("check"),
             [

@@ -2,7 +2,9 @@
 //!
 //! Templates come with models and see what peers send, so that each rendering is bounded. Steps are minijinja's fuel,
 //! which also pays for each byte that a template holds; bytes are counted where they are written; time is checked where
-//! bytes are written and where a variable of the conversation is read.
+//! bytes are written and where a variable of the conversation is read. These bounds hold whatever a peer sends. A
+//! template that was written to attack can still nest a list a hundred thousand times, which takes tens of megabytes of
+//! stack when it is freed, or have `~` print a list that shares its items: minijinja bounds neither.
 //!
 //! Known differences from Jinja2: `%` does not format strings; floats that `~` and `join` turn into text below 1e-4 and
 //! from 1e16 on have no exponent; in `d.items` the member wins over the method of that name.

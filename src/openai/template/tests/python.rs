@@ -96,7 +96,8 @@ fn tests_of_types_are_those_of_jinja2() {
 
 #[test]
 fn what_was_generated_is_rendered() {
-    let source = "a\n{%- generation -%}\n b\n{%- endgeneration -%}\n c{% generation %}d{%+endgeneration+%}{% if true %}e{% endif %}";
+    let source = "a\n{%- generation -%}\n b\n{%- endgeneration -%}\n c{% generation %}d{%+endgeneration+%}\
+                  {% if true %}e{% endif %}";
     assert_eq!(rendered(source), "abcde");
     // Neither a name that begins so nor a variable is the statement.
     assert!(Templates::load(Path::new("/nonexistent"), Some("{% generations %}")).is_err());
@@ -138,10 +139,7 @@ fn methods_of_pythons_types_exist() {
     assert_eq!(rendered(&format!("{{{{ {expressions} }}}}")), expected);
     // The methods of a mapping win over members of the same names.
     let x = object(&[("items", Json::Int(1)), ("get", Json::Int(2))]);
-    assert_eq!(
-        printed("x.items()|list", x.clone()),
-        "[['items', 1], ['get', 2]]".replace("['items', 1]", "('items', 1)").replace("['get', 2]", "('get', 2)")
-    );
+    assert_eq!(printed("x.items()|list", x.clone()), "[('items', 1), ('get', 2)]");
     assert_eq!(printed("x.get('items')", x), "1");
     assert!(failure("{{ 'a'.nonsense() }}").contains("nonsense"));
 }

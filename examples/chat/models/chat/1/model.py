@@ -132,7 +132,7 @@ class TritonPythonModel:
         for request in requests:
             try:
                 reply = Reply(request, self.model)
-            except WrongParameter as error:
+            except (WrongParameter, RecursionError) as error:
                 fail(request.get_response_sender(), str(error), pb_utils.TritonError.INVALID_ARG)
                 continue
             if reply.parameters.max_tokens == 0:

@@ -53,8 +53,9 @@ class Parameters:
         if self.seed is not None and not isinstance(self.seed, int):
             raise WrongParameter("seed is %r, which is no integer" % self.seed)
         self.logprobs = given.get("logprobs")
-        if self.logprobs is not None and not 0 <= self.logprobs <= LOGPROBS_MAX:
+        if self.logprobs is not None and not (is_number(self.logprobs) and 0 <= self.logprobs <= LOGPROBS_MAX):
             raise WrongParameter("logprobs is %r, which is not from 0 to %d" % (self.logprobs, LOGPROBS_MAX))
+        self.logprobs = None if self.logprobs is None else int(self.logprobs)
         stop = given.get("stop", [])
         stop = [stop] if isinstance(stop, str) else stop
         if not isinstance(stop, list) or not all(isinstance(word, str) for word in stop):

@@ -327,13 +327,14 @@ fn what_is_refused_behind_the_schema() {
         let body = with(&completion(MOCK, "x"), more);
         assert_eq!(frontend.refused(400, COMPLETIONS, &body), text, "{body}");
     }
+    let image = json!({"type": "image_url", "image_url": {"url": "http://a.test/b.png"}});
     for (more, text) in [
         (json!({"n": 3}), "Received n=3, but only single choice (n=1) is currently supported"),
         (json!({"logit_bias": {"1": 2}}), "logit bias is not currently supported"),
         (json!({"logprobs": true}), "logprobs are currently available only for the vLLM backend"),
         (json!({"stream_options": {}}), "`stream_options` can only be used when `stream` is True"),
         (
-            json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a.test/b.png"}}]}]}),
+            json!({"messages": [{"role": "user", "content": [image]}]}),
             "only text message is supported, but got image_url",
         ),
     ] {

@@ -228,6 +228,9 @@ fn echo_stops_seeds_and_temperatures_reach_the_model() {
         assert_eq!(text(json!({"max_tokens": 1})).split_whitespace().count(), 1);
         assert_eq!(text(json!({"max_tokens": 0})), "");
         assert_eq!(text(json!({})).split_whitespace().count(), 16);
+        // Also of a text that was cut, as Triton's tests expect it.
+        let cut = frontend.asked(COMPLETIONS, &completion(model, "Once upon a time"));
+        assert_eq!(cut["choices"][0]["finish_reason"], "stop");
         let cold = || text(json!({"temperature": 0, "max_tokens": 20}));
         assert_eq!(cold(), cold());
         let warm = |seed: u64| text(json!({"temperature": 1.5, "max_tokens": 20, "seed": seed}));

@@ -41,7 +41,7 @@ pub struct Flight {
     /// Times of responses, where a request is recorded.
     pub times_ns: Option<Vec<u64>>,
     /// What a language model generated for it, when it is over.
-    pub generation: Option<Generation>,
+    pub generation: Option<Box<Generation>>,
 }
 
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! What language models generated: when the text of an answer came, how many tokens it has, and the sums of a window.
 //!
 //! Text comes in chunks, and only the server knows how many tokens a chunk has. Where it reports its usage, tokens are
-//! counted by that; else each chunk with text counts as one token. Both are kept apart, so that a report can state which
-//! one a figure is made of.
+//! counted by that; else each chunk with text counts as one token. Both are kept apart, so that a report can state
+//! which one a figure is made of.
 
 use std::time::Duration;
 

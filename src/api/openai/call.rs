@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use smallvec::SmallVec;
 
@@ -13,6 +14,7 @@ use crate::api::infer::AnswerForm;
 use crate::api::send_window::SendWindow;
 use nereid_memory::Gather;
 use nereid_openai::answer::Answer;
+use nereid_openai::date::http_date;
 use nereid_openai::error::{Compat, Refusal};
 use nereid_openai::form::ModelFacts;
 use nereid_openai::plan::{Input, Plan};
@@ -48,10 +50,25 @@ impl HttpAnswer {
     }
 
     pub fn head(&self, status: u16, content_type: impl Into<Cow<'static, str>>) -> ResponseHead {
-        let head = self.origin.add_to(ResponseHead::new(status).content_type(content_type));
-        match &self.request_id {
+        self.complete(ResponseHead::new(status).content_type(content_type))
+    }
+
+    /// An answer without a body.
+    pub fn empty(&self, status: u16) -> HttpResponse {
+        let HttpResponse { head, body, .. } = HttpResponse::empty(status);
+        HttpResponse::new(self.complete(head), body)
+    }
+
+    /// Adds what every answer has.
+    fn complete(&self, head: ResponseHead) -> ResponseHead {
+        let head = self.origin.add_to(head);
+        let head = match &self.request_id {
             Some(id) => head.header("x-request-id", id.clone()),
             None => head,
+        };
+        match self.compat {
+            Compat::OpenAi => head,
+            Compat::Triton => head.header("date", http_date(now_s())).header("server", "uvicorn"),
         }
     }
 
@@ -131,6 +148,11 @@ impl OpenAiCall {
         let requests = self.execution.as_ref().map(|execution| execution.requests.clone());
         requests.into_iter().flatten()
     }
+}
+
+/// Seconds since 1970.
+pub fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// A refusal as the body of an answer, with its content type.

@@ -1,11 +1,10 @@
 //! The requests of OpenAI's interface, from their heads to the calls that go on without them.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::access::Closed;
 use super::answering;
-use super::call::{HttpAnswer, JSON, OpenAiCall};
+use super::call::{HttpAnswer, JSON, OpenAiCall, now_s};
 use super::cors::{self, Origin};
 use super::job::{Job, Prepared};
 use super::pages;
@@ -22,7 +21,6 @@ use crate::api::management::health::check_instances;
 use crate::api::management::outcome::{Probe, Protocol};
 use crate::repository::Lifecycle;
 use nereid_clock::now_ns;
-use nereid_memory::Gather;
 use nereid_openai::error::{Compat, Refusal};
 use nereid_openai::prepare::id_of;
 use nereid_openai::request::Operation;
@@ -121,7 +119,7 @@ impl OpenAiPort {
             Route::Ready => self.ready(context, &http, replies),
             Route::Live => {
                 let is_live = context.facts.is_live().unwrap_or(false);
-                replies.push(call, HttpReply::Answer(Response::empty(if is_live { 200 } else { 503 })));
+                replies.push(call, HttpReply::Answer(http.empty(if is_live { 200 } else { 503 })));
             }
             Route::Description => {
                 replies.push(call, HttpReply::Answer(pages::description(http.head(200, JSON), &context.pool)));
@@ -147,7 +145,7 @@ impl OpenAiPort {
             return check_instances(&self.post, http.call, Protocol::Http, Probe::Server, &checks);
         }
         let reply = match context.facts.is_ready(&context.models) {
-            Ok(true) => Response::empty(200),
+            Ok(true) => http.empty(200),
             Ok(false) | Err(_) => whole(http, &context.pool, Err(Refusal::not_ready())),
         };
         replies.push(http.call, HttpReply::Answer(reply));
@@ -288,10 +286,9 @@ fn redirect(scheme: &str, http: &HttpAnswer, head: &Head) -> Response {
     let host = String::from_utf8_lossy(head.header("Host").unwrap_or(b"localhost")).into_owned();
     let path = head.path().trim_end_matches('/');
     let location = format!("{scheme}://{host}{path}");
-    let reply = Response::empty(307);
-    let mut head = http.origin.add_to(reply.head);
-    head = head.header("location", location);
-    Response::new(head, Gather::new())
+    let mut reply = http.empty(307);
+    reply.head = reply.head.header("location", location);
+    reply
 }
 
 /// The body is JSON, or says nothing of itself.
@@ -322,10 +319,6 @@ fn too_busy() -> Status {
 fn guarded(operation: impl FnOnce() -> Result<String, Refusal>) -> Result<String, Refusal> {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(operation));
     caught.unwrap_or_else(|_| Err(Refusal::server("the operation on the model repository panicked")))
-}
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Ids that no other shard gives: a random beginning, and a count.

@@ -58,7 +58,7 @@ mod tests {
         let after = done.clone();
         assert!(threads.post(move || {
             after.send(()).unwrap();
-            drop(may_go.recv());
+            let _ = may_go.recv();
         }));
         is_done.recv().unwrap();
         let taken = (0..WAITING_MAX + 10).filter(|_| threads.post(|| ())).count();

@@ -207,7 +207,8 @@ fn the_parameters_of_vllm_have_the_order_and_the_texts_of_python() {
     let expected = concat!(
         r#"{"frequency_penalty": 0, "ignore_eos": true, "min_tokens": 2, "n": 1, "presence_penalty": 1e-07, "#,
         r#""seed": -3, "stop": ["\u00e9\"\n", "\ud83d\ude00"], "temperature": 1.0, "max_tokens": 16, "logprobs": 2, "#,
-        r#""lora_name": "sheep", "top_k": 5, "structured_outputs": "{\"regex\": \"a+\", \"whitespace_pattern\": \" \"}"}"#
+        r#""lora_name": "sheep", "top_k": 5, "#,
+        r#""structured_outputs": "{\"regex\": \"a+\", \"whitespace_pattern\": \" \"}"}"#
     );
     assert_eq!(super::sampling::text(&generation, Compat::OpenAi), expected);
     let triton = super::sampling::text(&generation, Compat::Triton);

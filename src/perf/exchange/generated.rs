@@ -108,7 +108,7 @@ impl Answer for GeneratedAnswer {
                 // The last response is the end of the answer, as it is for other services.
                 times_ns.push(now_ns);
             }
-            flight.generation = Some(generation);
+            flight.generation = Some(Box::new(generation));
         }
         outcomes.finish(flight, now_ns, outcome);
     }

@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn events_are_read_however_they_are_cut() {
-        let stream = "\u{feff}: comment\ndata: {\"a\":1}\n\ndata:b\r\n\r\nevent: error\rid: 7\rdata: c\rdata:  d\r\r:\n\n\
-                      event: lost\n\ndata\n\nretry: 5\ndata: [DONE]\n\ndata: unfinished\n";
+        let stream = "\u{feff}: comment\ndata: {\"a\":1}\n\ndata:b\r\n\r\nevent: error\rid: 7\rdata: c\rdata:  d\r\r\
+                      :\n\nevent: lost\n\ndata\n\nretry: 5\ndata: [DONE]\n\ndata: unfinished\n";
         let expected: Vec<(String, String)> =
             [("", "{\"a\":1}"), ("", "b"), ("error", "c\n d"), ("", ""), ("", "[DONE]")]
                 .map(|(name, data)| (name.to_owned(), data.to_owned()))

@@ -130,7 +130,7 @@ fn answers_may_come_as_a_whole() {
         let (outcome, generation) = read(false, &bytes, cut);
         assert_eq!(outcome, Ok(()));
         let usage = Usage { input: Some(3), output: Some(4) };
-        assert_eq!(generation, Some(Generation { usage, ..Generation::default() }));
+        assert_eq!(generation, Some(Box::new(Generation { usage, ..Generation::default() })));
     }
     for (bytes, part) in [
         (whole("200 OK", "{}"), "an answer without 'choices'"),

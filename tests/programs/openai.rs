@@ -10,6 +10,7 @@ mod cors;
 mod described;
 mod ends;
 mod events;
+mod extensions;
 mod forms;
 mod frontend;
 mod limits;

@@ -228,6 +228,9 @@ fn echo_stops_seeds_and_temperatures_reach_the_model() {
         assert_eq!(text(json!({"max_tokens": 1})).split_whitespace().count(), 1);
         assert_eq!(text(json!({"max_tokens": 0})), "");
         assert_eq!(text(json!({})).split_whitespace().count(), 16);
+        // Also of a text that was cut, as Triton's tests expect it.
+        let cut = frontend.asked(COMPLETIONS, &completion(model, "Once upon a time"));
+        assert_eq!(cut["choices"][0]["finish_reason"], "stop");
         let cold = || text(json!({"temperature": 0, "max_tokens": 20}));
         assert_eq!(cold(), cold());
         let warm = |seed: u64| text(json!({"temperature": 1.5, "max_tokens": 20, "seed": seed}));
@@ -327,13 +330,14 @@ fn what_is_refused_behind_the_schema() {
         let body = with(&completion(MOCK, "x"), more);
         assert_eq!(frontend.refused(400, COMPLETIONS, &body), text, "{body}");
     }
+    let image = json!({"type": "image_url", "image_url": {"url": "http://a.test/b.png"}});
     for (more, text) in [
         (json!({"n": 3}), "Received n=3, but only single choice (n=1) is currently supported"),
         (json!({"logit_bias": {"1": 2}}), "logit bias is not currently supported"),
         (json!({"logprobs": true}), "logprobs are currently available only for the vLLM backend"),
         (json!({"stream_options": {}}), "`stream_options` can only be used when `stream` is True"),
         (
-            json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a.test/b.png"}}]}]}),
+            json!({"messages": [{"role": "user", "content": [image]}]}),
             "only text message is supported, but got image_url",
         ),
     ] {

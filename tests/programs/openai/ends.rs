@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::events::{contents, raw_events, reasons, texts};
 use super::frontend::{CHAT, COMPLETIONS, Frontend, Tokenizer, chat, completion, has_run, repository, with};
-use nereid_test_support::http::Peer;
+use nereid_test_support::http::{Peer, request};
 use nereid_test_support::variant::{ALL, each, usual};
 
 const MOCK: &str = "openai_mock";
@@ -123,7 +123,7 @@ fn a_client_that_leaves_cancels_its_request() {
                 false => {
                     let mut peer = frontend.peer();
                     let body = body.to_string();
-                    peer.send(&nereid_test_support::http::request("POST", path, &[], body.as_bytes()));
+                    peer.send(&request("POST", path, &[], body.as_bytes()));
                     peer
                 }
             };
@@ -177,6 +177,37 @@ fn chunks_arrive_as_the_model_says_them() {
         assert_eq!(frontend.says(MOCK, "<<state one>>"), "running");
         drop(peer);
         frontend.wait_for_state(MOCK, "one", "cancelled");
+        frontend.stop();
+    });
+}
+
+#[test]
+fn streams_on_one_connection_follow_one_another() {
+    each(&ALL, |variant| {
+        let repository = repository(&[MOCK]);
+        let Some(frontend) = Frontend::start_as(variant, &repository, &[]) else { return };
+        let ask = |text: &str, is_stream: bool| {
+            let body =
+                with(&completion(MOCK, &format!("<<pieces {}>>", json!([text, "."]))), json!({"stream": is_stream}));
+            request("POST", COMPLETIONS, &[], body.to_string().as_bytes())
+        };
+        let mut peer = frontend.peer();
+        peer.send(&[ask("one", true), ask("two", false), ask("three", true), ask("four", true)].concat());
+        for (text, is_stream) in [("one", true), ("two", false), ("three", true), ("four", true)] {
+            let answer = peer.answer();
+            let said = match is_stream {
+                true => texts(&raw_events(&answer.text()).0).concat(),
+                false => answer.json()["choices"][0]["text"].as_str().expect("a text").to_owned(),
+            };
+            assert_eq!((answer.status, said), (200, format!("{text}.")));
+        }
+        // A client of HTTP/1.0 knows no chunks: its stream ends with the connection.
+        let body = with(&completion(MOCK, "<<pieces [\"a\",\"b\"]>>"), json!({"stream": true})).to_string();
+        let old = format!("POST {COMPLETIONS} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let answer = frontend.peer().send(old.as_bytes()).answer();
+        assert_eq!((answer.status, answer.header("transfer-encoding")), (200, None));
+        let (events, is_done) = raw_events(&answer.text());
+        assert_eq!((texts(&events).concat().as_str(), is_done), ("ab", true));
         frontend.stop();
     });
 }

@@ -37,6 +37,9 @@ fn texts_become_vectors_of_a_model_with_a_tensor() {
         assert_eq!((failing.status, &failing.json()["detail"]), (500, &json!("the mock fails")));
         let tokens = frontend.post(EMBEDDINGS, &json!({"model": EMBEDDER, "input": [1, 2]}));
         assert_eq!(tokens.status, 400, "{}", tokens.text());
+        let many = frontend.post(EMBEDDINGS, &json!({"model": EMBEDDER, "input": vec!["a"; 2049]}));
+        assert_eq!(many.status, 400, "{}", many.text());
+        assert_eq!(ask(json!(vec!["a"; 2048]), json!({}))["data"].as_array().map(Vec::len), Some(2048));
         frontend.stop();
     });
 }

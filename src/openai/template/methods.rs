@@ -4,12 +4,18 @@ use minijinja::value::{Value, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
+use super::join;
+
 pub(super) fn call(
     state: &mut State<'_, '_>,
     value: &Value,
     method: &str,
     arguments: &[Value],
 ) -> Result<Value, Error> {
+    if let ("join", Some(separator)) = (method, value.as_str()) {
+        let (items,): (&Value,) = from_args(arguments)?;
+        return join::of_strings(state, separator, items).map(Value::from);
+    }
     match unknown_method_callback(state, value, method, arguments) {
         Err(error) if error.kind() == ErrorKind::UnknownMethod => match value.as_str() {
             Some(text) => call_of_text(text, method, arguments),

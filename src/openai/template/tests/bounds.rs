@@ -21,9 +21,14 @@ fn held_text_is_bounded_with_the_steps() {
     let doubled = "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}";
     assert_eq!(bounded(doubled, BOUNDS), RenderError::TooManySteps(BOUNDS.steps_max));
     // Short in memory, long as text.
-    for print in ["{{ n.x }}", "{{ n.x|tojson }}", "{{ n.x|string }}"] {
+    let prints = ["{{ n.x }}", "{{ n.x|tojson }}", "{{ n.x|string }}", "{{ n.x|join }}", "{{ raise_exception(n.x) }}"];
+    for print in prints {
         let shared = "{% set n = namespace(x=[1]) %}{% for i in range(40) %}{% set n.x = [n.x, n.x] %}{% endfor %}";
         assert_eq!(bounded(&format!("{shared}{print}"), BOUNDS), RenderError::TooManySteps(BOUNDS.steps_max));
+    }
+    for items in ["''", "'ab'", "1"] {
+        let repeated = format!("{{% set x = ([{items}] * 100000000)|join %}}");
+        assert_eq!(bounded(&repeated, BOUNDS), RenderError::TooManySteps(BOUNDS.steps_max), "{items}");
     }
     let wide = "{{ [1]|tojson(indent=1000000000000) }}";
     assert_eq!(bounded(wide, BOUNDS), RenderError::TooManySteps(BOUNDS.steps_max));

@@ -6,8 +6,13 @@
 //! template that was written to attack can still nest a list a hundred thousand times, which takes tens of megabytes of
 //! stack when it is freed, or have `~` print a list that shares its items: minijinja bounds neither.
 //!
-//! Known differences from Jinja2: `%` does not format strings; floats that `~` and `join` turn into text below 1e-4 and
-//! from 1e16 on have no exponent; in `d.items` the member wins over the method of that name.
+//! That bounds what peers can make of a template, not what its author can: minijinja prints for `~` and filters of text,
+//! compares and drops nested values by recursion and pays for their outermost level alone. So a namespace that holds
+//! itself, values nested a hundred thousand times, and lists of lists that are repeated by `*` end a rendering late or
+//! the process. A template is as trusted as the model that it comes with.
+//!
+//! Known differences from Jinja2: `%` does not format strings; floats that `~` turns into text below 1e-4 and from 1e16
+//! on have no exponent; in `d.items` the member wins over the method of that name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,6 +31,7 @@ mod environment;
 mod folder;
 mod form;
 mod generation;
+mod join;
 mod methods;
 mod python_json;
 mod python_text;

@@ -160,3 +160,19 @@ fn the_conversation_is_visible_in_variables() {
     let output = template("{{ messages }}{{ tools }}{{ add_generation_prompt }}").render(&conversation, &BOUNDS);
     assert_eq!(output.unwrap(), "[][{'name': 'f'}]False");
 }
+
+#[test]
+fn join_prints_items_as_str_does() {
+    let x = || Json::List(vec![Json::Float(1e-5), Json::Null, text("a"), Json::List(vec![text("b")])]);
+    assert_eq!(printed("x|join(', ')", x()), "1e-05, None, a, ['b']");
+    assert_eq!(printed("x|join(1.5)", x()), "1e-051.5None1.5a1.5['b']");
+    assert_eq!(printed("x|join(d='-')", x()), "1e-05-None-a-['b']");
+    assert_eq!(printed("x|join", text("abc")), "abc");
+    assert_eq!(printed("x|join('.')", text("abc")), "a.b.c");
+    let members = || Json::List(vec![object(&[("a", object(&[("b", text("1"))]))]), object(&[("a", x())])]);
+    assert_eq!(printed("x|join(',', attribute='a.b')", members()), "1,");
+    assert_eq!(printed("x|join(',', 'a.2')", Json::List(vec![object(&[("a", x())])])), "a");
+    assert_eq!(printed("','.join(['a', 'b'])", x()), "a,b");
+    assert_eq!(printed("','.join('ab')", x()), "a,b");
+    assert!(failure("{{ ','.join(['a', 1]) }}").contains("sequence item 1: expected str instance, number found"));
+}

@@ -53,7 +53,7 @@ fn read(streaming: bool, bytes: &[u8], cut: usize) -> (Result<(), String>, Optio
     exchange.receive(&bytes[cut..], 9, &mut outcomes).unwrap();
     let finished = outcomes.finished.remove(0);
     assert_eq!((finished.at_ns, exchange.in_flight(), exchange.is_over()), (9, 0, false));
-    (finished.outcome, finished.flight.generation)
+    (finished.outcome, finished.flight.generation.map(|generation| *generation))
 }
 
 const HELLO: &str = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
@@ -130,7 +130,7 @@ fn answers_may_come_as_a_whole() {
         let (outcome, generation) = read(false, &bytes, cut);
         assert_eq!(outcome, Ok(()));
         let usage = Usage { input: Some(3), output: Some(4) };
-        assert_eq!(generation, Some(Box::new(Generation { usage, ..Generation::default() })));
+        assert_eq!(generation, Some(Generation { usage, ..Generation::default() }));
     }
     for (bytes, part) in [
         (whole("200 OK", "{}"), "an answer without 'choices'"),

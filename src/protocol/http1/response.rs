@@ -291,3 +291,22 @@ fn reason(status: u16) -> &'static str {
         _ => "Unknown",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_type_is_left_out() {
+        let written = |head: ResponseHead, framing| {
+            let mut out = Vec::new();
+            head.encode(Version::Http11, true, framing, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let head = ResponseHead::new(200).content_type("").header("A", "b");
+        assert_eq!(written(head.clone(), Framing::Length(0)), "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(written(head, Framing::Chunked), "HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let head = ResponseHead::new(204);
+        assert_eq!(written(head, Framing::Length(0)), "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\n\r\n");
+    }
+}

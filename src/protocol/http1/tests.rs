@@ -617,15 +617,6 @@ fn some_answers_have_no_body() {
 }
 
 #[test]
-fn an_empty_type_is_left_out() {
-    let mut connection = connection();
-    connection.receive(b"GET / HTTP/1.1\r\n\r\n", &mut Recorder::default());
-    let head = ResponseHead::new(200).content_type("").header("A", "b");
-    connection.respond(ExchangeId(0), Response::new(head, Gather::new()));
-    assert_eq!(sent(&mut connection), "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 0\r\n\r\n");
-}
-
-#[test]
 fn heads_of_answers_cannot_be_split_by_their_values() {
     let mut connection = connection();
     connection.receive(b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", &mut Recorder::default());

@@ -1,5 +1,5 @@
-//! The filter and the method `join`, with the text of items as Python has it, in bounds: lists that share their items, or
-//! repeat them, are much longer as text than in memory, and minijinja charges for a text once it is whole.
+//! The filter and the method `join`, with the text of items as Python has it, in bounds: lists that share their items,
+//! or repeat them, are much longer as text than in memory, and minijinja charges for a text once it is whole.
 
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Error, ErrorKind, State};

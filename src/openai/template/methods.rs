@@ -29,8 +29,8 @@ pub(super) fn call(
     }
 }
 
-/// minijinja charges for a text once it is whole; a width, and an argument that is named many times, make it much longer
-/// than the text that says so.
+/// minijinja charges for a text once it is whole; a width, and an argument that is named many times, make it much
+/// longer than the text that says so.
 fn check_format(state: &State<'_, '_>, text: &str, arguments: &[Value]) -> Result<(), Error> {
     let numbers = text.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty());
     let widths = numbers.map(|digits| digits.parse().unwrap_or(usize::MAX)).fold(0, usize::saturating_add);

@@ -24,6 +24,7 @@ mod infer_context;
 mod load_reports;
 mod mail;
 mod management;
+mod openai;
 mod plan_cache;
 mod preparing;
 mod response_router;
@@ -71,6 +72,7 @@ use nereid_protocol::service::{
 use nereid_protocol::{http1, http2};
 use nereid_queue::Actor;
 use nereid_request::{Sink, local_delivery};
+use openai::port::OpenAiPort;
 use plan_cache::{PlanCache, grpc_requests};
 use preparing::end_preparing;
 use response_router::ResponseRouter;
@@ -85,6 +87,12 @@ pub use facts::{EXTENSIONS, Facts, Probes, SERVER_VERSION, ServerState, Settings
 pub use forwarding::HeaderPattern;
 pub use load_reports::Orca;
 pub use mail::{Control, Mail, Post, RenderMetrics};
+pub use openai::OpenAi;
+pub use openai::access::{ApiKey, GROUPS as OPENAI_GROUPS, Gate, RestrictedGroups};
+pub use openai::limits::{Bucket, RateLimit};
+pub use openai::metrics::Metrics as OpenAiMetrics;
+pub use openai::models::{Models as OpenAiModels, load_language};
+pub use openai::threads::Threads as OpenAiThreads;
 
 /// One shard's service.
 pub struct Api {
@@ -96,6 +104,7 @@ pub struct Api {
     management: Management,
     reflector: Reflector,
     load_streams: LoadStreams,
+    openai: OpenAiPort,
 }
 
 /// What a service is created from.
@@ -129,6 +138,7 @@ impl Api {
             pool.clone(),
             Arc::clone(&post),
         );
+        let openai = OpenAiPort::new(settings.openai.clone(), Arc::clone(&lifecycle), Arc::clone(&post));
         let sagemaker =
             SageMakerPort::new(Arc::clone(&facts), Arc::clone(&models), lifecycle, pool.clone(), Arc::clone(&post));
         let vertex = VertexPort::new(Arc::clone(&facts), Arc::clone(&models), pool.clone(), Arc::clone(&post));
@@ -140,6 +150,7 @@ impl Api {
             management,
             reflector: Reflector::new(pool.clone(), settings.orca != Orca::Off),
             load_streams: LoadStreams::default(),
+            openai,
             context: InferContext {
                 models,
                 calls: Calls::new(call_bounds, settings.grpc_responses_max, sink, post, pool.clone()),
@@ -215,6 +226,10 @@ impl Api {
                     end_preparing(context, streams, key, &prepared, outcome, replies);
                 }
             }
+            call @ Work::OpenAi(_) => {
+                *place = call;
+                self.openai.go_on(context, key, replies);
+            }
             stream @ Work::LoadStream(_) => {
                 *place = stream;
                 self.load_streams.go_on(context, key, replies);
@@ -254,6 +269,13 @@ impl HttpService for Api {
     }
 
     fn refuse_http(&mut self, port: Port, head: &http1::Head) -> Option<http1::Response> {
+        if port == Port::OpenAi || (port == Port::Http && self.openai.is_beside(head.path())) {
+            let refusal = self.openai.refuse(&self.context, port, head);
+            if let (Some(refusal), Some(audit)) = (&refusal, &self.management.audit) {
+                audit.refused_http(Port::OpenAi, head, &self.context.access, refusal.head.status);
+            }
+            return refusal;
+        }
         let refusal = HttpInfer::refuse_body(&self.context, port, head);
         if let (Some(refusal), Some(audit)) = (&refusal, &self.management.audit) {
             audit.refused_http(port, head, &self.context.access, refusal.head.status);
@@ -277,7 +299,15 @@ impl HttpService for Api {
     ) -> Option<Token> {
         let mark = replies.mark();
         let token = self.contain_call(Panicked::Call(call), replies, |api, replies| {
-            let Api { context, management, http, .. } = api;
+            let Api { context, management, http, openai, .. } = api;
+            if port == Port::OpenAi || (port == Port::Http && openai.is_beside(head.path())) {
+                if let Some(audit) = &mut management.audit {
+                    let request = audit::HttpRequest { port: Port::OpenAi, head, body: None };
+                    audit.begin_http(call, request, &context.access);
+                }
+                let request = HttpRequest { call, head, body, arrival: None };
+                return openai.request(context, http.metrics_page(), request, replies);
+            }
             let arrival = since_ns.filter(|_| context.watches.times_http(head)).map(Arrival::since);
             let mut body = body;
             if port == Port::Http && arrival.is_none() {
@@ -429,9 +459,15 @@ impl Service for Api {
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        self.contain_work(stream.0, replies, |api, replies| match api.context.calls.chunked(stream).is_some() {
-            true => ChunkedReplies::waits(&mut api.context.calls, stream, replies),
-            false => api.streams.waits(&mut api.context, stream, replies),
+        self.contain_work(stream.0, replies, |api, replies| {
+            let Api { context, streams, .. } = api;
+            if context.calls.openai(stream).is_some() {
+                openai::answering::waits(context, stream, replies);
+            } else if context.calls.chunked(stream).is_some() {
+                ChunkedReplies::waits(&mut context.calls, stream, replies);
+            } else {
+                streams.waits(context, stream, replies);
+            }
         });
     }
 
@@ -470,6 +506,11 @@ impl Actor for Api {
             Mail::Delayed(step) => {
                 let key = step.key();
                 self.contain_work(key, replies, |api, replies| api.go_on_delayed(step, replies));
+            }
+            Mail::OpenAi { key, prepared } => {
+                self.contain_work(key, replies, |api, replies| {
+                    api.openai.prepared(&mut api.context, key, prepared.map(|prepared| *prepared), replies);
+                });
             }
             Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
             Mail::Metrics { call, page } => {

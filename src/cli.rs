@@ -12,6 +12,7 @@ mod install;
 mod manual;
 mod migrate;
 mod nearest;
+mod openai;
 pub mod options;
 mod perf;
 mod quickstart;
@@ -46,6 +47,8 @@ pub enum Command {
     Explain(Arguments),
     Install(Arguments),
     Migrate(Arguments),
+    /// The command line of Triton's front end for OpenAI's clients.
+    OpenAi(Arguments),
     Perf(Arguments),
     Completion(Arguments),
     Manual(Arguments),
@@ -55,8 +58,20 @@ pub enum Command {
     Unknown(String),
 }
 
-const SUBCOMMANDS: [&str; 11] =
-    ["serve", "quickstart", "runtime", "check", "explain", "install", "migrate", "perf", "completion", "man", "help"];
+const SUBCOMMANDS: [&str; 12] = [
+    "serve",
+    "quickstart",
+    "runtime",
+    "check",
+    "explain",
+    "install",
+    "migrate",
+    "openai",
+    "perf",
+    "completion",
+    "man",
+    "help",
+];
 
 impl Command {
     /// From the whole command line, the program's name first.
@@ -73,6 +88,7 @@ impl Command {
             Some("explain") => Command::Explain,
             Some("install") => Command::Install,
             Some("migrate") => Command::Migrate,
+            Some("openai") => Command::OpenAi,
             Some("perf") => Command::Perf,
             Some("completion") => Command::Completion,
             Some("man") => Command::Manual,
@@ -100,6 +116,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Migrate(arguments) => migrate::run(&arguments),
+        Command::OpenAi(arguments) => openai::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
@@ -137,8 +154,9 @@ Nereid, an inference server with the interfaces of NVIDIA Triton Inference Serve
 Usage:
   nereid [serve] --model-repository=<path> [options]
         Serve the models of a repository. `nereid --help` lists the options.
-  nereid quickstart [--with minilm]
-        Serve example models, to try the server without a repository; with minilm, which makes embeddings of text, too.
+  nereid quickstart [--with chat] [--with minilm]
+        Serve example models, to try the server without a repository; with chat, a very small language model behind
+        OpenAI's interface, and with minilm, which makes embeddings of text, too.
   nereid runtime list
         List the runtimes that are found on this machine.
   nereid runtime install onnxruntime
@@ -155,6 +173,9 @@ Usage:
   nereid migrate <repository>... | <command line>
         Report what of a set-up for Triton works here, what differs and what is missing.
         `nereid migrate --help` lists the options.
+  nereid openai --model-repository=<path> [options]
+        Serve a repository to clients of OpenAI, by the flags of Triton's front end for them.
+        `nereid openai --help` lists the options.
   nereid perf -m <model> [options]
         Load a server, and report how fast it answers. `nereid perf --help` lists the options.
   nereid completion bash|zsh|fish

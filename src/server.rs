@@ -21,6 +21,7 @@ mod libraries;
 mod listeners;
 mod load;
 mod model_control;
+mod openai;
 pub mod options;
 mod shards;
 mod submission;

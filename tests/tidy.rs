@@ -61,6 +61,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
             "memory",
             "net",
             "observe",
+            "openai",
             "protocol",
             "queue",
             "scheduler",
@@ -68,7 +69,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
         ],
     ),
     // The service of a shard reads its mailbox, which is an actor of `queue`.
-    ("api", &["repository", "protocol", "scheduler", "observe", "queue"]),
+    ("api", &["repository", "protocol", "scheduler", "observe", "openai", "queue"]),
     ("repository", &["native_backends", "backend", "scheduler", "observe"]),
     // The table of the backends that are built in.
     ("native_backends", &["backend", "fil", "openvino", "pytorch", "tensorflow", "tensorrt"]),

@@ -144,9 +144,14 @@ impl Rig<'_> {
         Input { name: "in".to_owned(), index: 0, datatype: self.datatype, is_ragged: self.is_ragged }
     }
 
-    /// Elements of a shape, as wide as no shape overflows.
+    /// Elements of a shape; `None` if it has no size, or one that no memory has.
     fn elements(shape: &[i64]) -> Option<u128> {
-        shape.iter().try_fold(1u128, |count, dim| count.checked_mul(u128::try_from(*dim).ok()?))
+        let dims: Vec<u128> = shape.iter().map(|dim| u128::try_from(*dim).ok()).collect::<Option<_>>()?;
+        // Nothing is any number of times nothing.
+        if dims.contains(&0) {
+            return Some(0);
+        }
+        dims.into_iter().try_fold(1u128, u128::checked_mul)
     }
 
     /// Whether something is wrong with the request at `at`, beside its bytes.
@@ -157,14 +162,13 @@ impl Rig<'_> {
         !self.is_ragged && (!has_rows || first.shape[from..] != sent.shape[from..])
     }
 
+    /// A shape without a size fits no bytes, not even those that are no tensor either.
     fn has_other_bytes(&self, at: usize) -> bool {
         let Some(sent) = self.sent.get(at) else { return true };
+        let Some(count) = Self::elements(&sent.shape) else { return true };
         match self.datatype {
-            DataType::Bytes => Self::elements(&sent.shape) != strings(&sent.bytes).map(|all| all.len() as u128),
-            datatype => {
-                let expected = Self::elements(&sent.shape).map(|count| count * datatype.byte_size() as u128);
-                expected != Some(sent.bytes.len() as u128)
-            }
+            DataType::Bytes => strings(&sent.bytes).is_none_or(|all| all.len() as u128 != count),
+            datatype => count.checked_mul(datatype.byte_size() as u128) != Some(sent.bytes.len() as u128),
         }
     }
 

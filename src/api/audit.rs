@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use super::access::{Access, KeyName};
 use super::clouds::sagemaker;
 use super::grpc::methods::{Method, method_of};
+use super::openai;
 use super::routes::{Category, MemoryKind, RegionAction, Route, route};
 use nereid_memory::Slice;
 use nereid_observe::audit::{AuditLog, AuditRecord, Outcome};
@@ -58,6 +59,9 @@ fn text(bytes: &[u8]) -> String {
 fn of_http(port: Port, head: &Head, body: Option<&Slice>) -> Option<Audited> {
     if port == Port::SageMaker {
         return sagemaker::audited(head, body);
+    }
+    if port == Port::OpenAi {
+        return openai::routes::audited(head);
     }
     // The port of Vertex AI leads to no route that changes anything.
     let route = route(head.path().as_bytes()).filter(|_| port == Port::Http)?;
@@ -174,7 +178,11 @@ impl Auditor {
     fn entry_of_http(&self, request: HttpRequest<'_>, access: &Access) -> Option<AuditRecord> {
         let HttpRequest { port, head, body } = request;
         let Audited { category, action, subject } = of_http(port, head, body)?;
-        let protocol = if port == Port::SageMaker { "sagemaker" } else { "http" };
+        let protocol = match port {
+            Port::SageMaker => "sagemaker",
+            Port::OpenAi => "openai",
+            _ => "http",
+        };
         let key = access.http.key_of(category, head);
         Some(AuditRecord { subject, ..self.entry(protocol, call_of(head), action, key) })
     }

@@ -20,6 +20,7 @@ use super::grpc::streams::stream::Stream;
 use super::http::chunked_replies::chunked_reply::ChunkedReply;
 use super::load_reports::streams::LoadStream;
 use super::mail::{Mail, Post};
+use super::openai::call::OpenAiCall;
 use super::send_window::SendWindow;
 use delays::{DelayedStep, Delays};
 use nereid_clock::now_ns;
@@ -223,7 +224,7 @@ impl Calls {
     /// True of work for a gRPC client that is on its way.
     pub fn is_grpc(&mut self, key: u64) -> bool {
         match self.work_mut(key) {
-            Some(Work::Waiting(waiting)) => !matches!(waiting.reply_to, ReplyTo::Http(_)),
+            Some(Work::Waiting(waiting)) => !matches!(waiting.reply_to, ReplyTo::Http(_) | ReplyTo::OpenAi(..)),
             Some(Work::Stream(_)) => true,
             _ => false,
         }
@@ -269,6 +270,7 @@ impl Calls {
                 }
             }
             Some(Work::Stream(stream)) => stream.waiting().for_each(|key| self.cancel(key)),
+            Some(Work::OpenAi(call)) => call.requests().for_each(|key| self.cancel(key)),
         }
     }
 
@@ -360,12 +362,21 @@ impl Calls {
         }
     }
 
+    /// The call of OpenAI's interface behind a token.
+    pub fn openai(&mut self, token: Token) -> Option<&mut OpenAiCall> {
+        match self.work_mut(token.0) {
+            Some(Work::OpenAi(call)) => Some(call),
+            _ => None,
+        }
+    }
+
     /// The send window behind a token, over either protocol.
     pub fn send_window(&mut self, token: Token) -> Option<&mut SendWindow> {
         match self.work_mut(token.0) {
             Some(Work::Stream(stream)) => Some(&mut stream.send_window),
             Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut().map(|chunked| &mut chunked.send_window),
             Some(Work::ChunkedReply(chunked)) => Some(&mut chunked.send_window),
+            Some(Work::OpenAi(call)) => Some(&mut call.send_window),
             _ => None,
         }
     }

@@ -20,7 +20,7 @@ impl From<ReplyTo> for Panicked {
     fn from(reply_to: ReplyTo) -> Panicked {
         match reply_to {
             ReplyTo::Http(call) | ReplyTo::Grpc(call) => Panicked::Call(call),
-            ReplyTo::Stream(token) => Panicked::Work(token),
+            ReplyTo::Stream(token) | ReplyTo::OpenAi(token, _) => Panicked::Work(token),
         }
     }
 }
@@ -38,7 +38,7 @@ impl Calls {
             Work::Checking(checking) => checking.reply_to().into(),
             Work::Delayed(pending) => pending.reply_to.into(),
             Work::Waiting(waiting) => waiting.reply_to.into(),
-            Work::ChunkedReply(_) | Work::Stream(_) | Work::Reflection(_) | Work::LoadStream(_) => {
+            Work::ChunkedReply(_) | Work::Stream(_) | Work::Reflection(_) | Work::LoadStream(_) | Work::OpenAi(_) => {
                 Panicked::Work(Token(key))
             }
             Work::Packing(answer) => Panicked::Call(answer.call()),

@@ -10,6 +10,7 @@ use super::clouds::sagemaker_models::SageMakerModels;
 use super::clouds::vertex::settings::Vertex;
 use super::forwarding::HeaderPattern;
 use super::load_reports::Orca;
+use super::openai::OpenAi;
 use super::routes::{Route, route, route_of_probes};
 use nereid_gpu::Gpus;
 use nereid_observe::audit::AuditLog;
@@ -79,6 +80,8 @@ pub struct Settings {
     pub grpc_packing: Option<Level>,
     /// `--request-plan-cache`.
     pub request_plan_cache: bool,
+    /// OpenAI's interface, where it is on.
+    pub openai: Option<Arc<OpenAi>>,
     /// `--orca`.
     pub orca: Orca,
     /// `--http-metrics`.

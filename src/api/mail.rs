@@ -26,6 +26,8 @@ pub enum Mail {
     Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
+    /// A request of OpenAI's interface was prepared; none: its thread has failed.
+    OpenAi { key: u64, prepared: Option<Box<Result<nereid_openai::prepare::Outcome, nereid_openai::error::Refusal>>> },
     /// Other keys are valid.
     Access(Arc<Access>),
     /// A control thread has finished the work of a call.

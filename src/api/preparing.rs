@@ -6,6 +6,7 @@ use super::error;
 use super::grpc::streams::{StreamRefusal, Streams};
 use super::http;
 use super::infer_context::InferContext;
+use super::openai;
 use nereid_protocol::service::{GrpcReply, Replies, Token};
 use nereid_request::Status;
 
@@ -26,6 +27,10 @@ pub fn end_preparing(
         (ReplyTo::Grpc(call), Err(status)) => {
             context.calls.end_work(key);
             replies.push(call, GrpcReply::End(error::grpc_status(status)));
+        }
+        (ReplyTo::OpenAi(token, _), Err(status)) => {
+            context.calls.end_work(key);
+            openai::answering::not_submitted(context, token, key, &status, replies);
         }
         (ReplyTo::Stream(stream), Err(status)) => {
             context.calls.end_work(key);

@@ -14,6 +14,7 @@ use super::http;
 use super::http::chunked_replies::ChunkedReplies;
 use super::infer::grpc_reply::StreamedFrom;
 use super::infer_context::InferContext;
+use super::openai;
 use nereid_memory::Pool;
 use nereid_observe::metrics::Registry;
 use nereid_observe::panics;
@@ -148,6 +149,9 @@ impl ResponseRouter {
         if waiting.chunked.is_some() {
             return self.chunked_replies.delivered(&mut context.calls, key, delivery, replies);
         }
+        if let ReplyTo::OpenAi(token, index) = waiting.reply_to {
+            return openai::answering::delivered(context, (token, index), key, delivery, replies);
+        }
         if let ReplyTo::Stream(stream) = waiting.reply_to
             && waiting.model.spec.decoupled
         {
@@ -185,6 +189,8 @@ impl ResponseRouter {
             ticket.retire();
         }
         match reply_to {
+            // Its responses went there one by one.
+            ReplyTo::OpenAi(..) => {}
             ReplyTo::Http(call) => http::answer::answer(context, call, response, &model, form, replies),
             ReplyTo::Grpc(call) => self.unary_answers.answer(context, call, response, &model, &form, replies),
             ReplyTo::Stream(stream) => {

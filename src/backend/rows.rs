@@ -196,7 +196,7 @@ impl<'a> Batch<'a> {
         let (tensors, shape) = self.checked(input, rows.max(self.rows))?;
         let (elements, len) = elements(&shape)
             .and_then(|elements| Some((elements, elements.checked_mul(input.datatype.byte_size())?)))
-            .ok_or_else(|| too_large(&input.name, &shape))?;
+            .ok_or_else(|| without_size(&input.name, &shape))?;
         let bytes = contiguous(pieces(&tensors), len, input.datatype.byte_size(), self.pool)?;
         Ok(Joined { shape, elements, bytes })
     }
@@ -218,7 +218,7 @@ impl<'a> Batch<'a> {
     /// The elements of a BYTES input of all requests. A malformed tensor fails its request alone.
     pub fn join_strings(&self, input: &Input) -> Result<JoinedStrings, Failure> {
         let (tensors, shape) = self.joined_shape(input, self.rows)?;
-        let elements = elements(&shape).ok_or_else(|| too_large(&input.name, &shape))?;
+        let elements = elements(&shape).ok_or_else(|| without_size(&input.name, &shape))?;
         strings::join(&tensors, input, shape, elements, self.pool)
     }
 
@@ -248,10 +248,15 @@ impl<'a> Batch<'a> {
         }
         let mut shape = Shape::from_slice(tensors.first().map(|first| model_shape(first)).unwrap_or_default());
         if input.is_ragged {
-            let mut counts = tensors.iter().map(|tensor| element_count(model_shape(tensor)));
-            let total = counts.try_fold(0i64, |sum, count| sum.checked_add(count?));
+            let mut total = 0i64;
+            for (at, tensor) in tensors.iter().enumerate() {
+                let shape = model_shape(tensor);
+                let count = element_count(shape).ok_or_else(|| Failure::One(at, without_size(&input.name, shape)))?;
+                let too_many = || Status::internal(format!("input '{}' has too many elements", input.name));
+                total = total.checked_add(count).ok_or_else(too_many)?;
+            }
             shape.clear();
-            shape.push(total.ok_or_else(|| Status::internal(format!("input '{}' has too many elements", input.name)))?);
+            shape.push(total);
         } else if self.batching
             && let Some(batch) = shape.first_mut()
         {
@@ -374,8 +379,11 @@ fn updates_state(request: &Request, output: &Output) -> bool {
     output.is_state && request.states.is_some()
 }
 
-fn too_large(name: &str, shape: &[i64]) -> Status {
-    Status::internal(format!("input '{name}' of shape {} is too large", format_shape(shape)))
+/// Requests whose dimensions are negative are refused when they come in (`nereid-scheduler`'s `validate`), so that one
+/// here is a fault of the server.
+fn without_size(name: &str, shape: &[i64]) -> Status {
+    let fault = if shape.iter().any(|dim| *dim < 0) { "has no size" } else { "is too large" };
+    Status::internal(format!("input '{name}' of shape {} {fault}", format_shape(shape)))
 }
 
 /// The bytes of `tensors` in their order.

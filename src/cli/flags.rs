@@ -10,6 +10,7 @@ mod grpc;
 mod http;
 mod memory;
 mod metrics;
+mod openai;
 mod own;
 mod repository;
 mod server;
@@ -47,7 +48,7 @@ impl Flag {
 
     /// True if Triton does not have it.
     pub fn is_own(&self) -> bool {
-        self.group == own::GROUP
+        matches!(self.group, own::GROUP | openai::GROUP)
     }
 
     /// The setting that it changes: names with one target are one flag.
@@ -61,7 +62,7 @@ impl Flag {
 
 /// The flags in the order of the usage text.
 pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
-    static GROUPS: [&[Flag]; 10] = [
+    static GROUPS: [&[Flag]; 11] = [
         server::FLAGS,
         repository::FLAGS,
         http::FLAGS,
@@ -72,6 +73,7 @@ pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
         memory::FLAGS,
         deprecated::FLAGS,
         own::FLAGS,
+        openai::FLAGS,
     ];
     GROUPS.iter().flat_map(|group| group.iter())
 }

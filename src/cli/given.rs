@@ -22,6 +22,9 @@ pub struct Given {
     pub cache_config: bool,
     pub response_cache: bool,
     pub trace: TraceSettings,
+    /// `--allow-openai`.
+    pub allow_openai: Option<bool>,
+    pub has_openai_port: bool,
     pub without_effect: Vec<WithoutEffect>,
     /// Lines for stderr, in the order in which they arose.
     pub warnings: Vec<String>,

@@ -227,6 +227,7 @@ impl Given {
         let is_supervised = SUPERVISORS.iter().any(|name| is_set(name));
         let drain_delay = if is_supervised { SUPERVISED_DRAIN_DELAY } else { Duration::ZERO };
         options.drain_delay = self.drain_delay.unwrap_or(drain_delay);
+        options.openai.listen.allowed = self.allow_openai.unwrap_or(self.has_openai_port);
         options.clouds = clouds(environment);
         options.escape_log_messages = environment("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");
         if options.metrics.address.is_empty() {
@@ -273,6 +274,7 @@ impl Given {
             ("metrics", &self.options.metrics),
             ("SageMaker", &self.options.sagemaker),
             ("Vertex AI", &self.options.vertex),
+            ("OpenAI", &self.options.openai.listen),
         ];
         let mut allowed = services.iter().filter(|(_, listen)| listen.allowed);
         while let Some((name, listen)) = allowed.next() {

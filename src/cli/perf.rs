@@ -6,6 +6,7 @@ mod address;
 mod flags;
 mod given;
 mod mistake;
+mod openai;
 mod plan;
 mod screen;
 mod usage;
@@ -23,7 +24,8 @@ use super::subcommands::CliOption;
 use given::{Given, PerfCommand};
 use mistake::Mistake;
 use nereid_perf::report::{Machine, Report, csv, html, json, profile, text};
-use nereid_perf::{Measurement, PerfError};
+use nereid_perf::{Measurement, ModelInfo, PerfError};
+use openai::{KEY_VARIABLE, ServiceKind};
 use plan::PlanError;
 use screen::Screen;
 pub(super) use usage::usage;
@@ -73,8 +75,8 @@ pub(super) fn options() -> Vec<CliOption> {
 }
 
 fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let given = match PerfCommand::parse(&arguments.words)? {
-        PerfCommand::Measure(given) => given,
+    let mut given = match PerfCommand::parse(&arguments.words)? {
+        PerfCommand::Measure(given) => *given,
         PerfCommand::Help => {
             print(&usage());
             return Ok(ExitCode::SUCCESS);
@@ -87,9 +89,15 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for note in given.notes() {
         let _ = writeln!(std::io::stderr(), "note: {note}");
     }
+    if given.take_key(std::env::var(KEY_VARIABLE).ok())? {
+        let _ = writeln!(std::io::stderr(), "note: the key in {KEY_VARIABLE} is sent to the server");
+    }
     look_at_reports(&given)?;
     let target = given.target()?;
-    let model_info = nereid_perf::inspect(&target, &given.model, &given.version, &given.headers)?;
+    let model_info = match given.service {
+        ServiceKind::Triton => nereid_perf::inspect(&target, &given.model, &given.version, &given.headers)?,
+        ServiceKind::OpenAi => ModelInfo::named(&given.model),
+    };
     let machine = Machine::here();
     let plan = given.plan(target, &model_info, machine.cores)?;
     let frame = Report {

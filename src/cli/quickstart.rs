@@ -1,6 +1,8 @@
 //! `nereid quickstart`: serves the example models with one command, on a machine without any preparation.
 
 mod bundled;
+mod chat;
+mod environment;
 mod minilm;
 mod preparation;
 mod with;
@@ -12,7 +14,7 @@ use super::runtime::{self, Terminal};
 use super::{Arguments, serve};
 use nereid_backend::onnxruntime::RUNTIME;
 use nereid_backend::runtime_search::Surroundings;
-use with::Example;
+use with::{Example, FirstRequest, Interface};
 
 /// A model and its description.
 type Served = (&'static str, &'static str);
@@ -23,15 +25,19 @@ const ONNX_MODELS: [Served; 2] =
 const NATIVE_MODELS: [Served; 1] = [("identity", "sends back what it gets")];
 
 /// A seven, and the three likeliest digits.
-const DIGITS_REQUEST: (&str, &str) = (
-    "/v2/models/digits/infer",
-    "{\"inputs\":[{\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[1,64],\"data\":\
+const DIGITS_REQUEST: FirstRequest = FirstRequest {
+    interface: Interface::Http,
+    path: "/v2/models/digits/infer",
+    body: "{\"inputs\":[{\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[1,64],\"data\":\
      [0,0,7,16,16,16,7,0,0,0,9,8,8,14,11,0,0,0,0,0,2,15,4,0,0,0,2,8,12,16,8,0,\
      0,0,9,16,16,11,5,0,0,0,0,14,6,0,0,0,0,0,4,15,0,0,0,0,0,0,9,10,0,0,0,0]}],\
      \"outputs\":[{\"name\":\"probabilities\",\"parameters\":{\"classification\":3}}]}",
-);
-const IDENTITY_REQUEST: (&str, &str) =
-    ("/v2/models/identity/infer", r#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[3],"data":[1,2,3]}]}"#);
+};
+const IDENTITY_REQUEST: FirstRequest = FirstRequest {
+    interface: Interface::Http,
+    path: "/v2/models/identity/infer",
+    body: r#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[3],"data":[1,2,3]}]}"#,
+};
 
 pub(super) const USAGE: &str = "\
 Usage: nereid quickstart [--with=<example>] [options of serve]
@@ -41,7 +47,11 @@ it is missing, which needs python3 with pip and a network; without it, identity 
 (HTTP), 8001 (gRPC) and 8002 (metrics), for programs on this machine only; --http-address=0.0.0.0 and
 --grpc-address=0.0.0.0 open them to others. All other options of `nereid serve` work too (`nereid --help`).
 
-  --with=minilm  Serve a text pipeline besides: sentences to embeddings. Fetches about 100 MB.
+  --with=<chat|minilm>
+      chat: serve a very small language model besides, with OpenAI's interface on port 9000 (--openai-port,
+      --openai-address). It is trained on this machine, in about a minute; fetches about 30 MB.
+      minilm: serve a text pipeline besides, sentences to embeddings. Fetches about 100 MB.
+      May be given several times.
 ";
 
 /// Installs what is missing, then serves until a signal comes. Takes the flags of `serve` besides `--with`.
@@ -55,8 +65,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Err(error) => return failure(&error),
     };
     // A first trial should not be open to the network; a later flag wins over these.
-    let local = ["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"];
-    arguments.words.splice(0..0, local.map(Into::into));
+    let mut local = vec!["--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--openai-address=127.0.0.1"];
+    if examples.iter().any(|example| example.request.interface == Interface::OpenAi) {
+        local.push("--allow-openai=true");
+    }
+    arguments.words.splice(0..0, local.into_iter().map(Into::into));
     let Some(mut line) = serve::read(&arguments) else { return ExitCode::FAILURE };
     let options = &mut line.options;
     let repository = match bundled::repository(Surroundings::of_process(&RUNTIME, None).data_home.as_deref()) {
@@ -74,7 +87,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 value: library.display().to_string(),
             });
         }
-        Err(error) if !examples.is_empty() => {
+        Err(error) if examples.iter().any(|example| example.needs_onnxruntime) => {
             let names = named(&examples);
             return failure(&format!("{names} needs ONNX Runtime, which could not be installed: {error}"));
         }
@@ -104,8 +117,14 @@ fn failure(text: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The examples that need ONNX Runtime.
 fn named(examples: &[&Example]) -> String {
-    examples.iter().map(|example| example.name).collect::<Vec<_>>().join(" and ")
+    examples
+        .iter()
+        .filter(|example| example.needs_onnxruntime)
+        .map(|example| example.name)
+        .collect::<Vec<_>>()
+        .join(" and ")
 }
 
 fn announcement(options: &ServeOptions, serves: &[Served], examples: &[&Example]) -> String {
@@ -115,14 +134,31 @@ fn announcement(options: &ServeOptions, serves: &[Served], examples: &[&Example]
     let has_digits = serves.iter().any(|(name, _)| *name == "digits");
     let first = if has_digits { DIGITS_REQUEST } else { IDENTITY_REQUEST };
     let requests = std::iter::once(first).chain(examples.iter().map(|example| example.request));
-    let requests: String =
-        requests.map(|(path, body)| format!("  curl -s localhost:{http}{path} -d '{body}'\n")).collect();
+    let openai = &options.openai.listen;
+    let requests = requests.filter(|request| request.interface == Interface::Http || openai.allowed);
+    let requests: String = requests.map(|request| command(request, http, openai.port)).collect();
     let place = match options.http.address.as_str() {
         "127.0.0.1" => "to programs on this machine (--http-address and --grpc-address open it to others)",
         address => &format!("at {address}"),
     };
+    let also = match openai.allowed {
+        true => format!("OpenAI's interface on port {}, ", openai.port),
+        false => String::new(),
+    };
     format!(
-        "\nNereid serves\n{models}\nby HTTP on port {http}, gRPC on port {grpc}, with metrics on port {metrics}, \
+        "\nNereid serves\n{models}\nby HTTP on port {http}, gRPC on port {grpc}, {also}with metrics on port {metrics}, \
          {place}. Try\n\n{requests}\nCtrl-C ends it.\n"
     )
+}
+
+/// The request as a command for a shell. What goes to OpenAI's interface may come as a stream, and must say that it is
+/// JSON.
+fn command(request: FirstRequest, http: i32, openai: i32) -> String {
+    let FirstRequest { interface, path, body } = request;
+    match interface {
+        Interface::Http => format!("  curl -s localhost:{http}{path} -d '{body}'\n"),
+        Interface::OpenAi => {
+            format!("  curl -sN localhost:{openai}{path} -H 'content-type: application/json' -d '{body}'\n")
+        }
+    }
 }

@@ -44,7 +44,7 @@ fn none() -> Vec<&'static str> {
 }
 
 /// All but `help`, which has no options.
-pub static ALL: [Subcommand; 10] = [
+pub static ALL: [Subcommand; 11] = [
     Subcommand {
         name: "serve",
         purpose: "serve the models of a repository",
@@ -91,6 +91,13 @@ pub static ALL: [Subcommand; 10] = [
         name: "migrate",
         purpose: "report what of a set-up for Triton works here",
         usage: || migrate::USAGE.to_owned(),
+        words: none,
+        table: None,
+    },
+    Subcommand {
+        name: "openai",
+        purpose: "serve a repository to clients of OpenAI",
+        usage: super::openai::usage,
         words: none,
         table: None,
     },
@@ -215,7 +222,7 @@ mod tests {
             brief("install"),
             [with("prefix", "directory"), with("library", "file"), without("force"), without("help")]
         );
-        assert_eq!(brief("quickstart"), [with("with", "minilm"), without("help")]);
+        assert_eq!(brief("quickstart"), [with("with", "chat|minilm"), without("help")]);
         assert_eq!(
             brief("check"),
             [

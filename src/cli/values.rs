@@ -45,6 +45,8 @@ pub enum ValueError {
     UnknownGroup { kind: &'static str, group: String },
     #[error("invalid pattern for --{flag}: {reason}")]
     Pattern { flag: &'static str, reason: String },
+    #[error("tool parser: '{0}' not found in tool_call_parsers; there are llama3, mistral, hermes and pythonic")]
+    UnknownToolParser(String),
     #[error("restricted {kind} '{group}' can not be specified in multiple config groups")]
     GroupTwice { kind: &'static str, group: String },
 }

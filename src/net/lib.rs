@@ -105,7 +105,7 @@ impl Gauges {
     /// The count that a port's connections are part of; those of the metrics port are not counted.
     fn connections(&self, port: Port) -> Option<&AtomicUsize> {
         match port {
-            Port::Http | Port::SageMaker | Port::Vertex => Some(&self.http_connections),
+            Port::Http | Port::SageMaker | Port::Vertex | Port::OpenAi => Some(&self.http_connections),
             Port::Grpc => Some(&self.grpc_connections),
             Port::Metrics => None,
         }
@@ -285,7 +285,7 @@ impl<S: Service> Net<S> {
                 let connection = http2::Connection::server(self.wires.http2, pool.clone());
                 Wire::http2(connection, pool.clone(), ledger, Pulse::new(self.wires.keepalive, core.now_ns()))
             }
-            Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex => {
+            Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex | Port::OpenAi => {
                 let intake = IntakeState::new(port, self.shared.service.http_rules(port));
                 Wire::http1(http1::Connection::new(self.wires.http1.clone(), pool.clone()), &pool, ledger, intake)
             }

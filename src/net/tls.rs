@@ -113,7 +113,7 @@ impl Handshakes {
     pub fn begin(&self, port: Port, pool: &Pool) -> Option<Tls> {
         let secure = self.secure.as_ref()?;
         let config = match port {
-            Port::Http => secure.http.as_ref()?,
+            Port::Http | Port::OpenAi => secure.http.as_ref()?,
             Port::Grpc => secure.grpc.as_ref()?,
             Port::Metrics | Port::SageMaker | Port::Vertex => return None,
         };

@@ -182,7 +182,7 @@ impl Answer {
 
     /// What an error of the model is to a client that has nothing of the answer yet.
     pub fn refusal(&self, status: &Status) -> Refusal {
-        failure::refusal(status, self.plan.compat)
+        Refusal::of_status(status, self.plan.compat)
     }
 
     /// The events that end a stream that has failed.

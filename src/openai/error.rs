@@ -3,6 +3,8 @@
 //! Triton's front end answers `{"detail":..}`; OpenAI's clients look for `{"error":{..}}`. By default a body has both,
 //! so that programs written for either find what they know.
 
+mod server;
+
 use crate::json::Json;
 
 /// The bytes of answers: OpenAI's where both differ, or those of Triton's front end (`--openai-compat`).

@@ -9,6 +9,7 @@
 //! `prepare` runs on a pool of threads, or for short bodies on the shard; `answer` runs on the shard, in bounded steps.
 
 pub mod answer;
+pub mod date;
 pub mod error;
 pub mod form;
 pub mod json;

@@ -115,12 +115,10 @@ impl ReasoningParser {
                 rest = left;
                 continue;
             }
-            // Only the first character of the tag is a `<`: where the tag breaks off, it may begin anew with this one.
+            // Only the first character of the tag is a `<`: where the tag breaks off, at most this one begins another.
             if !END.get(self.held.len()..).is_some_and(|left| left.starts_with(character)) {
                 push_part(&std::mem::take(&mut self.held), true, parts);
-                if character != '<' {
-                    continue;
-                }
+                continue;
             }
             self.held.push(character);
             rest = rest.get(character.len_utf8()..).unwrap_or_default();

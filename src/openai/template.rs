@@ -2,10 +2,15 @@
 //!
 //! Templates come with models and see what peers send, so that each rendering is bounded. Steps are minijinja's fuel,
 //! which also pays for each byte that a template holds; bytes are counted where they are written; time is checked where
-//! bytes are written and where a variable of the conversation is read.
+//! bytes are written and where a variable of the conversation is read. These bounds hold whatever a peer sends.
 //!
-//! Known differences from Jinja2: `%` does not format strings; floats that `~` and `join` turn into text below 1e-4 and
-//! from 1e16 on have no exponent; in `d.items` the member wins over the method of that name.
+//! They do not hold for what the author of a template can do: minijinja prints for `~` and filters of text, compares
+//! and drops nested values by recursion and pays for their outermost level alone. So a namespace that holds itself,
+//! values nested a hundred thousand times, and lists of lists that are repeated by `*` end a rendering late or the
+//! process. A template is as trusted as the model that it comes with.
+//!
+//! Known differences from Jinja2: `%` does not format strings; floats that `~` turns into text below 1e-4 and from 1e16
+//! on have no exponent; in `d.items` the member wins over the method of that name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,6 +29,7 @@ mod environment;
 mod folder;
 mod form;
 mod generation;
+mod join;
 mod methods;
 mod python_json;
 mod python_text;

@@ -119,9 +119,7 @@ impl Pieces {
                 }
             }
         }
-        if !new.is_empty() {
-            self.cache.insert(new);
-        }
+        self.cache.insert(&new);
         Ok(tokens)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::PerfError;
 use super::model_info::{ModelInfo, TensorFacts};
+use super::openai::OpenAi;
 use super::plan::{Form, Input, Load, Parameter, Plan, Protocol, SharedMemory, Sweep, Template, Window};
 use super::request::json::strings;
 use super::threads::{CONNECTIONS_MAX, one_each};
@@ -50,7 +51,35 @@ pub fn check_plan(plan: &Plan) -> Result<(), PerfError> {
     {
         return refuse(format!("{} threads cannot share {connections} connections", client.threads));
     }
+    if let Some(openai) = plan.service.openai() {
+        check_openai(plan, openai)?;
+    }
     check_sequences(plan)
+}
+
+/// OpenAI's interface knows nothing of tensors and sequences.
+fn check_openai(plan: &Plan, openai: &OpenAi) -> Result<(), PerfError> {
+    let refuse = |text: &str| Err(PerfError::Plan(text.to_owned()));
+    if plan.target.protocol != Protocol::Http {
+        return refuse("OpenAI's interface is spoken over HTTP");
+    }
+    if !openai.path.starts_with('/') || !openai.path.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return refuse("the path of the requests does not begin with '/', or has letters that cannot be sent");
+    }
+    if plan.work.streams.iter().flatten().any(|template| template.body.is_none()) {
+        return refuse("a request to OpenAI's interface has no body");
+    }
+    if plan.work.sequences.is_some() || plan.work.shared_memory != SharedMemory::None {
+        return refuse("OpenAI's interface has neither sequences nor shared memory");
+    }
+    if plan.server_statistics {
+        return refuse("OpenAI's interface has no statistics of models");
+    }
+    let needs_stream = openai.goals.first_token.is_some() || openai.goals.between_tokens.is_some();
+    if needs_stream && !openai.streaming {
+        return refuse("times of tokens are known of streamed answers only");
+    }
+    Ok(())
 }
 
 fn check_load(plan: &Plan) -> Result<(), PerfError> {
@@ -147,6 +176,9 @@ fn check_sequences(plan: &Plan) -> Result<(), PerfError> {
 /// Against the server's description of the model.
 pub fn check_against(plan: &Plan, model_info: &ModelInfo) -> Result<(), PerfError> {
     let refuse = |text: String| Err(PerfError::Plan(text));
+    if plan.service.openai().is_some() {
+        return Ok(());
+    }
     let model = &model_info.model;
     if model_info.decoupled && !plan.work.decoupled {
         return refuse(format!("model '{model}' is decoupled: it answers on gRPC streams only"));

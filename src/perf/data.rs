@@ -203,6 +203,7 @@ impl Batches<'_> {
             outputs: Vec::new(),
             parameters: self.plan.parameters.clone(),
             expected: is_checked.then_some(expected),
+            body: None,
         })
     }
 

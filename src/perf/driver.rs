@@ -322,6 +322,10 @@ impl Driver {
                 totals.histograms.latency_ns.saturating_record(at_ns.saturating_sub(flight.due_ns).max(1));
                 totals.histograms.service_ns.saturating_record(at_ns.saturating_sub(flight.sent_ns).max(1));
                 totals.completions.count(at_ns.saturating_sub(totals.began_ns));
+                if let Some((generation, openai)) = flight.generation.as_ref().zip(self.settings.request_set.openai()) {
+                    let totals = totals.generation.get_or_insert_default();
+                    totals.count(generation, flight.due_ns, at_ns, &openai.goals);
+                }
                 counters.completed.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {

@@ -2,6 +2,7 @@
 //!
 //! None of them has a socket or a clock, so each is tested by itself and runs on either engine.
 
+mod generated;
 mod http;
 mod stream;
 mod unary;
@@ -9,8 +10,11 @@ mod unary;
 use std::sync::Arc;
 
 use super::answer::Expectation;
-use super::plan::{Compression, Plan, Protocol};
+use super::generation::Generation;
+use super::openai::OpenAi;
+use super::plan::{Compression, Plan, Protocol, Service};
 use super::request::{Marks, Prepared};
+use generated::GeneratedAnswer;
 use http::HttpExchange;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::grpc::{Code, decode_message};
@@ -36,6 +40,8 @@ pub struct Flight {
     pub last_response_ns: u64,
     /// Times of responses, where a request is recorded.
     pub times_ns: Option<Vec<u64>>,
+    /// What a language model generated for it, when it is over.
+    pub generation: Option<Box<Generation>>,
 }
 
 #[derive(Debug)]
@@ -89,6 +95,7 @@ pub struct RequestSet {
     /// Names and values of the head of each gRPC call.
     call: Vec<(Vec<u8>, Vec<u8>)>,
     protocol: Protocol,
+    service: Service,
     decoupled: bool,
 }
 
@@ -105,7 +112,18 @@ impl RequestSet {
         };
         let tls = plan.target.tls.is_some();
         let call = call_head(&plan.target.endpoint.authority(), tls, method, encoding, &plan.work.headers);
-        RequestSet { templates, expectations, call, protocol: plan.target.protocol, decoupled: plan.work.decoupled }
+        RequestSet {
+            templates,
+            expectations,
+            call,
+            protocol: plan.target.protocol,
+            service: plan.service.clone(),
+            decoupled: plan.work.decoupled,
+        }
+    }
+
+    pub fn openai(&self) -> Option<&OpenAi> {
+        self.service.openai()
     }
 
     fn call(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
@@ -167,6 +185,7 @@ pub fn http2_config() -> Config {
 /// The protocol of a connection.
 pub enum Exchange {
     Http(Box<HttpExchange>),
+    OpenAi(Box<HttpExchange<GeneratedAnswer>>),
     Unary(Box<UnaryExchange>),
     Stream(Box<StreamExchange>),
 }
@@ -174,6 +193,9 @@ pub enum Exchange {
 impl Exchange {
     pub fn new(request_set: &Arc<RequestSet>, pool: &Pool) -> Exchange {
         match request_set.protocol {
+            Protocol::Http if request_set.openai().is_some() => {
+                Exchange::OpenAi(Box::new(HttpExchange::new(Arc::clone(request_set), pool.clone())))
+            }
             Protocol::Http => Exchange::Http(Box::new(HttpExchange::new(Arc::clone(request_set), pool.clone()))),
             Protocol::GrpcUnary => Exchange::Unary(Box::new(UnaryExchange::new(Arc::clone(request_set), pool.clone()))),
             Protocol::GrpcStream => {
@@ -185,6 +207,7 @@ impl Exchange {
     pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
         match self {
             Exchange::Http(exchange) => exchange.begin(flight),
+            Exchange::OpenAi(exchange) => exchange.begin(flight),
             Exchange::Unary(exchange) => exchange.begin(flight),
             Exchange::Stream(exchange) => exchange.begin(flight),
         }
@@ -194,6 +217,7 @@ impl Exchange {
     pub fn receive(&mut self, bytes: &[u8], now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
         match self {
             Exchange::Http(exchange) => exchange.receive(bytes, now_ns, outcomes),
+            Exchange::OpenAi(exchange) => exchange.receive(bytes, now_ns, outcomes),
             Exchange::Unary(exchange) => exchange.receive(bytes, now_ns, outcomes),
             Exchange::Stream(exchange) => exchange.receive(bytes, now_ns, outcomes),
         }
@@ -203,6 +227,7 @@ impl Exchange {
     pub fn take_output(&mut self, most: usize, into: &mut Vec<Slice>) {
         match self {
             Exchange::Http(exchange) => exchange.take_output(most, into),
+            Exchange::OpenAi(exchange) => exchange.take_output(most, into),
             Exchange::Unary(exchange) => exchange.take_output(most, into),
             Exchange::Stream(exchange) => exchange.take_output(most, into),
         }
@@ -211,6 +236,7 @@ impl Exchange {
     pub fn in_flight(&self) -> usize {
         match self {
             Exchange::Http(exchange) => exchange.in_flight(),
+            Exchange::OpenAi(exchange) => exchange.in_flight(),
             Exchange::Unary(exchange) => exchange.in_flight(),
             Exchange::Stream(exchange) => exchange.in_flight(),
         }
@@ -220,6 +246,7 @@ impl Exchange {
     pub fn is_over(&self) -> bool {
         match self {
             Exchange::Http(exchange) => exchange.is_over(),
+            Exchange::OpenAi(exchange) => exchange.is_over(),
             Exchange::Unary(exchange) => exchange.is_over(),
             Exchange::Stream(exchange) => exchange.is_over(),
         }
@@ -229,6 +256,7 @@ impl Exchange {
     pub fn expire(&mut self, before_ns: u64, now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
         match self {
             Exchange::Http(exchange) => exchange.expire(before_ns),
+            Exchange::OpenAi(exchange) => exchange.expire(before_ns),
             Exchange::Unary(exchange) => {
                 exchange.expire(before_ns, now_ns, outcomes);
                 Ok(())
@@ -241,6 +269,7 @@ impl Exchange {
     pub fn fail(&mut self, reason: &str, now_ns: u64, outcomes: &mut Outcomes) {
         match self {
             Exchange::Http(exchange) => exchange.fail(reason, now_ns, outcomes),
+            Exchange::OpenAi(exchange) => exchange.fail(reason, now_ns, outcomes),
             Exchange::Unary(exchange) => exchange.fail(reason, now_ns, outcomes),
             Exchange::Stream(exchange) => exchange.fail(reason, now_ns, outcomes),
         }
@@ -249,7 +278,7 @@ impl Exchange {
     /// Says goodbye where the protocol has a way to; true if the peer's own goodbye is worth waiting for.
     pub fn part(&mut self) -> bool {
         match self {
-            Exchange::Http(_) | Exchange::Unary(_) => false,
+            Exchange::Http(_) | Exchange::OpenAi(_) | Exchange::Unary(_) => false,
             Exchange::Stream(exchange) => exchange.part(),
         }
     }

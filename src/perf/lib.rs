@@ -16,11 +16,13 @@ mod connector;
 pub mod data;
 mod driver;
 mod exchange;
+mod generation;
 mod interrupt;
 mod measurement;
 mod metadata_client;
 mod metrics;
 mod model_info;
+pub mod openai;
 mod plan;
 mod regions;
 pub mod report;
@@ -34,6 +36,7 @@ mod tls;
 mod window_totals;
 mod work;
 
+pub use generation::{GenerationCounts, GenerationTotals};
 pub use measurement::{
     ClientLimits, ERROR_TEXTS_MAX, ErrorTexts, Histograms, LATENCY_MAX_NS, LoadPoint, Measurement, MetricFigures,
     Phase, Progress, Record, RequestCounts, ServerSide, Stage, Step, Timeline, WindowFigures,
@@ -41,7 +44,7 @@ pub use measurement::{
 pub use model_info::{ModelInfo, TensorFacts};
 pub use plan::{
     Client, Compression, Endpoint, Expected, Form, Input, Load, MetricsSource, Parameter, Plan, Protocol, Rules,
-    Sequences, SharedMemory, Spacing, Sweep, Target, Template, Tls, Window, Work,
+    Sequences, Service, SharedMemory, Spacing, Sweep, Target, Template, Tls, Window, Work,
 };
 
 /// Why a run gives no figures.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::generation::GenerationTotals;
+
 /// Latencies beyond ten minutes count as ten minutes.
 pub const LATENCY_MAX_NS: u64 = 600_000_000_000;
 /// Significant digits of histograms: values differ from their bucket by a thousandth at most.
-const DIGITS: u8 = 3;
+pub(super) const DIGITS: u8 = 3;
 /// Texts of errors that are counted apart; those beyond are counted together.
 pub const ERROR_TEXTS_MAX: usize = 64;
 
@@ -24,6 +26,8 @@ pub struct Measurement {
     /// What the figures suffer from on our own side, or because the server cannot keep up with the schedule.
     pub limits: ClientLimits,
     pub histograms: Histograms,
+    /// Of answers that a language model generated; none for tensors, and where no request completed.
+    pub generation: Option<Box<GenerationTotals>>,
     pub counts: RequestCounts,
     pub errors: ErrorTexts,
     /// Of the windows together.

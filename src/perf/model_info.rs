@@ -21,6 +21,13 @@ pub struct ModelInfo {
     pub composing_models: Vec<String>,
 }
 
+impl ModelInfo {
+    /// Of a server that describes no models.
+    pub fn named(model: &str) -> ModelInfo {
+        ModelInfo { model: model.to_owned(), ..ModelInfo::default() }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TensorFacts {
     pub name: String,

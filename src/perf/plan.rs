@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::openai::OpenAi;
 use nereid_memory::Slice;
 use nereid_shard::EngineKind;
 
@@ -13,6 +14,7 @@ use nereid_shard::EngineKind;
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub target: Target,
+    pub service: Service,
     pub model: String,
     /// Empty lets the server choose.
     pub version: String,
@@ -27,6 +29,25 @@ pub struct Plan {
     pub metrics: Option<MetricsSource>,
     /// So many requests of a load point are kept one by one ([`super::Record`]); 0 keeps none.
     pub records_max: usize,
+}
+
+/// The interface of the server that is loaded.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Service {
+    /// KServe v2, in the protocol of the target.
+    #[default]
+    Triton,
+    /// OpenAI's, over HTTP.
+    OpenAi(Box<OpenAi>),
+}
+
+impl Service {
+    pub fn openai(&self) -> Option<&OpenAi> {
+        match self {
+            Service::Triton => None,
+            Service::OpenAi(openai) => Some(openai),
+        }
+    }
 }
 
 /// The server, and how it is spoken to.
@@ -118,6 +139,8 @@ pub struct Template {
     pub parameters: Vec<(String, Parameter)>,
     /// Outputs to compare each answer with.
     pub expected: Option<Vec<Expected>>,
+    /// The JSON of a request to a server of OpenAI's interface, which has nothing else.
+    pub body: Option<Slice>,
 }
 
 #[derive(Debug, Clone)]
@@ -304,6 +327,7 @@ pub(super) mod tests {
     pub fn plan(target: Target) -> Plan {
         Plan {
             target,
+            service: Service::Triton,
             model: "model".to_owned(),
             version: String::new(),
             work: Work {

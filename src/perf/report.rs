@@ -4,6 +4,7 @@
 
 pub mod csv;
 mod figures;
+mod generation;
 pub mod html;
 pub mod json;
 mod machine;

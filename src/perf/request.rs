@@ -5,6 +5,7 @@
 //! body has such marks they take the same room each time, so that its length, which the head states, is the same too.
 
 pub mod json;
+mod openai;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -82,6 +83,9 @@ enum Layout {
 impl Prepared {
     pub fn new(plan: &Plan, template: &Template, placement: Option<&Placement>) -> Result<Prepared, PerfError> {
         let in_sequence = plan.work.sequences.is_some();
+        if let Some(openai) = plan.service.openai() {
+            return openai::prepare(plan, openai, template);
+        }
         match plan.target.protocol {
             Protocol::Http => http(plan, template, placement, in_sequence),
             Protocol::GrpcUnary => Ok(grpc(plan, template, placement, in_sequence)),

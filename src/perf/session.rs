@@ -10,7 +10,7 @@ use super::interrupt::Interrupt;
 use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures};
 use super::metadata_client::MetadataClient;
 use super::metrics::{self, Figures, Scraper};
-use super::plan::{Load, Plan, Sweep, Window};
+use super::plan::{Load, Plan, Service, Sweep, Window};
 use super::regions::Regions;
 use super::request::Prepared;
 use super::schedule::{Schedule, Share};
@@ -66,7 +66,10 @@ enum Until {
 pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>, PerfError> {
     check::check_plan(plan)?;
     let mut metadata_client = MetadataClient::for_plan(plan)?;
-    let model_info = metadata_client.inspect(&plan.model, &plan.version)?;
+    let model_info = match plan.service {
+        Service::Triton => metadata_client.inspect(&plan.model, &plan.version)?,
+        Service::OpenAi(_) => ModelInfo::named(&plan.model),
+    };
     check::check_against(plan, &model_info)?;
     // From here on a signal has something to clean up.
     let interrupt = Interrupt::watch()?;
@@ -287,6 +290,7 @@ impl Session<'_> {
             },
             timeline: sum.timeline(),
             histograms: sum.histograms,
+            generation: sum.generation,
             counts: sum.counts,
             errors: sum.errors,
             wall,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::generation::GenerationTotals;
 use super::measurement::{ErrorTexts, Histograms, Record, RequestCounts, Timeline};
 
 const SLOT_NS: u64 = 100_000_000;
@@ -11,6 +12,8 @@ const SLOTS_MAX: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct WindowTotals {
     pub histograms: Histograms,
+    /// Made with the first answer that a language model generated.
+    pub generation: Option<Box<GenerationTotals>>,
     pub counts: RequestCounts,
     pub errors: ErrorTexts,
     /// Requests that left late although the server was not to blame.
@@ -122,6 +125,7 @@ impl Default for WindowTotals {
     fn default() -> WindowTotals {
         WindowTotals {
             histograms: Histograms::default(),
+            generation: None,
             counts: RequestCounts::default(),
             errors: ErrorTexts::default(),
             late: 0,
@@ -168,6 +172,9 @@ impl WindowTotals {
 
     fn add(&mut self, other: &mut WindowTotals, records_max: usize) {
         self.histograms.add(&other.histograms);
+        if let Some(generation) = &other.generation {
+            self.generation.get_or_insert_default().add(generation);
+        }
         self.counts.add(&other.counts);
         self.errors.add(&other.errors);
         self.late += other.late;

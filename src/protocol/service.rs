@@ -28,6 +28,8 @@ pub enum Port {
     Metrics,
     SageMaker,
     Vertex,
+    /// OpenAI's interface.
+    OpenAi,
 }
 
 /// A callback for when an answer is sent.

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
-use super::{Failure, Libraries, budget, clouds, devices, drain, load, tables};
+use super::{Failure, Libraries, budget, clouds, devices, drain, load, openai, tables};
 use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
@@ -225,7 +225,12 @@ fn cores() -> Result<Cores, Failure> {
 }
 
 /// The facts about the server that all services report, with the threads that they need.
-fn start_facts(options: &Options, guard: Guard, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Result<Arc<Facts>, Failure> {
+fn start_facts(
+    options: &Options,
+    guard: Guard,
+    lifecycle: &Arc<Lifecycle>,
+    gpus: Arc<Gpus>,
+) -> Result<Arc<Facts>, Failure> {
     let facts = Arc::new(Facts::new(settings(options, guard, lifecycle, gpus, start_traces(options)?)?));
     if options.allow_client_shm {
         let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
@@ -238,7 +243,7 @@ fn start_facts(options: &Options, guard: Guard, lifecycle: &Lifecycle, gpus: Arc
 fn settings(
     options: &Options,
     guard: Guard,
-    lifecycle: &Lifecycle,
+    lifecycle: &Arc<Lifecycle>,
     gpus: Arc<Gpus>,
     traces: Arc<Traces>,
 ) -> Result<api::Settings, Failure> {
@@ -254,6 +259,7 @@ fn settings(
         gpus,
         sagemaker,
         vertex,
+        openai: openai::settings(options, lifecycle)?,
         access: guard.access,
         audit: guard.audit,
         http_forwarded: forwarded("http", &options.http_header_forward_pattern)?,

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::inherited::{InheritedSockets, Origin};
 use super::options::{Listen, Options, TlsOptions};
-use super::{Failure, clouds};
+use super::{Failure, clouds, openai};
 use nereid_net::{Listener, Post, Run, Secure};
 use nereid_protocol::service::Port;
 use nereid_request::Status;
@@ -99,6 +99,7 @@ fn services(options: &Options) -> impl Iterator<Item = Service<'_>> {
         (&options.http, Port::Http, "HTTP", "HTTPService"),
         (&options.sagemaker, Port::SageMaker, clouds::SAGEMAKER, "Sagemaker HTTPService"),
         (&options.vertex, Port::Vertex, clouds::VERTEX, "Vertex AI HTTPService"),
+        (&options.openai.listen, Port::OpenAi, openai::NAME, "OpenAI HTTPService"),
         (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
     ];
     services.into_iter().filter(|(listen, ..)| listen.allowed)
@@ -112,6 +113,7 @@ fn service_name(port: Port) -> &'static str {
         Port::Metrics => "metrics",
         Port::SageMaker => "sagemaker",
         Port::Vertex => "vertex-ai",
+        Port::OpenAi => "openai",
     }
 }
 
@@ -152,6 +154,7 @@ pub fn open(
         let (tls, path) = match port {
             Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
             Port::Grpc => (options.grpc_tls.is_on(), options.grpc_unix_socket.as_deref()),
+            Port::OpenAi => (options.http_tls.is_on(), None),
             Port::Metrics | Port::SageMaker | Port::Vertex => (false, None),
         };
         let shown = format!("{}:{bound}", listen.address);

@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub mod openai;
+
+use openai::OpenAiOptions;
+
 pub use crate::api::{HeaderPattern, Orca};
 pub use nereid_net::{Credentials, Keepalive};
 pub use nereid_observe::metrics::EngineMetrics;
@@ -210,6 +214,8 @@ pub struct Options {
     pub metrics: Listen,
     pub sagemaker: Listen,
     pub vertex: Listen,
+    /// OpenAI's interface.
+    pub openai: OpenAiOptions,
     /// Environment variables of these two ports.
     pub clouds: Clouds,
     /// `--vertex-ai-default-model`; empty: the only model, if there is just one.
@@ -329,6 +335,7 @@ impl Default for Options {
             metrics: Listen::at(8002),
             sagemaker: Listen { allowed: false, ..Listen::at(8080) },
             vertex: Listen { allowed: false, ..Listen::at(8080) },
+            openai: OpenAiOptions::default(),
             clouds: Clouds::default(),
             vertex_default_model: String::new(),
             allow_cpu_metrics: true,
@@ -393,6 +400,7 @@ impl Options {
             grpc: closed(options.grpc),
             sagemaker: closed(options.sagemaker),
             vertex: closed(options.vertex),
+            openai: OpenAiOptions::default(),
             ..options
         }
     }

@@ -1,6 +1,7 @@
 //! Python models behind a real server: `model.py` files as Triton's users write them (contract/python_backend.md).
 
 mod calls;
+mod chat;
 mod classes;
 mod cost;
 mod devices;
@@ -15,6 +16,7 @@ mod loading;
 mod minilm;
 pub mod models;
 mod numbers;
+mod quickstarted;
 mod readiness;
 mod restart;
 mod services;

@@ -6,5 +6,5 @@ mod go;
 mod http1_peers;
 mod http2_peers;
 mod in_process;
-mod node;
+pub mod node;
 mod perf_analyzer;

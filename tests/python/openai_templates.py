@@ -138,19 +138,20 @@ def rendering(name, template, folder, conversation, prompt, arguments, render):
 
 def of_text(source):
     def render(messages, tools, prompt, arguments):
-        rendered = render_jinja_template(
+        rendered, _ = render_jinja_template(
             [messages], tools=tools, chat_template=source, add_generation_prompt=prompt, **arguments
         )
-        return rendered[0][0]
+        return rendered[0]
 
     return render
 
 
 def of_folder(tokenizer):
+    """As `apply_chat_template`, of which some versions leave out members that are None."""
+
     def render(messages, tools, prompt, arguments):
-        return tokenizer.apply_chat_template(
-            messages, tools=tools, add_generation_prompt=prompt, tokenize=False, **arguments
-        )
+        source = tokenizer.get_chat_template(tools=tools)
+        return of_text(source)(messages, tools, prompt, {**tokenizer.special_tokens_map, **arguments})
 
     return render
 

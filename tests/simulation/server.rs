@@ -141,6 +141,7 @@ fn facts(bounds: &Bounds) -> Arc<Facts> {
         gpus: Arc::default(),
         sagemaker: api::SageMaker::read("", "", "").expect("the defaults"),
         vertex: None,
+        openai: None,
         access: Default::default(),
         audit: None,
         http_forwarded: None,

@@ -9,4 +9,6 @@ pub enum ReplyTo {
     Grpc(CallKey),
     /// A request on a stream, by the stream's token.
     Stream(Token),
+    /// A request that is a part of a call of OpenAI's interface: the token of the call, and which part.
+    OpenAi(Token, u32),
 }

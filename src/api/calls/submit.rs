@@ -36,7 +36,7 @@ impl Calls {
         panics::fault_point("submit", || request.id.as_bytes());
         if form.wants_timing {
             let watch = &mut Rc::make_mut(&mut form).watch;
-            watch_by_parameter(watch, matches!(reply_to, ReplyTo::Http(_)), &mut request);
+            watch_by_parameter(watch, matches!(reply_to, ReplyTo::Http(_) | ReplyTo::OpenAi(..)), &mut request);
         }
         if let Err(exhausted) = request.hold_texts(&self.pool) {
             request.withdraw();
@@ -49,7 +49,7 @@ impl Calls {
             return self.submit_strings(token, PendingSubmit { reply_to, model, request, form });
         }
         let by_ns = self.delays.request_ns;
-        if by_ns > 0 && !matches!(reply_to, ReplyTo::Http(_)) {
+        if by_ns > 0 && !matches!(reply_to, ReplyTo::Http(_) | ReplyTo::OpenAi(..)) {
             let pending = PendingSubmit { reply_to, model, request, form };
             if let Some(place) = self.work_mut(token.0) {
                 *place = Work::Delayed(Box::new(pending));
@@ -70,9 +70,10 @@ impl Calls {
     ) -> Result<(), Status> {
         let chunked = match reply_to {
             ReplyTo::Http(call) => ChunkedReply::of(call, &model, &form),
-            ReplyTo::Grpc(_) | ReplyTo::Stream(_) => None,
+            ReplyTo::Grpc(_) | ReplyTo::Stream(_) | ReplyTo::OpenAi(..) => None,
         };
-        if chunked.is_some() || (matches!(reply_to, ReplyTo::Stream(_)) && model.spec.decoupled) {
+        let comes_in_parts = matches!(reply_to, ReplyTo::Stream(_) | ReplyTo::OpenAi(..)) && model.spec.decoupled;
+        if chunked.is_some() || comes_in_parts {
             request.limit_responses(self.responses_max);
         }
         let places = match self.enter(reply_to, &model, &request) {
@@ -113,7 +114,7 @@ impl Calls {
     fn enter(&mut self, reply_to: ReplyTo, model: &Arc<ServedModel>, request: &Request) -> Result<Places, Status> {
         let call = match reply_to {
             ReplyTo::Stream(token) => self.stream(token).map(|stream| stream.enter_call()).transpose(),
-            ReplyTo::Http(_) | ReplyTo::Grpc(_) => Ok(None),
+            ReplyTo::Http(_) | ReplyTo::Grpc(_) | ReplyTo::OpenAi(..) => Ok(None),
         };
         let call = call.map_err(|reason| full(reason, model))?;
         match model.load.enter(input_bytes(request), &self.model_bounds) {

@@ -14,6 +14,7 @@ use crate::api::grpc::streams::stream::Stream;
 use crate::api::http::chunked_replies::chunked_reply::ChunkedReply;
 use crate::api::infer::{AnswerForm, Decode, http_reply};
 use crate::api::load_reports::streams::LoadStream;
+use crate::api::openai::call::OpenAiCall;
 use nereid_memory::CallPlace;
 use nereid_protocol::service::CallKey;
 use nereid_request::{Job, Response, Text, Ticket};
@@ -48,6 +49,8 @@ pub enum Work {
     Stream(Box<Stream>),
     Reflection(Box<ReflectionStream>),
     LoadStream(Box<LoadStream>),
+    /// A call of OpenAI's interface; its requests have works of their own.
+    OpenAi(Box<OpenAiCall>),
 }
 
 /// What a request takes of the parts that its model and its client may have.

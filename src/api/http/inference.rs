@@ -63,9 +63,19 @@ impl HttpInfer {
     pub fn intake_rules(context: &InferContext, port: Port) -> http1::IntakeRules {
         let settings = &context.facts.settings;
         http1::IntakeRules {
-            json_length: if port == Port::Metrics { JsonLength::Nowhere } else { Dialect::of(port).json_length_in() },
+            json_length: match port {
+                Port::Metrics | Port::OpenAi => JsonLength::Nowhere,
+                port => Dialect::of(port).json_length_in(),
+            },
             unasked_bytes_max: settings.http_input_bytes_max as u64,
-            asks_always: port == Port::Http && (!context.access.http.is_empty() || context.access.changes),
+            asks_always: match port {
+                Port::OpenAi => true,
+                Port::Http => {
+                    let is_beside = settings.openai.as_ref().is_some_and(|openai| openai.on_http_port);
+                    is_beside || !context.access.http.is_empty() || context.access.changes
+                }
+                _ => false,
+            },
             timing_field: timing::ASK,
         }
     }

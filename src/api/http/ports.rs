@@ -68,6 +68,10 @@ impl HttpPorts {
         self.metrics_page.rendered(call, page, replies);
     }
 
+    pub fn metrics_page(&self) -> &MetricsPage {
+        &self.metrics_page
+    }
+
     /// A request through the HTTP port itself.
     pub fn request(
         &mut self,
@@ -117,7 +121,7 @@ impl HttpPorts {
                 let routing = self.vertex.http(call, head, path.as_deref());
                 self.follow(context, management, routing, request, replies)
             }
-            Port::Http | Port::Grpc => self.request(context, management, request, replies),
+            Port::Http | Port::Grpc | Port::OpenAi => self.request(context, management, request, replies),
         }
     }
 

@@ -3,7 +3,7 @@
 //! The memory of a request is not always its own: a client may share it, other steps of an ensemble may read it, and
 //! the response cache may compare it.
 
-use super::{Batch, Failure, Input, byte_size, pieces, too_large};
+use super::{Batch, Failure, Input, byte_size, pieces, without_size};
 use nereid_memory::{BlockMut, Pool, Slice};
 use nereid_request::{Shape, Status};
 
@@ -32,7 +32,7 @@ impl Batch<'_> {
         {
             *first = i64::try_from(times).ok().and_then(|times| first.checked_mul(times)).unwrap_or(i64::MAX);
         }
-        let len = byte_size(&shape, input.datatype).ok_or_else(|| too_large(&input.name, &shape))?;
+        let len = byte_size(&shape, input.datatype).ok_or_else(|| without_size(&input.name, &shape))?;
         let mut bytes = self.pool.get(len)?;
         bytes.set_len(0);
         for _ in 0..times {

@@ -277,6 +277,23 @@ fn ragged_inputs_lie_one_behind_the_other() {
 }
 
 #[test]
+fn a_shape_without_a_size_is_the_fault_of_its_request_alone() {
+    let rig = Rig::new();
+    let strings = |key, shape: &[i64]| rig.draft(key).batch(1).input(0, DataType::Bytes, shape, &[]).outputs([]);
+    let ragged = Input { is_ragged: true, ..input(DataType::Bytes) };
+    for (shape, fault) in [([1, -1], "[1,-1] has no size"), ([i64::MAX, 2], "[9223372036854775807,2] is too large")] {
+        let requests = [strings(1, &[1, 0]), strings(2, &shape)];
+        let Err(Failure::One(1, status)) = Batch::new(&requests, true, &rig.pool).join_strings(&ragged) else {
+            panic!("{shape:?} is not refused alone")
+        };
+        assert_eq!(status.message, format!("input 'A' of shape {fault}"));
+    }
+    let open = [strings(1, &[-1, 1])];
+    let failure = Batch::new(&open, false, &rig.pool).join_strings(&input(DataType::Bytes)).unwrap_err();
+    assert!(matches!(failure, Failure::All(status) if status.message == "input 'A' of shape [-1,1] has no size"));
+}
+
+#[test]
 fn memory_for_an_output_is_the_clients_own_if_one_request_has_all_rows() {
     let rig = Rig::new();
     let out = output(0, DataType::Fp32);

@@ -2,9 +2,12 @@
 
 use super::given::{Given, TlsFiles, Wire};
 use super::mistake::Mistake;
+use super::openai::ServiceKind;
 use nereid_perf::{Endpoint, MetricsSource, Protocol, Target, Tls};
 
 const HTTP_PORT: u16 = 8000;
+/// Of Triton's OpenAI frontend, and of Nereid's own.
+const OPENAI_PORT: u16 = 9000;
 const GRPC_PORT: u16 = 8001;
 const METRICS_PORT: u16 = 8002;
 /// Bytes that the kernel accepts as the path of a socket.
@@ -13,12 +16,17 @@ const SOCKET_PATH_MAX: usize = 107;
 impl Given {
     pub fn target(&self) -> Result<Target, Mistake> {
         let (port, protocol) = match (self.wire, self.streaming) {
+            (Wire::Http, _) if self.service == ServiceKind::OpenAi => (OPENAI_PORT, Protocol::Http),
             (Wire::Http, _) => (HTTP_PORT, Protocol::Http),
             (Wire::Grpc, false) => (GRPC_PORT, Protocol::GrpcUnary),
             (Wire::Grpc, true) => (GRPC_PORT, Protocol::GrpcStream),
         };
         let url = self.url.as_deref().unwrap_or("localhost");
-        let (scheme, endpoint) = endpoint(url, port).ok_or_else(|| wrong("-u", url))?;
+        let server = match self.service {
+            ServiceKind::Triton => url,
+            ServiceKind::OpenAi => Given::split_base(url).0,
+        };
+        let (scheme, endpoint) = endpoint(server, port).ok_or_else(|| wrong("-u", url))?;
         let is_tls = match (self.wire, scheme) {
             (Wire::Http, "https") => true,
             (Wire::Http, "" | "http" | "unix") => false,
@@ -44,8 +52,17 @@ impl Given {
             Endpoint::Tcp { host, .. } => host.clone(),
             Endpoint::Unix(_) => "localhost".to_owned(),
         };
+        // Such servers have their metrics beside their other routes.
+        let own_port = match &target.endpoint {
+            Endpoint::Tcp { port, .. } if self.service == ServiceKind::OpenAi => Some(*port),
+            _ => None,
+        };
+        if self.metrics.url.is_none() && own_port.is_some() && target.tls.is_some() {
+            let needs = "--metrics-url: metrics are not read over TLS";
+            return Err(Mistake::Without { flag: "--collect-metrics", needs });
+        }
         let Some(url) = self.metrics.url.as_deref() else {
-            let endpoint = Endpoint::Tcp { host, port: METRICS_PORT };
+            let endpoint = Endpoint::Tcp { host, port: own_port.unwrap_or(METRICS_PORT) };
             return Ok(Some(MetricsSource { endpoint, path: "/metrics".into(), interval }));
         };
         let rest = url.strip_prefix("http://").unwrap_or(url);

@@ -6,6 +6,7 @@
 mod client;
 mod input;
 mod load;
+mod openai;
 mod refused;
 mod reports;
 mod rules;
@@ -45,11 +46,12 @@ pub struct Group {
     pub flags: &'static [Flag],
 }
 
-pub static GROUPS: [Group; 7] = [
+pub static GROUPS: [Group; 8] = [
     Group { title: "Server and model", flags: server::FLAGS },
     Group { title: "Load", flags: load::FLAGS },
     Group { title: "When a figure counts", flags: rules::FLAGS },
     Group { title: "Requests", flags: input::FLAGS },
+    Group { title: "Requests to OpenAI's interface (--service-kind openai)", flags: openai::FLAGS },
     Group { title: "This client", flags: client::FLAGS },
     Group { title: "Reports", flags: reports::FLAGS },
     Group { title: "Flags of perf_analyzer that are refused", flags: refused::FLAGS },

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::flags::Action;
 use super::mistake::Mistake;
+use super::openai::{OpenAiGiven, ServiceKind};
 use super::value::Span;
 use super::words::Items;
 use nereid_perf::{Client, Compression, Form, Parameter, Rules, Spacing};
@@ -17,6 +18,8 @@ pub struct Given {
     /// Empty: the server chooses.
     pub version: String,
     pub url: Option<String>,
+    pub service: ServiceKind,
+    pub openai: OpenAiGiven,
     pub wire: Wire,
     pub streaming: bool,
     pub asks_async: bool,
@@ -56,6 +59,7 @@ pub struct Given {
     pub queue_timeout_us: Option<u64>,
 
     pub client: Client,
+    pub request_timeout: Option<Duration>,
     pub threads: Option<usize>,
     pub threads_max: Option<usize>,
 
@@ -146,6 +150,8 @@ impl Default for Given {
             model: String::new(),
             version: String::new(),
             url: None,
+            service: ServiceKind::Triton,
+            openai: OpenAiGiven::default(),
             wire: Wire::Http,
             streaming: false,
             asks_async: false,
@@ -181,6 +187,7 @@ impl Default for Given {
             priority: 0,
             queue_timeout_us: None,
             client: Client::default(),
+            request_timeout: None,
             threads: None,
             threads_max: None,
             verbose: false,
@@ -217,6 +224,7 @@ impl Given {
             return Err(Mistake::Other("which model? -m names it".into()));
         }
         self.check_load()?;
+        self.check_service()?;
         self.check_wire()?;
         self.check_sources()?;
         self.check_reports()?;
@@ -272,8 +280,8 @@ impl Given {
         if self.asks_async && self.asks_sync {
             return Err(Mistake::Conflict("--async", "--sync", ""));
         }
-        if self.streaming && !is_grpc {
-            return only("--streaming", "-i grpc");
+        if self.streaming && !is_grpc && self.service == ServiceKind::Triton {
+            return only("--streaming", "-i grpc or --service-kind openai");
         }
         if self.streaming && self.asks_sync {
             return Err(Mistake::Conflict("--streaming", "--sync", ": a stream is asynchronous"));

@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use super::given::{Given, Memory, Source, WindowMode};
 use super::mistake::Mistake;
+use super::openai::ServiceKind;
 use nereid_perf::data::{self, DataError, DataPlan};
-use nereid_perf::{Client, Load, ModelInfo, Plan, Rules, Sequences, SharedMemory, Sweep, Target, Window, Work};
+use nereid_perf::openai::PromptError;
+use nereid_perf::{
+    Client, Load, ModelInfo, Plan, Rules, Sequences, Service, SharedMemory, Sweep, Target, Window, Work,
+};
 
 /// Times in a file of intervals.
 const INTERVALS_MAX: usize = 1 << 24;
@@ -23,11 +27,16 @@ pub enum PlanError {
     Mistake(#[from] Mistake),
     #[error(transparent)]
     Data(#[from] DataError),
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
 }
 
 impl Given {
     /// `cores` is how many this process may use.
     pub fn plan(&self, target: Target, model_info: &ModelInfo, cores: usize) -> Result<Plan, PlanError> {
+        if self.service == ServiceKind::OpenAi {
+            return self.openai_plan(target, cores);
+        }
         let has_data = self.sources.iter().any(|source| matches!(source, Source::At(path) if !path.is_dir()));
         let work = Work {
             streams: data::streams(model_info, &self.data_plan()?)?,
@@ -53,19 +62,30 @@ impl Given {
         Ok(Plan {
             metrics: self.metrics_source(&target)?,
             target,
+            service: Service::Triton,
             model: self.model.clone(),
             version: self.version.clone(),
             work,
             load: self.load()?,
             rules: self.rules(),
-            client: Client { threads: self.thread_count(cores), ..self.client.clone() },
+            client: self.client(cores),
             server_statistics: self.server_statistics,
             composing_models: composing,
-            records_max: self.reports.profile.as_ref().map_or(0, |_| self.reports.records_max),
+            records_max: self.records_max(),
         })
     }
 
-    fn rules(&self) -> Rules {
+    pub(super) fn client(&self, cores: usize) -> Client {
+        let mut client = Client { threads: self.thread_count(cores), ..self.client.clone() };
+        client.request_timeout = self.request_timeout.unwrap_or(client.request_timeout);
+        client
+    }
+
+    pub(super) fn records_max(&self) -> usize {
+        self.reports.profile.as_ref().map_or(0, |_| self.reports.records_max)
+    }
+
+    pub(super) fn rules(&self) -> Rules {
         let window = match self.window_mode {
             WindowMode::Time => Window::Time(Duration::from_millis(self.window_ms)),
             WindowMode::Count => Window::Count(self.window_count),
@@ -87,7 +107,7 @@ impl Given {
         }
     }
 
-    fn load(&self) -> Result<Load, Mistake> {
+    pub(super) fn load(&self) -> Result<Load, Mistake> {
         if let Some(span) = self.rate {
             return Ok(Load::Rate { sweep: span.sweep, spacing: self.spacing.unwrap_or_default() });
         }

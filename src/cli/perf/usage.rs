@@ -10,8 +10,8 @@ const INDENT: usize = 8;
 const INTRODUCTION: &str = "\
 Usage: nereid perf -m <model> [options]
 
-Loads a server of the KServe v2 protocol over HTTP or gRPC, such as Triton, and reports how fast it answers.
-Flags that perf_analyzer has, too, mean the same.
+Loads a server of the KServe v2 protocol over HTTP or gRPC, such as Triton, or one of OpenAI's interface, such as vLLM,
+and reports how fast it answers. Flags that perf_analyzer has, too, mean the same.
 
   nereid perf -m resnet -i grpc --concurrency-range 1:16:5
         Closed loop: 1, 6, 11 and 16 requests in flight. Finds out how much a server can do.
@@ -19,6 +19,8 @@ Flags that perf_analyzer has, too, mean the same.
         Open loop: so many requests a second. Finds out which latency users see at that load.
   nereid perf -m resnet --request-rate-range 100:10000:10 --binary-search -l 5 --percentile 99
         The highest rate at which the 99th percentile of the latency is at most 5 ms.
+  nereid perf -m llama --service-kind openai --streaming --concurrency-range 8 --request-count 200
+        Chats with a language model: time to the first token, time between tokens, tokens a second.
 ";
 
 const EXIT_CODES: &str = "

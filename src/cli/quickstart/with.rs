@@ -7,8 +7,23 @@ use std::path::PathBuf;
 
 use super::super::Arguments;
 use super::super::runtime::Progress;
-use super::minilm;
 use super::preparation::PrepareError;
+use super::{chat, minilm};
+
+/// The port that a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interface {
+    Http,
+    OpenAi,
+}
+
+/// A request to try.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FirstRequest {
+    pub interface: Interface,
+    pub path: &'static str,
+    pub body: &'static str,
+}
 
 /// One of [`EXAMPLES`].
 pub(super) struct Example {
@@ -18,17 +33,37 @@ pub(super) struct Example {
     pub models: &'static [(&'static str, &'static str)],
     /// Downloads missing files and returns the model repository.
     pub prepare: fn(&mut dyn Progress) -> Result<PathBuf, PrepareError>,
-    /// Path and body of a first request.
-    pub request: (&'static str, &'static str),
+    pub needs_onnxruntime: bool,
+    pub request: FirstRequest,
 }
 
-pub(super) const EXAMPLES: [Example; 1] = [Example {
-    name: "minilm",
-    what: "text to embeddings: a tokeniser in Python, MiniLM in ONNX Runtime, pooling in Python",
-    models: &minilm::MODELS,
-    prepare: minilm::prepare,
-    request: ("/v2/models/minilm/generate", r#"{"text":"A happy person."}"#),
-}];
+pub(super) const EXAMPLES: [Example; 2] = [
+    Example {
+        name: "chat",
+        what: "a very small language model behind OpenAI's interface, trained on this machine",
+        models: &chat::MODELS,
+        prepare: chat::prepare,
+        needs_onnxruntime: false,
+        request: FirstRequest {
+            interface: Interface::OpenAi,
+            path: "/v1/chat/completions",
+            body: "{\"model\":\"chat\",\"stream\":true,\"max_tokens\":60,\
+                   \"messages\":[{\"role\":\"user\",\"content\":\"What is Nereid?\"}]}",
+        },
+    },
+    Example {
+        name: "minilm",
+        what: "text to embeddings: a tokeniser in Python, MiniLM in ONNX Runtime, pooling in Python",
+        models: &minilm::MODELS,
+        prepare: minilm::prepare,
+        needs_onnxruntime: true,
+        request: FirstRequest {
+            interface: Interface::Http,
+            path: "/v2/models/minilm/generate",
+            body: r#"{"text":"A happy person."}"#,
+        },
+    },
+];
 
 /// Separates the requested examples from the flags of `serve`. The error is a text for the user.
 pub(super) fn take(arguments: &Arguments) -> Result<(Vec<&'static Example>, Arguments), String> {
@@ -86,6 +121,7 @@ mod tests {
             (&["--with", "minilm"], &["minilm"], &[]),
             (&["--with=minilm", "--http-port", "1"], &["minilm"], &["--http-port", "1"]),
             (&["--id", "x", "--with", "minilm", "--with=minilm"], &["minilm"], &["--id", "x"]),
+            (&["--with=chat", "--with", "minilm"], &["chat", "minilm"], &[]),
             (&["--without=minilm"], &[], &["--without=minilm"]),
         ] {
             let rest = rest.iter().map(OsString::from).collect();
@@ -96,9 +132,9 @@ mod tests {
     #[test]
     fn an_unknown_example_is_an_error_with_the_known_ones() {
         for (words, begins) in [
-            (&["--with", "bert"][..], "--with: there is no example 'bert'; there is\n  minilm    text to embeddings"),
-            (&["--with=MiniLM"], "--with: there is no example 'MiniLM'; there is\n  minilm"),
-            (&["--with"], "--with needs the name of an example; there is\n  minilm"),
+            (&["--with", "bert"][..], "--with: there is no example 'bert'; there is\n  chat      a very small"),
+            (&["--with=MiniLM"], "--with: there is no example 'MiniLM'; there is\n  chat"),
+            (&["--with"], "--with needs the name of an example; there is\n  chat"),
             (&["--with="], "--with needs the name of an example"),
             (&["--with", "--http-port=1"], "--with needs the name of an example"),
         ] {

@@ -1,22 +1,6 @@
 //! Errors of models: as answers before a stream has begun, as events in it (contract/openai.md sections 1.1 and 1.5).
 
-use nereid_request::{Code, Status};
-
-use crate::error::{Compat, Detail, Refusal, error_event};
-
-/// What a model's error is to a client that has no byte of an answer yet.
-pub(super) fn refusal(status: &Status, compat: Compat) -> Refusal {
-    let number = match (compat, status.code) {
-        (Compat::Triton, _) => 500,
-        (Compat::OpenAi, Code::InvalidArg) => 400,
-        (Compat::OpenAi, Code::NotFound) => 404,
-        // A client that is gone reads it never; one behind a proxy learns who ended it.
-        (Compat::OpenAi, Code::Cancelled) => 499,
-        (Compat::OpenAi, Code::Unavailable) => 503,
-        (Compat::OpenAi, _) => 500,
-    };
-    Refusal { status: number, detail: Detail::Text(status.message.clone().into_owned()) }
-}
+use crate::error::{Detail, Refusal, error_event};
 
 /// The text of a refusal.
 pub(super) fn message_of(refusal: &Refusal) -> &str {

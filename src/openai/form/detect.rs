@@ -38,6 +38,8 @@ impl ModelFacts {
             Some(Stated::Generation(_)) => {}
             Some(Stated::Embedding) => self.detect_embedder(true),
             Some(Stated::Rerank) => self.detect_ranker(true),
+            // The numbers of a model that writes text stand beside it.
+            None if self.is_generative() => {}
             None => {
                 self.detect_embedder(false);
                 self.detect_ranker(false);

@@ -23,7 +23,7 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { depth_max: 200, values_max: 1_000_000, names_max: 500_000 }
+        Bounds { depth_max: 200, values_max: 1_000_000, names_max: 250_000 }
     }
 }
 
@@ -204,12 +204,12 @@ impl Parser<'_> {
     }
 
     fn object(&mut self, depth: usize) -> Result<Json, Failure> {
-        let mut members = Members::default();
+        let mut members = Vec::new();
         self.at += 1;
         self.blanks();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok(Json::Object(members.list));
+            return Ok(Json::Object(members));
         }
         loop {
             if self.peek() != Some(b'"') {
@@ -227,12 +227,12 @@ impl Parser<'_> {
             self.at += 1;
             self.blanks();
             let value = self.value(depth)?;
-            members.set(name, value);
+            members.push((name, value));
             self.blanks();
             match self.peek() {
                 Some(b'}') => {
                     self.at += 1;
-                    return Ok(Json::Object(members.list));
+                    return Ok(Json::Object(unique(members)));
                 }
                 Some(b',') => self.at += 1,
                 _ => return Err(self.error("Expecting ',' delimiter", self.at)),
@@ -285,16 +285,11 @@ impl Parser<'_> {
     }
 
     fn unicode_escape(&mut self) -> Result<char, Failure> {
-        let hexadecimal = self.at + 2;
-        let unit = self.unit(hexadecimal).map_err(|at| self.error("Invalid \\uXXXX escape", at))?;
+        let unit = self.unit(self.at)?;
         self.at += 6;
         // Python looks for the second half only where something follows it.
-        if (0xD800..0xDC00).contains(&unit)
-            && self.rest().starts_with(b"\\u")
-            && self.text.len() > self.at + 6
-            && self.has_characters_after_pair()
-        {
-            let low = self.unit(self.at + 2).map_err(|at| self.error("Invalid \\uXXXX escape", at))?;
+        if (0xD800..0xDC00).contains(&unit) && self.rest().starts_with(b"\\u") && self.has_characters_after_pair() {
+            let low = self.unit(self.at)?;
             if (0xDC00..0xE000).contains(&low) {
                 self.at += 6;
                 let code = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
@@ -309,47 +304,57 @@ impl Parser<'_> {
         self.text.get(self.at..).is_some_and(|rest| rest.chars().take(7).count() == 7)
     }
 
-    /// The unit of UTF-16 that four digits at `at` say; else, the place of Python's error.
-    fn unit(&self, at: usize) -> Result<u32, usize> {
-        let rest = self.text.get(at..).unwrap_or_default();
-        // Python wants a character behind the digits, and if there is none looks at no digit.
-        if rest.chars().take(5).count() < 5 {
-            return Err(at);
+    /// The unit of UTF-16 that the escape at this backslash says.
+    fn unit(&self, backslash: usize) -> Result<u32, Failure> {
+        let digits = self.text.get(backslash + 2..).unwrap_or_default();
+        let wrong = || self.error("Invalid \\uXXXX escape", backslash + 1);
+        // Python wants a character behind the digits.
+        if digits.chars().take(5).count() < 5 {
+            return Err(wrong());
         }
         let mut unit = 0;
-        for character in rest.chars().take(4) {
-            unit = unit * 16 + character.to_digit(16).ok_or(at.saturating_sub(1))?;
+        for character in digits.chars().take(4) {
+            unit = unit * 16 + character.to_digit(16).ok_or_else(wrong)?;
         }
         Ok(unit)
     }
 }
 
-/// Members of an object while it is read.
-#[derive(Default)]
-struct Members {
-    list: Vec<(String, Json)>,
-    /// Where names are, once there are many.
-    places: HashMap<String, usize>,
-}
-
-impl Members {
-    fn set(&mut self, name: String, value: Json) {
-        let place = if self.list.len() <= FEW_MEMBERS {
-            self.list.iter().position(|(member, _)| *member == name)
-        } else {
-            if self.places.is_empty() {
-                self.places = self.list.iter().enumerate().map(|(place, (name, _))| (name.clone(), place)).collect();
-            }
-            self.places.get(&name).copied()
-        };
-        match place.and_then(|place| self.list.get_mut(place)) {
-            Some(member) => member.1 = value,
-            None => {
-                if self.list.len() > FEW_MEMBERS {
-                    self.places.insert(name.clone(), self.list.len());
-                }
-                self.list.push((name, value));
-            }
+/// Makes names unique, as a dictionary of Python does: the last value, at the place of the first.
+fn unique(mut members: Vec<(String, Json)>) -> Vec<(String, Json)> {
+    let repeated = if members.len() <= FEW_MEMBERS { repeated_of_few(&members) } else { repeated_of_many(&members) };
+    if repeated.is_empty() {
+        return members;
+    }
+    let mut is_repeated = vec![false; members.len()];
+    for (first, later) in repeated {
+        let value = members.get_mut(later).map(|(_, value)| std::mem::replace(value, Json::Null));
+        if let (Some(member), Some(value)) = (members.get_mut(first), value) {
+            member.1 = value;
+        }
+        if let Some(is_repeated) = is_repeated.get_mut(later) {
+            *is_repeated = true;
         }
     }
+    let kept = members.into_iter().zip(is_repeated).filter(|(_, is_repeated)| !is_repeated);
+    kept.map(|(member, _)| member).collect()
+}
+
+/// The places of names that were there before, in order, each with the place where the name is first.
+fn repeated_of_few(members: &[(String, Json)]) -> Vec<(usize, usize)> {
+    let first = |name: &str| members.iter().position(|(member, _)| member == name);
+    let places = members.iter().enumerate().filter_map(|(later, (name, _))| Some((first(name)?, later)));
+    places.filter(|(first, later)| first < later).collect()
+}
+
+fn repeated_of_many(members: &[(String, Json)]) -> Vec<(usize, usize)> {
+    let mut places = HashMap::with_capacity(members.len());
+    let mut repeated = Vec::new();
+    for (place, (name, _)) in members.iter().enumerate() {
+        let first = *places.entry(name.as_str()).or_insert(place);
+        if first < place {
+            repeated.push((first, place));
+        }
+    }
+    repeated
 }

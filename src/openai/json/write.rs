@@ -1,5 +1,7 @@
-//! Writers: as FastAPI answers (no blanks, characters as they are), and as Python's `json.dumps` (blanks, and characters
-//! beyond ASCII escaped if so wanted). Floats have the text of Python's `repr`.
+//! Writers: as FastAPI answers (no blanks, characters as they are), and as `json.dumps` of Python (blanks, and
+//! characters beyond ASCII escaped if so wanted). Floats have the text of `repr`.
+
+use std::fmt::Write;
 
 use super::Json;
 
@@ -66,13 +68,15 @@ fn write(value: &Json, style: &Style, out: &mut String) {
 }
 
 fn push_integer(value: i64, out: &mut String) {
-    use std::fmt::Write;
     // Writing to a string does not fail.
     let _ = write!(out, "{value}");
 }
 
 /// As Python's `repr`: plain from 1e-4 up to below 1e16, else with an exponent of a sign and two digits at least.
-pub(super) fn push_float(value: f64, out: &mut String) {
+///
+/// Digits are the shortest that read back, of several the closest, and of two that are as close the even one, by the
+/// crate zmij; the standard library takes the other.
+fn push_float(value: f64, out: &mut String) {
     if !value.is_finite() {
         out.push_str(match value {
             value if value.is_nan() => "NaN",
@@ -81,26 +85,47 @@ pub(super) fn push_float(value: f64, out: &mut String) {
         });
         return;
     }
-    let magnitude = value.abs();
-    if magnitude == 0.0 || (1e-4..1e16).contains(&magnitude) {
-        let text = format!("{value}");
-        out.push_str(&text);
-        if !text.contains('.') {
-            out.push_str(".0");
-        }
+    let mut buffer = zmij::Buffer::new();
+    let text = buffer.format_finite(value);
+    // There the crate writes as Python does.
+    if value == 0.0 || (1e-4..1e15).contains(&value.abs()) {
+        out.push_str(text);
         return;
     }
-    // Rust's shortest digits are Python's; its exponent has neither a plus nor a leading zero.
-    let text = format!("{value:e}");
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    out.push_str(digits);
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
-    out.push('e');
-    out.push(sign);
-    if exponent.len() < 2 {
-        out.push('0');
+    let text = text.strip_prefix('-').map_or(text, |magnitude| {
+        out.push('-');
+        magnitude
+    });
+    let (digits, exponent) = digits_and_exponent(text);
+    let (first, rest) = digits.split_at(1.min(digits.len()));
+    if exponent == 15 {
+        // The one exponent that Python writes plain and the crate may not.
+        let (whole, fraction) = digits.split_at(16.min(digits.len()));
+        out.push_str(whole);
+        out.extend(std::iter::repeat_n('0', 16_usize.saturating_sub(whole.len())));
+        out.push('.');
+        out.push_str(if fraction.is_empty() { "0" } else { fraction });
+        return;
     }
-    out.push_str(exponent);
+    out.push_str(first);
+    if !rest.is_empty() {
+        out.push('.');
+        out.push_str(rest);
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    let _ = write!(out, "e{sign}{:02}", exponent.unsigned_abs());
+}
+
+/// The significant digits of a positive number, and the exponent of the first of them.
+fn digits_and_exponent(text: &str) -> (String, i32) {
+    let (text, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut digits = [whole, fraction].concat();
+    let zeros = digits.bytes().take_while(|digit| *digit == b'0').count();
+    digits.drain(..zeros);
+    digits.truncate(digits.trim_end_matches('0').len());
+    (digits, exponent + whole.len() as i32 - 1 - zeros as i32)
 }
 
 fn push_string(text: &str, is_ascii: bool, out: &mut String) {

@@ -79,6 +79,14 @@ fn completions_have_four_lists() {
 }
 
 #[test]
+fn offsets_count_characters() {
+    let output =
+        r#"[{"1":{"logprob":0,"rank":1,"decoded_token":"é😀"}},{"2":{"logprob":0,"rank":1,"decoded_token":"a"}}]"#;
+    let written = completions(output, OPENAI, 3).unwrap();
+    assert!(written.starts_with(r#"{"text_offset":[3,5],"token_logprobs":[0.0,0.0],"#), "{written}");
+}
+
+#[test]
 fn a_token_that_comes_again_has_its_place_and_the_last_value() {
     let output = r#"[{"1":{"logprob":-1,"rank":1,"decoded_token":"\ufffd"},
         "2":{"logprob":-2,"rank":2,"decoded_token":"a"},

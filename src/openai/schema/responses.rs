@@ -33,9 +33,11 @@ pub fn read(body: &Json, errors: &mut Errors) -> Option<Responses> {
         ..Sampling::default()
     };
     sampling::randomness(&mut shared, 1.0, fields, errors);
-    let text_options = fields.optional("text", errors, fields::any_object);
-    let response_format =
-        fields.optional("text", errors, |value, errors| Fields::of(value, errors)?.optional("format", errors, format));
+    let text_options = fields.optional("text", errors, |value, errors| {
+        let format = Fields::of(value, errors)?.optional("format", errors, format);
+        Some((value.clone(), format))
+    });
+    let (text_options, response_format) = text_options.unzip();
     let tool_choice = fields.optional("tool_choice", errors, tool_choice);
     let tools = fields.optional("tools", errors, |value, errors| fields::list(value, errors, tool));
     shared.user = fields.optional("user", errors, text);
@@ -53,7 +55,7 @@ pub fn read(body: &Json, errors: &mut Errors) -> Option<Responses> {
             top_logprobs: None,
             tools,
             tool_choice,
-            response_format,
+            response_format: response_format.flatten(),
             template_arguments: Vec::new(),
             reasoning_effort,
         },

@@ -8,7 +8,7 @@ use minijinja::value::{Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
 use thiserror::Error as ErrorType;
 
-use super::{methods, python_json, python_text};
+use super::{join, methods, python_json, python_text};
 
 /// What `raise_exception` was called with: the source of the error, since an error of minijinja has a text of its own.
 #[derive(Debug, ErrorType)]
@@ -30,6 +30,7 @@ pub(super) fn make() -> Environment<'static> {
     environment.add_test("sequence", is_sequence);
     environment.add_filter("tojson", python_json::filter);
     environment.add_filter("string", text_of);
+    environment.add_filter("join", join::filter);
     environment.add_function("raise_exception", raise);
     environment.add_function("strftime_now", time_now);
     environment.remove_global("debug");
@@ -73,8 +74,8 @@ fn is_sequence(value: &Value) -> bool {
     sequences.contains(&value.kind())
 }
 
-fn raise(message: &Value) -> Result<Value, Error> {
-    let text = message.to_string();
+fn raise(state: &State<'_, '_>, message: Value) -> Result<Value, Error> {
+    let text = text_of(state, message)?.to_string();
     Err(Error::new(ErrorKind::InvalidOperation, text.clone()).with_source(Raised(text)))
 }
 

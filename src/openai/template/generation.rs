@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-/// With `{% if true %}` and `{% endif %}` in place of the marks of what was generated. Their signs for white space stay.
+/// With `{% if true %}` and `{% endif %}` in place of the marks of what was generated. Their signs for blanks stay.
 pub(super) fn without_tags(source: &str) -> String {
     let mut written = String::with_capacity(source.len());
     let mut done = 0;

@@ -4,12 +4,22 @@ use minijinja::value::{Value, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
+use super::environment::bytes_left;
+use super::{join, python_text};
+
 pub(super) fn call(
     state: &mut State<'_, '_>,
     value: &Value,
     method: &str,
     arguments: &[Value],
 ) -> Result<Value, Error> {
+    if let ("join", Some(separator)) = (method, value.as_str()) {
+        let (items,): (&Value,) = from_args(arguments)?;
+        return join::of_strings(state, separator, items).map(Value::from);
+    }
+    if let ("format", Some(text)) = (method, value.as_str()) {
+        check_format(state, text, arguments)?;
+    }
     match unknown_method_callback(state, value, method, arguments) {
         Err(error) if error.kind() == ErrorKind::UnknownMethod => match value.as_str() {
             Some(text) => call_of_text(text, method, arguments),
@@ -17,6 +27,27 @@ pub(super) fn call(
         },
         result => result,
     }
+}
+
+/// minijinja charges for a text once it is whole; a width, and an argument that is named many times, make it much
+/// longer than the text that says so.
+fn check_format(state: &State<'_, '_>, text: &str, arguments: &[Value]) -> Result<(), Error> {
+    let numbers = text.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    let widths = numbers.map(|digits| digits.parse().unwrap_or(usize::MAX)).fold(0, usize::saturating_add);
+    let fields = text.bytes().filter(|byte| *byte == b'{').count();
+    let mut longest = 0;
+    for argument in arguments {
+        // Members of an argument may be named, too.
+        let length = match argument.as_str() {
+            Some(text) => text.len(),
+            None => python_text::text_of(argument, bytes_left(state))?.len(),
+        };
+        longest = longest.max(length);
+    }
+    if fields.saturating_mul(longest).saturating_add(widths) > bytes_left(state) {
+        return Err(ErrorKind::OutOfFuel.into());
+    }
+    Ok(())
 }
 
 fn call_of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {

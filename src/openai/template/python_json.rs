@@ -50,8 +50,9 @@ fn indent_of(value: &Value, bytes_max: usize) -> Result<Option<String>, Error> {
 
 fn separators_of(value: &Value) -> Result<(String, String), Error> {
     let mut items = value.try_iter()?;
-    match (items.next(), items.next(), items.next()) {
-        (Some(first), Some(second), None) => Ok((first.to_string(), second.to_string())),
+    let (first, second, third) = (items.next(), items.next(), items.next());
+    match (first.as_ref().and_then(Value::as_str), second.as_ref().and_then(Value::as_str), third) {
+        (Some(first), Some(second), None) => Ok((first.to_owned(), second.to_owned())),
         _ => Err(Error::new(ErrorKind::InvalidOperation, "separators of tojson must be two strings")),
     }
 }

@@ -7,10 +7,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What an entry takes besides its text and tokens: counts, lengths, its place in the map.
 const ENTRY_BYTES: usize = 128;
+
+/// What happens under the lock at once.
+const ENTRIES_PER_LOCK: usize = 256;
 
 pub(super) struct Entry {
     pub(super) text: Box<str>,
@@ -53,29 +56,39 @@ impl Cache {
     /// What there is for each hash. The caller compares the texts.
     pub(super) fn get(&self, hashes: &[u64]) -> Vec<Option<Arc<Entry>>> {
         let mut found = Vec::with_capacity(hashes.len());
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        let dropped = hashes.iter().map(|hash| {
-            let entry = generations.young.get(hash).or_else(|| generations.old.get(hash)).cloned();
-            let is_old = entry.is_some() && !generations.young.contains_key(hash);
-            found.push(entry.clone());
-            // A use keeps it for another generation.
-            if is_old { entry.map(|entry| generations.insert(*hash, entry, self.generation_bytes_max)) } else { None }
-        });
-        let dropped: Vec<_> = dropped.collect();
-        drop(generations);
-        // Freeing a generation takes long.
-        drop(dropped);
+        for hashes in hashes.chunks(ENTRIES_PER_LOCK) {
+            let mut dropped = Vec::new();
+            let mut generations = self.lock();
+            for hash in hashes {
+                let young = generations.young.get(hash).cloned();
+                let old = if young.is_some() { None } else { generations.old.get(hash).cloned() };
+                // A use keeps it for another generation.
+                if let Some(entry) = &old {
+                    dropped.push(generations.insert(*hash, Arc::clone(entry), self.generation_bytes_max));
+                }
+                found.push(young.or(old));
+            }
+            drop(generations);
+            // Freeing a generation takes long, hence outside the lock.
+            drop(dropped);
+        }
         found
     }
 
-    pub(super) fn insert(&self, entries: Vec<(u64, Arc<Entry>)>) {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        let dropped: Vec<_> = entries
-            .into_iter()
-            .map(|(hash, entry)| generations.insert(hash, entry, self.generation_bytes_max))
-            .collect();
-        drop(generations);
-        drop(dropped);
+    pub(super) fn insert(&self, entries: &[(u64, Arc<Entry>)]) {
+        for entries in entries.chunks(ENTRIES_PER_LOCK) {
+            let mut dropped = Vec::new();
+            let mut generations = self.lock();
+            for (hash, entry) in entries {
+                dropped.push(generations.insert(*hash, Arc::clone(entry), self.generation_bytes_max));
+            }
+            drop(generations);
+            drop(dropped);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Where a text may be cut so that the tokens of its pieces are the tokens of the text.
 //!
-//! `tokenizers` first searches a text for the added tokens that are not normalised, from the left, the longest one where
-//! several begin. What lies between them is normalised, split and encoded by itself. The search after a match knows
-//! nothing of what came before, hence the end of a match is such a place, under three conditions that [`Cuts::of`]
-//! checks: the token does not take the blanks after it; no token asks for the letters beside it; and no step asks
-//! whether it works on the start of the text. Nor may a model draw lots.
+//! `tokenizers` first searches a text for the added tokens that are not normalised, from the left, the longest one
+//! where several begin. What lies between them is normalised, split and encoded by itself. The search after a match
+//! knows nothing of what came before, hence the end of a match is such a place, under three conditions that
+//! [`Cuts::of`] checks: the token does not take the blanks after it; no token asks for the letters beside it; and no
+//! step asks whether it works on the start of the text. Nor may a model draw lots.
 //!
 //! Cutting also bounds what the search for blanks before a token costs: `tokenizers` searches them from the start.
 

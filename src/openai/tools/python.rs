@@ -69,7 +69,6 @@ impl PythonReader {
             (At::Key | At::BehindKey, '=') => self.at = At::ValueStart,
             (At::Key, ' ') => self.at = At::BehindKey,
             (At::KeyOrEnd | At::BehindKey | At::ValueStart | At::Value, ' ' | '\n' | '\t' | '\r') => {}
-            (At::ValueStart, '=') => return CallStep::Broken,
             (At::ValueStart, _) => return self.begin_value(character),
             (At::Value, _) => return self.push_value(character),
             (At::Word, '0'..='9' | 'a'..='z' | 'A'..='Z' | '.' | '+' | '-') => self.word.push(character),

@@ -222,6 +222,8 @@ fn llama_calls_are_read() {
     let two = r#"{"name":"f","parameters":{}}; {"name":"g","parameters":{"x":[1,2]}}"#;
     assert_eq!(calls_of(kind, two), [("f".into(), "{}".into()), ("g".into(), r#"{"x": [1, 2]}"#.into())]);
     assert_eq!(content_of(kind, two), "");
+    let twice = r#"{"name":"f","name":"g","parameters":{"a":1},"arguments":{"b":2}}"#;
+    assert_eq!(calls_of(kind, twice), one("f", r#"{"a": 1}"#));
     for text in [" {\"name\":\"f\",\"parameters\":{}}", "Call: {\"name\":\"f\",\"parameters\":{}}", "{\"name\":\"f\"}"]
     {
         assert_eq!((calls_of(kind, text), content_of(kind, text)), (vec![], text.into()));
@@ -249,7 +251,9 @@ fn mistral_calls_are_read() {
     assert_eq!(calls_of(kind, text.strip_prefix("[TOOL_CALLS]").unwrap()), expected);
     assert_eq!(calls_of(kind, r#"[TOOL_CALLS] Sure: [{"name":"f","arguments":{}}] bye"#), one("f", "{}"));
     assert_eq!(content_of(kind, r#"Well. [TOOL_CALLS][{"name":"f","arguments":{}}]"#), "Well. ");
-    assert_eq!(content_of(kind, "see [1] here"), "see [1] here");
+    for text in ["see [1] here", r#"as [{"name":"f","arguments":{}}] is"#, r#"[{"name":"","arguments":{}}]"#] {
+        assert_eq!((calls_of(kind, text), content_of(kind, text)), (vec![], text.into()));
+    }
 }
 
 #[test]
@@ -293,6 +297,7 @@ fn mistral_calls_with_the_name_in_front_are_read() {
     let kind = ToolParserKind::Mistral;
     let text = "[TOOL_CALLS]get-weather[ARGS]{\"a\":1}[TOOL_CALLS]g{}";
     assert_eq!(calls_of(kind, text), [("get-weather".into(), r#"{"a": 1}"#.into()), ("g".into(), "{}".into())]);
+    assert_eq!(calls_of(kind, "[TOOL_CALLS]x [TOOL_CALLS]y{}"), one("y", "{}"));
     assert_eq!(calls_of(kind, "[TOOL_CALLS]f[CALL_ID]abc123xyz[ARGS]{}"), one("f", "{}"));
     let text = "[TOOL_CALLS]f[{\"name\": \"g\", \"arguments\": {}}]";
     assert_eq!((calls_of(kind, text), content_of(kind, text)), (vec![], text.into()));
@@ -305,8 +310,8 @@ fn pythonic_calls_are_read() {
     assert_eq!(calls_of(kind, "[f(a='é'), g()]"), expected);
     assert_eq!(calls_of(kind, "<|python_start|>[f(a='é'), g()]<|python_end|>"), expected);
     assert_eq!(content_of(kind, "<|python_start|>[g()]<|python_end|>"), "");
-    for text in ["[link](http://x)", "[1, 2]", "[see(this)]", "I call [g()]", "[]", "g()"] {
-        assert_eq!((calls_of(kind, text), content_of(kind, text)), (vec![], text.into()));
+    for text in ["[link](http://x)", "[1, 2]", "[see(this)]", "[f(a==1)]", "I call [g()]", "[]", "g()"] {
+        assert_eq!(folded(kind, true, [text]), Folded { content: text.into(), ..Folded::default() });
     }
 }
 

@@ -9,20 +9,36 @@ use crate::request::JSON_LENGTH;
 use nereid_memory::{Gather, Pool, Slice};
 use nereid_protocol::http1::{ResponseParser, ResponseSink};
 
-pub struct HttpExchange {
+/// Reads the answers of one connection, and says what became of their requests.
+pub trait Answer: ResponseSink {
+    fn new(request_set: &Arc<RequestSet>) -> Self;
+
+    /// A request was sent.
+    fn expect(&mut self, request_set: &RequestSet, flight: &Flight);
+
+    /// What is handed on next came at this time.
+    fn arrives(&mut self, now_ns: u64);
+
+    /// If the answer is complete: whether another request may follow.
+    fn take_done(&mut self) -> Option<bool>;
+
+    fn settle(&mut self, request_set: &RequestSet, flight: Flight, now_ns: u64, outcomes: &mut Outcomes);
+}
+
+pub struct HttpExchange<A = InferAnswer> {
     request_set: Arc<RequestSet>,
     pool: Pool,
     parser: ResponseParser,
     flight: Option<Flight>,
-    reading: Reading,
+    answer: A,
     output: Gather,
     scratch: Vec<u8>,
     over: bool,
 }
 
-/// The answer as it comes.
+/// The answer of an inference as it comes.
 #[derive(Default)]
-struct Reading {
+pub struct InferAnswer {
     status: u16,
     /// The body is compared with something, and therefore kept.
     wanted: bool,
@@ -32,14 +48,14 @@ struct Reading {
     done: Option<bool>,
 }
 
-impl HttpExchange {
-    pub fn new(request_set: Arc<RequestSet>, pool: Pool) -> HttpExchange {
+impl<A: Answer> HttpExchange<A> {
+    pub fn new(request_set: Arc<RequestSet>, pool: Pool) -> HttpExchange<A> {
         HttpExchange {
+            answer: A::new(&request_set),
             request_set,
             pool,
             parser: ResponseParser::default(),
             flight: None,
-            reading: Reading::default(),
             output: Gather::new(),
             scratch: Vec::new(),
             over: false,
@@ -62,32 +78,24 @@ impl HttpExchange {
             self.output.push(&self.pool, tail.clone());
         }
         self.parser.sent(false);
-        self.reading.wanted = self.request_set.expectation(flight.template).is_some();
+        self.answer.expect(&self.request_set, &flight);
         self.flight = Some(flight);
         Ok(())
     }
 
     pub fn receive(&mut self, bytes: &[u8], now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
-        self.parser.receive(bytes, &mut self.reading).map_err(|error| error.to_string())?;
+        self.answer.arrives(now_ns);
+        self.parser.receive(bytes, &mut self.answer).map_err(|error| error.to_string())?;
         self.settle(now_ns, outcomes);
         Ok(())
     }
 
     fn settle(&mut self, now_ns: u64, outcomes: &mut Outcomes) {
-        let Some(keep_alive) = self.reading.done.take() else { return };
+        let Some(keep_alive) = self.answer.take_done() else { return };
         self.over |= !keep_alive;
-        let Some(mut flight) = self.flight.take() else { return };
-        let outcome = if self.reading.status == 200 {
-            let expectation = self.request_set.expectation(flight.template);
-            expectation.map_or(Ok(()), |wanted| wanted.check_http(&self.reading.body, self.reading.json_length))
-        } else {
-            Err(refusal(self.reading.status, &self.reading.body))
-        };
-        self.reading.body.clear();
-        if outcome.is_ok() {
-            outcomes.response(&mut flight, now_ns);
+        if let Some(flight) = self.flight.take() {
+            self.answer.settle(&self.request_set, flight, now_ns, outcomes);
         }
-        outcomes.finish(flight, now_ns, outcome);
     }
 
     pub fn take_output(&mut self, most: usize, into: &mut Vec<Slice>) {
@@ -112,12 +120,42 @@ impl HttpExchange {
     pub fn fail(&mut self, reason: &str, now_ns: u64, outcomes: &mut Outcomes) {
         self.over = true;
         // An answer without a length lasts as long as its connection.
-        if self.parser.end(&mut self.reading).is_ok() {
+        if self.parser.end(&mut self.answer).is_ok() {
             self.settle(now_ns, outcomes);
         }
         if let Some(flight) = self.flight.take() {
             outcomes.finish(flight, now_ns, Err(reason.to_owned()));
         }
+    }
+}
+
+impl Answer for InferAnswer {
+    fn new(_request_set: &Arc<RequestSet>) -> InferAnswer {
+        InferAnswer::default()
+    }
+
+    fn expect(&mut self, request_set: &RequestSet, flight: &Flight) {
+        self.wanted = request_set.expectation(flight.template).is_some();
+    }
+
+    fn arrives(&mut self, _now_ns: u64) {}
+
+    fn take_done(&mut self) -> Option<bool> {
+        self.done.take()
+    }
+
+    fn settle(&mut self, request_set: &RequestSet, mut flight: Flight, now_ns: u64, outcomes: &mut Outcomes) {
+        let outcome = if self.status == 200 {
+            let expectation = request_set.expectation(flight.template);
+            expectation.map_or(Ok(()), |wanted| wanted.check_http(&self.body, self.json_length))
+        } else {
+            Err(refusal(self.status, &self.body))
+        };
+        self.body.clear();
+        if outcome.is_ok() {
+            outcomes.response(&mut flight, now_ns);
+        }
+        outcomes.finish(flight, now_ns, outcome);
     }
 }
 
@@ -131,7 +169,7 @@ fn refusal(status: u16, body: &[u8]) -> String {
     }
 }
 
-impl ResponseSink for Reading {
+impl ResponseSink for InferAnswer {
     fn head(&mut self, status: u16, headers: &[(&str, &[u8])]) {
         self.status = status;
         self.body.clear();

@@ -22,6 +22,9 @@ const METRIC_COLUMNS: [MetricColumn; 4] = [
 
 /// The whole file. Its lines are in the order of rising throughput.
 pub fn render(report: &Report<'_>, verbose: bool) -> String {
+    if let Some(openai) = report.plan.service.openai() {
+        return super::generation::csv::render(report, openai);
+    }
     let has_cache = report.model_info.response_cache;
     let has_server = report.plan.server_statistics;
     let decoupled = report.plan.work.decoupled;

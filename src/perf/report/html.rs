@@ -13,7 +13,8 @@ use super::figures::{
     NONE, Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant, whole,
 };
 use super::plot::escape;
-use super::{Report, text, version};
+use super::{Report, generation, text, version};
+use crate::openai::OpenAi;
 use crate::{LoadPoint, Measurement, ServerSide};
 
 /// Texts of errors and metrics of one point.
@@ -59,6 +60,8 @@ fn head(report: &Report<'_>, page: &mut String) {
             Some(("Model", rest)) => ("Model", rest),
             Some(("Server", rest)) => ("Server", rest),
             Some(("Batch", _)) => ("Requests", line),
+            Some(("Prompts:", rest)) => ("Prompts", rest),
+            Some(("Answers:", rest)) => ("Answers", rest),
             Some(("Closed" | "Open", _)) => ("Load", line),
             Some(("Client:", rest)) => ("Client", rest),
             Some(("Sequences", rest)) => ("Sequences", rest),
@@ -81,6 +84,22 @@ fn cells<'a>(tag: &str, cells: impl IntoIterator<Item = &'a str>, page: &mut Str
 fn summary(report: &Report<'_>, page: &mut String) {
     let what = report.points.first().map_or("Load", |point| load(point.load).0);
     page.push_str("<h2>Summary</h2>\n<div class=\"wide\"><table>\n<thead>");
+    match report.plan.service.openai() {
+        Some(openai) => table(generation::table(report, openai), page),
+        None => inferences(report, what, page),
+    }
+    page.push_str("</table></div>\n");
+    let doubtful = report.points.iter().flat_map(|point| {
+        let name = text::heading(point.load);
+        doubts(point).into_iter().map(move |doubt| format!("{name}: {doubt}"))
+    });
+    for doubt in doubtful {
+        let _ = writeln!(page, "<p class=\"doubt\">{}</p>", escape(&doubt));
+    }
+}
+
+/// A line for each point, behind the head of the columns.
+fn inferences(report: &Report<'_>, what: &str, page: &mut String) {
     let head =
         [what, "infer/s", "avg µs", "p50", "p90", "p95", "p99", "p99.9", "max", "server µs", "client CPU µs", "failed"];
     cells("th", head, page);
@@ -105,14 +124,18 @@ fn summary(report: &Report<'_>, page: &mut String) {
         ];
         cells("td", row.iter().map(String::as_str), page);
     }
-    page.push_str("</tbody>\n</table></div>\n");
-    let doubtful = report.points.iter().flat_map(|point| {
-        let name = text::heading(point.load);
-        doubts(point).into_iter().map(move |doubt| format!("{name}: {doubt}"))
-    });
-    for doubt in doubtful {
-        let _ = writeln!(page, "<p class=\"doubt\">{}</p>", escape(&doubt));
+    page.push_str("</tbody>\n");
+}
+
+/// Rows, of which the first is the head.
+fn table(rows: Vec<Vec<String>>, page: &mut String) {
+    for (at, row) in rows.iter().enumerate() {
+        cells(if at == 0 { "th" } else { "td" }, row.iter().map(String::as_str), page);
+        if at == 0 {
+            page.push_str("</thead>\n<tbody>");
+        }
     }
+    page.push_str("</tbody>\n");
 }
 
 /// A section for one point, closed until the reader opens it.
@@ -124,21 +147,10 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
         "Requests",
         format!("{} completed, {} failed, {} sent", point.counts.completed, point.counts.failed, point.counts.sent),
     );
-    row("Throughput", format!("{} infer/s", significant(report.inferences_per_s(point))));
-    if point.counts.responses != point.counts.completed {
-        row("Responses", format!("{}, {} a second", point.counts.responses, significant(point.response_rate())));
+    match report.plan.service.openai() {
+        Some(openai) => generated(openai, point, &mut row),
+        None => latencies(report, point, &mut row),
     }
-    if report.plan.work.sequences.is_some() {
-        row("Sequences", point.counts.sequences.to_string());
-    }
-    let latency = |text: String| if point.histograms.latency_ns.is_empty() { NONE.to_owned() } else { text };
-    let (mean, deviation) = (mean_us(&point.histograms.latency_ns), deviation_us(&point.histograms.latency_ns));
-    row("Latency, mean", latency(format!("{mean:.1} µs ± {deviation:.1}")));
-    for percentile in PERCENTILES {
-        let us = quantile_us(&point.histograms.latency_ns, percentile);
-        row(&format!("Latency, p{}", percentile_name(percentile)), latency(format!("{us:.1} µs")));
-    }
-    row("Latency, max", latency(format!("{:.1} µs", max_us(&point.histograms.latency_ns))));
     if !matches!(point.load, LoadPoint::Concurrency(_)) {
         let (mean, p99) = (mean_us(&point.histograms.send_lag_ns), quantile_us(&point.histograms.send_lag_ns, 99.0));
         row("Sent after it was due", format!("{mean:.1} µs, p99 {p99:.1} µs"));
@@ -163,12 +175,62 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
         row("Failed", format!("{}: other reasons", point.errors.other));
     }
     page.push_str("</tbody>\n</table></div>\n");
+    if report.plan.service.openai().is_some() {
+        tokens(report, point, page);
+    }
     for side in point.server.iter().chain(&point.composing) {
         server(side, page);
     }
     windows(point, page);
     metrics(point, page);
     page.push_str("</details>\n");
+}
+
+/// Rows of inferences.
+fn latencies(report: &Report<'_>, point: &Measurement, row: &mut impl FnMut(&str, String)) {
+    row("Throughput", format!("{} infer/s", significant(report.inferences_per_s(point))));
+    if point.counts.responses != point.counts.completed {
+        row("Responses", format!("{}, {} a second", point.counts.responses, significant(point.response_rate())));
+    }
+    if report.plan.work.sequences.is_some() {
+        row("Sequences", point.counts.sequences.to_string());
+    }
+    let latency = |text: String| if point.histograms.latency_ns.is_empty() { NONE.to_owned() } else { text };
+    let (mean, deviation) = (mean_us(&point.histograms.latency_ns), deviation_us(&point.histograms.latency_ns));
+    row("Latency, mean", latency(format!("{mean:.1} µs ± {deviation:.1}")));
+    for percentile in PERCENTILES {
+        let us = quantile_us(&point.histograms.latency_ns, percentile);
+        row(&format!("Latency, p{}", percentile_name(percentile)), latency(format!("{us:.1} µs")));
+    }
+    row("Latency, max", latency(format!("{:.1} µs", max_us(&point.histograms.latency_ns))));
+}
+
+/// Rows of generated answers.
+fn generated(openai: &OpenAi, point: &Measurement, row: &mut impl FnMut(&str, String)) {
+    let rates = generation::Rates::of(openai, point);
+    row("Request throughput", format!("{} requests/s", significant(point.rate())));
+    row("Output token throughput", format!("{} tokens/s", generation::or_none(rates.output_tokens)));
+    row("Input token throughput", format!("{} tokens/s", generation::or_none(rates.input_tokens)));
+    if !openai.goals.is_empty() {
+        row("Goodput", generation::goodput(&rates));
+    }
+    for note in generation::notes(openai, point) {
+        row("Note", note);
+    }
+}
+
+/// The distributions of generated answers.
+fn tokens(report: &Report<'_>, point: &Measurement, page: &mut String) {
+    let mut percentiles = PERCENTILES[..5].to_vec();
+    percentiles.extend(report.percentiles().iter().filter(|own| !PERCENTILES[..5].contains(own)));
+    percentiles.sort_by(f64::total_cmp);
+    let mut rows = vec![[String::new()].into_iter().chain(generation::columns(&percentiles)).collect::<Vec<_>>()];
+    for figure in generation::figures(point) {
+        rows.push([figure.title()].into_iter().chain(figure.cells(&percentiles)).collect());
+    }
+    page.push_str("<h3>Tokens</h3>\n<div class=\"wide\"><table>\n<thead>");
+    table(rows, page);
+    page.push_str("</table></div>\n");
 }
 
 fn server(side: &ServerSide, page: &mut String) {

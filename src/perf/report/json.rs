@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::figures::{Breakdown, Phases, doubts};
-use super::{Report, version};
+use super::{Report, generation, version};
 use crate::{
     Compression, Form, Load, LoadPoint, Measurement, Phase, Plan, Protocol, ServerSide, SharedMemory, Spacing, Window,
 };
@@ -70,6 +70,8 @@ fn plan(plan: &Plan, batch: u32) -> Value {
             Protocol::GrpcStream => "grpc_stream",
         },
         "tls": plan.target.tls.is_some(),
+        "service": if plan.service.openai().is_some() { "openai" } else { "triton" },
+        "openai": plan.service.openai().map(generation::json::plan),
         "model": plan.model,
         "version": plan.version,
         "batch_size": batch,
@@ -151,8 +153,11 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
         LoadPoint::Rate(rate) => ("rate", json!(rate)),
         LoadPoint::Intervals(rate) => ("intervals", json!(rate)),
     };
-    let breakdown: Map<String, Value> =
-        Breakdown::of(point).parts().iter().map(|(name, us)| (name.replace(' ', "_"), json!(us))).collect();
+    let openai = report.plan.service.openai();
+    // Without the server's statistics, all of the time in a server that generates would be the network's.
+    let breakdown: Option<Map<String, Value>> = openai
+        .is_none()
+        .then(|| Breakdown::of(point).parts().iter().map(|(name, us)| (name.replace(' ', "_"), json!(us))).collect());
     let metrics: Map<String, Value> = point
         .metrics
         .iter()
@@ -198,6 +203,7 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
         "first_response": histogram(&point.histograms.first_response_ns),
         "between_responses": histogram(&point.histograms.between_responses_ns),
         "breakdown_us": breakdown,
+        "generation": openai.map(|openai| generation::json::point(openai, point)),
         "server": point.server.as_ref().map(server),
         "composing": point.composing.iter().map(server).collect::<Vec<_>>(),
         "errors": point.errors.counts,
@@ -216,7 +222,7 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
 
 /// `buckets` are pairs of the highest nanosecond of a bucket and how many fell into it: enough to add histograms of
 /// several runs, or to compute any other percentile.
-fn histogram(histogram: &Histogram<u64>) -> Value {
+pub(super) fn histogram(histogram: &Histogram<u64>) -> Value {
     if histogram.is_empty() {
         return json!({ "count": 0 });
     }

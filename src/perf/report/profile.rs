@@ -11,9 +11,9 @@ use super::{Report, version};
 use crate::{LoadPoint, Measurement, Record};
 
 #[derive(Serialize)]
-struct Profile<E> {
+struct Profile<'a, E> {
     experiments: E,
-    endpoint: &'static str,
+    endpoint: &'a str,
     service_kind: &'static str,
     version: String,
 }
@@ -65,7 +65,14 @@ pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
         let began = report.point_began.get(at).copied().unwrap_or(report.began);
         experiment(point, nanoseconds(began))
     });
-    let profile = Profile { experiments: Each(experiments), endpoint: "", service_kind: "triton", version: version() };
+    let openai = report.plan.service.openai();
+    let profile = Profile {
+        experiments: Each(experiments),
+        // Without its first slash, as perf_analyzer has it.
+        endpoint: openai.map_or("", |openai| openai.path.trim_start_matches('/')),
+        service_kind: if openai.is_some() { "openai" } else { "triton" },
+        version: version(),
+    };
     serde_json::to_writer(&mut *out, &profile)?;
     out.write_all(b"\n")
 }

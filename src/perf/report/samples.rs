@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::{Machine, Report};
 use crate::{
     Client, ClientLimits, Compression, Endpoint, ErrorTexts, Form, Histograms, Load, LoadPoint, Measurement,
-    MetricsSource, ModelInfo, Phase, Plan, Protocol, RequestCounts, Rules, ServerSide, SharedMemory, Sweep, Target,
-    Timeline, WindowFigures, Work,
+    MetricsSource, ModelInfo, Phase, Plan, Protocol, RequestCounts, Rules, ServerSide, Service, SharedMemory, Sweep,
+    Target, Timeline, WindowFigures, Work,
 };
 
 /// Owns what a report borrows.
@@ -51,6 +51,7 @@ pub fn plan() -> Plan {
             tls: None,
             protocol: Protocol::Http,
         },
+        service: Service::Triton,
         model: "identity".into(),
         version: String::new(),
         work: Work {
@@ -91,6 +92,7 @@ pub fn empty(load: LoadPoint) -> Measurement {
         within_threshold: true,
         limits: ClientLimits::default(),
         histograms: Histograms::default(),
+        generation: None,
         counts: RequestCounts::default(),
         errors: ErrorTexts::default(),
         wall: Duration::ZERO,

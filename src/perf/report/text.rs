@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
-use super::Report;
 use super::figures::{
     NONE, Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant, usec, whole,
 };
+use super::{Report, generation};
 use crate::{Compression, Load, LoadPoint, Measurement, Protocol, Rules, ServerSide, SharedMemory, Spacing, Window};
 
 /// Percentiles of a block.
@@ -29,12 +29,19 @@ pub fn settings(report: &Report<'_>) -> String {
     };
     let tls = if plan.target.tls.is_some() { " over TLS" } else { "" };
     let model = plain(&named(&plan.model, &report.model_info.version));
-    let _ = writeln!(text, "Model {model} at {}, {protocol}{tls}", plan.target.endpoint);
+    let at = &plan.target.endpoint;
+    let templates: usize = work.streams.iter().map(Vec::len).sum();
+    if let Some(openai) = plan.service.openai() {
+        let (interface, path) = (generation::interface(openai), &openai.path);
+        let _ = writeln!(text, "Model {model} at {at}, {interface} on {path}{tls}");
+        text.push_str(&generation::settings(openai, templates));
+        return text + &course(report);
+    }
+    let _ = writeln!(text, "Model {model} at {at}, {protocol}{tls}");
     let server = plain(&named(&report.model_info.server, &report.model_info.server_version));
     if !report.model_info.server.is_empty() {
         let _ = writeln!(text, "  Server {server}, as its metadata say");
     }
-    let templates: usize = work.streams.iter().map(Vec::len).sum();
     let plural = if templates == 1 { "" } else { "s" };
     let _ = write!(text, "  Batch size {}, {templates} different request{plural}", report.batch);
     match work.shared_memory {
@@ -47,8 +54,14 @@ pub fn settings(report: &Report<'_>) -> String {
         Compression::Deflate => text.push_str(", packed with deflate"),
     }
     text.push('\n');
-    let _ = writeln!(text, "  {}", load_line(&plan.load));
-    if let Some(sequences) = &work.sequences {
+    text + &course(report)
+}
+
+/// How it is measured: the load, the rules, the client.
+fn course(report: &Report<'_>) -> String {
+    let plan = report.plan;
+    let mut text = format!("  {}\n", load_line(&plan.load));
+    if let Some(sequences) = &plan.work.sequences {
         let length = sequences.length.map_or("as long as their data".to_owned(), |length| {
             format!("{length} requests long, varied by {} %", significant(sequences.length_variation_percent))
         });
@@ -170,21 +183,10 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
     if report.plan.work.sequences.is_some() {
         let _ = writeln!(text, "    Sequence count: {}", point.counts.sequences);
     }
-    let _ = writeln!(text, "    Throughput: {} infer/sec", significant(report.inferences_per_s(point)));
-    if point.counts.responses != point.counts.completed {
-        let _ = writeln!(text, "    Response throughput: {} responses/sec", significant(point.response_rate()));
+    match report.plan.service.openai() {
+        Some(openai) => generation::block(report, openai, point, text),
+        None => latencies(report, point, text),
     }
-    let (mean, deviation) =
-        (usec(&point.histograms.latency_ns, mean_us), usec(&point.histograms.latency_ns, deviation_us));
-    let _ = writeln!(text, "    Avg latency: {mean} (standard deviation {deviation})");
-    let mut percentiles = PERCENTILES.to_vec();
-    percentiles.extend(report.percentiles().iter().filter(|percentile| !PERCENTILES.contains(percentile)));
-    percentiles.sort_by(f64::total_cmp);
-    for percentile in percentiles {
-        let us = usec(&point.histograms.latency_ns, |latency| quantile_us(latency, percentile));
-        let _ = writeln!(text, "    p{} latency: {us}", percentile_name(percentile));
-    }
-    let _ = writeln!(text, "    Max latency: {}", usec(&point.histograms.latency_ns, max_us));
     if !matches!(point.load, LoadPoint::Concurrency(_)) {
         let _ = writeln!(
             text,
@@ -223,6 +225,25 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
     if rest > 0 {
         let _ = writeln!(text, "    {rest} failed for other reasons");
     }
+}
+
+/// Figures of inferences.
+fn latencies(report: &Report<'_>, point: &Measurement, text: &mut String) {
+    let _ = writeln!(text, "    Throughput: {} infer/sec", significant(report.inferences_per_s(point)));
+    if point.counts.responses != point.counts.completed {
+        let _ = writeln!(text, "    Response throughput: {} responses/sec", significant(point.response_rate()));
+    }
+    let (mean, deviation) =
+        (usec(&point.histograms.latency_ns, mean_us), usec(&point.histograms.latency_ns, deviation_us));
+    let _ = writeln!(text, "    Avg latency: {mean} (standard deviation {deviation})");
+    let mut percentiles = PERCENTILES.to_vec();
+    percentiles.extend(report.percentiles().iter().filter(|percentile| !PERCENTILES.contains(percentile)));
+    percentiles.sort_by(f64::total_cmp);
+    for percentile in percentiles {
+        let us = usec(&point.histograms.latency_ns, |latency| quantile_us(latency, percentile));
+        let _ = writeln!(text, "    p{} latency: {us}", percentile_name(percentile));
+    }
+    let _ = writeln!(text, "    Max latency: {}", usec(&point.histograms.latency_ns, max_us));
 }
 
 fn side(server: &ServerSide, indent: &str, text: &mut String) {
@@ -270,23 +291,19 @@ fn side(server: &ServerSide, indent: &str, text: &mut String) {
 /// A line for each point, after all are measured.
 pub fn table(report: &Report<'_>) -> String {
     let Some(first) = report.points.first() else { return String::new() };
-    let head =
-        [load(first.load).0, "infer/sec", "avg usec", "p50", "p90", "p99", "p99.9", "max", "client CPU", "notes"];
+    let rows = match report.plan.service.openai() {
+        Some(openai) => generation::table(report, openai),
+        None => rows(report, first.load),
+    };
+    aligned(&rows) + &best(report).unwrap_or_default()
+}
+
+/// Head and lines of the table.
+fn rows(report: &Report<'_>, first: LoadPoint) -> Vec<Vec<String>> {
+    let head = [load(first).0, "infer/sec", "avg usec", "p50", "p90", "p99", "p99.9", "max", "client CPU", "notes"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
     for point in report.points {
         let quantile = |percentile| whole(&point.histograms.latency_ns, |latency| quantile_us(latency, percentile));
-        let mut notes = Vec::new();
-        let limits = &point.limits;
-        let flags = [
-            (limits.unsustainable, "not sustainable"),
-            (limits.client_is_bottleneck(), "client-bound"),
-            (!point.stable && !limits.unsustainable, "unstable"),
-            (!point.within_threshold, "over the threshold"),
-        ];
-        notes.extend(flags.iter().filter(|(is_so, _)| *is_so).map(|(_, note)| (*note).to_owned()));
-        if point.counts.failed > 0 {
-            notes.push(format!("{} failed", point.counts.failed));
-        }
         rows.push(vec![
             significant(load(point.load).1),
             significant(report.inferences_per_s(point)),
@@ -297,10 +314,26 @@ pub fn table(report: &Report<'_>) -> String {
             quantile(99.9),
             whole(&point.histograms.latency_ns, max_us),
             client_cpu(point),
-            notes.join(", "),
+            notes_of(point).join(", "),
         ]);
     }
-    aligned(&rows) + &best(report).unwrap_or_default()
+    rows
+}
+
+/// What is wrong with a point, in few words.
+pub(super) fn notes_of(point: &Measurement) -> Vec<String> {
+    let limits = &point.limits;
+    let flags = [
+        (limits.unsustainable, "not sustainable"),
+        (limits.client_is_bottleneck(), "client-bound"),
+        (!point.stable && !limits.unsustainable, "unstable"),
+        (!point.within_threshold, "over the threshold"),
+    ];
+    let mut notes: Vec<String> = flags.iter().filter(|(is_so, _)| *is_so).map(|(_, note)| (*note).to_owned()).collect();
+    if point.counts.failed > 0 {
+        notes.push(format!("{} failed", point.counts.failed));
+    }
+    notes
 }
 
 /// Columns as wide as their widest cell, numbers to the right; the last column to the left.

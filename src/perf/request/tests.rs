@@ -37,6 +37,7 @@ fn template(bytes: usize) -> Template {
         outputs: vec!["OUT".into()],
         parameters: vec![("p".into(), Parameter::String("v".into())), ("d".into(), Parameter::Double(0.5))],
         expected: None,
+        body: None,
     }
 }
 

@@ -154,7 +154,7 @@ fn legality_is_found_once_and_kept() {
     for value in ["00", "03 61 20 62", "01 ff", "03 61 09 62", "02 20 61", "02 61 20", "02 09 61", "01 20"] {
         assert_eq!(legal(&format!("00 01 61 {value}")), [true], "{value}");
     }
-    for name in ["00", "01 3a", "01 20", "02 3a 41", "02 61 3a", "01 7f", "01 80", "01 28"] {
+    for name in ["00", "01 3a", "01 20", "02 3a 41", "02 61 3a", "01 7f", "01 80", "01 28", "01 22"] {
         assert_eq!(legal(&format!("00 {name} 00")), [false], "{name}");
     }
 }

@@ -18,7 +18,7 @@ pub struct ResponseHead {
     pub status: u16,
     /// What the server lacked, if that is why there is no other answer.
     pub refusal: Option<RefusalReason>,
-    /// `text/plain` if nothing is set.
+    /// `text/plain` if nothing is set; an empty one is left out.
     pub content_type: Option<Cow<'static, str>>,
     pub headers: Vec<(Cow<'static, str>, FieldValue)>,
 }
@@ -214,22 +214,24 @@ impl ResponseHead {
                 }
             }
         }
-        out.extend_from_slice(b"Content-Type: ");
-        put_clean(out, content_type);
+        if !content_type.is_empty() {
+            put_field(out, "Content-Type", content_type);
+        }
         match framing {
             // RFC 9110, section 8.6: these never carry a length.
             Framing::Length(_) if status < 200 || status == 204 => {}
             Framing::Length(len) => {
-                out.extend_from_slice(b"\r\nContent-Length: ");
+                out.extend_from_slice(b"Content-Length: ");
                 out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+                out.extend_from_slice(b"\r\n");
             }
-            Framing::Chunked => out.extend_from_slice(b"\r\nTransfer-Encoding: chunked"),
+            Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Framing::Close => {}
         }
         out.extend_from_slice(match (keep_alive, version) {
-            (false, _) => b"\r\nConnection: close\r\n\r\n",
-            (true, Version::Http10) => b"\r\nConnection: keep-alive\r\n\r\n",
-            (true, Version::Http11) => b"\r\n\r\n",
+            (false, _) => b"Connection: close\r\n\r\n",
+            (true, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
+            (true, Version::Http11) => b"\r\n",
         });
     }
 
@@ -287,5 +289,24 @@ fn reason(status: u16) -> &'static str {
         505 => "HTTP Version Not Supported",
         507 => "Insufficient Storage",
         _ => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_type_is_left_out() {
+        let written = |head: ResponseHead, framing| {
+            let mut out = Vec::new();
+            head.encode(Version::Http11, true, framing, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let head = ResponseHead::new(200).content_type("").header("A", "b");
+        assert_eq!(written(head.clone(), Framing::Length(0)), "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(written(head, Framing::Chunked), "HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let head = ResponseHead::new(204);
+        assert_eq!(written(head, Framing::Length(0)), "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\n\r\n");
     }
 }

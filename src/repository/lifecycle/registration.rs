@@ -5,6 +5,7 @@
 //! server to which models are brought for years lists only the current ones.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -13,7 +14,7 @@ use tracing::info;
 use super::super::ControlMode;
 use super::super::models::ModelId;
 use super::super::store::{self, MappedStore, Store};
-use super::{Lifecycle, lock};
+use super::{Lifecycle, check_name, lock};
 use nereid_request::Status;
 
 /// Most repositories at a time: those of the start and those registered later.
@@ -126,6 +127,16 @@ impl Lifecycle {
         let map = self.map();
         let mut entries = map.iter().filter(|(id, _)| id.name == name);
         entries.all(|(_, entry)| entry.is_over())
+    }
+
+    /// The folder of a model on this host; none if it is in a bucket.
+    pub fn folder_of(&self, name: &str) -> Option<PathBuf> {
+        let folder = |store: Arc<dyn Store>| {
+            let mapped = store.mapped_path(name).map(PathBuf::from);
+            mapped.or_else(|| Some(Path::new(store.location()).join(name))).filter(|folder| folder.is_dir())
+        };
+        check_name(name).ok()?;
+        self.stores_of(name).into_iter().find_map(folder)
     }
 
     /// Whether the server ends.

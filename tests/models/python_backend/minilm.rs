@@ -2,16 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::quickstarted::Quickstart;
 use nereid_test_support::http::Peer;
 use nereid_test_support::prepared::{fingerprint, prepared, source, step};
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::Repository;
-use nereid_test_support::server::{Server, binary, free_port, run_to_end, signal};
+use nereid_test_support::server::{Server, binary, run_to_end};
 use nereid_test_support::skip::skip;
 use nereid_test_support::variant::usual;
 
@@ -149,63 +150,6 @@ fn compare(http: &str, model: &str) {
     }
 }
 
-/// `nereid quickstart --with minilm` with a data folder and ports of its own.
-struct Quickstart {
-    child: Option<Child>,
-    http: u16,
-}
-
-impl Drop for Quickstart {
-    /// A failing test leaves nothing behind.
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Quickstart {
-    fn start(data: &Path, python: &Python) -> Quickstart {
-        let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
-        let mut command = Command::new(binary());
-        command.args(["quickstart", "--with", "minilm"]).arg(format!("--io-engine={}", usual().io_engine));
-        command.args([format!("--http-port={http}"), format!("--grpc-port={grpc}")]);
-        command.arg(format!("--metrics-port={metrics}"));
-        command.env("XDG_DATA_HOME", data).env("NEREID_ONNXRUNTIME_LIBRARY", python.onnxruntime());
-        command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Quickstart { child: Some(command.spawn().expect("start")), http }
-    }
-
-    /// Waits until it is ready; false where it ended instead.
-    fn is_ready(&mut self) -> bool {
-        loop {
-            if self.child.as_mut().is_none_or(|child| child.try_wait().expect("ask for its state").is_some()) {
-                return false;
-            }
-            if std::net::TcpStream::connect(("127.0.0.1", self.http)).is_ok() {
-                let mut peer = Peer::connect(([127, 0, 0, 1], self.http).into());
-                if peer.get("/v2/health/ready").status == 200 {
-                    return true;
-                }
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-    }
-
-    /// Ends it, unless it has ended.
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut child = self.child.take().expect("it was started");
-        if child.try_wait().expect("ask for its state").is_none() {
-            signal(child.id(), "TERM");
-        }
-        let output = child.wait_with_output().expect("the end");
-        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-        (output.status.code(), text)
-    }
-}
-
 #[test]
 fn quickstart_makes_the_pipeline_once_and_serves_it() {
     let Some(pipeline) = Pipeline::get() else { return };
@@ -223,7 +167,7 @@ fn quickstart_makes_the_pipeline_once_and_serves_it() {
     fs::copy(&pipeline.wheel, folder.join(name)).expect("copy the package");
 
     for attempt in 0..2 {
-        let mut quickstart = Quickstart::start(&data, &pipeline.python);
+        let mut quickstart = Quickstart::start("minilm", &data, &pipeline.python);
         if !quickstart.is_ready() {
             let (_, text) = quickstart.end();
             assert!(text.contains("cannot be downloaded"), "{text}");
@@ -263,7 +207,7 @@ fn quickstart_makes_the_pipeline_once_and_serves_it() {
 fn quickstart_says_what_it_lacks_for_an_example() {
     let (status, _, err) = run_to_end(&["quickstart", "--with", "bert"]);
     assert_eq!(status.code(), Some(1), "{err}");
-    assert!(err.contains("there is no example 'bert'; there is\n  minilm    text to embeddings"), "{err}");
+    assert!(err.contains("there is no example 'bert'; there is\n  chat      a very small language model"), "{err}");
 
     let Some(python) = Python::get() else { return };
     let home = Repository::new();

@@ -12,7 +12,7 @@ use nereid_test_support::skip::skip;
 use nereid_test_support::variant::{self, each};
 
 /// node_modules with what tests/node/package-lock.json pins; None after a visible skip.
-fn modules() -> Option<&'static PathBuf> {
+pub fn modules() -> Option<&'static PathBuf> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match MADE.get_or_init(install) {
         Ok(modules) => Some(modules),

@@ -100,7 +100,7 @@ fn manual_pages_are_formatted_without_a_warning() {
         let text = String::from_utf8_lossy(&formatted.stdout);
         assert!(text.contains(&format!("{}(1)", name.to_uppercase())), "{text}");
         let option = match name {
-            "nereid" => "nereid quickstart [--with minilm]",
+            "nereid" => "nereid quickstart [--with chat] [--with minilm]",
             "nereid-serve" => "--http-port <integer>",
             "nereid-perf" => "--concurrency-range <",
             "nereid-check" => "--timeout-secs=<n>   With --deep: the longest time for one model.",

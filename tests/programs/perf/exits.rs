@@ -18,7 +18,7 @@ fn command_lines_that_are_not_understood() {
         (&["-m", "x", "--concurrency-range=8:1"], "--concurrency-range: '8:1' is not a range"),
         (&["-m", "x", "--periodic-concurrency-range=1:2:3"], "--periodic-concurrency-range is not supported: "),
         (&["-m", "x", "--enable-mpi"], "--enable-mpi is not supported: "),
-        (&["-m", "x", "--service-kind=openai"], "--service-kind: 'openai' is not 'triton'"),
+        (&["-m", "x", "--service-kind=tfserving"], "--service-kind: 'tfserving' is not triton or openai"),
         (&["-m", "x", "-u", "ftp://x"], "-u: 'ftp://x' is not "),
         (&["-m", "x", "--html", "/nowhere/report.html"], "/nowhere/report.html: No such file"),
         (&["-m", "x", "--json", "/"], "/: is a directory"),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use nereid_memory::Slice;
 use nereid_perf::{
-    Client, Compression, Endpoint, Expected, Form, Input, Load, Measurement, Plan, Protocol, Rules, SharedMemory,
-    Spacing, Sweep, Target, Template, Window, Work,
+    Client, Compression, Endpoint, Expected, Form, Input, Load, Measurement, Plan, Protocol, Rules, Service,
+    SharedMemory, Spacing, Sweep, Target, Template, Window, Work,
 };
 
 use nereid_test_support::server::Server;
@@ -50,6 +50,7 @@ pub fn plan(server: &Server, protocol: Protocol, model: &str, templates: Vec<Tem
     let address = if protocol == Protocol::Http { server.http } else { server.grpc };
     Plan {
         target: Target { endpoint: at(address), tls: None, protocol },
+        service: Service::Triton,
         model: model.to_owned(),
         version: String::new(),
         work: Work {

@@ -47,10 +47,15 @@ pub static FLAGS: &[Flag] = &[
         Ok(())
     })
     .own(),
-    Flag::set("request-timeout", "ms", "A request without an answer for so long failed. Default: 60000.", |g, v| {
-        g.client.request_timeout = std::time::Duration::from_millis(v.number(1..=86_400_000)?);
-        Ok(())
-    })
+    Flag::set(
+        "request-timeout",
+        "ms",
+        "A request without an answer for so long failed. Default: 60000, for openai 600000.",
+        |g, v| {
+            g.request_timeout = Some(std::time::Duration::from_millis(v.number(1..=86_400_000)?));
+            Ok(())
+        },
+    )
     .own(),
     Flag::set(
         "max-outstanding",

@@ -24,11 +24,6 @@ pub static FLAGS: &[Flag] = &[
     refuse("triton-server-directory", "path", IN_PROCESS),
     refuse("model-repository", "path", IN_PROCESS),
     refuse("model-signature-name", "name", "it belongs to TensorFlow Serving, whose protocol is not supported"),
-    refuse(
-        "endpoint",
-        "path",
-        "it belongs to servers of OpenAI's interface; requests of KServe v2 have one place for each model",
-    ),
     refuse("grpc-method", "method", "gRPC methods other than ModelInfer and ModelStreamInfer are not called"),
     refuse("session-concurrency", "count", SESSIONS),
     refuse("session-turns-mean", "count", SESSIONS),

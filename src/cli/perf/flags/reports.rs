@@ -47,10 +47,15 @@ pub static FLAGS: &[Flag] = &[
     })
     .own(),
     Flag::switch("collect-metrics", "Read the server's metrics while it is measured.", |g| g.metrics.wanted = true),
-    Flag::set("metrics-url", "url", "Where they are. Default: port 8002 of the server, /metrics.", |g, v| {
-        g.metrics.url = Some(v.name()?);
-        Ok(())
-    }),
+    Flag::set(
+        "metrics-url",
+        "url",
+        "Where they are. Default: port 8002 of the server, its own port for openai, /metrics.",
+        |g, v| {
+            g.metrics.url = Some(v.name()?);
+            Ok(())
+        },
+    ),
     Flag::set("metrics-interval", "ms", "How often they are read. Default: 1000.", |g, v| {
         g.metrics.interval_ms = Some(v.number(1..=3_600_000)?);
         Ok(())

@@ -3,6 +3,7 @@
 use super::{Action, Flag};
 use crate::cli::perf::given::{Given, Wire};
 use crate::cli::perf::mistake::Mistake;
+use crate::cli::perf::openai::ServiceKind;
 use crate::cli::perf::value::Value;
 
 pub static FLAGS: &[Flag] = &[
@@ -22,7 +23,7 @@ pub static FLAGS: &[Flag] = &[
         "url",
         "address",
         "The server: host, host:port, http://…, https://… or unix:<path>. Default: localhost:8000, localhost:8001 for \
-         gRPC.",
+         gRPC, localhost:9000 for openai, whose URL may have a path such as /v1.",
         |g, v| {
             g.url = Some(v.name()?);
             Ok(())
@@ -36,9 +37,11 @@ pub static FLAGS: &[Flag] = &[
     })
     .or('i')
     .own(),
-    Flag::switch("streaming", "One gRPC stream for each connection, instead of a call for each request.", |g| {
-        g.streaming = true;
-    }),
+    Flag::switch(
+        "streaming",
+        "One gRPC stream for each connection, instead of a call for each request; answers as events from openai.",
+        |g| g.streaming = true,
+    ),
     Flag::switch("async", "Accepted: this client never waits for one answer before it reads others.", |g| {
         g.asks_async = true;
     })
@@ -51,10 +54,17 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "service-kind",
         "kind",
-        "The kind of server. Only triton, which any KServe v2 server passes for.",
-        |_, v| match v.text()? {
-            "triton" => Ok(()),
-            _ => Err(v.wrong("'triton': other kinds of servers speak other protocols, which nereid perf does not")),
+        "The kind of server: triton, which any KServe v2 server passes for, or openai. Default: triton.",
+        |g, v| {
+            g.service = match v.text()? {
+                "triton" => ServiceKind::Triton,
+                "openai" => ServiceKind::OpenAi,
+                _ => {
+                    let expected = "triton or openai: other kinds of servers speak protocols that nereid perf does not";
+                    return Err(v.wrong(expected));
+                }
+            };
+            Ok(())
         },
     ),
     Flag::set(

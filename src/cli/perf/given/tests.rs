@@ -23,6 +23,7 @@ const LINES: &[(&str, &str)] = &[
     ("model-version", "-x 3"),
     ("url", "-u h:1"),
     ("protocol", "-i gRPC"),
+    ("service-kind", "--service-kind openai"),
     ("streaming", "--streaming -i grpc"),
     ("async", "-a"),
     ("sync", "--sync"),
@@ -105,9 +106,25 @@ const LINES: &[(&str, &str)] = &[
     ("metrics-interval", "--collect-metrics --metrics-interval 5"),
 ];
 
+/// The same, behind `--service-kind openai`.
+const OPENAI_LINES: &[(&str, &str)] = &[
+    ("endpoint-type", "--endpoint-type completions"),
+    ("endpoint", "--endpoint v1/completions"),
+    ("api-key", "--api-key k"),
+    ("prompt-tokens", "--prompt-tokens 9"),
+    ("num-prompts", "--num-prompts 9"),
+    ("shared-prefix-tokens", "--shared-prefix-tokens 9"),
+    ("input-file", "--input-file f"),
+    ("output-tokens", "--output-tokens 9"),
+    ("exact-output-tokens", "--output-tokens 9 --exact-output-tokens"),
+    ("extra-inputs", "--extra-inputs a:b"),
+    ("no-usage", "--streaming --no-usage"),
+    ("goodput", "--goodput latency:9"),
+];
+
 /// Accepted without any effect, as their help states.
-const WITHOUT_EFFECT: [&str; 4] =
-    ["service-kind", "serial-sequences", "ssl-https-client-certificate-type", "ssl-https-private-key-type"];
+const WITHOUT_EFFECT: [&str; 3] =
+    ["serial-sequences", "ssl-https-client-certificate-type", "ssl-https-private-key-type"];
 
 #[test]
 fn every_flag_is_honoured_or_refused() {
@@ -115,6 +132,13 @@ fn every_flag_is_honoured_or_refused() {
     for (name, line) in LINES {
         assert_ne!(format!("{:?}", given(line)), bare, "{name}: {line} changes nothing");
         assert!(flags().any(|flag: &Flag| flag.name == *name), "{name} is in no table");
+    }
+    let bare_openai = format!("{:?}", given("--service-kind openai"));
+    for (name, line) in OPENAI_LINES {
+        let found = given(&format!("--service-kind openai {line}"));
+        assert_ne!(format!("{found:?}"), bare_openai, "{name}: {line} changes nothing");
+        let error = parse(&format!("-m x -i grpc {line}")).expect_err(line);
+        assert!(error.contains("needs --service-kind openai"), "{line}: {error}");
     }
     for flag in flags() {
         match flag.action {
@@ -125,7 +149,7 @@ fn every_flag_is_honoured_or_refused() {
             }
             Action::Help | Action::Version => {}
             Action::Set(_) | Action::Switch(_) => {
-                let is_known = LINES.iter().any(|(name, _)| *name == flag.name);
+                let is_known = LINES.iter().chain(OPENAI_LINES).any(|(name, _)| *name == flag.name);
                 assert!(is_known || WITHOUT_EFFECT.contains(&flag.name), "{} is tried by no line", flag.name);
             }
         }

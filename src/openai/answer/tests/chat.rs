@@ -27,10 +27,10 @@ fn forced(compat: Compat, stream: bool) -> Plan {
 fn a_whole_answer_has_the_members_in_order() {
     let body = answer(chat(Compat::Triton, false), [text("hi")]).unwrap();
     let expected = [
-            r#"{"id":"cmpl-1","choices":[{"finish_reason":"stop","index":0,"message":{"content":"hi","#,
-            r#""tool_calls":null,"role":"assistant","function_call":null},"logprobs":null}],"#,
-            REST,
-            r#""chat.completion","usage":null}"#,
+        r#"{"id":"cmpl-1","choices":[{"finish_reason":"stop","index":0,"message":{"content":"hi","#,
+        r#""tool_calls":null,"role":"assistant","function_call":null},"logprobs":null}],"#,
+        REST,
+        r#""chat.completion","usage":null}"#,
     ];
     assert_eq!(body, expected.concat());
     let body = answer(chat(Compat::OpenAi, false), [text("hi")]).unwrap();

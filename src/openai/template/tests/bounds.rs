@@ -18,15 +18,26 @@ fn steps_are_bounded() {
 
 #[test]
 fn held_text_is_bounded_with_the_steps() {
+    // Few, since text is written until they are used up.
+    let bounds = RenderBounds { steps_max: 50_000, ..BOUNDS };
+    let too_many = RenderError::TooManySteps(bounds.steps_max);
     let doubled = "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}";
-    assert_eq!(bounded(doubled, BOUNDS), RenderError::TooManySteps(BOUNDS.steps_max));
+    assert_eq!(bounded(doubled, bounds), too_many);
     // Short in memory, long as text.
-    for print in ["{{ n.x }}", "{{ n.x|tojson }}", "{{ n.x|string }}"] {
+    let prints = ["{{ n.x }}", "{{ n.x|tojson }}", "{{ n.x|string }}", "{{ n.x|join }}", "{{ raise_exception(n.x) }}"];
+    for print in prints {
         let shared = "{% set n = namespace(x=[1]) %}{% for i in range(40) %}{% set n.x = [n.x, n.x] %}{% endfor %}";
-        assert_eq!(bounded(&format!("{shared}{print}"), BOUNDS), RenderError::TooManySteps(BOUNDS.steps_max));
+        assert_eq!(bounded(&format!("{shared}{print}"), bounds), too_many);
     }
-    let wide = "{{ [1]|tojson(indent=1000000000000) }}";
-    assert_eq!(bounded(wide, BOUNDS), RenderError::TooManySteps(BOUNDS.steps_max));
+    for items in ["''", "'ab'", "1"] {
+        let repeated = format!("{{% set x = ([{items}] * 100000000)|join %}}");
+        assert_eq!(bounded(&repeated, bounds), too_many, "{items}");
+    }
+    let many = "{% set x = ('{0}' * 100000).format('a' * 100000) %}";
+    let named = "{% set x = ('{a[0]}' * 100000).format(a=['a' * 100000]) %}";
+    for wide in ["{{ [1]|tojson(indent=1000000000000) }}", "{{ '{:>1000000000}'.format(1) }}", many, named] {
+        assert_eq!(bounded(wide, bounds), too_many);
+    }
 }
 
 #[test]

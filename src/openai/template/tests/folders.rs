@@ -14,10 +14,13 @@ fn hello(templates: &Templates, has_tools: bool) -> String {
 fn a_configured_template_is_used_with_the_tokens() {
     let config = r#"{
         "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false, "special": true}, "pad_token": null,
-        "additional_special_tokens": ["<a>", {"content": "<b>"}], "extra_special_tokens": {"image_token": "<i>", "z": null},
+        "additional_special_tokens": ["<a>", {"content": "<b>"}],
+        "extra_special_tokens": {"image_token": "<i>", "z": null},
         "model_max_length": 1000000000000000019884624838656, "added_tokens_decoder": {"0": {"content": "<s>"}},
-        "chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token is defined }}{{ additional_special_tokens }}{{ image_token }}"}"#;
-    let folder = Folder::new().with("tokenizer_config.json", config);
+        "chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token is defined }}{{ more }}"
+        }"#
+    .replace("more", "additional_special_tokens }}{{ image_token");
+    let folder = Folder::new().with("tokenizer_config.json", &config);
     assert_eq!(hello(&folder.load(), false), "<s>hi</s>False['<a>', '<b>']<i>");
     // An argument wins over a token.
     let arguments = [("bos_token".to_owned(), text("!"))];

@@ -3,8 +3,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
+
+use crate::openai::OpenAi;
 use crate::report::Report;
 use crate::report::figures::{Breakdown, load, quantile_us, significant};
+use crate::report::generation::Rates;
 use crate::report::plot::{Axis, Bar, Scale, Series, bars, escape, lines};
 use crate::{LoadPoint, Measurement, Timeline};
 
@@ -25,17 +29,16 @@ const MARKS: [(f64, &str); 7] = [
     (100_000.0, "p99.999"),
 ];
 
+const LATENCY: &str = "latency, µs";
+
 pub fn all(report: &Report<'_>, page: &mut String) {
     let shown = spread(report.points, CURVES_MAX);
     page.push_str("<h2>Plots</h2>\n<div class=\"plots\">\n");
-    for (title, plot) in [
-        ("Latency over load", latency_over_load(report)),
-        ("Throughput over load", throughput_over_load(report)),
-        ("Percentiles of latency", percentiles(&shown)),
-        ("Distribution of latency", distribution(&shown)),
-        ("Where the time went", breakdown(report)),
-        ("Rate over time", rate_over_time(&shown)),
-    ] {
+    let plots = match report.plan.service.openai() {
+        Some(openai) => of_generation(report, openai, &shown),
+        None => of_inference(report, &shown),
+    };
+    for (title, plot) in plots {
         let _ = writeln!(page, "<figure><figcaption>{}</figcaption>{plot}</figure>", escape(title));
     }
     page.push_str("</div>\n");
@@ -43,6 +46,62 @@ pub fn all(report: &Report<'_>, page: &mut String) {
         let (shown, all) = (shown.len(), report.points.len());
         let _ = writeln!(page, "<p>Plots with a curve for each load point show {shown} of {all} of them.</p>");
     }
+}
+
+type Plots = Vec<(&'static str, String)>;
+
+/// A distribution of a point, if it has one.
+type Pick = fn(&Measurement) -> Option<&Histogram<u64>>;
+
+fn latency(point: &Measurement) -> Option<&Histogram<u64>> {
+    Some(&point.histograms.latency_ns)
+}
+
+fn of_inference(report: &Report<'_>, shown: &[&Measurement]) -> Plots {
+    vec![
+        ("Latency over load", over_load(report, "Latency over load", LATENCY, latency)),
+        ("Throughput over load", throughput_over_load(report)),
+        ("Percentiles of latency", percentiles(shown)),
+        ("Distribution of latency", distribution(shown, "Distribution of latency", LATENCY, latency)),
+        ("Where the time went", breakdown(report)),
+        ("Rate over time", rate_over_time(shown)),
+    ]
+}
+
+/// Without parts of the time: the server does not tell of any.
+fn of_generation(report: &Report<'_>, openai: &OpenAi, shown: &[&Measurement]) -> Plots {
+    let first: Pick = |point| point.generation.as_ref().map(|totals| &totals.first_token_ns);
+    let between: Pick = |point| point.generation.as_ref().map(|totals| &totals.between_tokens_ns);
+    let mut plots = vec![("Output tokens over load", tokens_over_load(report, openai))];
+    if openai.streaming {
+        for (over, distributed, unit, pick) in [
+            ("Time to first token over load", "Distribution of time to first token", "time to first token, µs", first),
+            (
+                "Inter-token latency over load",
+                "Distribution of inter-token latency",
+                "inter-token latency, µs",
+                between,
+            ),
+        ] {
+            plots.push((over, over_load(report, over, unit, pick)));
+            plots.push((distributed, distribution(shown, distributed, unit, pick)));
+        }
+    }
+    plots.extend([
+        ("Latency over load", over_load(report, "Latency over load", LATENCY, latency)),
+        ("Distribution of latency", distribution(shown, "Distribution of latency", LATENCY, latency)),
+        ("Percentiles of latency", percentiles(shown)),
+        ("Rate over time", rate_over_time(shown)),
+    ]);
+    plots
+}
+
+fn tokens_over_load(report: &Report<'_>, openai: &OpenAi) -> String {
+    let tokens = |point: &Measurement| Rates::of(openai, point).output_tokens.unwrap_or(0.0);
+    let series = [Series { name: "output tokens".into(), points: by_load(report, tokens) }];
+    let x = Axis { title: load_title(report), scale: Scale::Linear, marks: None };
+    let y = Axis { title: "tokens a second", scale: Scale::Linear, marks: None };
+    lines("Output tokens over load", &x, &y, &series)
 }
 
 /// So many of them at most, the first and the last included.
@@ -75,13 +134,13 @@ fn by_load(report: &Report<'_>, figure: impl Fn(&Measurement) -> f64) -> Vec<(f6
     points
 }
 
-fn latency_over_load(report: &Report<'_>) -> String {
+fn over_load(report: &Report<'_>, title: &str, unit: &str, pick: Pick) -> String {
     let series = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)].map(|(name, percentile)| Series {
         name: name.to_owned(),
-        points: by_load(report, |point| quantile_us(&point.histograms.latency_ns, percentile)),
+        points: by_load(report, |point| pick(point).map_or(0.0, |histogram| quantile_us(histogram, percentile))),
     });
     let x = Axis { title: load_title(report), scale: Scale::Linear, marks: None };
-    lines("Latency over load", &x, &latency_axis(), &series)
+    lines(title, &x, &Axis { title: unit, scale: Scale::Log, marks: None }, &series)
 }
 
 fn throughput_over_load(report: &Report<'_>) -> String {
@@ -93,7 +152,7 @@ fn throughput_over_load(report: &Report<'_>) -> String {
 }
 
 fn latency_axis() -> Axis<'static> {
-    Axis { title: "latency, µs", scale: Scale::Log, marks: None }
+    Axis { title: LATENCY, scale: Scale::Log, marks: None }
 }
 
 fn percentiles(points: &[&Measurement]) -> String {
@@ -115,9 +174,9 @@ fn percentiles(points: &[&Measurement]) -> String {
     lines("Percentiles of latency", &x, &latency_axis(), &series)
 }
 
-fn distribution(points: &[&Measurement]) -> String {
+fn distribution(points: &[&Measurement], title: &str, unit: &str, pick: Pick) -> String {
     let curve = |point: &&Measurement| {
-        let histogram = &point.histograms.latency_ns;
+        let Some(histogram) = pick(point) else { return Series { name: name(point), points: Vec::new() } };
         let mut classes: std::collections::BTreeMap<i32, u64> = std::collections::BTreeMap::new();
         for bucket in histogram.iter_recorded() {
             let us = (bucket.value_iterated_to().max(1) as f64 / 1e3).max(1e-3);
@@ -134,9 +193,9 @@ fn distribution(points: &[&Measurement]) -> String {
         Series { name: name(point), points: classes.collect() }
     };
     let series: Vec<Series> = points.iter().map(curve).collect();
-    let x = Axis { title: "latency, µs", scale: Scale::Log, marks: None };
-    let y = Axis { title: "% of requests", scale: Scale::Linear, marks: None };
-    lines("Distribution of latency", &x, &y, &series)
+    let x = Axis { title: unit, scale: Scale::Log, marks: None };
+    let y = Axis { title: "% of them", scale: Scale::Linear, marks: None };
+    lines(title, &x, &y, &series)
 }
 
 fn breakdown(report: &Report<'_>) -> String {

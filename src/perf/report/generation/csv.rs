@@ -1,0 +1,64 @@
+//! The CSV of generated answers: a line for each load point.
+
+use super::{Rates, Unit, figures, figures_of};
+use crate::openai::OpenAi;
+use crate::report::Report;
+use crate::report::figures::{load, significant};
+use crate::{LoadPoint, Measurement};
+
+/// A line for each point, in the order of rising throughput. A cell without a figure is empty.
+pub fn render(report: &Report<'_>, openai: &OpenAi) -> String {
+    let percentiles = report.percentiles();
+    let mut columns: Vec<String> = vec![
+        match report.points.first().map(|point| point.load) {
+            Some(LoadPoint::Rate(_) | LoadPoint::Intervals(_)) => "Request Rate".into(),
+            _ => "Concurrency".into(),
+        },
+        "Requests/Second".into(),
+        "Output Tokens/Second".into(),
+        "Input Tokens/Second".into(),
+        "Good Requests/Second".into(),
+        "Completed".into(),
+        "Failed".into(),
+        "Counted By Usage".into(),
+        "Counted By Chunks".into(),
+    ];
+    let named: Vec<String> = super::columns(&percentiles);
+    for figure in figures_of(None, None) {
+        let unit = if figure.unit == Unit::Milliseconds { " (ms)" } else { "" };
+        columns.extend(named.iter().map(|column| format!("{} {column}{unit}", figure.name)));
+    }
+    let mut text = columns.join(",");
+    text.push('\n');
+    let mut points: Vec<&Measurement> = report.points.iter().collect();
+    points.sort_by(|one, other| one.rate().total_cmp(&other.rate()));
+    for point in points {
+        text.push_str(&csv_row(openai, point, &percentiles).join(","));
+        text.push('\n');
+    }
+    text
+}
+
+fn csv_row(openai: &OpenAi, point: &Measurement, percentiles: &[f64]) -> Vec<String> {
+    let rates = Rates::of(openai, point);
+    let or_empty = |value: Option<f64>| value.map(significant).unwrap_or_default();
+    let counts = point.generation.as_ref().map(|totals| totals.counts).unwrap_or_default();
+    let mut cells = vec![
+        significant(load(point.load).1),
+        significant(point.rate()),
+        or_empty(rates.output_tokens),
+        or_empty(rates.input_tokens),
+        or_empty(rates.good.map(|(rate, _)| rate)),
+        point.counts.completed.to_string(),
+        point.counts.failed.to_string(),
+        counts.by_usage.to_string(),
+        counts.by_chunks.to_string(),
+    ];
+    for figure in figures(point) {
+        match figure.values(percentiles) {
+            Some(values) => cells.extend(values.iter().map(|value| significant(*value))),
+            None => cells.extend(std::iter::repeat_n(String::new(), percentiles.len() + 2)),
+        }
+    }
+    cells
+}

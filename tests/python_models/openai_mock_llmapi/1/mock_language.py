@@ -1,0 +1,1 @@
+../../openai_mock/1/mock_language.py

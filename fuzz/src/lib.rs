@@ -15,6 +15,10 @@ pub mod infer_json;
 pub mod json;
 pub mod model_config;
 pub mod mutator;
+pub mod openai_json;
+pub mod openai_request;
+pub mod openai_template;
+pub mod openai_tools;
 pub mod python;
 pub mod shapes;
 
@@ -39,7 +43,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 17] = [
     http1::TARGET,
     json::TARGET,
     infer_json::TARGET,
@@ -53,6 +57,10 @@ pub const TARGETS: [Target; 13] = [
     compression::TARGET,
     shapes::TARGET,
     c_interface::TARGET,
+    openai_json::TARGET,
+    openai_request::TARGET,
+    openai_tools::TARGET,
+    openai_template::TARGET,
 ];
 
 /// Memory for one input: a pool takes long to make, so each thread has one. Nothing of it may be in use.

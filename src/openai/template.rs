@@ -4,10 +4,10 @@
 //! which also pays for each byte that a template holds; bytes are counted where they are written; time is checked where
 //! bytes are written and where a variable of the conversation is read. These bounds hold whatever a peer sends.
 //!
-//! They do not hold for what the author of a template can do: minijinja prints for `~` and filters of text, compares and
-//! drops nested values by recursion and pays for their outermost level alone. So a namespace that holds itself, values
-//! nested a hundred thousand times, and lists of lists that are repeated by `*` end a rendering late or the process. A
-//! template is as trusted as the model that it comes with.
+//! They do not hold for what the author of a template can do: minijinja prints for `~` and filters of text, compares
+//! and drops nested values by recursion and pays for their outermost level alone. So a namespace that holds itself,
+//! values nested a hundred thousand times, and lists of lists that are repeated by `*` end a rendering late or the
+//! process. A template is as trusted as the model that it comes with.
 //!
 //! Known differences from Jinja2: `%` does not format strings; floats that `~` turns into text below 1e-4 and from 1e16
 //! on have no exponent; in `d.items` the member wins over the method of that name.

@@ -59,10 +59,10 @@ impl Refusal {
         Refusal { status: 500, detail: Detail::Text(text.into()) }
     }
 
-    /// A body that does not fit the schema. Entries that repeat NaN or an infinity cannot be said in JSON, so the whole
-    /// is a plain 500, as upstream's.
-    pub fn schema(errors: Vec<SchemaError>) -> Refusal {
-        if errors.iter().all(|error| error.input.is_finite()) {
+    /// A body that does not fit the schema. Entries that repeat NaN or an infinity cannot be said in JSON: upstream
+    /// answers a plain 500, which clients would send again; OpenAI's form has null in their place.
+    pub fn schema(errors: Vec<SchemaError>, compat: Compat) -> Refusal {
+        if compat == Compat::OpenAi || errors.iter().all(|error| error.input.is_finite()) {
             Refusal { status: 422, detail: Detail::Schema(errors) }
         } else {
             Refusal::internal()

@@ -40,12 +40,12 @@ pub fn read(operation: Operation, body: &[u8], is_json: bool, rules: &Rules) -> 
     let mut errors = Errors::new();
     if body.is_null() {
         errors.add("missing", "Field required", &body);
-        return Err(Refusal::schema(errors.into_list()));
+        return Err(Refusal::schema(errors.into_list(), rules.compat));
     }
     let request = request(operation, &body, rules, &mut errors);
     match request.filter(|_| errors.is_empty()) {
         Some(request) => Ok(request),
-        None => Err(Refusal::schema(errors.into_list())),
+        None => Err(Refusal::schema(errors.into_list(), rules.compat)),
     }
 }
 
@@ -65,13 +65,16 @@ fn request(operation: Operation, body: &Json, rules: &Rules, errors: &mut Errors
 fn unreadable(error: &ParseError, rules: &Rules) -> Refusal {
     const UNREADABLE: &str = "There was an error parsing the body";
     match error {
-        ParseError::Syntax { message, position } => Refusal::schema(vec![SchemaError {
-            kind: "json_invalid",
-            loc: vec![Json::from("body"), Json::Int(*position as i128)],
-            msg: "JSON decode error".to_owned(),
-            input: Json::Object(Vec::new()),
-            ctx: Some(Json::Object(vec![("error".to_owned(), Json::from(*message))])),
-        }]),
+        ParseError::Syntax { message, position } => {
+            let error = SchemaError {
+                kind: "json_invalid",
+                loc: vec![Json::from("body"), Json::Int(*position as i128)],
+                msg: "JSON decode error".to_owned(),
+                input: Json::Object(Vec::new()),
+                ctx: Some(Json::Object(vec![("error".to_owned(), Json::from(*message))])),
+            };
+            Refusal::schema(vec![error], rules.compat)
+        }
         _ if rules.compat == Compat::Triton => Refusal::client(UNREADABLE),
         error => Refusal::client(format!("{UNREADABLE}: {error}")),
     }

@@ -59,7 +59,7 @@ fn each_status_has_the_type_and_code_of_openai() {
 #[test]
 fn schemas_name_the_first_member() {
     let errors = vec![wrong("n", "Bad", Json::Float(1.0)), wrong("z", "Bad, too", Json::Null)];
-    let refusal = Refusal::schema(errors);
+    let refusal = Refusal::schema(errors, Compat::Triton);
     let detail = concat!(
         r#"[{"type":"missing","loc":["body","n",3],"msg":"Bad","input":1.0},"#,
         r#"{"type":"missing","loc":["body","z",3],"msg":"Bad, too","input":null}]"#
@@ -75,24 +75,29 @@ fn schemas_name_the_first_member() {
 
 #[test]
 fn reasons_that_only_ctx_has_are_told() {
-    let refusal = Refusal::schema(vec![SchemaError {
+    let error = SchemaError {
         kind: "json_invalid",
         loc: vec!["body".into(), Json::Int(7)],
         msg: "JSON decode error".to_owned(),
         input: Json::Object(Vec::new()),
         ctx: Some(object([("error", "Expecting value".into())])),
-    }]);
+    };
+    let refusal = Refusal::schema(vec![error], Compat::OpenAi);
     let text = body(&refusal, Compat::OpenAi);
     assert!(text.contains(r#""message":"7: JSON decode error: Expecting value","#), "{text}");
     assert!(text.contains(r#""param":null"#), "{text}");
 }
 
 #[test]
-fn what_json_cannot_say_is_a_plain_500() {
-    let refusal = Refusal::schema(vec![wrong("n", "Bad", Json::List(vec![Json::Float(f64::NAN)]))]);
+fn what_json_cannot_say_is_a_plain_500_of_upstream() {
+    let errors = || vec![wrong("n", "Bad", Json::List(vec![Json::Float(f64::NAN)]))];
+    let refusal = Refusal::schema(errors(), Compat::Triton);
     assert_eq!(refusal.status, 500);
-    assert_eq!(body(&refusal, Compat::OpenAi), "Internal Server Error");
+    assert_eq!(body(&refusal, Compat::Triton), "Internal Server Error");
     assert_eq!(refusal.content_type(), "text/plain; charset=utf-8");
+    let refusal = Refusal::schema(errors(), Compat::OpenAi);
+    assert_eq!(refusal.status, 422);
+    assert!(body(&refusal, Compat::OpenAi).contains(r#""msg":"Bad","input":[null]}"#));
 }
 
 #[test]

@@ -140,6 +140,33 @@ fn a_client_that_leaves_cancels_its_request() {
     });
 }
 
+#[test]
+fn a_crowd_that_leaves_costs_nothing() {
+    each(&ALL, |variant| {
+        let repository = repository(&[MOCK]);
+        let Some(frontend) = Frontend::start_as(variant, &repository, &[]) else { return };
+        let totals = || -> Value {
+            let text = frontend.says(MOCK, "<<totals>>");
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+        };
+        totals();
+        let descriptors = frontend.server.descriptors();
+        let mut peers: Vec<Peer> =
+            (0..100).map(|_| frontend.open(COMPLETIONS, &completion(MOCK, &format!("<<hang>>{}", parts(2))))).collect();
+        // Some leave before the model has their requests, the others in the middle of their streams.
+        peers.truncate(60);
+        for peer in &mut peers {
+            assert_eq!(peer.head().status, 200);
+            assert!(peer.chunk().is_some());
+        }
+        drop(peers);
+        frontend.server.wait_until("no request is left", || totals()["running"] == 0);
+        assert!(totals()["cancelled"].as_u64().is_some_and(|count| count >= 60), "{}", totals());
+        frontend.server.wait_until("all is closed", || frontend.server.descriptors() <= descriptors);
+        frontend.stop();
+    });
+}
+
 /// One that reads nothing holds its own stream back, neither others nor the memory of the server.
 #[test]
 fn a_client_that_does_not_read_harms_no_other() {
@@ -232,6 +259,28 @@ fn a_server_that_stops_finishes_its_streams() {
         assert_eq!((contents(&events).concat(), is_done), ("x".repeat(15), true));
         let (status, log) = frontend.server.wait();
         assert_eq!(status.code(), Some(0), "{log}");
+    });
+}
+
+#[test]
+fn a_model_finishes_its_streams_before_it_is_unloaded() {
+    each(&ALL, |variant| {
+        let repository = repository(&[MOCK]);
+        let flags = ["--model-control-mode=explicit", "--load-model=*"];
+        let Some(frontend) = Frontend::start_as(variant, &repository, &flags) else { return };
+        let script = format!("<<name last>><<sleep 50>>{}", parts(20));
+        let mut stream = frontend.open(COMPLETIONS, &completion(MOCK, &script));
+        assert_eq!(stream.head().status, 200);
+        let mut text = String::from_utf8(stream.chunk().expect("a chunk")).expect("text");
+        let unloaded = frontend.peer().post(&format!("/v1/models/{MOCK}/unload"), &[], b"");
+        assert_eq!(unloaded.status, 200, "{}", unloaded.text());
+        while let Some(chunk) = stream.chunk() {
+            text.push_str(std::str::from_utf8(&chunk).expect("text"));
+        }
+        let (events, is_done) = raw_events(&text);
+        assert_eq!((texts(&events).concat(), is_done), ("x".repeat(20), true));
+        assert_eq!(frontend.post(COMPLETIONS, &completion(MOCK, "x")).status, 400);
+        frontend.stop();
     });
 }
 

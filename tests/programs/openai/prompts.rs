@@ -4,8 +4,10 @@
 use serde_json::{Value, json};
 
 use super::frontend::{CHAT, COMPLETIONS, Frontend, Tokenizer, chat, completion, has_run, repository, with};
+use nereid_test_support::http::request;
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::run_to_end;
+use nereid_test_support::variant::{ALL, each};
 
 const MOCK: &str = "openai_mock";
 const TRITON: &str = "--openai-compat=triton";
@@ -62,6 +64,27 @@ fn every_kind_of_message_reaches_the_template() {
     let expected = "<s><user>[{'type': 'text', 'text': '<<inputs>>'}]</user><assistant>";
     assert_eq!(prompt(&frontend, parts, json!({})), expected);
     frontend.stop();
+}
+
+/// Long conversations are prepared beside the shard, which serves others meanwhile.
+#[test]
+fn long_conversations_are_prepared_aside() {
+    each(&ALL, |variant| {
+        let (repository, tokenizer) = (repository(&[MOCK]), Tokenizer::new());
+        let Some(frontend) = Frontend::start_as(variant, &repository, &[&tokenizer.flag()]) else { return };
+        let mut messages = vec![json!({"role": "user", "content": "word ".repeat(100)}); 10_000];
+        messages.push(json!({"role": "user", "content": "<<reply at the end>>"}));
+        let body = json!({"model": MOCK, "messages": messages});
+        // One client waits for its answer, the others leave.
+        let bytes = request("POST", CHAT, &[], body.to_string().as_bytes());
+        for _ in 0..3 {
+            frontend.peer().send(&bytes);
+        }
+        let answer = frontend.asked(CHAT, &body);
+        assert_eq!(answer["choices"][0]["message"]["content"], "at the end");
+        assert_eq!(answer["usage"]["prompt_tokens"], 1_000_000 + 3 + 1, "{}", answer["usage"]);
+        frontend.stop();
+    });
 }
 
 #[test]

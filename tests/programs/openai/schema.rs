@@ -188,6 +188,28 @@ fn a_failure_of_the_schema_has_an_error_for_openais_clients() {
     frontend.stop();
 }
 
+/// Python reads NaN, and its JSON cannot say it: upstream's answer is a plain 500, which is no client's business.
+#[test]
+fn numbers_that_are_none_are_refused() {
+    if has_run() {
+        return;
+    }
+    let repository = plain_repository();
+    for (compat, status) in [("--openai-compat=openai", 422), ("--openai-compat=triton", 500)] {
+        let frontend = Frontend::start_without_python(usual(), &repository, &[compat]);
+        for number in ["NaN", "Infinity", "1e400"] {
+            let body = format!("{{\"model\":\"plain\",\"prompt\":\"x\",\"temperature\":{number}}}");
+            let answer = Peer::connect(frontend.address).post(COMPLETIONS, &[], body.as_bytes());
+            assert_eq!(answer.status, status, "{number}: {}", answer.text());
+            match status {
+                500 => assert_eq!(answer.text(), "Internal Server Error"),
+                _ => assert_eq!(answer.json()["detail"][0]["input"], Value::Null),
+            }
+        }
+        frontend.stop();
+    }
+}
+
 #[test]
 fn deep_and_long_bodies_cost_no_more_than_their_bytes() {
     if has_run() {

@@ -56,8 +56,8 @@ fn extensions_are_read_or_passed_over() {
 fn unknown_members_and_wrong_extensions_are_told() {
     let body =
         format!(r#"{{{HEAD},"zz":1,"top_k":"x","min_p":NaN,"bad_words":[1],"priority":1.5,"reasoning_effort":1}}"#);
-    // The entry of NaN cannot be said.
-    assert_eq!(answer(Operation::Chat, body.as_bytes(), &OPENAI).0, 500);
+    // The entry of NaN has null in its place.
+    assert_eq!(answer(Operation::Chat, body.as_bytes(), &OPENAI).0, 422);
     let expected = [
         r#"string_type ["reasoning_effort"]"#,
         r#"extra_forbidden ["zz"]"#,

@@ -271,6 +271,11 @@ impl ModelFacts {
         self.prompt_input.as_deref().unwrap_or("text_input")
     }
 
+    /// It follows vLLM's convention, log probabilities included.
+    pub fn reports_logprobs(&self, flag: Option<Form>) -> bool {
+        self.form(flag) == Form::Vllm && self.input("return_logprobs").is_some() && self.output("logprobs").is_some()
+    }
+
     fn input(&self, name: &str) -> Option<&Declared> {
         self.inputs.iter().find(|input| input.name == name)
     }

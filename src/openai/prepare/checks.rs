@@ -38,7 +38,7 @@ pub(super) fn check_chat(context: &Context<'_>, target: &Target, chat: &Chat) ->
     }
     let wants_alternatives = chat.top_logprobs.is_some_and(|count| count != 0);
     if chat.logprobs || wants_alternatives {
-        check_logprobs(target)?;
+        check_logprobs(context, target)?;
     }
     if wants_alternatives && !chat.logprobs {
         return Err(Refusal::client("`top_logprobs` can only be used when `logprobs` is True"));
@@ -78,7 +78,7 @@ pub(super) fn check_completions<'a>(
         return Err(Refusal::client("logit bias is not supported"));
     }
     if completions.logprobs.is_some_and(|count| count > 0) {
-        check_logprobs(target)?;
+        check_logprobs(context, target)?;
     }
     check_stream_options(&completions.sampling)?;
     // vLLM's backend would refuse it once the stream has begun.
@@ -98,8 +98,10 @@ fn check_n(sampling: &Sampling) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_logprobs(target: &Target) -> Result<(), Refusal> {
-    if target.model.facts.backend() == "vllm" {
+/// Upstream goes by the name of the backend; other models that follow its convention have log probabilities too.
+fn check_logprobs(context: &Context<'_>, target: &Target) -> Result<(), Refusal> {
+    let facts = &target.model.facts;
+    if facts.backend() == "vllm" || (context.is_openai() && facts.reports_logprobs(context.settings.form)) {
         return Ok(());
     }
     Err(Refusal::client("logprobs are currently available only for the vLLM backend"))

@@ -27,6 +27,16 @@ const PYTHON: &str = r#"
     output { name: "text_output" data_type: TYPE_STRING dims: [ 1, -1 ] }
 "#;
 
+/// vLLM's convention by another backend.
+const LIKE_VLLM: &str = r#"
+    name: "alike" backend: "python" max_batch_size: 0
+    input { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] }
+    input { name: "sampling_parameters" data_type: TYPE_STRING dims: [ 1 ] optional: true }
+    input { name: "return_logprobs" data_type: TYPE_BOOL dims: [ 1 ] optional: true }
+    output { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] }
+    output { name: "logprobs" data_type: TYPE_STRING dims: [ -1 ] }
+"#;
+
 const EMBEDDER: &str = r#"
     name: "minilm" platform: "ensemble" max_batch_size: 32
     input { name: "text" data_type: TYPE_STRING dims: [ 1 ] }
@@ -67,7 +77,7 @@ fn settings(compat: Compat) -> Settings {
 }
 
 fn find(name: &str) -> Option<Model> {
-    let config = [VLLM, PYTHON, EMBEDDER, RANKER, IDENTITY]
+    let config = [VLLM, LIKE_VLLM, PYTHON, EMBEDDER, RANKER, IDENTITY]
         .into_iter()
         .find(|config| config.contains(&format!("name: \"{name}\"\n")) || config.contains(&format!("\"{name}\" ")))?;
     let mut facts = facts(config);
@@ -124,6 +134,15 @@ fn a_completion_becomes_the_inputs_of_its_model() {
     let parameters = prepared.requests[0].iter().find(|input| input.name == "sampling_parameters").expect("parameters");
     let text = &strings(&parameters.data)[0];
     assert!(text.contains(r#""temperature": 1, "top_p": 1, "max_tokens": 16, "logprobs": 2"#), "{text}");
+}
+
+#[test]
+fn log_probabilities_are_those_of_models_that_follow_vllm() {
+    let request = Completions { logprobs: Some(2), ..completions("alike") };
+    let inputs = run(Request::Completions(Box::new(request.clone())), &settings(Compat::OpenAi)).expect("a request");
+    assert!(inputs.requests[0].iter().any(|input| input.name == "return_logprobs" && input.data == [1]));
+    let text = "logprobs are currently available only for the vLLM backend";
+    assert_eq!(refusal(request, Compat::Triton), (400, text.to_owned()));
 }
 
 /// contract/openai.md section 1.3: a request with every fault is refused for the first of them, and so on.

@@ -12,6 +12,7 @@ tokenizer with a chat template; without it the figures of tokens are left out.
 import argparse
 import json
 import os
+import random
 import selectors
 import shutil
 import socket
@@ -29,7 +30,10 @@ INPUTS += [(f"return_{name}", "BOOL", True) for name in ("finish_reason", "num_i
 OUTPUTS = [("text_output", "STRING"), ("finish_reason", "STRING")]
 OUTPUTS += [("num_input_tokens", "UINT32"), ("num_output_tokens", "UINT32")]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-ECHO = 'backend: "identity"\ninput { name: "INPUT0" data_type: TYPE_FP32 dims: 16 }\noutput { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 }'
+ECHO = """backend: "identity"
+input { name: "INPUT0" data_type: TYPE_FP32 dims: 16 }
+output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 }
+"""
 
 
 def config():
@@ -85,10 +89,15 @@ class Server:
                 time.sleep(0.05)
 
     def cpu_s(self):
-        """User time and kernel time."""
-        with open(f"/proc/{self.process.pid}/stat") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        return int(fields[11]) / TICKS_PER_S, int(fields[12]) / TICKS_PER_S
+        """User and kernel time of the I/O threads, and of the others."""
+        times = [0.0] * 4
+        for task in os.listdir(f"/proc/{self.process.pid}/task"):
+            with open(f"/proc/{self.process.pid}/task/{task}/stat") as file:
+                name, _, rest = file.read().partition("(")[2].rpartition(")")
+            at = 0 if name.startswith("shard") else 2
+            for kind in (0, 1):
+                times[at + kind] += int(rest.split()[11 + kind]) / TICKS_PER_S
+        return times
 
     def end(self):
         self.process.terminate()
@@ -129,6 +138,10 @@ def run(port, request, connections, rounds, end, count):
     return counted
 
 
+def ended(data):
+    return data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
 def whole(data):
     head, found, body = data.partition(b"\r\n\r\n")
     if not found:
@@ -138,16 +151,17 @@ def whole(data):
 
 
 def per(server, what, work):
-    """CPU per counted thing in microseconds: user and kernel; the median of five."""
+    """CPU per counted thing in microseconds, user and kernel: of the I/O threads, and of all others, which are those of
+    the model and of the interface; the median of three."""
     figures = []
-    for _ in range(5):
+    for _ in range(3):
         before = server.cpu_s()
         counted = work()
         after = server.cpu_s()
-        figures.append([(after[at] - before[at]) * 1e6 / counted for at in (0, 1)])
-    user, kernel = (statistics.median(one[at] for one in figures) for at in (0, 1))
-    print(f"{what:62} {user:9.2f} us user {kernel:9.2f} us kernel", flush=True)
-    return user
+        figures.append([(after[at] - before[at]) * 1e6 / counted for at in range(4)])
+    figures = [statistics.median(one[at] for one in figures) for at in range(4)]
+    io, others = (f"{figures[at]:6.2f} + {figures[at + 1]:.2f}" for at in (0, 2))
+    print(f"{what:58} I/O {io} us, others {others} us", flush=True)
 
 
 def chat(content, **more):
@@ -157,43 +171,56 @@ def chat(content, **more):
 def streams(server):
     def work(connections, tokens, rounds):
         request = post("/v1/chat/completions", chat("Hello", stream=True, max_tokens=tokens))
-        ended = lambda data: data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         return run(server.port, request, connections, rounds, ended, lambda data: data.count(b"data: {"))
 
-    per(server, "a piece of a stream, 64 streams of 1,000", lambda: work(64, 1000, 2))
-    per(server, "a piece of a stream, 1 stream of 1,000", lambda: work(1, 1000, 50))
+    per(server, "a piece of a stream, 64 streams of 1,000", lambda: work(64, 1000, 10))
+    per(server, "a piece of a stream, 1 stream of 1,000", lambda: work(1, 1000, 300))
     request = post("/v1/chat/completions", chat("Hello", max_tokens=100))
-    one = lambda: run(server.port, request, 16, 300, whole, lambda _: 1)
+    def one():
+        return run(server.port, request, 16, 2000, whole, lambda _: 1)
+
     per(server, "a chat of 100 tokens in one piece, 16 connections", one)
     request = post("/v1/completions", {"model": "tokens", "prompt": "Hello", "max_tokens": 100})
-    per(server, "a completion of 100 tokens in one piece, 16 connections", lambda: run(server.port, request, 16, 300, whole, lambda _: 1))
+    per(server, "a completion of 100 tokens in one piece, 16 connections", one)
 
 
-def prompt(tokens, seed):
-    words = "the river runs under old stone bridges while small boats carry bread and letters home".split()
-    turns, written = [], 0
-    while written < tokens:
-        text = " ".join(words[(at * 7 + seed * 3 + written) % len(words)] for at in range(100))
-        turns.append({"role": "user" if len(turns) % 2 == 0 else "assistant", "content": text})
-        written += 100
+def prompt(words, seed):
+    """A conversation of so many words, none of whose messages comes again."""
+    dice = random.Random(seed)
+    syllables = [first + second for first in "bdfglmnprst" for second in "aeiou"]
+    turns = []
+    for at in range(0, words, 100):
+        text = " ".join("".join(dice.choices(syllables, k=dice.randint(1, 3))) for _ in range(100))
+        turns.append({"role": "user" if at // 100 % 2 == 0 else "assistant", "content": text})
     return turns
 
 
 def tokens(server):
-    for name, length in (("4,000", 4_000), ("48,000", 48_000)):
-        figures = {}
-        for again in (False, True):
-            spent = []
-            for round_number in range(5):
-                turns = prompt(length, 1000 + (0 if again else round_number + length))
-                if again:
-                    turns = prompt(length, length) + [{"role": "user", "content": f"question {round_number}"}]
-                    run(server.port, post("/tokenize", {"model": "tokens", "messages": turns[:-1]}), 1, 1, whole, lambda _: 1)
-                before = server.cpu_s()
-                run(server.port, post("/tokenize", {"model": "tokens", "messages": turns}), 1, 1, whole, lambda _: 1)
-                spent.append(sum(server.cpu_s()) - sum(before))
-            figures[again] = statistics.median(spent) * 1000
-        print(f"tokens of a prompt of {name}: {figures[False]:.0f} ms new, {figures[True]:.0f} ms with a known beginning")
+    for words in (400, 4_000, 24_000):
+        times = {"new": [], "with a known beginning": []}
+        for round_number in range(5):
+            turns = prompt(words, words + round_number)
+            times["new"].append(asked(server, turns))
+            turns.append({"role": "user", "content": f"question {round_number}"})
+            taken, count = asked(server, turns)
+            times["with a known beginning"].append((taken, count))
+        for name, all_taken in times.items():
+            taken, count = statistics.median_low(all_taken)
+            print(f"/tokenize of {count:,} tokens, {name:24} {taken * 1e3:8.2f} ms")
+
+
+def asked(server, turns):
+    """Seconds of the answer, and its tokens."""
+    request = post("/tokenize", {"model": "tokens", "messages": turns})
+    one = socket.create_connection(("127.0.0.1", server.port))
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    began = time.perf_counter()
+    one.sendall(request)
+    data = b""
+    while not whole(data):
+        data += one.recv(1 << 18)
+    taken = time.perf_counter() - began
+    return taken, json.loads(data.partition(b"\r\n\r\n")[2])["count"]
 
 
 def beside(server):
@@ -217,7 +244,7 @@ def beside(server):
     over = threading.Event()
 
     def load():
-        long = post("/v1/chat/completions", {"model": "tokens", "messages": prompt(48_000, 5), "max_tokens": 1})
+        long = post("/v1/chat/completions", {"model": "tokens", "messages": prompt(24_000, 5), "max_tokens": 1})
         while not over.is_set():
             run(server.port, long, 1, 1, whole, lambda _: 1)
             time.sleep(0.2)
@@ -230,7 +257,8 @@ def beside(server):
         busy = latencies(4)
         over.set()
         thread.join()
-        print(f"infer beside long prompts: p50 {quiet[49]*1e6:.0f} -> {busy[49]*1e6:.0f} us, p99 {quiet[98]*1e6:.0f} -> {busy[98]*1e6:.0f} us")
+        p50, p99 = (f"{quiet[at] * 1e6:.0f} -> {busy[at] * 1e6:.0f} us" for at in (49, 98))
+        print(f"an inference beside long prompts: p50 {p50}, p99 {p99}")
 
 
 def main():

@@ -39,6 +39,9 @@ pub use checking::has_many_strings;
 /// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
 const TIMED_AT_ONCE: usize = 256;
 
+/// A time, whether it is another than that of an expiry, and a number: where what is to be done then lies.
+pub type TimerPlace = (u64, bool, u64);
+
 /// How much a shard takes.
 #[derive(Debug, Clone, Copy)]
 pub struct CallBounds {
@@ -72,7 +75,7 @@ pub struct Calls {
     /// Workers to wake before the turn ends.
     wake_ups: Vec<WakeUp>,
     /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
-    timed: BTreeMap<(u64, bool, u64), Timed>,
+    timed: BTreeMap<TimerPlace, Timed>,
     jobs_timed: u64,
     pub delays: Delays,
 }
@@ -158,7 +161,7 @@ impl Calls {
         self.end_work(token.0);
     }
 
-    fn time(&mut self, at_ns: u64, timed: Timed) {
+    fn time(&mut self, at_ns: u64, timed: Timed) -> TimerPlace {
         let place = match &timed {
             Timed::Expiry(key) => (at_ns, false, *key),
             Timed::Job(_) | Timed::Revisit(_) => {
@@ -167,6 +170,7 @@ impl Calls {
             }
         };
         self.timed.insert(place, timed);
+        place
     }
 
     fn forget_expiry(&mut self, key: u64, expires_at_ns: Option<u64>) {
@@ -270,7 +274,12 @@ impl Calls {
                 }
             }
             Some(Work::Stream(stream)) => stream.waiting().for_each(|key| self.cancel(key)),
-            Some(Work::OpenAi(call)) => call.requests().for_each(|key| self.cancel(key)),
+            Some(Work::OpenAi(call)) => {
+                if let Some(place) = call.timer {
+                    self.timed.remove(&place);
+                }
+                call.requests().for_each(|key| self.cancel(key));
+            }
         }
     }
 
@@ -301,6 +310,24 @@ impl Calls {
     /// The same at a time of the monotonic clock.
     pub fn revisit_at(&mut self, at_ns: u64, key: u64) {
         self.time(at_ns, Timed::Revisit(key));
+    }
+
+    /// The same for a call of OpenAI's interface, which has one such time.
+    pub fn time_openai(&mut self, at_ns: u64, token: Token) {
+        let place = self.time(at_ns, Timed::Revisit(token.0));
+        let before = self.openai(token).map(|call| call.timer.replace(place));
+        if let Some(Some(before)) = before {
+            self.timed.remove(&before);
+        }
+    }
+
+    /// Ends such a call, and its time.
+    pub fn end_openai(&mut self, token: Token) {
+        if let Some(Work::OpenAi(call)) = self.end_work(token.0)
+            && let Some(place) = call.timer
+        {
+            self.timed.remove(&place);
+        }
     }
 
     /// What was put off longest.

@@ -61,6 +61,9 @@ pub struct Model {
     pub language: Option<Arc<Language>>,
 }
 
+/// Bytes that are split into tokens on a thread that may not be held up.
+const TOKENIZED_AT_ONCE_BYTES_MAX: usize = 4 << 10;
+
 /// What `prepare` makes of a request.
 pub enum Outcome {
     /// For a model.
@@ -244,7 +247,8 @@ impl Context<'_> {
     fn admit<T: AsRef<str>>(&self, texts: &[T]) -> Result<(), Failure> {
         let Some(bounds) = self.inline else { return Ok(()) };
         let size = texts.iter().fold(0usize, |size, text| size.saturating_add(text.as_ref().len()));
-        if size > bounds.bytes_max { Err(Failure::Deferred) } else { Ok(()) }
+        let bytes_max = bounds.bytes_max.min(TOKENIZED_AT_ONCE_BYTES_MAX);
+        if size > bytes_max { Err(Failure::Deferred) } else { Ok(()) }
     }
 }
 

@@ -41,7 +41,7 @@ pub fn prepared(
             let mut body = Gather::new();
             body.put(&context.pool, text.as_bytes());
             call.http.whole(call.http.head(200, JSON), body, replies);
-            context.calls.end_work(token.0);
+            context.calls.end_openai(token);
         }
         Ok(Outcome::Request(prepared)) => execute(context, openai, token, *prepared, replies),
         Ok(Outcome::Deferred(_)) => {
@@ -65,7 +65,7 @@ pub fn refuse(
     let mut head = call.http.head(refusal.status, content_type);
     head.refusal = lacks;
     call.http.whole(head, body, replies);
-    context.calls.end_work(token.0);
+    context.calls.end_openai(token);
 }
 
 /// Hands the requests to the model.
@@ -108,8 +108,7 @@ fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: 
         call.http.events(opening, replies);
     }
     if openai.keep_alive_ns > 0 && call.execution.as_ref().is_some_and(|execution| execution.plan.stream) {
-        let at_ns = now_ns().saturating_add(openai.keep_alive_ns);
-        context.calls.revisit_at(at_ns, token.0);
+        context.calls.time_openai(now_ns().saturating_add(openai.keep_alive_ns), token);
     }
 }
 
@@ -227,7 +226,7 @@ pub fn go_on(context: &mut InferContext, openai: &OpenAi, token: Token, replies:
         call.http.events(comment, replies);
     }
     let at_ns = call.sent_ns.saturating_add(openai.keep_alive_ns);
-    context.calls.revisit_at(at_ns, token.0);
+    context.calls.time_openai(at_ns, token);
 }
 
 /// What writing for a while has come to.
@@ -249,9 +248,14 @@ fn write(context: &mut InferContext, token: Token, replies: &mut Replies) {
     let is_stream = execution.plan.stream;
     let mut credits = Credits::new();
     let mut written = write_some(execution, &pool, &mut out, &mut credits);
-    if matches!(written, Written::Waits | Written::Enough)
-        && (execution.is_over() || matches!(written, Written::Enough))
-    {
+    if matches!(written, Written::Enough) {
+        // Nothing that comes later belongs to the answer.
+        let unwanted = execution.drop_rest();
+        unwanted.into_iter().for_each(|key| context.calls.cancel(key));
+    }
+    let Some(call) = context.calls.openai(token) else { return };
+    let Some(execution) = call.execution.as_deref_mut() else { return };
+    if matches!(written, Written::Waits | Written::Enough) && execution.is_over() {
         written = match execution.answer.finish(&pool, &mut out) {
             Ok(true) => return end(context, token, out, replies),
             Ok(false) => Written::More,
@@ -341,7 +345,7 @@ fn end(context: &mut InferContext, token: Token, rest: Gather, replies: &mut Rep
         call.http.whole(call.http.head(200, JSON), rest, replies);
     }
     cancel_requests(context, &execution);
-    context.calls.end_work(token.0);
+    context.calls.end_openai(token);
 }
 
 /// What the model still does for a call is not wanted any more.
@@ -358,7 +362,8 @@ pub fn refuse_status(context: &mut InferContext, token: Token, status: &Status, 
     refuse(context, token, &refusal, status.refusal, replies);
 }
 
-fn fail(context: &mut InferContext, token: Token, status: &Status, replies: &mut Replies) {
+/// Ends a call that the server or its model fails.
+pub fn fail(context: &mut InferContext, token: Token, status: &Status, replies: &mut Replies) {
     let Some(call) = context.calls.openai(token) else { return };
     let refusal = Refusal::of_status(status, call.http.compat);
     fail_with(context, token, &refusal, status.refusal, replies);
@@ -373,7 +378,9 @@ fn fail_with(
     replies: &mut Replies,
 ) {
     let Some(call) = context.calls.openai(token) else { return };
-    let Some(mut execution) = call.execution.take() else { return };
+    let Some(mut execution) = call.execution.take() else {
+        return refuse(context, token, refusal, lacks, replies);
+    };
     if let Some(times) = &mut execution.times {
         times.end(now_ns(), execution.answer.tokens(), true);
     }
@@ -382,7 +389,7 @@ fn fail_with(
         execution.answer.fail_with(refusal, &context.pool, &mut events);
         call.http.events(events, replies);
         replies.push(call.http.call, HttpReply::End);
-        context.calls.end_work(token.0);
+        context.calls.end_openai(token);
     } else {
         refuse(context, token, refusal, lacks, replies);
     }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::cors::Origin;
 use super::metrics::CallTimes;
+use crate::api::calls::TimerPlace;
 use crate::api::infer::AnswerForm;
 use crate::api::send_window::SendWindow;
 use nereid_memory::Gather;
@@ -117,6 +118,13 @@ pub struct Execution {
 }
 
 impl Execution {
+    /// Forgets what has not been written; the works of requests that are to be cancelled.
+    pub fn drop_rest(&mut self) -> SmallVec<[u64; 1]> {
+        self.pending.clear();
+        self.arrived.clear();
+        std::mem::take(&mut self.requests)
+    }
+
     /// No response follows, and none is left.
     pub fn is_over(&self) -> bool {
         self.pending.is_empty() && self.requests.is_empty() && self.arrived.is_empty() && self.writing.is_none()
@@ -134,12 +142,22 @@ pub struct OpenAiCall {
     /// When events were sent last, and the time at which the shard looks whether that is too long ago.
     pub sent_ns: u64,
     pub began_ns: u64,
+    /// When the shard looks at it again.
+    pub timer: Option<TimerPlace>,
 }
 
 impl OpenAiCall {
     pub fn new(http: HttpAnswer, now_ns: u64) -> OpenAiCall {
         let send_window = SendWindow::default();
-        OpenAiCall { http, send_window, execution: None, is_deferred: false, sent_ns: now_ns, began_ns: now_ns }
+        OpenAiCall {
+            http,
+            send_window,
+            execution: None,
+            is_deferred: false,
+            sent_ns: now_ns,
+            began_ns: now_ns,
+            timer: None,
+        }
     }
 
     /// The works of its requests that a model has.

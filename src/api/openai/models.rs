@@ -14,8 +14,8 @@ use nereid_scheduler::ServedModel;
 /// The folder of a model, where it is on this host.
 pub type FolderOf = Box<dyn Fn(&str) -> Option<PathBuf> + Send + Sync>;
 
-/// Models whose entries are removed when there are more than twice as many as there were alive.
-const KEPT_MIN: usize = 64;
+/// Entries beyond which those of models that are gone are removed, and beyond twice as many as there were alive.
+const KEPT_MIN: usize = 8;
 
 /// The table. Its lock is held for a look-up only.
 pub struct Models {
@@ -74,7 +74,12 @@ impl Models {
             loaded.inspect_err(log).ok().map(Arc::new)
         });
         let model = Model { name: served.name.clone(), facts: Arc::new(facts), language };
-        self.table().entry(served, now_s).model = Some(model.clone());
+        let mut table = self.table();
+        let gone = table.prune();
+        table.entry(served, now_s).model = Some(model.clone());
+        drop(table);
+        // Tokenizers are large: threads that wait for the table do not wait for their end.
+        drop(gone);
         model
     }
 
@@ -100,11 +105,17 @@ impl Models {
 }
 
 impl Table {
-    fn entry(&mut self, served: &Arc<ServedModel>, now_s: u64) -> &mut Entry {
-        if self.entries.len() > self.kept_max {
-            self.entries.retain(|_, entry| entry.of.strong_count() > 0);
-            self.kept_max = self.entries.len().saturating_mul(2).max(KEPT_MIN);
+    /// The entries of models that are gone, where there may be many.
+    fn prune(&mut self) -> Vec<Entry> {
+        if self.entries.len() < self.kept_max {
+            return Vec::new();
         }
+        let gone = self.entries.extract_if(|_, entry| entry.of.strong_count() == 0).map(|(_, entry)| entry).collect();
+        self.kept_max = self.entries.len().saturating_mul(2).max(KEPT_MIN);
+        gone
+    }
+
+    fn entry(&mut self, served: &Arc<ServedModel>, now_s: u64) -> &mut Entry {
         let new = || Entry { of: Arc::downgrade(served), created: now_s, model: None };
         self.entries.entry(address(served)).or_insert_with(new)
     }

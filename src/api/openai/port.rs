@@ -12,6 +12,7 @@ use super::repository::{self, Elsewhere, whole};
 use super::routes::{Found, Route, find};
 use super::settings::OpenAi;
 use crate::api::calls::work::Work;
+use crate::api::containment::contained;
 use crate::api::http::log::log_request;
 use crate::api::http::metrics_page::MetricsPage;
 use crate::api::http::ports::HttpRequest;
@@ -227,14 +228,19 @@ impl OpenAiPort {
             id: id_of(operation, compat, self.ids.next()),
             created: now_s(),
         };
-        match job.try_at_once() {
+        let post = Arc::clone(&self.post);
+        let begun = contained(|| match job.try_at_once() {
             Some(prepared) => answering::prepared(context, openai, token, prepared, replies),
             None => {
-                let post = Arc::clone(&self.post);
                 if !openai.threads.post(move || job.run(token.0, post)) {
                     answering::refuse_status(context, token, &too_busy(), replies);
                 }
             }
+        });
+        if begun.is_none() {
+            // The call has its place already, which nothing else would end.
+            let status = Status::internal("an internal error ended this request");
+            answering::fail(context, token, &status, replies);
         }
         Some(token)
     }

@@ -125,12 +125,15 @@ pub fn load(openai: &OpenAi, lifecycle: &Arc<Lifecycle>, name: &str, now_s: u64)
 /// Unloads a model; returns when it is gone.
 pub fn unload(openai: &OpenAi, lifecycle: &Arc<Lifecycle>, name: &str) -> Result<String, Refusal> {
     check_explicit(openai)?;
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if lifecycle.map().lookup(name.as_bytes(), None).is_err() {
+    let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(before) = lifecycle.map().lookup(name.as_bytes(), None).cloned() else {
         return Err(Refusal::unknown_model(name));
-    }
+    };
     lifecycle.unload(name, false).map_err(|status| failed("unload", name, &status))?;
-    while !lifecycle.is_unloaded(name) && !lifecycle.is_stopping() {
+    drop(one);
+    // Another client may load it again before it is seen to be gone.
+    let is_another = || lifecycle.map().lookup(name.as_bytes(), None).is_ok_and(|now| !Arc::ptr_eq(now, &before));
+    while !lifecycle.is_unloaded(name) && !lifecycle.is_stopping() && !is_another() {
         std::thread::sleep(LOOKS_EVERY);
     }
     Ok(written(&object([("status", text("success")), ("model", text(name))])))

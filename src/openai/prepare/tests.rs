@@ -286,3 +286,18 @@ fn every_document_is_a_request_for_a_score() {
     assert!(score(&["a", "b", "c"], &["x", "y"]).is_err());
     assert!(score(&[], &[]).is_err());
 }
+
+/// The query goes into each of the requests, so that a short body could take all memory.
+#[test]
+fn pairs_of_texts_have_a_bound_together() {
+    let refused = |query: usize, documents: usize| {
+        let documents = vec!["d".to_owned(); documents];
+        let (model, query) = ("ranker".to_owned(), "q".repeat(query));
+        let rerank = Rerank { model, query, documents, top_n: None, return_documents: false };
+        run(Request::Rerank(Box::new(rerank)), &settings(Compat::OpenAi)).err().map(text_of)
+    };
+    assert_eq!(refused((1 << 20) - 1, 64), None);
+    let (status, text) = refused(1 << 20, 64).expect("a refusal");
+    assert_eq!(status, 400);
+    assert!(text.starts_with("the pairs of texts have 67108928 bytes, more than 67108864"), "{text}");
+}

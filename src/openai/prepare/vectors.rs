@@ -97,12 +97,25 @@ pub(super) fn prepare_score(context: &Context<'_>, score: &Score) -> Result<Prep
     score_pairs(context, &target, &pairs, context.plan(Operation::Score, &score.model, &target.model.facts))
 }
 
+/// Bytes of all pairs of a query and a document.
+const PAIRS_BYTES_MAX: usize = 64 << 20;
+
 fn score_pairs(
     context: &Context<'_>,
     target: &Target,
     pairs: &[(&str, &str)],
     mut plan: Plan,
 ) -> Result<Prepared, Failure> {
+    // The text of the query is in each of them.
+    let bytes = pairs
+        .iter()
+        .fold(0usize, |bytes, (query, document)| bytes.saturating_add(query.len()).saturating_add(document.len()));
+    if bytes > PAIRS_BYTES_MAX {
+        let text = format!(
+            "the pairs of texts have {bytes} bytes, more than {PAIRS_BYTES_MAX}: send fewer documents at a time"
+        );
+        return Err(Refusal::client(text).into());
+    }
     let facts = &target.model.facts;
     let requests = pairs.iter().filter_map(|(query, document)| facts.rerank_input(query, document));
     let requests = requests.collect::<Result<Vec<_>, _>>()?;

@@ -213,3 +213,35 @@ fn a_call_that_is_too_long_to_parse_ends_the_stream() {
         frontend.stop();
     }
 }
+
+/// The end of such an answer repeats all of its text, which takes several turns of the shard; the model, which goes on
+/// meanwhile, adds nothing to it.
+#[test]
+fn a_response_with_a_call_that_is_too_long_ends_once() {
+    if has_run() {
+        return;
+    }
+    let (repository, tokenizer) = (repository(&[MOCK]), Tokenizer::new());
+    let flags = [&tokenizer.flag(), "--tool-call-parser=hermes"];
+    let Some(frontend) = Frontend::start(&repository, &flags) else { return };
+    let tool = json!({"type": "function", "name": "get_current_weather", "parameters": {"type": "object"}});
+    for letters in [140_000, 400_000] {
+        let input = format!("<<tool hermes {letters}>><<cut 4000>>");
+        let body = json!({"model": MOCK, "input": input, "tools": [tool.clone()], "stream": true});
+        let answer = frontend.post("/v1/responses", &body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let text = answer.text();
+        let kinds: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        let ends = |kind: &&&str| matches!(**kind, "response.completed" | "response.incomplete" | "response.failed");
+        assert_eq!(kinds.iter().filter(ends).count(), 1, "{letters}: {kinds:?}");
+        assert_eq!(kinds.last(), Some(&"response.incomplete"), "{letters}");
+        assert!(!text.contains(": keep-alive"), "{letters}");
+        let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let numbers = events.map(|event| {
+            let event: Value = serde_json::from_str(event).unwrap_or_else(|error| panic!("{error}: {event:.200}"));
+            event["sequence_number"].as_u64().expect("a number")
+        });
+        assert!(numbers.eq(0..kinds.len() as u64), "{letters}");
+    }
+    frontend.stop();
+}

@@ -126,13 +126,15 @@ pub fn load(openai: &OpenAi, lifecycle: &Arc<Lifecycle>, name: &str, now_s: u64)
 pub fn unload(openai: &OpenAi, lifecycle: &Arc<Lifecycle>, name: &str) -> Result<String, Refusal> {
     check_explicit(openai)?;
     let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let Ok(before) = lifecycle.map().lookup(name.as_bytes(), None).cloned() else {
+    // A strong reference would keep the model from being unloaded.
+    let Ok(before) = lifecycle.map().lookup(name.as_bytes(), None).map(Arc::downgrade) else {
         return Err(Refusal::unknown_model(name));
     };
     lifecycle.unload(name, false).map_err(|status| failed("unload", name, &status))?;
     drop(one);
     // Another client may load it again before it is seen to be gone.
-    let is_another = || lifecycle.map().lookup(name.as_bytes(), None).is_ok_and(|now| !Arc::ptr_eq(now, &before));
+    let is_another =
+        || lifecycle.map().lookup(name.as_bytes(), None).is_ok_and(|now| Arc::as_ptr(now) != before.as_ptr());
     while !lifecycle.is_unloaded(name) && !lifecycle.is_stopping() && !is_another() {
         std::thread::sleep(LOOKS_EVERY);
     }

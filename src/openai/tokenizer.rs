@@ -104,7 +104,7 @@ impl Pieces {
 
     /// Without what stands around.
     fn encode(&self, tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let pieces: Vec<&str> = self.cuts.pieces(text).collect();
+        let pieces = self.cuts.pieces(text);
         let hashes: Vec<u64> = pieces.iter().map(|piece| self.cache.hash(piece)).collect();
         let mut found = self.cache.get(&hashes);
         let mut tokens = Vec::new();

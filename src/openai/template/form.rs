@@ -11,9 +11,8 @@ use crate::json::Json;
 
 const PROBE: &str = "nereid-probe-of-content";
 
-/// More than what templates take, which is some thousand steps.
-const BOUNDS: RenderBounds =
-    RenderBounds { steps_max: 200_000, bytes_max: 1 << 20, time_max: Duration::from_millis(500) };
+/// Templates take some thousand steps. The time is long, so that a busy host does not decide the form.
+const BOUNDS: RenderBounds = RenderBounds { steps_max: 200_000, bytes_max: 1 << 20, time_max: Duration::from_secs(20) };
 
 pub(super) fn detect(templates: &Templates, name: &str) -> ContentForm {
     let text = Json::Text(PROBE.into());

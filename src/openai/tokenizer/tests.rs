@@ -29,6 +29,8 @@ fn specials() -> Vec<AddedToken> {
         AddedToken::from("<pad>", true).lstrip(true),
         AddedToken::from("<mask>", true).rstrip(true),
         AddedToken::from("server", false),
+        AddedToken::from("<mask>server", false).rstrip(true),
+        AddedToken::from("once", false).lstrip(true),
     ]
 }
 
@@ -119,8 +121,20 @@ impl Numbers {
 
     /// Words, blanks and special tokens, whole and in part, that stand next to each other in any order.
     fn text(&mut self) -> String {
-        let tokens =
-            ["<|start|>", "<|end|>", "<|end|>\n", "<pad>", "<mask>", "<|end|", "|>", "<|", "[CLS]", "server", "_"];
+        let tokens = [
+            "<|start|>",
+            "<|end|>",
+            "<|end|>\n",
+            "<pad>",
+            "<mask>",
+            "<|end|",
+            "|>",
+            "<|",
+            "[CLS]",
+            "server",
+            "_",
+            "once",
+        ];
         let blanks = [" ", "\n", "  ", "\t", "\u{a0}", "\n\n", ""];
         let words: Vec<_> = TEXT.split(' ').collect();
         let long = self.below(3) == 0;
@@ -158,6 +172,14 @@ fn assert_same(tokenizer: &tokenizers::Tokenizer, cache_bytes: usize) -> Tokeniz
         earlier.push(text);
     }
     cached
+}
+
+#[test]
+fn tokens_with_blanks_at_their_ends_are_the_same() {
+    let mut tokenizer = bpe();
+    tokenizer.add_tokens([AddedToken::from(" blank", false), AddedToken::from("blank ", false)]).unwrap();
+    let cached = assert_same(&tokenizer, CACHE_BYTES);
+    assert_eq!(cached.pieces.unwrap().cuts.pieces(&"server".repeat(40)).len(), 1);
 }
 
 #[test]
@@ -204,7 +226,8 @@ fn a_shared_beginning_is_encoded_once() {
     let folder = Folder::of(&bpe(), "{}");
     let tokenizer = folder.load(CACHE_BYTES);
     let pieces = tokenizer.pieces.as_ref().unwrap();
-    let system = format!("<|start|>{}<|end|>", TEXT.repeat(20));
+    // Without tokens inside it, which would cut it.
+    let system = format!("<|start|>{}<|end|>", TEXT.replace("server", "host").repeat(20));
     tokenizer.encode(&format!("{system}<|start|>one"), false).unwrap();
     let bytes = pieces.cache.bytes();
     assert!(bytes > system.len());
@@ -221,13 +244,16 @@ fn pieces_are_the_text() {
     let mut numbers = Numbers(1);
     for _ in 0..300 {
         let text = numbers.text();
-        assert_eq!(cuts.pieces(&text).collect::<String>(), text);
+        assert_eq!(cuts.pieces(&text).concat(), text);
     }
     let long = "a".repeat(100);
     let text = format!("{long}<|end|>\n{long}<mask> {long}<pad>{long}");
-    let pieces: Vec<_> = cuts.pieces(&text).collect();
-    assert_eq!(pieces, [format!("{long}<|end|>\n"), format!("{long}<mask> {long}<pad>"), long]);
-    assert_eq!(cuts.pieces("").count(), 0);
+    assert_eq!(cuts.pieces(&text), [format!("{long}<|end|>\n"), format!("{long}<mask> {long}<pad>"), long.clone()]);
+    assert!(cuts.pieces("").is_empty());
+    // A token that is normalised, where nothing is.
+    assert_eq!(cuts.pieces(&format!("{long}server{long}")), [format!("{long}server"), long.clone()]);
+    let words = Folder::of(&word_piece(), "{}").load(CACHE_BYTES);
+    assert_eq!(words.pieces.unwrap().cuts.pieces(&format!("{long}server{long}")).len(), 1);
 }
 
 #[test]

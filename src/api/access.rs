@@ -138,7 +138,7 @@ impl Restrictions {
 }
 
 /// Compares in constant time: the value is a secret.
-fn is_equal(given: &[u8], wanted: &[u8]) -> bool {
+pub(super) fn is_equal(given: &[u8], wanted: &[u8]) -> bool {
     let differing = given.iter().zip(wanted).fold(0, |differing, (a, b)| std::hint::black_box(differing | (a ^ b)));
     given.len() == wanted.len() && differing == 0
 }

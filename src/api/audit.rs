@@ -272,7 +272,8 @@ impl Drop for Auditor {
 fn outcome_of(status: u16) -> Outcome {
     match status {
         200..300 => Outcome::Done,
-        403 => Outcome::Refused,
+        // OpenAI's interface has the first for keys, the others the second.
+        401 | 403 => Outcome::Refused,
         _ => Outcome::Failed,
     }
 }

@@ -60,8 +60,8 @@ impl ServerTls {
 
 /// Reads certificates and keys, of allowed services only.
 pub fn load_tls(options: &Options) -> Result<ServerTls, Failure> {
-    let load = |listen: &Listen, tls: &TlsOptions, service: &'static str, name: &'static str, protocol: &[u8]| {
-        if !listen.allowed {
+    let load = |is_served: bool, tls: &TlsOptions, service: &'static str, name: &'static str, protocol: &[u8]| {
+        if !is_served {
             return Ok(None);
         }
         if !tls.is_on() {
@@ -72,8 +72,15 @@ pub fn load_tls(options: &Options) -> Result<ServerTls, Failure> {
         loaded.map_err(|error| failed(name, Status::invalid(error.to_string())))
     };
     Ok(ServerTls {
-        grpc: load(&options.grpc, &options.grpc_tls, "grpc", "GRPC", b"h2")?,
-        http: load(&options.http, &options.http_tls, "http", "HTTP", b"http/1.1")?,
+        grpc: load(options.grpc.allowed, &options.grpc_tls, "grpc", "GRPC", b"h2")?,
+        // The port of OpenAI's interface has the settings of HTTP, also where that port is off.
+        http: load(
+            options.http.allowed || options.openai.listen.allowed,
+            &options.http_tls,
+            "http",
+            "HTTP",
+            b"http/1.1",
+        )?,
     })
 }
 

@@ -1,10 +1,10 @@
 //! Who may use OpenAI's interface: restricted groups of routes, API keys, and the rate of each key
 //! (contract/openai.md sections 1.1 and 5).
 
-use std::hint::black_box;
 use std::sync::Arc;
 
 use super::limits::Bucket;
+use crate::api::access::is_equal;
 use nereid_protocol::http1::Head;
 
 /// The groups of `--openai-restricted-api`, and the beginnings of their paths.
@@ -90,7 +90,8 @@ impl Gate {
                 return Err(Closed::Restricted(found.header.clone()));
             }
         }
-        match self.keys.is_empty() || is_probe(path) {
+        // Browsers ask by OPTIONS without a key whether they may send one.
+        match self.keys.is_empty() || is_probe(path) || method == "OPTIONS" {
             true => Ok(()),
             false => self.key(head).map(drop),
         }
@@ -116,10 +117,4 @@ impl Gate {
 /// Probes need no key.
 fn is_probe(path: &str) -> bool {
     matches!(path, "/health" | "/health/ready" | "/health/live" | "/live" | "/ping")
-}
-
-/// Compares in constant time: the value is a secret.
-fn is_equal(given: &[u8], wanted: &[u8]) -> bool {
-    let differing = given.iter().zip(wanted).fold(0, |differing, (a, b)| black_box(differing | (a ^ b)));
-    given.len() == wanted.len() && differing == 0
 }

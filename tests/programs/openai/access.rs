@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::frontend::{COMPLETIONS, Frontend, completion, has_run, plain_repository, repository};
-use nereid_test_support::http::{Answer, request};
+use nereid_test_support::http::{Answer, Peer, request};
 use nereid_test_support::server::run_to_end;
 use nereid_test_support::variant::{ALL, each, usual};
 
@@ -150,4 +150,57 @@ fn the_model_has_the_answers_identifier() {
         serde_json::from_str(answer["choices"][0]["text"].as_str().expect("a text")).expect("JSON");
     assert_eq!((&said["id"], said["parameters"].clone()), (&answer["id"], json!({})));
     frontend.stop();
+}
+
+/// Browsers send no key with the request by which they ask whether a page may send one.
+#[test]
+fn pages_may_ask_without_a_key() {
+    let frontend = Frontend::start_without_python(usual(), &plain_repository(), &["--openai-api-key=k"]);
+    let asks = [("Origin", "http://localhost"), ("Access-Control-Request-Method", "POST")];
+    let answer = sent(&frontend, "OPTIONS", COMPLETIONS, &asks);
+    assert_eq!((answer.status, answer.text()), (200, "OK".to_owned()));
+    assert_eq!(sent(&frontend, "OPTIONS", COMPLETIONS, &[]).status, 405, "nothing else is answered");
+    assert_eq!(sent(&frontend, "POST", COMPLETIONS, &asks[..1]).status, 401);
+    frontend.stop();
+}
+
+/// Where the HTTP port serves the routes, its own groups hold; a change through either port is in the audit log.
+#[test]
+fn the_groups_of_the_http_port_and_the_audit_log_hold_for_the_routes() {
+    let repository = plain_repository();
+    let audit = repository.path().join("audit");
+    let log = format!("--audit-log={}", audit.display());
+    let flags = [
+        "--openai-on-http=true",
+        "--http-restricted-api=model-repository:admin=hush",
+        "--model-control-mode=explicit",
+        log.as_str(),
+    ];
+    let frontend = Frontend::start_without_python(usual(), &repository, &flags);
+    let mut http = Peer::connect(frontend.server.http);
+    for (method, path) in
+        [("GET", "/v1/models"), ("POST", "/v1/models/plain/load"), ("POST", "/v1/models/plain/unload")]
+    {
+        let refused = http.send(&request(method, path, &[], b"")).answer();
+        assert_eq!(refused.status, 403, "{method} {path}: {}", refused.text());
+    }
+    let loaded = http.send(&request("POST", "/v1/models/plain/load", &[("admin", "hush")], b"")).answer();
+    assert_eq!(loaded.status, 200, "{}", loaded.text());
+    let unloaded = sent(&frontend, "POST", "/v1/models/plain/unload", &[]);
+    assert_eq!(unloaded.status, 200, "{}", unloaded.text());
+    frontend.stop();
+    let written = std::fs::read_to_string(&audit).expect("the audit log");
+    let records: Vec<serde_json::Value> = written.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let seen: Vec<[&str; 3]> = records
+        .iter()
+        .filter(|record| record["protocol"] == "openai")
+        .map(|record| ["action", "subject", "outcome"].map(|name| record[name].as_str().unwrap_or_default()))
+        .collect();
+    let expected = [
+        ["load", "plain", "refused"],
+        ["unload", "plain", "refused"],
+        ["load", "plain", "done"],
+        ["unload", "plain", "done"],
+    ];
+    assert_eq!(seen, expected, "{written}");
 }

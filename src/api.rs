@@ -300,15 +300,15 @@ impl HttpService for Api {
         let mark = replies.mark();
         let token = self.contain_call(Panicked::Call(call), replies, |api, replies| {
             let Api { context, management, http, openai, .. } = api;
+            let arrival = since_ns.filter(|_| context.watches.times_http(head)).map(Arrival::since);
             if port == Port::OpenAi || (port == Port::Http && openai.is_beside(head.path())) {
                 if let Some(audit) = &mut management.audit {
                     let request = audit::HttpRequest { port: Port::OpenAi, head, body: None };
                     audit.begin_http(call, request, &context.access);
                 }
-                let request = HttpRequest { call, head, body, arrival: None };
+                let request = HttpRequest { call, head, body, arrival };
                 return openai.request(context, http.metrics_page(), request, replies);
             }
-            let arrival = since_ns.filter(|_| context.watches.times_http(head)).map(Arrival::since);
             let mut body = body;
             if port == Port::Http && arrival.is_none() {
                 body = match HttpInfer::infer_planned(context, call, head, body, replies) {

@@ -101,7 +101,7 @@ fn serve(
     options.check().map_err(Failure::Creating)?;
     let probe = shards::try_engine(options, Host::Glommio);
     // Loading may take minutes, so errors of the ports are found before. They do not answer until they listen.
-    let tls = listeners::load_tls(options)?;
+    let mut tls = listeners::load_tls(options)?;
     let takeover = options.take_over.as_deref().map(|path| {
         let (takeover, sockets) = Takeover::begin(path)
             .map_err(|error| Failure::Start(format!("--take-over={}: {error}", path.display())))?;
@@ -109,12 +109,18 @@ fn serve(
         Ok(takeover)
     });
     let takeover = takeover.transpose()?;
-    let ports = listeners::reserve(options, &mut inherited)?;
+    let mut ports = listeners::reserve(options, &mut inherited)?;
     let key_files = KeyFiles::open(options).map_err(Failure::Start)?;
     let audit = options.audit_log.as_deref().map(AuditLog::start).transpose();
     let audit = audit.map_err(|error| Failure::Start(format!("--audit-log: {error}")))?.map(Arc::new);
     let core = Core::start(options, libraries, Guard { access: key_files.access(), audit })?;
-    let Core { lifecycle, facts, .. } = &*core;
+    let Core { lifecycle, facts, options, .. } = &*core;
+    if core.openai_is_on_by_model {
+        let opened = listeners::load_tls(options)
+            .and_then(|tls| Ok((tls, listeners::reserve_rest(options, ports, &mut inherited)?)))
+            .inspect_err(|_| drain::unload(lifecycle, options.exit_timeout_secs))?;
+        (tls, ports) = opened;
+    }
     // Before any port answers, so that a signal is then handled; during loading it kills at once.
     let ends = drain::EndReceiver::install()
         .map_err(|error| Failure::Start(format!("failed to register signal handler: Internal - {error}")))?;

@@ -118,8 +118,13 @@ impl Watch {
         }
     }
 
+    /// Makes it the observer of a further request that the same call makes.
+    pub fn attach_part(&self, request: &mut Request) {
+        request.observer = self.child().map(Observation::new);
+    }
+
     /// The breakdown, if it was requested.
-    fn breakdown(&self) -> Option<String> {
+    pub fn breakdown(&self) -> Option<String> {
         self.timing.get().map(|timing| timing.text(now_ns()))
     }
 }
@@ -167,6 +172,13 @@ impl Arrival {
     }
 }
 
+/// See [`Watches::keep_http`].
+#[derive(Debug)]
+pub(super) struct ArrivedHead {
+    arrival: Arrival,
+    kept: Kept,
+}
+
 impl Watches {
     pub fn new(traces: Arc<Traces>) -> Watches {
         Watches { traces }
@@ -197,6 +209,19 @@ impl Watches {
     /// The watch of an HTTP request for `model`, if it gets one.
     pub fn of_http(&self, model: &str, head: &http1::Head, arrival: Option<Arrival>) -> Option<Arc<Watch>> {
         self.watch(HTTP, model, arrival?, |name| head.header(name))
+    }
+
+    /// What a watch needs of the head of a request whose model is known later.
+    pub fn keep_http(&self, head: &http1::Head, arrival: Option<Arrival>) -> Option<Box<ArrivedHead>> {
+        let arrival = arrival?;
+        let names = [timing::ASK, TRACEPARENT, TRACESTATE];
+        let kept = names.into_iter().filter_map(|name| Some((name.as_bytes().into(), head.header(name)?.into())));
+        Some(Box::new(ArrivedHead { arrival, kept: kept.collect() }))
+    }
+
+    /// The watch of a request for `model` whose head was kept, if it gets one.
+    pub fn of_kept(&self, model: &str, head: &ArrivedHead) -> Option<Arc<Watch>> {
+        self.watch(HTTP, model, head.arrival, |name| kept(&head.kept, name))
     }
 
     /// The watch of a gRPC request for `model`, if it gets one.

@@ -227,6 +227,7 @@ impl Given {
         let is_supervised = SUPERVISORS.iter().any(|name| is_set(name));
         let drain_delay = if is_supervised { SUPERVISED_DRAIN_DELAY } else { Duration::ZERO };
         options.drain_delay = self.drain_delay.unwrap_or(drain_delay);
+        options.openai.is_on_by_models = self.allow_openai.is_none();
         options.openai.listen.allowed = self.allow_openai.unwrap_or(self.has_openai_port);
         options.clouds = clouds(environment);
         options.escape_log_messages = environment("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");

@@ -54,6 +54,8 @@ pub struct Core {
     host: Arc<HostGauges>,
     /// The repositories cannot be read, and `--exit-on-error` is off.
     pub has_failed: bool,
+    /// A model, not a flag, has switched OpenAI's interface on: its port is not open yet.
+    pub openai_is_on_by_model: bool,
     _host_poller: Option<HostPoller>,
     /// Metrics that live as long as the server.
     _kept_metrics: Vec<Box<dyn Any + Send + Sync>>,
@@ -165,6 +167,10 @@ impl Core {
             }
             error!("{status}");
         }
+        let mut options = options.clone();
+        let options = &mut options;
+        // A program that contains the server opens its ports itself.
+        let openai_is_on_by_model = !placement.shards.is_empty() && openai::open_for_models(options, &lifecycle.map());
         let facts = start_facts(options, guard, &lifecycle, Arc::clone(&gpus))
             .inspect_err(|_| drain::unload(&lifecycle, options.exit_timeout_secs))?;
         let traces = Arc::clone(&facts.settings.traces);
@@ -184,6 +190,7 @@ impl Core {
             metrics_config,
             host,
             has_failed,
+            openai_is_on_by_model,
             _host_poller: host_poller,
             _kept_metrics: kept,
         });

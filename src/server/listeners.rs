@@ -136,6 +136,7 @@ fn failed(service: &'static str, status: Status) -> Failure {
 /// A bound port. It does not listen yet, so connections to it are refused; if another process opened it, it does, and
 /// connections wait.
 pub struct ReservedPort {
+    service: Port,
     socket: OwnedFd,
     port: u16,
     origin: Origin,
@@ -143,8 +144,20 @@ pub struct ReservedPort {
 
 /// Binds the ports of all services, in their order, or takes their sockets from those that are inherited.
 pub fn reserve(options: &Options, inherited: &mut InheritedSockets) -> Result<Vec<ReservedPort>, Failure> {
+    reserve_rest(options, Vec::new(), inherited)
+}
+
+/// The same of the services that have none of these ports.
+pub fn reserve_rest(
+    options: &Options,
+    mut reserved: Vec<ReservedPort>,
+    inherited: &mut InheritedSockets,
+) -> Result<Vec<ReservedPort>, Failure> {
     let bind = |(listen, port, name, _): Service<'_>| {
-        bind_to(listen, service_name(port), inherited).map_err(|status| failed(name, status))
+        if let Some(at) = reserved.iter().position(|reserved| reserved.service == port) {
+            return Ok(reserved.swap_remove(at));
+        }
+        bind_to(listen, port, inherited).map_err(|status| failed(name, status))
     };
     services(options).map(bind).collect()
 }
@@ -156,7 +169,8 @@ pub fn open(
     inherited: &mut InheritedSockets,
 ) -> Result<Vec<ListeningSocket>, Failure> {
     let mut opened = Vec::new();
-    for ((listen, port, name, service), ReservedPort { socket, port: bound, origin }) in services(options).zip(reserved)
+    for ((listen, port, name, service), ReservedPort { socket, port: bound, origin, .. }) in
+        services(options).zip(reserved)
     {
         let (tls, path) = match port {
             Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
@@ -211,7 +225,7 @@ fn bind_path(path: &Path) -> Result<listener::Unix, Status> {
 
 /// Binds; a second server on the same port fails unless it is configured to share it. Returns the bound port, because
 /// the configured one may be 0, any.
-fn bind_to(listen_at: &Listen, service: &str, inherited: &mut InheritedSockets) -> Result<ReservedPort, Status> {
+fn bind_to(listen_at: &Listen, service: Port, inherited: &mut InheritedSockets) -> Result<ReservedPort, Status> {
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
     let out_of_range = |_| Status::invalid(format!("port {} is out of range", listen_at.port));
     let port = u16::try_from(listen_at.port).map_err(out_of_range)?;
@@ -220,10 +234,10 @@ fn bind_to(listen_at: &Listen, service: &str, inherited: &mut InheritedSockets) 
         .map_err(|error| Status::invalid(format!("cannot resolve '{shown}': {error}")))?
         .next()
         .ok_or_else(|| Status::invalid(format!("'{shown}' has no address")))?;
-    let found = inherited.take_tcp(service, address);
+    let found = inherited.take_tcp(service_name(service), address);
     let bound = found.map_or_else(|| Ok((listener::bind(&address, listen_at.reuse_port)?, Origin::ThisServer)), Ok);
     let bound = bound.and_then(|(socket, origin)| {
-        Ok(ReservedPort { port: socket.local_addr()?.port(), socket: socket.into(), origin })
+        Ok(ReservedPort { service, port: socket.local_addr()?.port(), socket: socket.into(), origin })
     });
     bound.map_err(|error| bind_error(&shown, &error))
 }

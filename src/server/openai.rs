@@ -10,11 +10,12 @@ use super::Failure;
 use super::options::openai::{LanguageOptions, OpenAiAccess};
 use super::options::{ModelControl, Options};
 use crate::api::{self, ApiKey, Bucket, Gate, RateLimit, RestrictedGroups};
-use crate::repository::Lifecycle;
+use crate::repository::{Lifecycle, ModelMap};
 use nereid_observe::metrics::Registry;
 use nereid_openai::error::Compat;
 use nereid_openai::prepare;
 use nereid_openai::template::RenderBounds;
+use nereid_scheduler::ServedModel;
 
 /// As in the errors of a start.
 pub const NAME: &str = "OpenAI";
@@ -25,6 +26,24 @@ const RENDER_BYTES_MAX: usize = 64 << 20;
 const RENDER_SECS_MAX: u64 = 10;
 /// Files of keys and templates are short.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The parameter of a model's configuration that switches the interface on.
+const MARK: &str = "openai";
+
+/// Switches the interface on where no flag decides and a model is marked for it; true if one is.
+pub fn open_for_models(options: &mut Options, models: &ModelMap) -> bool {
+    if !options.openai.is_on_by_models || options.openai.is_on() {
+        return false;
+    }
+    let is_marked = |model: &&Arc<ServedModel>| {
+        let mark = model.spec.config.parameters.get(MARK).map(|mark| mark.string_value.to_ascii_lowercase());
+        mark.is_some_and(|mark| matches!(&*mark, "true" | "on" | "1"))
+    };
+    let Some(model) = models.ready().find(is_marked) else { return false };
+    info!("model '{}' switches OpenAI's interface on; --allow-openai=false keeps it off", model.name);
+    options.openai.listen.allowed = true;
+    true
+}
 
 /// The settings of the interface; none where it is off.
 pub fn settings(options: &Options, lifecycle: &Arc<Lifecycle>) -> Result<Option<Arc<api::OpenAi>>, Failure> {

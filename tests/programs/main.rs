@@ -3,6 +3,7 @@
 mod chaos;
 mod clients;
 mod deployment;
+mod docs_site;
 mod dynamo;
 mod foreign;
 mod java;

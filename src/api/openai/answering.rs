@@ -13,6 +13,7 @@ use crate::api::calls::reply_to::ReplyTo;
 use crate::api::infer::AnswerForm;
 use crate::api::infer_context::InferContext;
 use crate::api::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
+use crate::api::watch::Watch;
 use nereid_clock::now_ns;
 use nereid_memory::{Gather, Pool};
 use nereid_openai::answer::{Answer, Progress};
@@ -58,13 +59,24 @@ pub fn refuse(
     lacks: Option<RefusalReason>,
     replies: &mut Replies,
 ) {
+    refuse_watched(context, token, refusal, (lacks, None), replies);
+}
+
+/// The same of a call that may be recorded.
+fn refuse_watched(
+    context: &mut InferContext,
+    token: Token,
+    refusal: &Refusal,
+    (lacks, watch): (Option<RefusalReason>, Option<&Arc<Watch>>),
+    replies: &mut Replies,
+) {
     let Some(call) = context.calls.openai(token) else { return };
     let (text, content_type) = refusal_body(refusal, call.http.compat);
     let mut body = Gather::new();
     body.put(&context.pool, text.as_bytes());
     let mut head = call.http.head(refusal.status, content_type);
     head.refusal = lacks;
-    call.http.whole(head, body, replies);
+    call.http.whole_of(watch, head, body, replies);
     context.calls.end_openai(token);
 }
 
@@ -79,6 +91,7 @@ fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: 
     let Some(call) = context.calls.openai(token) else { return };
     let known = lora_sent.and_then(|lora| Some((openai.models.known(&served)?.facts, lora)));
     let plan = Arc::new(plan);
+    let watch = call.arrived.take().and_then(|head| context.watches.of_kept(&served.name, &head));
     let times = openai.metrics.of(&model).map(|of| CallTimes::begin(of, call.began_ns));
     let mut answer = Answer::new(Arc::clone(&plan));
     let mut opening = Gather::new();
@@ -96,6 +109,7 @@ fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: 
         writing: None,
         unsent: Gather::new(),
         times,
+        watch,
         lora_sent: known,
         plan,
     }));
@@ -123,9 +137,15 @@ fn submit_next(context: &mut InferContext, token: Token) -> Result<(), Status> {
         let Some((index, inputs)) = execution.pending.pop_front() else { return Ok(()) };
         let (model, form) = (Arc::clone(&execution.model), Rc::clone(&execution.form));
         let (id, priority) = (Text::new(execution.plan.id.as_bytes()), execution.priority);
+        let watch = execution.watch.clone();
         let (child, mut request) = context.calls.new_request()?;
         request.id = id;
         request.queueing.priority = priority.unwrap_or_default();
+        match &watch {
+            Some(watch) if index == 0 => watch.attach(&mut request),
+            Some(watch) => watch.attach_part(&mut request),
+            None => {}
+        }
         let filled = fill(&mut request, inputs, &context.pool);
         if let Err(status) = filled {
             context.calls.give_up(child, request);
@@ -182,6 +202,11 @@ pub fn delivered(
         && response.error.is_none()
     {
         times.response(now_ns());
+    }
+    if index == 0
+        && let (Some(watch), Some(response)) = (&execution.watch, &response)
+    {
+        watch.answered(response);
     }
     execution.arrived.push_back(Arrived { index: index as usize, response, is_last: last });
     if last && let Err(status) = submit_next(context, token) {
@@ -340,12 +365,20 @@ fn end(context: &mut InferContext, token: Token, rest: Gather, replies: &mut Rep
     }
     if execution.plan.stream {
         call.http.events(rest, replies);
-        replies.push(call.http.call, HttpReply::End);
+        end_stream(call, execution.watch.as_ref(), replies);
     } else {
-        call.http.whole(call.http.head(200, JSON), rest, replies);
+        call.http.whole_of(execution.watch.as_ref(), call.http.head(200, JSON), rest, replies);
     }
     cancel_requests(context, &execution);
     context.calls.end_openai(token);
+}
+
+/// Ends a stream whose last event is handed to the transport.
+fn end_stream(call: &OpenAiCall, watch: Option<&Arc<Watch>>, replies: &mut Replies) {
+    if let Some(watch) = watch {
+        watch.leaves(call.http.call, replies);
+    }
+    replies.push(call.http.call, HttpReply::End);
 }
 
 /// What the model still does for a call is not wanted any more.
@@ -388,10 +421,10 @@ fn fail_with(
         let mut events = Gather::new();
         execution.answer.fail_with(refusal, &context.pool, &mut events);
         call.http.events(events, replies);
-        replies.push(call.http.call, HttpReply::End);
+        end_stream(call, execution.watch.as_ref(), replies);
         context.calls.end_openai(token);
     } else {
-        refuse(context, token, refusal, lacks, replies);
+        refuse_watched(context, token, refusal, (lacks, execution.watch.as_ref()), replies);
     }
     cancel_requests(context, &execution);
 }

@@ -13,6 +13,8 @@ use super::metrics::CallTimes;
 use crate::api::calls::TimerPlace;
 use crate::api::infer::AnswerForm;
 use crate::api::send_window::SendWindow;
+use crate::api::timing;
+use crate::api::watch::{ArrivedHead, Watch};
 use nereid_memory::Gather;
 use nereid_openai::answer::Answer;
 use nereid_openai::date::http_date;
@@ -77,6 +79,18 @@ impl HttpAnswer {
         replies.push(self.call, HttpReply::Answer(HttpResponse::new(head, body)));
     }
 
+    /// The same to a call that may be recorded, with the breakdown of its time if the client requested it.
+    pub fn whole_of(&self, watch: Option<&Arc<Watch>>, head: ResponseHead, body: Gather, replies: &mut Replies) {
+        let head = match watch.and_then(|watch| watch.breakdown()) {
+            Some(text) => head.header(timing::ANSWER, text),
+            None => head,
+        };
+        if let Some(watch) = watch {
+            watch.leaves(self.call, replies);
+        }
+        self.whole(head, body, replies);
+    }
+
     /// Some events of a stream.
     pub fn events(&mut self, events: Gather, replies: &mut Replies) {
         if !std::mem::replace(&mut self.head_sent, true) {
@@ -113,6 +127,8 @@ pub struct Execution {
     /// Of an answer in one piece: what earlier turns have written of it.
     pub unsent: Gather,
     pub times: Option<CallTimes>,
+    /// Records the call, as the observer of its first request.
+    pub watch: Option<Arc<Watch>>,
     /// The adapter whose weights went along, which the model has if this succeeds.
     pub lora_sent: Option<(Arc<ModelFacts>, String)>,
 }
@@ -139,6 +155,8 @@ pub struct OpenAiCall {
     pub execution: Option<Box<Execution>>,
     /// The rest was put off to a later turn.
     pub is_deferred: bool,
+    /// What a trace of the call begins with, until its model is known.
+    pub arrived: Option<Box<ArrivedHead>>,
     /// When events were sent last, and the time at which the shard looks whether that is too long ago.
     pub sent_ns: u64,
     pub began_ns: u64,
@@ -154,6 +172,7 @@ impl OpenAiCall {
             send_window,
             execution: None,
             is_deferred: false,
+            arrived: None,
             sent_ns: now_ns,
             began_ns: now_ns,
             timer: None,

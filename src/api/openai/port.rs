@@ -76,7 +76,7 @@ impl OpenAiPort {
         request: HttpRequest<'_>,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let HttpRequest { call, head, body, .. } = request;
+        let HttpRequest { call, head, body, arrival } = request;
         let openai = Arc::clone(self.openai.as_ref()?);
         log_request(head);
         let compat = openai.prepare.compat;
@@ -113,7 +113,7 @@ impl OpenAiPort {
         }
         match route {
             Route::Operation(operation) => {
-                let request = HttpRequest { call, head, body, arrival: None };
+                let request = HttpRequest { call, head, body, arrival };
                 return self.operate(context, &openai, http, operation, request, replies);
             }
             Route::Metrics => metrics_page.render_for(call),
@@ -201,14 +201,16 @@ impl OpenAiPort {
         replies: &mut Replies,
     ) -> Option<Token> {
         let (now_ns, call, compat) = (now_ns(), http.call, http.compat);
-        let HttpRequest { head, body, .. } = request;
+        let HttpRequest { head, body, arrival, .. } = request;
         if let Err(seconds) = openai.gate.take(head, now_ns) {
             let mut reply = whole(&http, &context.pool, Err(Refusal::rate_limited(seconds)));
             reply.head = reply.head.header("retry-after", seconds);
             replies.push(call, HttpReply::Answer(reply));
             return None;
         }
-        let work = Work::OpenAi(Box::new(OpenAiCall::new(http, now_ns)));
+        let mut new = OpenAiCall::new(http, now_ns);
+        new.arrived = context.watches.keep_http(head, arrival);
+        let work = Work::OpenAi(Box::new(new));
         let token = match context.calls.new_work(work) {
             Ok(token) => token,
             Err(status) => {

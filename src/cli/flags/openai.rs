@@ -21,7 +21,8 @@ pub static FLAGS: &[Flag] = &[
     OPENAI.set(
         "allow-openai",
         "boolean",
-        "Whether to serve OpenAI's interface. Default: true if --openai-port is given, else false.",
+        "Whether to serve OpenAI's interface. Default: true if --openai-port is given or a model is marked, else \
+         false.",
         |g, v| {
             g.allow_openai = Some(v.boolean()?);
             Ok(())

@@ -16,6 +16,8 @@ pub const PORT: i32 = 9000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenAiOptions {
     pub listen: Listen,
+    /// Models may switch it on, since `--allow-openai` is not given.
+    pub is_on_by_models: bool,
     /// `--openai-on-http`: the HTTP port serves the routes as well.
     pub on_http_port: bool,
     pub compat: Compat,
@@ -85,6 +87,7 @@ impl Default for OpenAiOptions {
     fn default() -> OpenAiOptions {
         OpenAiOptions {
             listen: Listen { allowed: false, ..Listen::at(PORT) },
+            is_on_by_models: true,
             on_http_port: false,
             compat: Compat::OpenAi,
             form: None,

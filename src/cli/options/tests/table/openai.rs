@@ -12,7 +12,13 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "allow-openai",
         beside: "",
-        good: &[("true", |o| o.openai.listen.allowed = true), ("false", |_| {})],
+        good: &[
+            ("true", |o| {
+                o.openai.listen.allowed = true;
+                o.openai.is_on_by_models = false;
+            }),
+            ("false", |o| o.openai.is_on_by_models = false),
+        ],
         bad: BOOLEAN,
     },
     Row {

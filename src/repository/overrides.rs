@@ -4,9 +4,10 @@
 //! Errors of this kind are logged; the client receives only that the model's poll failed.
 
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::version::Directory;
 use nereid_model_config::json;
@@ -120,6 +121,9 @@ fn inside(parameter: &str, path: &str) -> Result<PathBuf, Status> {
     Ok(normal)
 }
 
+/// Names that are tried before this is an error.
+const TRIES_MAX: u32 = 100;
+
 /// A directory that is removed with its last holder.
 struct TempDirectory(PathBuf);
 
@@ -131,17 +135,29 @@ impl Drop for TempDirectory {
     }
 }
 
+/// A new private directory. A process that was killed leaves its own behind, and its number is given again, so the name
+/// is random, and another one where it is taken.
+fn new_directory(parent: &Path, mut random: impl FnMut() -> u64) -> std::io::Result<PathBuf> {
+    let mut builder = fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    for _ in 0..TRIES_MAX {
+        let path = parent.join(format!("nereid-override-{:016x}", random()));
+        match builder.create(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path),
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
 /// Writes the files of an override to a temporary directory that has the model's name.
 pub fn write_files(model: &str, files: &[(PathBuf, Vec<u8>)]) -> Result<Directory, Status> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let root = std::env::temp_dir().join(format!("nereid-override-{}-{count}", std::process::id()));
     let cannot = |path: &Path, error: std::io::Error| {
         Status::internal(format!("failed to write the file override '{}': {error}", path.display()))
     };
-    std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700)
-        .create(&root)
-        .map_err(|error| cannot(&root, error))?;
+    let temporary = std::env::temp_dir();
+    let root =
+        new_directory(&temporary, || RandomState::new().hash_one(0)).map_err(|error| cannot(&temporary, error))?;
     let keep = Arc::new(TempDirectory(root.clone()));
     let path = root.join(model);
     fs::create_dir(&path).map_err(|error| cannot(&path, error))?;
@@ -221,6 +237,21 @@ mod tests {
         }
         let error = Override::read(vec![text("config", r#"{"max_batch_sise": 1}"#)]).unwrap_err();
         assert!(error.message.starts_with("Invalid config override: "), "{error}");
+    }
+
+    #[test]
+    fn a_directory_that_another_process_left_is_not_in_the_way() {
+        let parent = std::env::temp_dir();
+        let mut names = [1, 1, 2].into_iter().map(|end| (u64::from(std::process::id()) << 32) | end);
+        let first = new_directory(&parent, || names.next().unwrap()).unwrap();
+        let second = new_directory(&parent, || names.next().unwrap()).unwrap();
+        assert_ne!(first, second);
+        assert!(names.next().is_none());
+        let taken = |name: &Path| name.file_name().unwrap().to_str().unwrap().ends_with("00000001");
+        assert!(taken(&first) && !taken(&second));
+        let error = new_directory(&parent, || (u64::from(std::process::id()) << 32) | 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        [first, second].iter().for_each(|path| fs::remove_dir(path).unwrap());
     }
 
     #[test]

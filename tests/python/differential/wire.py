@@ -240,7 +240,7 @@ class Server:
             return value
         value = value.replace(self.repository, "<repository>")
         # Where files that come with a load request are kept.
-        value = re.sub(r"/tmp/(folder\w{6}|nereid-override-\d+-\d+/\w+)", "<given files>", value)
+        value = re.sub(r"/tmp/(folder\w{6}|nereid-override-[0-9a-f]+/\w+)", "<given files>", value)
         # Objects of Python without a text of their own.
         return re.sub(r"0x[0-9a-f]{6,}", "<address>", value)
 

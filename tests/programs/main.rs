@@ -6,6 +6,7 @@ mod deployment;
 mod dynamo;
 mod foreign;
 mod java;
+mod monitoring;
 mod openai;
 mod packages;
 mod perf;

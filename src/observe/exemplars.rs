@@ -113,7 +113,7 @@ mod tests {
             phase.add(Exemplar { trace: "t".into(), value, at: SECOND * second });
         }
         let newest = |above, to| phase.newest(above, to).map(|exemplar| exemplar.value);
-        assert_eq!(newest(f64::NEG_INFINITY, 0.0), Some(0));
+        assert_eq!(newest(f64::NEG_INFINITY, 1.0), Some(1), "0 has the same size");
         assert_eq!(newest(f64::NEG_INFINITY, 16.0), Some(16));
         assert_eq!(newest(16.0, 32.0), Some(32), "17 has the same size, and is older");
         assert_eq!(newest(32.0, 64.0), None);

@@ -257,7 +257,7 @@ fn value_of<'a>(labels: &'a [(String, String)], label: &str) -> Option<&'a str> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HostGauges, MetricsConfig, render};
+    use super::super::{HostGauges, MetricsConfig, PageFormat, render};
     use super::*;
     use crate::statistics::Snapshot;
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::openai::frontend::{CHAT, Frontend, Tokenizer, add, has_run};
 use nereid_test_support::http::Peer;
 use nereid_test_support::paths;
+use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::{Server, free_port};
 use nereid_test_support::skip::skip;
@@ -116,7 +117,7 @@ impl Prometheus {
         let own = Repository::new();
         let targets: Vec<String> = targets.iter().map(|target| format!("\"{target}\"")).collect();
         let config = read(&folder().join("prometheus.yml"));
-        let config = config.replace("\"localhost:8002\"", &targets.join(", ")).replace(" 15s", " 1s");
+        let config = config.replace("\"localhost:8002\"", &targets.join(", ")).replace(" 15s", " 2s");
         own.file("prometheus.yml", config.replace("rules/", &format!("{}/rules/", folder().display())));
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let child = Command::new("prometheus")
@@ -228,6 +229,40 @@ fn servers(repository: &Repository, tokenizer: &Tokenizer) -> Option<(Frontend, 
     Some((frontend, with_gpu))
 }
 
+/// What a model writes while it executes one request has the request's id, in JSON only (docs/logging.md).
+#[test]
+fn lines_of_a_model_have_the_id_of_their_request() {
+    if has_run() {
+        return;
+    }
+    let Some(python) = Python::get() else { return };
+    let repository = Repository::new();
+    repository.identity_of("python", "talks", 0, &[Pair::new("INT32", "-1")], "");
+    let model = "import triton_python_backend_utils as pb\n\
+        class TritonPythonModel:\n\
+        \x20   def execute(self, requests):\n\
+        \x20       pb.Logger.log_warn('it executes')\n\
+        \x20       inputs = [pb.get_input_tensor_by_name(request, 'INPUT0').as_numpy() for request in requests]\n\
+        \x20       return [pb.InferenceResponse([pb.Tensor('OUTPUT0', numbers)]) for numbers in inputs]\n\
+        \x20   def finalize(self):\n\
+        \x20       pb.Logger.log_warn('it ends')\n";
+    repository.file("talks/1/model.py", model);
+    let interpreter = format!("--backend-config=python,interpreter={}", python.interpreter().display());
+    let server = Server::start(usual(), repository.path(), &[&interpreter, "--log-format=json"]);
+    for id in ["a \"b\"] c", ""] {
+        let input = json!({"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]});
+        let body = json!({"id": id, "inputs": [input]}).to_string();
+        let answer = Peer::connect(server.http).post("/v2/models/talks/infer", &[], body.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let log = server.stop();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let said = lines.filter(|line| line["file"] == "model.py");
+    let said: Vec<_> = said.map(|line| json!([line["message"], line.get("request_id")])).collect();
+    let expected = [json!(["it executes", "a \"b\"] c"]), json!(["it executes", null]), json!(["it ends", null])];
+    assert_eq!(said, expected, "{log}");
+}
+
 #[test]
 fn prometheus_finds_what_dashboards_and_rules_ask_for() {
     if has_run() {
@@ -263,8 +298,13 @@ fn prometheus_finds_what_dashboards_and_rules_ask_for() {
         assert_eq!(answered.expect("an answer")["resultType"], "vector", "{query}");
     }
     missing.retain(finds_something);
+    // Rates need requests between two scrapes.
+    let rates = ["nv_inference_request_success{model=\"plain\"}", "nv_openai_request_success_total"];
+    server.wait_until("there are rates", || {
+        traffic();
+        rates.iter().all(|family| prometheus.found(&format!("rate({family}[5m]) > 0")) > 0)
+    });
     server.wait_until("every query finds something", || {
-        // Rates need requests between two scrapes.
         traffic();
         missing.retain(|query| prometheus.found(query) == 0);
         if let Some(query) = missing.first() {

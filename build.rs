@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 #[allow(dead_code)] // A build needs the functions only.
@@ -18,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     plugin_host(&out)?;
     symbols(&out)?;
     hide_others(&out)?;
+    build_facts()?;
 
     // Cargo sets no SONAME; programs and plug-ins were linked against this one.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");
@@ -46,6 +48,40 @@ fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
         .arg("src/abi/plugin/stub.c")
         .status()?;
     if status.success() { Ok(()) } else { Err("cannot build the empty libtritonserver.so".into()) }
+}
+
+/// What `nereid_build_info` shows. The revision is that of `NEREID_REVISION`, else that of the checkout, in release builds
+/// only: a commit would else rebuild every development build.
+fn build_facts() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-env-changed=NEREID_REVISION");
+    let profile = env::var("PROFILE")?;
+    let revision = match env::var("NEREID_REVISION") {
+        Ok(revision) if !revision.is_empty() => revision,
+        _ if profile == "release" => revision_of_checkout().unwrap_or_else(|| "unknown".to_owned()),
+        _ => "unknown".to_owned(),
+    };
+    println!("cargo:rustc-env=NEREID_REVISION={revision}");
+    println!("cargo:rustc-env=NEREID_TARGET={}", env::var("TARGET")?);
+    println!("cargo:rustc-env=NEREID_PROFILE={profile}");
+    Ok(())
+}
+
+/// The commit that git has checked out here; none outside of a checkout.
+fn revision_of_checkout() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8(output.stdout).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    // A source archive inside of another checkout is no part of it.
+    if git(&["ls-files", "build.rs"])? != "build.rs" {
+        return None;
+    }
+    // Changes with each commit and each checkout.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    if Path::new(&log).exists() {
+        println!("cargo:rerun-if-changed={log}");
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
 }
 
 /// Functions with C names that a crate defines for programs of its own, and that the library would export with Triton's:

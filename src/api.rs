@@ -513,9 +513,9 @@ impl Actor for Api {
                 });
             }
             Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
-            Mail::Metrics { call, page } => {
+            Mail::Metrics { call, format, page } => {
                 self.contain_call(Panicked::Call(call), replies, |api, replies| {
-                    api.http.metrics_rendered(call, page, replies);
+                    api.http.metrics_rendered(call, format, page, replies);
                 });
             }
             Mail::Models { .. } if mutants::is(Mutant::MapKept) => {}

@@ -20,6 +20,7 @@ mod key_files;
 mod libraries;
 mod listeners;
 mod load;
+mod metrics;
 mod model_control;
 mod openai;
 pub mod options;
@@ -135,7 +136,7 @@ fn serve(
         lifecycle: Arc::clone(lifecycle),
         render_metrics: {
             let core = Arc::clone(&core);
-            Arc::new(move || core.render_metrics())
+            Arc::new(move |format| core.render_metrics(format))
         },
         metrics: Arc::clone(&core.metrics),
         load: load::monitor(options, lifecycle, &core.metrics),

@@ -8,6 +8,7 @@ use super::calls::delays::DelayedStep;
 use super::management::outcome::{Outcome, Protocol};
 use crate::repository::ModelMap;
 use nereid_memory::Gather;
+use nereid_observe::metrics::PageFormat;
 use nereid_protocol::http1;
 use nereid_protocol::service::CallKey;
 use nereid_request::{Delivery, Job, Status};
@@ -21,7 +22,7 @@ pub enum Mail {
     /// The end of a delay.
     Delayed(DelayedStep),
     /// The metrics page for a call; none if no control thread could write it.
-    Metrics { call: CallKey, page: Option<Gather> },
+    Metrics { call: CallKey, format: PageFormat, page: Option<Gather> },
     /// The answer of a control thread to a call.
     Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
@@ -53,4 +54,4 @@ pub type Control = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// Posts to this shard from anywhere.
 pub type Post = Arc<dyn Fn(Mail) + Send + Sync>;
 /// Renders the metrics page; slow, so it runs on a control thread.
-pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+pub type RenderMetrics = Arc<dyn Fn(PageFormat) -> String + Send + Sync>;

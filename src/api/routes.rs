@@ -89,6 +89,7 @@ impl Category {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     Get,
+    Head,
     Post,
     Other,
 }
@@ -97,6 +98,7 @@ impl From<http1::Method> for Method {
     fn from(method: http1::Method) -> Method {
         match method {
             http1::Method::Get => Method::Get,
+            http1::Method::Head => Method::Head,
             http1::Method::Post => Method::Post,
             _ => Method::Other,
         }
@@ -115,8 +117,8 @@ impl Route<'_> {
             | Route::ModelConfig(_)
             | Route::ModelStatistics(_)
             | Route::AllStatistics
-            | Route::Metrics
             | Route::Health => &[Method::Get],
+            Route::Metrics => &[Method::Get, Method::Head],
             Route::Infer(_)
             | Route::Generate(_)
             | Route::GenerateStream(_)

@@ -1,6 +1,7 @@
 //! Statistics, metrics, logs, the audit log and traces of the server.
 
 pub mod audit;
+pub mod exemplars;
 pub mod load;
 pub mod log;
 pub mod metrics;

@@ -9,19 +9,18 @@ mod families;
 mod gpu;
 mod host;
 mod nvml;
+mod process;
 mod registry;
 mod settings;
 mod values;
 
 pub use engines::{CACHE_FAMILY, CACHE_KIND, EngineMetrics, ModelCache};
-pub use exposition::Kind;
+pub use exposition::{Kind, PageFormat};
 pub use families::{ModelSample, render};
 pub use gpu::{Devices, Field};
 pub use host::{GpuSource, HostGauges, HostPoller, Sources};
+pub use process::process_metrics;
 pub use registry::{
     CallbackMetric, Counter, Family, MAX_BOUNDS, MAX_SERIES, MAX_TEXT_BYTES, Metric, MetricError, Registry,
 };
 pub use settings::{MetricsConfig, is_customizable};
-
-/// `Content-Type` of the text (contract/http.md section 1).
-pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";

@@ -10,6 +10,7 @@ mod context;
 mod files;
 mod number;
 mod options;
+mod phases;
 mod record;
 mod settings;
 mod spans;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::exemplars::Exemplars;
 pub use context::{Context, next_id};
 pub use options::{Levels, Mode, SpanProcessor, TraceOptions};
 pub use record::{Kind, Tensor, Trace};
@@ -173,6 +175,11 @@ impl Traces {
     /// The counts of dropped and written traces.
     pub fn counts(&self) -> &Arc<Counts> {
         self.queue.counts()
+    }
+
+    /// Traced requests of each model, for its histograms.
+    pub fn exemplars(&self) -> &Exemplars {
+        self.queue.exemplars()
     }
 
     /// Writes out and closes everything; later traces are dropped. Waits not longer than `timeout`: true if it was done

@@ -324,7 +324,7 @@ impl Scheduler for SequenceBatcher {
                 Err(status) => return Err(Refused { status, request }),
             };
             if !is_new && request.flags & SEQUENCE_START != 0 {
-                restarted = Some(request.correlation_id.clone());
+                restarted = Some((request.correlation_id.clone(), request.id.clone()));
             }
             let mut ticket = request.ticket();
             ticket.tag = key.to_u64();
@@ -333,8 +333,9 @@ impl Scheduler for SequenceBatcher {
             let waits = tables.sequences.get(key).is_some_and(|it| matches!(it.place, SequenceLocation::Backlog(_)));
             Ok((ticket, waits))
         });
-        if let Some(id) = restarted {
+        if let Some((id, request_id)) = restarted {
             tracing::warn!(
+                %request_id,
                 "sequence {id} for model '{model}' has a conflict. The previous sequence did not end before this \
                  sequence start. Previous sequence will be terminated early."
             );

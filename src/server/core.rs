@@ -3,35 +3,29 @@
 //!
 //! The program adds shards to it; an application that links the server uses it as it is (contract/c_api.md section 4).
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
-use super::{Failure, Libraries, budget, clouds, devices, drain, load, openai, tables};
+use super::{Failure, Libraries, budget, clouds, devices, drain, metrics, openai, tables};
 use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
-use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
+use crate::repository::{self, ControlMode, Lifecycle};
 use nereid_backend::instance::{self, StallWatch};
 use nereid_backend::{Host, HostPolicies};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
-use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
 use nereid_observe::audit::AuditLog;
-use nereid_observe::log::{self, Logger};
-use nereid_observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
-use nereid_observe::panics::ThreadKind;
-use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
-use nereid_observe::trace::{self, Traces};
+use nereid_observe::metrics::{CallbackMetric, HostGauges, HostPoller, MetricsConfig, PageFormat, Registry};
+use nereid_observe::trace::Traces;
 use nereid_queue::Spin;
-use nereid_request::{RefusalReason, Status};
-use nereid_scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, ServedModel, Services, delayed_until};
+use nereid_request::Status;
+use nereid_scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
 use nereid_shard::placement::{Cores, Placement};
 
 /// Time limit at the end of the server for writing or sending traces, and the same for the audit log.
@@ -58,7 +52,7 @@ pub struct Core {
     pub openai_is_on_by_model: bool,
     _host_poller: Option<HostPoller>,
     /// Metrics that live as long as the server.
-    _kept_metrics: Vec<Box<dyn Any + Send + Sync>>,
+    _kept_metrics: Vec<CallbackMetric>,
 }
 
 /// Who may do what, and where that is recorded. Both are opened before models are loaded, which may take minutes.
@@ -106,9 +100,9 @@ impl Core {
         let pool =
             pool.map_err(|error| Failure::Creating(Status::internal(format!("cannot start a thread: {error}"))))?;
         info!("requests and answers may hold {} MiB of memory", pool.limit() >> 20);
-        let (metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
+        let (custom_metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics, options.pinned_memory_pool_byte_size));
-        let metrics_config = metrics_config(options);
+        let metrics_config = metrics::config(options);
         let (stores, opened) = match open_repositories(options) {
             Ok(stores) => (stores, Ok(())),
             Err(status) => (Vec::new(), Err(status)),
@@ -137,7 +131,7 @@ impl Core {
             worker_spin: Spin::new(placement.spin_ns, placement.workers.len()),
             host_policies,
             pool: pool.clone(),
-            metrics: Arc::clone(&metrics),
+            metrics: Arc::clone(&custom_metrics),
             metrics_config: metrics_config.clone(),
             scheduling: Services {
                 limiter: rate_limiter(options),
@@ -174,8 +168,7 @@ impl Core {
         let facts = start_facts(options, guard, &lifecycle, Arc::clone(&gpus))
             .inspect_err(|_| drain::unload(&lifecycle, options.exit_timeout_secs))?;
         let traces = Arc::clone(&facts.settings.traces);
-        let mut kept = trace_metrics(&own_metrics, &traces);
-        kept.extend(general_metrics(&own_metrics, &facts, &pool));
+        let kept = metrics::server_metrics(&own_metrics, &facts, &pool, &lifecycle);
         let host_poller = options.metrics.allowed.then(|| start_poller(options, &host, &gpus)).flatten();
         let core = Arc::new(Core {
             options: options.clone(),
@@ -183,7 +176,7 @@ impl Core {
             lifecycle,
             facts,
             pool,
-            metrics,
+            metrics: custom_metrics,
             own_metrics,
             traces,
             access,
@@ -204,8 +197,10 @@ impl Core {
     }
 
     /// The metrics page.
-    pub fn render_metrics(&self) -> String {
-        render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &[&self.own_metrics, &self.metrics])
+    pub fn render_metrics(&self, format: PageFormat) -> String {
+        let exemplars = (format == PageFormat::OpenMetrics).then(|| self.traces.exemplars());
+        let (models, registries) = (self.lifecycle.map(), [&self.own_metrics, &*self.metrics]);
+        metrics::page(&models, &self.metrics_config, &self.host, &registries, exemplars, format)
     }
 
     /// The facts about this server for shards that serve with other options of their ports.
@@ -344,26 +339,6 @@ fn start_traces(options: &Options) -> Result<Arc<Traces>, Failure> {
     traces.map(Arc::new).map_err(failed)
 }
 
-fn trace_metrics(metrics: &Registry, traces: &Arc<Traces>) -> Vec<Box<dyn Any + Send + Sync>> {
-    let count = |name: &str, help: &str, read: fn(&trace::Counts) -> u64| {
-        let counts = Arc::clone(traces.counts());
-        let counter = metrics.counter(name, help, &[], move || read(&counts));
-        counter.map_err(|error| warn!("a metric is left out: {error}")).ok()
-    };
-    let counters = [
-        count("nereid_traces_completed", "Traces of requests that are complete", |counts| {
-            counts.completed.load(Ordering::Relaxed)
-        }),
-        count("nereid_traces_dropped", "Traces or spans that could not be written or sent", |counts| {
-            counts.dropped.load(Ordering::Relaxed)
-        }),
-        count("nereid_trace_entries_cut", "Entries left out of traces that had too many", |counts| {
-            counts.cut.load(Ordering::Relaxed)
-        }),
-    ];
-    counters.into_iter().flatten().map(|counter| Box::new(counter) as Box<_>).collect()
-}
-
 fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> Option<HostPoller> {
     let interval = std::time::Duration::from_millis(u64::from(options.metrics_interval_ms));
     // With any value: the GPUs of the host are not used (contract/cli.md section 4).
@@ -374,108 +349,4 @@ fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> 
     }
     let poller = is_needed.then(|| HostPoller::start(Arc::clone(host), interval, devices::sources(gpus, with_gpus)));
     poller?.map_err(|error| warn!("the host's gauges are not read: {error}")).ok()
-}
-
-/// Our own families beside Triton's.
-fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<Box<dyn Any + Send + Sync>> {
-    let (facts, pool, watched) = (Arc::clone(facts), pool.clone(), Arc::clone(facts));
-    let audit = facts.settings.audit.clone();
-    let gauges = [
-        metrics.counter("nereid_audit_records_dropped", "Records of the audit log that are lost", &[], move || {
-            audit.as_ref().map_or(0, |audit| audit.dropped())
-        }),
-        metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
-            facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed)
-        }),
-        metrics.counter("nereid_log_messages_dropped", "Log messages that could not be written", &[], || {
-            log::installed().map_or(0, Logger::dropped)
-        }),
-        // A gauge of 1 with labels by which a dashboard maps a series to its server.
-        metrics.gauge(
-            "nereid_build_info",
-            "The program that answers, and the release whose contract it keeps",
-            &[("version", env!("CARGO_PKG_VERSION")), ("triton_version", api::SERVER_VERSION)],
-            || 1.0,
-        ),
-        metrics.gauge("nereid_shards_stuck", "I/O threads that do not go on", &[], move || {
-            watched.stuck_shards.load(std::sync::atomic::Ordering::Relaxed) as f64
-        }),
-        metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
-            pool.bytes_in_use() as f64
-        }),
-    ];
-    let panics = ThreadKind::ALL.map(|kind| {
-        let help = "Panics, by the kind of thread";
-        metrics.counter("nereid_panics_total", help, &[("thread", kind.label())], move || kind.panics())
-    });
-    let keep = |gauge: Result<_, nereid_observe::metrics::MetricError>| {
-        gauge.map_err(|error| warn!("a metric is left out: {error}")).ok()
-    };
-    let refused = RefusalReason::ALL.map(|reason| {
-        let (labels, help) = ([("reason", reason.name())], "Refusals sent to clients that may come again");
-        metrics.counter("nereid_refused_requests_total", help, &labels, move || reason.sent())
-    });
-    let all = gauges.into_iter().chain(panics).chain(refused);
-    all.filter_map(keep).map(|gauge| Box::new(gauge) as Box<_>).collect()
-}
-
-/// The settings of `--metrics-config`. As in Triton none of them makes the start fail.
-fn metrics_config(options: &Options) -> MetricsConfig {
-    let (config, complaints) = MetricsConfig::new(&options.metrics_settings);
-    complaints.iter().for_each(|complaint| error!("{complaint}"));
-    MetricsConfig { engine: options.engine_metrics, ..config }
-}
-
-fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, metrics: &[&Registry]) -> String {
-    let mut readings: Vec<Reading<'_>> = Vec::new();
-    for model in models.ready() {
-        let (snapshot, distributions) = (model.statistics.counters(), model.statistics.distributions());
-        // All versions of an ensemble are one series (contract/metrics.md section 1); they follow each other.
-        match readings.last_mut() {
-            Some(last) if is_ensemble(model) && is_same_model(last.model, model) => {
-                last.snapshot.add_families(&snapshot);
-                if let (Some(all), Some(distributions)) = (&mut last.distributions, &distributions) {
-                    all.add(distributions);
-                }
-            }
-            _ => {
-                readings.push(Reading { model, gpu_uuid: "".into(), snapshot, distributions });
-                let of_devices = model.statistics.devices().into_iter();
-                readings.extend(of_devices.map(|DeviceReading { uuid, counters, distributions }| Reading {
-                    model,
-                    gpu_uuid: uuid,
-                    snapshot: counters,
-                    distributions,
-                }));
-            }
-        }
-    }
-    let samples = readings.iter().map(|Reading { model, gpu_uuid, snapshot, distributions }| ModelSample {
-        name: &model.name,
-        namespace: &model.namespace,
-        version: if is_ensemble(model) { 1 } else { model.version },
-        gpu_uuid,
-        tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
-        snapshot,
-        running: load::running(model, snapshot.pending),
-        distributions: distributions.as_ref(),
-        load_duration_secs: model.load_duration_secs,
-    });
-    render(samples, config, host, metrics)
-}
-
-/// What a series of each family is made from.
-struct Reading<'a> {
-    model: &'a Arc<ServedModel>,
-    gpu_uuid: Arc<str>,
-    snapshot: Snapshot,
-    distributions: Option<Distributions>,
-}
-
-fn is_ensemble(model: &ServedModel) -> bool {
-    model.spec.platform == ENSEMBLE_PLATFORM
-}
-
-fn is_same_model(one: &ServedModel, other: &ServedModel) -> bool {
-    one.name == other.name && one.namespace == other.namespace
 }

@@ -16,6 +16,7 @@ use super::{Failure, Libraries, drain};
 use crate::api::documents;
 use crate::repository::{Lifecycle, ModelMap};
 use nereid_observe::log::LogGuard;
+use nereid_observe::metrics::PageFormat;
 use nereid_request::Status;
 use nereid_scheduler::{Checks, ServedModel, Verdict, wait_for_all};
 
@@ -159,7 +160,7 @@ impl Access {
     /// The metrics page; empty where there are no metrics.
     pub fn render_metrics(&self) -> Result<String, Status> {
         let core = self.core()?;
-        Ok(if core.options.metrics.allowed { core.render_metrics() } else { String::new() })
+        Ok(if core.options.metrics.allowed { core.render_metrics(PageFormat::Text) } else { String::new() })
     }
 
     pub fn load(&self, name: &str, parameters: Vec<LoadParameter>) -> Result<(), Status> {

@@ -102,7 +102,7 @@ impl Frontend {
             lifecycle: Arc::clone(&core.lifecycle),
             render_metrics: {
                 let core = Arc::clone(&core);
-                Arc::new(move || core.render_metrics())
+                Arc::new(move |format| core.render_metrics(format))
             },
             metrics: Arc::clone(&core.metrics),
             load: load::monitor(options, &core.lifecycle, &core.metrics),

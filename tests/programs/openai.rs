@@ -12,7 +12,7 @@ mod ends;
 mod events;
 mod extensions;
 mod forms;
-mod frontend;
+pub mod frontend;
 mod limits;
 mod lora;
 mod marked;

@@ -28,7 +28,7 @@ pub fn wanted(head: &http1::Head) -> bool {
 }
 
 /// The weight of a media range in thousandths. One that is no weight makes its range count for nothing.
-fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> u32 {
+pub(super) fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> u32 {
     let weight = parameters.find_map(|parameter| match parameter.split_first_chunk::<2>() {
         Some(([b'q' | b'Q', b'='], value)) => Some(value),
         _ => None,

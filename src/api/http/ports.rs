@@ -18,6 +18,7 @@ use crate::api::routes::{Method, Route, Target};
 use crate::api::watch::Arrival;
 use crate::repository::ModelMap;
 use nereid_memory::{Gather, Slice};
+use nereid_observe::metrics::PageFormat;
 use nereid_protocol::http1;
 use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
 
@@ -64,8 +65,8 @@ impl HttpPorts {
     }
 
     /// Answers a call with the metrics page that was posted.
-    pub fn metrics_rendered(&self, call: CallKey, page: Option<Gather>, replies: &mut Replies) {
-        self.metrics_page.rendered(call, page, replies);
+    pub fn metrics_rendered(&self, call: CallKey, format: PageFormat, page: Option<Gather>, replies: &mut Replies) {
+        self.metrics_page.rendered(call, format, page, replies);
     }
 
     pub fn metrics_page(&self) -> &MetricsPage {
@@ -146,7 +147,7 @@ impl HttpPorts {
             return generate::generate(context, call, replies);
         }
         match found {
-            Route::Metrics => self.metrics_page.render_for(call),
+            Route::Metrics => self.metrics_page.render_for(call, head),
             Route::Health => management.http(call, Route::Ready, is_post, &body, replies),
             found => management.http(call, found, is_post, &body, replies),
         }
@@ -170,7 +171,7 @@ impl HttpPorts {
             }
             Ok(CloudRoute::Answered) => None,
             Ok(CloudRoute::Metrics) => {
-                self.metrics_page.render_for(call);
+                self.metrics_page.render_for(call, head);
                 None
             }
             Ok(CloudRoute::Infer { model, dialect }) => {

@@ -116,7 +116,7 @@ impl OpenAiPort {
                 let request = HttpRequest { call, head, body, arrival };
                 return self.operate(context, &openai, http, operation, request, replies);
             }
-            Route::Metrics => metrics_page.render_for(call),
+            Route::Metrics => metrics_page.render_for(call, head),
             Route::Ready => self.ready(context, &http, replies),
             Route::Live => {
                 let is_live = context.facts.is_live().unwrap_or(false);

@@ -2,7 +2,8 @@
 //!
 //! ERROR, WARN and INFO are Triton's severities. DEBUG is verbose level 1 and TRACE 2, unless a field `verbose` names
 //! another one. A field `object` is printed below the message as it is; `log.file` and `log.line` are the position of a
-//! message that comes from another library; other fields follow the message as `name=value`.
+//! message that comes from another library; `request_id` is shown in JSON only; other fields follow the message as
+//! `name=value`.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -60,6 +61,7 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         let mut text = RecordText::new();
         event.record(&mut text);
         let (file, line) = (text.file.take(), text.line);
+        let request_id = text.request_id.take().map(Bounded::into_text).filter(|id| !id.is_empty());
         let (message, object) = text.finish();
         let own_file = || metadata.file().map_or("unknown", source_name).into();
         let record = Record {
@@ -68,6 +70,7 @@ impl<S: Subscriber> Layer<S> for LogLayer {
             line: line.unwrap_or_else(|| metadata.line().unwrap_or(0)),
             file: file.map_or_else(own_file, |file| file.into_text().into()),
             message,
+            request_id,
             object,
         };
         let record = match self.callback.is_set() {
@@ -85,6 +88,10 @@ const MESSAGE: &str = "message";
 const OBJECT: &str = "object";
 const FILE: &str = "log.file";
 const LINE: &str = "log.line";
+const REQUEST_ID: &str = "request_id";
+
+/// Longest id of a request; the rest is cut off.
+const MAX_REQUEST_ID_BYTES: usize = 1024;
 
 /// Longest name of a file that is not one of ours.
 const MAX_FILE_BYTES: usize = 256;
@@ -129,6 +136,7 @@ struct RecordText {
     message: Bounded,
     fields: Bounded,
     object: Option<Bounded>,
+    request_id: Option<Bounded>,
     file: Option<Bounded>,
     line: Option<u32>,
 }
@@ -139,6 +147,7 @@ impl RecordText {
             message: Bounded::new(MAX_MESSAGE_BYTES),
             fields: Bounded::new(MAX_MESSAGE_BYTES),
             object: None,
+            request_id: None,
             file: None,
             line: None,
         }
@@ -150,6 +159,7 @@ impl RecordText {
             VERBOSE => Ok(()),
             MESSAGE => self.message.write_fmt(value),
             OBJECT => self.object.get_or_insert_with(|| Bounded::new(MAX_OBJECT_BYTES)).write_fmt(value),
+            REQUEST_ID => self.request_id.get_or_insert_with(|| Bounded::new(MAX_REQUEST_ID_BYTES)).write_fmt(value),
             name => write!(self.fields, " {name}={value}"),
         };
     }

@@ -21,7 +21,7 @@ pub enum LogFormat {
     /// `2026-11-21T06:39:17Z I 4711 server.rs:12] `
     Iso8601,
     /// `{"time":"2026-11-21T06:39:17.000123Z","level":"info","pid":4711,"file":"server.rs","line":12,"message":"…"}`,
-    /// and `"object":"…"` where there is one. Nereid's own.
+    /// with `"request_id":"…"` and `"object":"…"` where there are such. Nereid's own.
     Json,
 }
 
@@ -92,6 +92,8 @@ pub struct Record {
     pub file: Cow<'static, str>,
     pub line: u32,
     pub message: String,
+    /// The id of the request that the message is about, where the message does not begin with it.
+    pub request_id: Option<String>,
     /// A table or a text of several lines that follows the message as it is.
     pub object: Option<String>,
 }
@@ -108,8 +110,8 @@ pub struct Style {
 impl Record {
     /// Its size against the logger's byte budget.
     pub fn bytes(&self) -> usize {
-        let object = self.object.as_ref().map_or(0, String::capacity);
-        size_of::<Record>() + self.file.len() + self.message.capacity() + object
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::capacity);
+        size_of::<Record>() + self.file.len() + self.message.capacity() + of(&self.request_id) + of(&self.object)
     }
 
     /// Appends the line, or the lines where there is an object.
@@ -165,12 +167,22 @@ impl Record {
         push_json_string(text, &self.file);
         let _ = write!(text, ",\"line\":{},\"message\":", self.line);
         push_json_string(text, &self.message);
+        if let Some(id) = self.request_id.as_deref().or_else(|| id_at_start(&self.message)) {
+            text.push_str(",\"request_id\":");
+            push_json_string(text, id);
+        }
         if let Some(object) = &self.object {
             text.push_str(",\"object\":");
             push_json_string(text, object);
         }
         text.push_str("}\n");
     }
+}
+
+/// The id in the prefix `[request id: <id>] `, with which messages of the core begin; none if the request has no id.
+fn id_at_start(message: &str) -> Option<&str> {
+    let (id, _) = message.strip_prefix("[request id: ")?.split_once("] ")?;
+    (id != "<id_unknown>").then_some(id)
 }
 
 /// Appends `value` as a JSON string (RFC 8259 section 7) in which no control character is left: neither those that JSON
@@ -243,6 +255,7 @@ mod tests {
             file: "server.rs".into(),
             line: 12,
             message: message.to_owned(),
+            request_id: None,
             object: None,
         }
     }
@@ -308,6 +321,25 @@ mod tests {
                 assert_eq!(json, expected);
             }
         }
+    }
+
+    #[test]
+    fn json_lines_have_the_id_of_their_request() {
+        let id_of = |record: &Record| {
+            let json: serde_json::Value = serde_json::from_str(&line(record, LogFormat::Json, true)).unwrap();
+            assert_eq!(json["message"], record.message, "the message stays as it is");
+            json.get("request_id").map(|id| id.as_str().unwrap().to_owned())
+        };
+        assert_eq!(id_of(&record("plain")), None);
+        assert_eq!(id_of(&record("[request id: a \"b\"] failed")), Some("a \"b\"".to_owned()));
+        assert_eq!(id_of(&record("[request id: <id_unknown>] failed")), None);
+        assert_eq!(id_of(&record("behind [request id: a] failed")), None);
+        let given = Record { request_id: Some("c] d".to_owned()), ..record("[request id: c] d] failed") };
+        assert_eq!(id_of(&given), Some("c] d".to_owned()));
+        assert!(
+            !line(&Record { request_id: Some("q7".to_owned()), ..record("x") }, LogFormat::Default, true)
+                .contains("q7")
+        );
     }
 
     #[test]

@@ -283,6 +283,7 @@ impl Writer {
             file: "writer.rs".into(),
             line: line!(),
             message: format!("{} log messages were dropped", dropped.wrapping_sub(self.reported)),
+            request_id: None,
             object: None,
         });
         // A report that cannot be written is not itself a loss to report: that would never end.

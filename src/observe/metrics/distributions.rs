@@ -3,6 +3,7 @@
 use super::exposition::{Exposition, Kind, Value};
 use super::families::{LabelText, ModelSample};
 use super::settings::{FIRST_RESPONSE, MetricsConfig, PHASE_FAMILIES};
+use crate::exemplars::{ModelExemplars, PhaseExemplars};
 use crate::statistics::{Distributions, HistogramReading, Latency};
 
 /// Help of [`PHASE_FAMILIES`].
@@ -68,11 +69,13 @@ const SUMMARIES: [(&str, &str, Latency, ModelFilter); 7] = [
     ),
 ];
 
-pub(super) fn write(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)], config: &MetricsConfig) {
+pub(super) fn write<'a>(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'a>)], config: &MetricsConfig) {
     let help = "Duration from request to first response in milliseconds";
-    write_histogram(exposition, models, (FIRST_RESPONSE, help), |read| read.first_response.as_ref());
+    let exemplars = |of: &'a ModelExemplars| Some(&of.first_response);
+    write_histogram(exposition, models, (FIRST_RESPONSE, help), |read| read.first_response.as_ref(), exemplars);
     for (place, family) in PHASE_FAMILIES.into_iter().zip(PHASE_HELPS).enumerate() {
-        write_histogram(exposition, models, family, |read| read.phases.as_ref()?.get(place));
+        let exemplars = |of: &'a ModelExemplars| of.phases.get(place);
+        write_histogram(exposition, models, family, |read| read.phases.as_ref()?.get(place), exemplars);
     }
     for (name, help, latency, of) in SUMMARIES {
         let mut family = exposition.family(name, help, Kind::Summary);
@@ -96,11 +99,13 @@ fn write_histogram<'a>(
     models: &[(LabelText, ModelSample<'a>)],
     (name, help): (&str, &str),
     of: impl Fn(&'a Distributions) -> Option<&'a HistogramReading>,
+    exemplars: impl Fn(&'a ModelExemplars) -> Option<&'a PhaseExemplars>,
 ) {
     let mut family = exposition.family(name, help, Kind::Histogram);
     for (labels, model) in models {
         if let Some(histogram) = model.distributions.and_then(&of) {
-            family.histogram(labels.plain(), &histogram.bounds, &histogram.counts, Value::Integer(histogram.sum));
+            let (HistogramReading { bounds, counts, sum }, found) = (histogram, model.exemplars.and_then(&exemplars));
+            family.histogram(labels.plain(), bounds, counts, Value::Integer(*sum), found);
         }
     }
 }
@@ -109,7 +114,7 @@ fn write_histogram<'a>(
 mod tests {
     use super::*;
     use crate::metrics::host::HostGauges;
-    use crate::metrics::render;
+    use crate::metrics::{PageFormat, render};
     use crate::statistics::ModelStatistics;
 
     fn config(settings: &[&str]) -> MetricsConfig {
@@ -129,7 +134,7 @@ mod tests {
             distributions: distributions.as_ref(),
             ..ModelSample::of(name, snapshot)
         });
-        let text = render(samples, config, &HostGauges::new(false, 0), &[]);
+        let text = render(samples, config, &HostGauges::new(false, 0), &[], PageFormat::Text);
         let is_ours =
             |line: &&str| line.contains("_summary_") || line.contains("_histogram_") || line.contains("nereid");
         text.lines()

@@ -200,7 +200,7 @@ impl Page<'_> {
     }
 
     fn add(&mut self, family: &str, help: &str, values: &[(String, Value)]) {
-        let mut own = Exposition::default();
+        let mut own = Exposition::new(self.exposition.format());
         let mut samples = own.family(family, help, Kind::Gauge);
         values.iter().for_each(|(labels, value)| samples.sample(labels, *value));
         self.exposition.add_to_family(family, own);
@@ -257,7 +257,7 @@ fn value_of<'a>(labels: &'a [(String, String)], label: &str) -> Option<&'a str> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HostGauges, MetricsConfig, render};
+    use super::super::{HostGauges, MetricsConfig, PageFormat, render};
     use super::*;
     use crate::statistics::Snapshot;
 
@@ -268,7 +268,7 @@ mod tests {
         let samples = samples
             .map(|((name, _, running), snapshot)| ModelSample { running: *running, ..ModelSample::of(name, snapshot) });
         let config = MetricsConfig { engine, ..MetricsConfig::default() };
-        let text = render(samples, &config, &HostGauges::new(false, 0), &[registry]);
+        let text = render(samples, &config, &HostGauges::new(false, 0), &[registry], PageFormat::Text);
         let is_engines =
             |line: &&str| ["vllm:", "sglang:", "trtllm_", "nv_trt_llm"].iter().any(|name| line.contains(name));
         text.lines().filter(is_engines).map(str::to_owned).collect()

@@ -1,10 +1,35 @@
-//! The Prometheus text format: one family after the other, `# HELP` and `# TYPE` only above samples.
+//! The Prometheus text format and OpenMetrics 1.0: one family after the other, `# HELP` and `# TYPE` only above its
+//! samples.
 //!
-//! Names and labels are chosen by backends and model configurations, so everything that could end a line or a quoted
-//! value is escaped here and nowhere else.
+//! Both formats have the same samples under the same names, so that a query holds for either. OpenMetrics demands that
+//! counters end with `_total`, which Triton's do not: these are of the type `unknown` there. Names and labels are
+//! chosen by backends and model configurations, so everything that could end a line or a quoted value is escaped here
+//! and nowhere else.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
+
+use crate::exemplars::{Exemplar, PhaseExemplars};
+
+/// The format of a page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PageFormat {
+    /// The text format of Prometheus, version 0.0.4.
+    #[default]
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl PageFormat {
+    /// `Content-Type` of a page (contract/http.md section 1).
+    pub fn content_type(self) -> &'static str {
+        match self {
+            PageFormat::Text => "text/plain; charset=utf-8",
+            PageFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
 
 /// Kinds of families this build exposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,14 +40,20 @@ pub enum Kind {
     Summary,
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
             Kind::Histogram => "histogram",
             Kind::Summary => "summary",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
     }
 }
 
@@ -62,21 +93,38 @@ impl fmt::Display for Value {
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
+    format: PageFormat,
+    /// The families that have samples, with the names in their headings.
+    headings: HashMap<String, String>,
 }
 
 impl Exposition {
+    pub fn new(format: PageFormat) -> Exposition {
+        Exposition { format, ..Exposition::default() }
+    }
+
     /// Starts a family. It writes its heading with its first sample.
     pub fn family<'a>(&'a mut self, name: &'a str, help: &'a str, kind: Kind) -> Family<'a> {
-        Family { text: &mut self.text, name, help, kind, has_sample: false }
+        Family { exposition: self, name, help, kind, has_sample: false }
+    }
+
+    pub fn format(&self) -> PageFormat {
+        self.format
+    }
+
+    /// Whether the family has a sample.
+    pub fn has_family(&self, name: &str) -> bool {
+        self.headings.contains_key(name)
     }
 
     /// Adds the samples of `more`, which has this family alone, behind those that the family has here. Series that are
     /// here already stay as they are.
     pub fn add_to_family(&mut self, name: &str, more: Exposition) {
         // Behind the line of its help. No label holds a line break.
-        let heading = format!("\n# TYPE {name} ");
+        let heading = format!("\n# TYPE {} ", self.headings.get(name).map_or(name, String::as_str));
         let Some(start) = self.text.find(&heading) else {
             self.text.push_str(&more.text);
+            self.headings.extend(more.headings);
             return;
         };
         let end = self.text[start..].find("\n# HELP ").map_or(self.text.len(), |at| start + at + 1);
@@ -88,13 +136,30 @@ impl Exposition {
         self.text.insert_str(end, &added);
     }
 
-    pub fn into_text(self) -> String {
+    /// The page, which nothing can be added to any more.
+    pub fn into_text(mut self) -> String {
+        if self.format == PageFormat::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
         self.text
+    }
+
+    /// The name and the type in the heading of a family.
+    fn heading_of(&self, name: &str, kind: Kind) -> (String, &'static str) {
+        if self.format == PageFormat::Text || kind != Kind::Counter {
+            return (name.to_owned(), kind.name());
+        }
+        // The family of a counter is named without the suffix that its sample must have (OpenMetrics 1.0, "Counter").
+        // The name may be that of another family; one that is here already keeps it.
+        match name.strip_suffix("_total") {
+            Some(stem) if !stem.is_empty() && !self.has_family(stem) => (stem.to_owned(), kind.name()),
+            _ => (name.to_owned(), "unknown"),
+        }
     }
 }
 
 pub struct Family<'a> {
-    text: &'a mut String,
+    exposition: &'a mut Exposition,
     name: &'a str,
     help: &'a str,
     kind: Kind,
@@ -108,24 +173,45 @@ impl Family<'_> {
     }
 
     /// The samples of a histogram: all values, their sum, and for each of the `bounds` how many are not above it;
-    /// `counts` are those of each bucket alone, the last one has no bound.
-    pub fn histogram(&mut self, labels: &str, bounds: &[f64], counts: &[u64], sum: Value) {
+    /// `counts` are those of each bucket alone, the last one has no bound. Buckets that are not empty show the newest
+    /// of the `exemplars` among their values, where the format has exemplars.
+    pub fn histogram(
+        &mut self,
+        labels: &str,
+        bounds: &[f64],
+        counts: &[u64],
+        sum: Value,
+        exemplars: Option<&PhaseExemplars>,
+    ) {
+        let exemplars = exemplars.filter(|_| self.exposition.format == PageFormat::OpenMetrics);
+        let among = |above: f64, to: f64, count: u64| exemplars.filter(|_| count > 0)?.newest(above, to);
         let all = counts.iter().fold(0u64, |all, count| all.wrapping_add(*count));
         self.sample_of("_count", labels, Value::Integer(all));
         self.sample_of("_sum", labels, sum);
-        let (mut so_far, mut bucket_labels) = (0u64, String::new());
+        let (mut so_far, mut above, mut text) = (0u64, f64::NEG_INFINITY, String::new());
         for (bound, count) in bounds.iter().zip(counts) {
             so_far = so_far.wrapping_add(*count);
-            self.bucket(&mut bucket_labels, labels, Value::Real(*bound), so_far);
+            self.bucket(&mut text, labels, (*bound, so_far), among(above, *bound, *count));
+            above = *bound;
         }
-        self.bucket(&mut bucket_labels, labels, Value::Real(f64::INFINITY), all);
+        let last = counts.last().copied().unwrap_or_default();
+        self.bucket(&mut text, labels, (f64::INFINITY, all), among(above, f64::INFINITY, last));
     }
 
-    fn bucket(&mut self, text: &mut String, labels: &str, bound: Value, count: u64) {
+    fn bucket(&mut self, text: &mut String, labels: &str, (bound, count): (f64, u64), exemplar: Option<&Exemplar>) {
         text.clear();
         text.push_str(labels);
-        push_label(text, "le", &bound.to_string());
-        self.sample_of("_bucket", text, Value::Integer(count));
+        push_label(text, "le", &self.bound_text(bound));
+        self.write_sample("_bucket", text, Value::Integer(count), exemplar);
+    }
+
+    /// The text of a bound or a quantile. In OpenMetrics it is the one into which Prometheus 3 turns that of the other
+    /// format, so that the series are the same.
+    fn bound_text(&self, bound: f64) -> String {
+        match self.exposition.format {
+            PageFormat::Text => Value::Real(bound).to_string(),
+            PageFormat::OpenMetrics => canonical(bound),
+        }
     }
 
     /// The samples of a summary: all values, their sum, and quantiles of the recent ones, which are no numbers where
@@ -135,39 +221,81 @@ impl Family<'_> {
         self.sample_of("_sum", labels, Value::Integer(sum));
         for (quantile, value) in quantiles {
             let mut text = labels.to_owned();
-            push_label(&mut text, "quantile", &Value::Real(*quantile).to_string());
+            push_label(&mut text, "quantile", &self.bound_text(*quantile));
             self.sample_of("", &text, Value::Real(value.unwrap_or(f64::NAN)));
         }
     }
 
     fn sample_of(&mut self, suffix: &str, labels: &str, value: Value) {
+        self.write_sample(suffix, labels, value, None);
+    }
+
+    fn write_sample(&mut self, suffix: &str, labels: &str, value: Value, exemplar: Option<&Exemplar>) {
         if !self.has_sample {
             self.has_sample = true;
             self.heading();
         }
-        self.text.push_str(self.name);
-        self.text.push_str(suffix);
+        let text = &mut self.exposition.text;
+        text.push_str(self.name);
+        text.push_str(suffix);
         if !labels.is_empty() {
-            self.text.push('{');
-            self.text.push_str(labels);
-            self.text.push('}');
+            text.push('{');
+            text.push_str(labels);
+            text.push('}');
         }
         // Writing to a String cannot fail.
-        let _ = writeln!(self.text, " {value}");
+        let _ = write!(text, " {value}");
+        if let Some(Exemplar { trace, value, at }) = exemplar {
+            let (seconds, millis) = (at.as_secs(), at.subsec_millis());
+            let _ = write!(text, " # {{trace_id=\"{trace}\"}} {value} {seconds}.{millis:03}");
+        }
+        text.push('\n');
     }
 
     fn heading(&mut self) {
-        let _ = write!(self.text, "# HELP {} ", self.name);
+        let (name, kind) = self.exposition.heading_of(self.name, self.kind);
+        let format = self.exposition.format;
+        let text = &mut self.exposition.text;
+        let _ = write!(text, "# HELP {name} ");
         for char in self.help.chars() {
             match char {
-                '\\' => self.text.push_str("\\\\"),
-                '\n' => self.text.push_str("\\n"),
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '"' if format == PageFormat::OpenMetrics => text.push_str("\\\""),
                 // Not a line end in the format, but one for readers that split lines generously.
-                '\r' => self.text.push(' '),
-                char => self.text.push(char),
+                '\r' => text.push(' '),
+                char => text.push(char),
             }
         }
-        let _ = writeln!(self.text, "\n# TYPE {} {}", self.name, self.kind);
+        let _ = writeln!(text, "\n# TYPE {name} {kind}");
+        let unit = UNITS.into_iter().find(|unit| name.strip_suffix(unit).is_some_and(|stem| stem.ends_with('_')));
+        if let Some(unit) = unit.filter(|_| format == PageFormat::OpenMetrics) {
+            let _ = writeln!(text, "# UNIT {name} {unit}");
+        }
+        self.exposition.headings.insert(self.name.to_owned(), name);
+    }
+}
+
+/// Base units (OpenMetrics 1.0, "Units and Base Units") by which names of families end.
+const UNITS: [&str; 2] = ["bytes", "seconds"];
+
+/// A number as Go formats it with the fewest digits, and never without a point or an exponent: the canonical form of
+/// bounds (OpenMetrics 1.0, "Considerations: Canonical Numbers").
+fn canonical(number: f64) -> String {
+    if !number.is_finite() {
+        return Value::Real(number).to_string();
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    match exponent.parse::<i32>().unwrap_or_default() {
+        exponent if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => match number.to_string() {
+            text if text.contains('.') => text,
+            text => text + ".0",
+        },
     }
 }
 
@@ -261,6 +389,7 @@ mod tests {
             &[0.5, 100.0],
             &[1, 2, 3],
             Value::Integer(77),
+            None,
         );
         exposition.family("s", "y", Kind::Summary).summary("", &[(0.5, Some(3.5)), (0.99, None)], 4, 9);
         let expected = "# HELP h x\n# TYPE h histogram\nh_count{a=\"1\"} 6\nh_sum{a=\"1\"} 77\n\
@@ -269,6 +398,67 @@ mod tests {
                         # HELP s y\n# TYPE s summary\ns_count 4\ns_sum 9\n\
                         s{quantile=\"0.5\"} 3.5\ns{quantile=\"0.99\"} NaN\n";
         assert_eq!(exposition.into_text(), expected);
+    }
+
+    /// The samples have the names that they have in the other format; only headings, bounds and the end differ.
+    #[test]
+    fn openmetrics_has_the_same_samples() {
+        let mut page = Exposition::new(PageFormat::OpenMetrics);
+        page.family("a_count", "say \"x\"", Kind::Counter).sample("", Value::Integer(1));
+        page.family("b_seconds_total", "x", Kind::Counter).sample("", Value::Integer(2));
+        page.family("c", "x", Kind::Gauge).sample("", Value::Integer(3));
+        page.family("c_total", "x", Kind::Counter).sample("", Value::Integer(4));
+        page.family("d_bytes", "x", Kind::Gauge).sample("", Value::Integer(5));
+        page.family("s", "y", Kind::Summary).summary("", &[(1.0, Some(3.0))], 4, 9);
+        let mut more = Exposition::new(PageFormat::OpenMetrics);
+        more.family("b_seconds_total", "x", Kind::Counter).sample("a=\"1\"", Value::Integer(6));
+        page.add_to_family("b_seconds_total", more);
+        let expected = "# HELP a_count say \\\"x\\\"\n# TYPE a_count unknown\na_count 1\n\
+                        # HELP b_seconds x\n# TYPE b_seconds counter\n# UNIT b_seconds seconds\n\
+                        b_seconds_total 2\nb_seconds_total{a=\"1\"} 6\n\
+                        # HELP c x\n# TYPE c gauge\nc 3\n\
+                        # HELP c_total x\n# TYPE c_total unknown\nc_total 4\n\
+                        # HELP d_bytes x\n# TYPE d_bytes gauge\n# UNIT d_bytes bytes\nd_bytes 5\n\
+                        # HELP s y\n# TYPE s summary\ns_count 4\ns_sum 9\ns{quantile=\"1.0\"} 3\n# EOF\n";
+        assert_eq!(page.into_text(), expected);
+    }
+
+    #[test]
+    fn buckets_show_the_newest_exemplar_among_their_values() {
+        let mut exemplars = PhaseExemplars::default();
+        let at = |secs: u64| std::time::Duration::from_millis(secs * 1000 + 5);
+        for (value, secs, trace) in [(16, 1, "old"), (10, 2, "new"), (17, 3, "of an empty bucket"), (70, 4, "last")] {
+            exemplars.add(Exemplar { trace: trace.into(), value, at: at(secs) });
+        }
+        let page = |format: PageFormat| {
+            let mut page = Exposition::new(format);
+            let mut family = page.family("h", "x", Kind::Histogram);
+            family.histogram("", &[16.0, 64.0], &[2, 0, 1], Value::Integer(77), Some(&exemplars));
+            page.into_text()
+        };
+        let expected = "# HELP h x\n# TYPE h histogram\nh_count 3\nh_sum 77\n\
+                        h_bucket{le=\"16.0\"} 2 # {trace_id=\"new\"} 10 2.005\nh_bucket{le=\"64.0\"} 2\n\
+                        h_bucket{le=\"+Inf\"} 3 # {trace_id=\"last\"} 70 4.005\n# EOF\n";
+        assert_eq!(page(PageFormat::OpenMetrics), expected);
+        assert!(!page(PageFormat::Text).contains("# {"));
+    }
+
+    #[test]
+    fn bounds_have_their_canonical_form() {
+        for (bound, text) in [
+            (0.0, "0.0"),
+            (1.0, "1.0"),
+            (0.005, "0.005"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (-2.5, "-2.5"),
+            (524_288.0, "524288.0"),
+            (1_000_000.0, "1e+06"),
+            (67_108_864.0, "6.7108864e+07"),
+            (f64::INFINITY, "+Inf"),
+        ] {
+            assert_eq!(canonical(bound), text);
+        }
     }
 
     #[test]

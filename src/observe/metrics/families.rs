@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use super::distributions;
 use super::engines;
-use super::exposition::{Exposition, Kind, Value, push_label};
+use super::exposition::{Exposition, Kind, PageFormat, Value, push_label};
 use super::host::HostGauges;
 use super::registry::Registry;
 use super::settings::{MetricsConfig, PHASE_FAMILIES};
+use crate::exemplars::ModelExemplars;
 use crate::statistics::{Distributions, Snapshot};
 use nereid_request::RefusalReason;
 
@@ -29,6 +30,7 @@ pub struct ModelSample<'a> {
     /// Requests that the model has and that do not wait.
     pub running: u64,
     pub distributions: Option<&'a Distributions>,
+    pub exemplars: Option<&'a ModelExemplars>,
     /// Seconds of the last load of this version.
     pub load_duration_secs: f64,
 }
@@ -47,21 +49,24 @@ impl<'a> ModelSample<'a> {
             snapshot,
             running: 0,
             distributions: None,
+            exemplars: None,
             load_duration_secs: 0.25,
         }
     }
 }
 
-/// The whole text of `GET /metrics`; no two of the `registries` hold a family of the same name. The time grows with the
+/// The whole text of `GET /metrics`. Of two `registries` that hold a family of the same name the last one must be that
+/// of the process, whose samples then follow those of the other one. The time grows with the
 /// number of models, so shards must not call it.
 pub fn render<'a>(
     models: impl IntoIterator<Item = ModelSample<'a>>,
     config: &MetricsConfig,
     host: &HostGauges,
     registries: &[&Registry],
+    format: PageFormat,
 ) -> String {
     let models: Vec<_> = models.into_iter().map(|model| (LabelText::new(&model), model)).collect();
-    let mut exposition = Exposition::default();
+    let mut exposition = Exposition::new(format);
     let [successes, others @ ..] = PER_MODEL_COUNTERS;
     write_counter(&mut exposition, &models, successes, config);
     write_failures(&mut exposition, &models, config);
@@ -310,7 +315,7 @@ mod tests {
     }
 
     fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &HostGauges, registry: &Registry) -> String {
-        super::render(models, &MetricsConfig::default(), host, &[registry])
+        super::render(models, &MetricsConfig::default(), host, &[registry], PageFormat::Text)
     }
 
     /// contract/metrics.md section 1: the series of devices stand behind the one without a device.
@@ -342,7 +347,7 @@ mod tests {
     fn without_counters_of_latencies_the_others_freeze() {
         let caching = Snapshot { is_caching: true, cache_hit: Tally { count: 7, ns: 1 }, ..snapshot() };
         let config = MetricsConfig { counter_latencies: false, ..MetricsConfig::default() };
-        let text = super::render([sample("m", &caching)], &config, &HostGauges::new(false, 0), &[]);
+        let text = super::render([sample("m", &caching)], &config, &HostGauges::new(false, 0), &[], PageFormat::Text);
         let samples: Vec<_> = text.lines().filter(|line| line.contains("model=")).collect();
         let expected = [
             r#"nv_inference_request_success{model="m",version="1"} 0"#,

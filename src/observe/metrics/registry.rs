@@ -88,6 +88,17 @@ impl Registry {
         self.observe(name, help, Kind::Gauge, labels, Box::new(move || Value::Real(read())))
     }
 
+    /// A counter of fractions, such as seconds; otherwise as [`Registry::counter`].
+    pub fn real_counter(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[(&str, &str)],
+        read: impl Fn() -> f64 + Send + Sync + 'static,
+    ) -> Result<CallbackMetric, MetricError> {
+        self.observe(name, help, Kind::Counter, labels, Box::new(move || Value::Real(read())))
+    }
+
     /// A counter whose callback is called when the metrics are read; otherwise as [`Registry::gauge`].
     pub fn counter(
         &self,
@@ -119,19 +130,20 @@ impl Registry {
         for family in families {
             // The series are read without the lock: a callback may be slow, and the last handle may go meanwhile.
             let series: Vec<_> = family.series().values().filter_map(Weak::upgrade).collect();
-            let is_core = self.inner.is_custom && super::families::is_reserved(&family.name);
-            let mut own = Exposition::default();
-            let target = if is_core { &mut own } else { &mut *exposition };
+            // A family that the server has too: Triton's, or one of the process, under names that programs often use.
+            let is_shared = self.inner.is_custom && exposition.has_family(&family.name);
+            let mut own = Exposition::new(exposition.format());
+            let target = if is_shared { &mut own } else { &mut *exposition };
             let mut samples = target.family(&family.name, &family.help, family.kind);
             for series in series {
                 match &series.source {
                     SeriesSource::Distribution(values) => {
-                        samples.histogram(&series.label_text, values.bounds(), &values.counts(), values.sum());
+                        samples.histogram(&series.label_text, values.bounds(), &values.counts(), values.sum(), None);
                     }
                     source => source.read().into_iter().for_each(|value| samples.sample(&series.label_text, value)),
                 }
             }
-            if is_core {
+            if is_shared {
                 exposition.add_to_family(&family.name, own);
             }
         }

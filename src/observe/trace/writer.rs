@@ -15,7 +15,9 @@ use tracing::warn;
 use super::collector::Collector;
 use super::files::Files;
 use super::options::{Mode, TraceOptions};
+use super::phases;
 use super::record::Finished;
+use crate::exemplars::Exemplars;
 
 /// Complete traces that may wait.
 const TRACES_WAITING_MAX: usize = 8192;
@@ -61,6 +63,7 @@ struct QueueCore {
     /// What the thread will take, until it is started.
     waiting: Mutex<Option<(Receiver<Message>, TraceOptions)>>,
     counts: Arc<Counts>,
+    exemplars: Arc<Exemplars>,
     settings: AtomicU64,
     mode: Mode,
     spans_max: usize,
@@ -73,6 +76,7 @@ impl Queue {
             sender,
             waiting: Mutex::new(Some((receiver, options.clone()))),
             counts: Arc::default(),
+            exemplars: Arc::default(),
             settings: AtomicU64::new(0),
             mode: options.mode,
             spans_max: options.processor.queue_max,
@@ -83,14 +87,16 @@ impl Queue {
     pub fn start(&self) -> io::Result<()> {
         let taken = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((receiver, options)) = taken else { return Ok(()) };
-        let counts = Arc::clone(&self.0.counts);
-        let run = move || match options.mode {
-            Mode::Triton => Writer::new(counts, Files::new(&options.file)).run(&receiver),
+        let (counts, mode) = (Arc::clone(&self.0.counts), options.mode);
+        let exemplars = Some((Arc::clone(&self.0.exemplars), mode));
+        let run = move || match mode {
+            Mode::Triton => Writer::new(counts, exemplars, Files::new(&options.file)).run(&receiver),
             Mode::OpenTelemetry => match Collector::new(&options, Arc::clone(&counts)) {
-                Ok(collector) => Writer::new(counts, collector).run(&receiver),
+                Ok(collector) => Writer::new(counts, exemplars, collector).run(&receiver),
                 Err(error) => {
                     warn!("traces are dropped: {error}");
-                    Writer::new(counts, DiscardTraces).run(&receiver);
+                    // An exemplar would lead nowhere.
+                    Writer::new(counts, None, DiscardTraces).run(&receiver);
                 }
             },
         };
@@ -103,6 +109,10 @@ impl Queue {
 
     pub fn counts(&self) -> &Arc<Counts> {
         &self.0.counts
+    }
+
+    pub fn exemplars(&self) -> &Exemplars {
+        &self.0.exemplars
     }
 
     pub fn next_setting(&self) -> u64 {
@@ -184,14 +194,16 @@ impl Destination for DiscardTraces {
 
 struct Writer<D> {
     counts: Arc<Counts>,
+    /// Where traced requests are noted for histograms, and what their ids are.
+    exemplars: Option<(Arc<Exemplars>, Mode)>,
     destination: D,
     reported: u64,
     reported_at: Option<Instant>,
 }
 
 impl<D: Destination> Writer<D> {
-    fn new(counts: Arc<Counts>, destination: D) -> Writer<D> {
-        Writer { counts, destination, reported: 0, reported_at: None }
+    fn new(counts: Arc<Counts>, exemplars: Option<(Arc<Exemplars>, Mode)>, destination: D) -> Writer<D> {
+        Writer { counts, exemplars, destination, reported: 0, reported_at: None }
     }
 
     fn run(mut self, messages: &Receiver<Message>) {
@@ -203,7 +215,12 @@ impl<D: Destination> Writer<D> {
             match message {
                 Ok(Message::Trace(trace)) => {
                     // A trace that cannot be written is lost, and not the thread with all later ones.
-                    let write = AssertUnwindSafe(|| self.destination.trace(&trace, &self.counts));
+                    let write = AssertUnwindSafe(|| {
+                        self.destination.trace(&trace, &self.counts);
+                        if let Some((exemplars, mode)) = &self.exemplars {
+                            phases::record(exemplars, &trace, *mode);
+                        }
+                    });
                     if catch_unwind(write).is_err() {
                         self.counts.lost(1);
                     }
@@ -290,7 +307,7 @@ mod tests {
         queue.0.sender.send(Message::Finish(done)).unwrap();
         let written = Tally::default();
         let count = Arc::clone(&written.0);
-        Writer::new(Arc::clone(queue.counts()), written).run(receiver);
+        Writer::new(Arc::clone(queue.counts()), None, written).run(receiver);
         finished.recv().unwrap();
         count.load(Ordering::Relaxed)
     }

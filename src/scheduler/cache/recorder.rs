@@ -107,7 +107,11 @@ impl Recorder {
         let outcome = self.model.cache.store.insert(key, entry, self.replaces);
         if outcome == Inserted::Refused {
             let hash = key.hash;
-            error!("Failed to insert key [{hash}] into response cache: it is too large, or the cache does not answer");
+            let request_id = &self.id;
+            error!(
+                %request_id,
+                "Failed to insert key [{hash}] into response cache: it is too large, or the cache does not answer"
+            );
         }
         self.count(now_ns().saturating_sub(started_ns), outcome);
     }

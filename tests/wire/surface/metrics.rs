@@ -171,7 +171,7 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 27] = [
+const ALWAYS: [(&str, &str); 36] = [
     ("input_byte_size_counter", "counter"),
     ("nereid_audit_records_dropped", "counter"),
     ("nereid_build_info", "gauge"),
@@ -180,10 +180,13 @@ const ALWAYS: [(&str, &str); 27] = [
     ("nereid_model_refused_requests_total", "counter"),
     ("nereid_panics_total", "counter"),
     ("nereid_pool_bytes_in_use", "gauge"),
+    ("nereid_pool_bytes_limit", "gauge"),
     ("nereid_queue_full_total", "counter"),
+    ("nereid_ready", "gauge"),
     ("nereid_refused_requests_total", "counter"),
     ("nereid_shards_stuck", "gauge"),
     ("nereid_stale_deliveries", "counter"),
+    ("nereid_start_time_seconds", "gauge"),
     ("nereid_trace_entries_cut", "counter"),
     ("nereid_traces_completed", "counter"),
     ("nereid_traces_dropped", "counter"),
@@ -199,6 +202,12 @@ const ALWAYS: [(&str, &str); 27] = [
     ("nv_pinned_memory_pool_total_bytes", "gauge"),
     ("nv_pinned_memory_pool_used_bytes", "gauge"),
     ("nv_inference_request_duration_us", "counter"),
+    ("process_cpu_seconds_total", "counter"),
+    ("process_max_fds", "gauge"),
+    ("process_open_fds", "gauge"),
+    ("process_resident_memory_bytes", "gauge"),
+    ("process_start_time_seconds", "gauge"),
+    ("process_virtual_memory_bytes", "gauge"),
 ];
 const DURATIONS: [&str; 5] = [
     "nv_inference_request_duration_us",
@@ -680,6 +689,135 @@ fn labels_are_namespaces_tags_and_version_1_of_ensembles() {
     server.stop();
 }
 
+/// What a client would do with a page in OpenMetrics: every family has a heading and its samples, with names that its
+/// type allows, and the page has an end.
+fn check_open_metrics(text: &str) -> BTreeMap<String, String> {
+    let lines = text.strip_suffix("# EOF\n").expect("a page ends").lines();
+    let (mut kinds, mut family) = (BTreeMap::new(), (String::new(), String::new()));
+    for line in lines {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            family = (help.split(' ').next().unwrap_or_default().to_owned(), String::new());
+        } else if let Some(heading) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = heading.split_once(' ').expect("a type");
+            assert_eq!(name, family.0, "the type follows the help");
+            family.1 = kind.to_owned();
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} comes twice");
+        } else if let Some(unit) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = unit.split_once(' ').expect("a unit");
+            assert!(name == family.0 && name.ends_with(&format!("_{unit}")), "{line}");
+        } else {
+            let name = line.split(['{', ' ']).next().unwrap_or_default();
+            let suffix = name.strip_prefix(&family.0).unwrap_or_else(|| panic!("'{line}' is not of {}", family.0));
+            let allowed: &[&str] = match family.1.as_str() {
+                "counter" => &["_total"],
+                "gauge" | "unknown" => &[""],
+                "summary" => &["", "_count", "_sum"],
+                "histogram" => &["_bucket", "_count", "_sum"],
+                other => panic!("{other}"),
+            };
+            assert!(allowed.contains(&suffix), "{line} is a {}", family.1);
+        }
+    }
+    kinds
+}
+
+/// Both formats have the same samples under the same names, so that no query changes with the format.
+#[test]
+fn readers_of_openmetrics_get_it() {
+    each(&variant::ALL, |variant| {
+        let repository = three_models();
+        let flags = [&EVERYTHING[..], &["--http-metrics=true"]].concat();
+        let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", &NO_GPUS);
+        let accept =
+            [("Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1")];
+        for address in [server.metrics, server.http] {
+            let answer = Peer::connect(address).send(&request("GET", "/metrics", &accept, b"")).answer();
+            let expected = Some("application/openmetrics-text; version=1.0.0; charset=utf-8");
+            assert_eq!((answer.status, answer.header("content-type")), (200, expected));
+            let text = answer.text();
+            let kinds = check_open_metrics(&text);
+            assert_eq!(kinds["nv_inference_request_success"], "unknown");
+            assert_eq!(kinds["nereid_queue_full"], "counter");
+            assert_eq!(kinds["nereid_request_duration_us"], "histogram");
+            assert!(text.contains("nereid_request_duration_us_bucket{model=\"plain\",version=\"1\",le=\"16.0\"} 0\n"));
+            let names = |text: &str| {
+                let lines = text.lines().filter(|line| !line.starts_with('#'));
+                // Not the values, nor the forms of bounds.
+                let series = lines.filter_map(|line| line.rsplit_once(' ')).map(|(series, _)| series.to_owned());
+                series.filter(|series| !series.contains("le=") && !series.contains("quantile=")).collect::<Vec<_>>()
+            };
+            assert_eq!(names(&text), names(&Peer::connect(address).get("/metrics").text()));
+        }
+        server.stop();
+    });
+}
+
+/// A traced request is the exemplar of the buckets that count it; other requests are none.
+#[test]
+fn histograms_lead_to_traced_requests() {
+    each(&variant::ALL, |variant| {
+        let repository = three_models();
+        let modes = ["--trace-config=mode=opentelemetry", "--trace-config=opentelemetry,url=127.0.0.1:9/v1/traces"];
+        // Only requests that bring a context are traced.
+        let levels = ["--trace-config=level=TIMESTAMPS", "--trace-config=rate=1000000"];
+        let flags = [&EVERYTHING[..], &modes, &levels].concat();
+        let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", &NO_GPUS);
+        let page = || {
+            let accept = [("Accept", "application/openmetrics-text")];
+            Peer::connect(server.metrics).send(&request("GET", "/metrics", &accept, b"")).answer().text()
+        };
+        assert_eq!(ask(&server, "plain", &body("[1]", &[1], "")), 200);
+        assert!(!page().contains(" # {"), "no request was traced");
+        let id = "0af7651916cd43dd8448eb211c80319c";
+        let parent = format!("00-{id}-b7ad6b7169203331-01");
+        let path = "/v2/models/plain/infer";
+        let answer =
+            Peer::connect(server.http).post(path, &[("traceparent", &parent)], body("[1]", &[1], "").as_bytes());
+        assert_eq!(answer.status, 200);
+        server.wait_until("the exemplar is there", || page().contains(id));
+        let text = page();
+        check_open_metrics(&text);
+        let exemplar = format!(" # {{trace_id=\"{id}\"}} ");
+        for family in PHASES.iter().chain([&FIRST]) {
+            let start = format!("{family}_bucket{{model=\"plain\"");
+            let found: Vec<_> = text.lines().filter(|line| line.starts_with(&start)).collect();
+            let found = found.iter().filter_map(|line| line.split_once(&*exemplar));
+            let (series, exemplar) = found.clone().next().unwrap_or_else(|| panic!("{family} in\n{text}"));
+            assert_eq!(found.count(), 1, "{family}");
+            let (bound, count) =
+                series.split_once("le=\"").and_then(|(_, rest)| rest.split_once("\"} ")).expect("a bound");
+            let (value, at) = exemplar.split_once(' ').expect("a value and a time");
+            let number = |text: &str| text.parse::<f64>().unwrap_or_else(|_| panic!("{text} in {series}{exemplar}"));
+            assert!(bound == "+Inf" || number(value) <= number(bound), "{series}{exemplar}");
+            assert!(number(count) >= 1.0 && number(at) > 1.6e9, "{series}{exemplar}");
+        }
+        assert!(!Page::of(server.metrics).text.contains(id), "the other format has no exemplars");
+        server.stop();
+    });
+}
+
+#[test]
+fn the_build_and_the_process_are_described() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &one());
+    let server = start(&repository, &[]);
+    let page = Page::of(server.metrics);
+    for label in ["version", "triton_version", "revision", "target", "profile"] {
+        let found = page.labels("nereid_build_info", label, &[]);
+        assert!(matches!(&found[..], [value] if !value.is_empty()), "{label}: {found:?}");
+    }
+    assert_eq!(page.value("nereid_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
+    assert_eq!(page.value("nereid_ready", &[]), 1.0);
+    assert!(page.value("nereid_pool_bytes_limit", &[]) >= page.value("nereid_pool_bytes_in_use", &[]));
+    let (process, server_start) = ("process_start_time_seconds", "nereid_start_time_seconds");
+    // The kernel's clock of the boot may be off by a second.
+    assert!(page.value(process, &[]) <= page.value(server_start, &[]) + 1.0);
+    let resident = page.value("process_resident_memory_bytes", &[]);
+    assert!(resident > 1e6 && resident <= page.value("process_virtual_memory_bytes", &[]), "{resident}");
+    assert!(page.value("process_open_fds", &[]) < page.value("process_max_fds", &[]));
+    server.stop();
+}
+
 /// contract/http.md section 1, metrics port.
 #[test]
 fn the_port_answers_its_one_path() {
@@ -691,6 +829,11 @@ fn the_port_answers_its_one_path() {
         let answer = peer.get(path);
         assert_eq!((answer.status, answer.text().contains("nv_inference_count{")), (200, true), "{path}");
     }
+    // The page may have another length each time: values change.
+    let answer = peer.send(&request("HEAD", "/metrics", &[], b"")).head();
+    let length: usize = answer.header("content-length").expect("a length").parse().expect("a number");
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/plain; charset=utf-8")));
+    assert!(length > 1000, "{length}");
     for path in ["/", "/metrics//", "/metricsx", "/v2/health/ready"] {
         let answer = peer.get(path);
         assert_eq!((answer.status, answer.text().as_str()), (200, ""), "{path}");
@@ -775,7 +918,8 @@ fn the_official_server_shows_the_same_families() {
         };
         let series = page.samples.iter().map(|(name, all, _)| format!("{name}{{{}}}", labels(all)));
         // Newer than the official server that is at hand, or ours.
-        let is_common = |name: &String| !name.starts_with("nereid_") && !name.starts_with("nv_model_load");
+        let ours = ["nereid_", "process_", "nv_model_load"];
+        let is_common = |name: &String| ours.iter().all(|beginning| !name.starts_with(beginning));
         let mut series: Vec<String> = series.filter(is_common).collect();
         series.sort();
         let families: Vec<_> = page.families.into_iter().filter(|(name, _)| is_common(name)).collect();

@@ -8,16 +8,23 @@ const WARNING: u32 = 1;
 const ERROR: u32 = 2;
 const VERBOSE: u32 = 3;
 
-/// (level, file, line, text), with the position of the calling Python code.
+/// (level, file, line, text, request), with the position of the calling Python code, and the id of the request that it
+/// executes, empty if there is none or several.
 pub fn log(values: &[Value<'_>]) -> Result<(), Malformed> {
-    let [level, file, line, text] = values else { return Err(Malformed::Form) };
-    let (file, text) = (file.as_text()?, text.as_text()?);
+    let [level, file, line, text, request] = values else { return Err(Malformed::Form) };
+    let (file, text, request) = (file.as_text()?, text.as_text()?, request.as_text()?);
     let file = file.rsplit('/').next().unwrap_or_default();
     // A frame without a line number has None.
     let line = line.optional(Value::as_int)?.unwrap_or(0u32);
     macro_rules! log {
         ($level:ident) => {
-            tracing::event!(tracing::Level::$level, log.file = file, log.line = u64::from(line), "{text}")
+            tracing::event!(
+                tracing::Level::$level,
+                log.file = file,
+                log.line = u64::from(line),
+                request_id = &*request,
+                "{text}"
+            )
         };
     }
     match level.as_int()? {

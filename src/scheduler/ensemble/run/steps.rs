@@ -81,7 +81,9 @@ impl Run {
         let Some(WaitingStep { step, inputs, .. }) = state.waiting_steps.remove(&key) else { return };
         let (name, max) = (&self.shared.plan.name, self.shared.plan.in_flight_max);
         let in_flight = self.limiter(step).map_or(max, |limiter| limiter.in_flight());
+        let request_id = &self.request.id;
         error!(
+            %request_id,
             "[Internal Error] Ensemble '{name}' unable to schedule step {step} (inflight: {in_flight} >= limit: {max}) \
              for {} seconds. Proceeding to avoid deadlock.",
             STEP_WAIT_MAX_NS / 1_000_000_000

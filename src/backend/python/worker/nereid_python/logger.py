@@ -1,6 +1,7 @@
 """The server's log, with the file and line of the model's call."""
 
 import sys
+import threading
 
 from . import kinds
 from .errors import Choice, text, wrong
@@ -55,6 +56,9 @@ Logger.__module__ = "c_python_backend_utils"
 
 _LETTERS = "IWEI"
 
+# The thread that executes one request, and the request's id; None while there is no request with an id, or several.
+executing = None
+
 
 def _log(message, level):
     if type(message) is not str:
@@ -62,6 +66,8 @@ def _log(message, level):
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
     if link.is_connected and not link.is_lost:
-        link.notify(kinds.LOG, level, file, line, message)
+        now = executing
+        request = now[1] if now is not None and now[0] == threading.get_ident() else ""
+        link.notify(kinds.LOG, level, file, line, message, request)
     else:
         sys.stderr.write("%s %s:%d] %s\n" % (_LETTERS[level], file, line, message))

@@ -18,7 +18,7 @@ import threading
 import traceback
 from collections.abc import Coroutine
 
-from . import wire
+from . import logger, wire
 from .errors import TritonModelException
 from .wire import link
 
@@ -280,11 +280,16 @@ class Worker:
         make = self.InferenceRequest.received
         requests = [make(values, is_decoupled) for values in self.received]
         self.received = None
+        request_id = requests[0].request_id() if len(requests) == 1 else ""
+        if request_id:
+            logger.executing = (threading.get_ident(), request_id)
         try:
             # The model may change its list.
             kind, said = wire.DONE, (self.results(requests, self.call(requests[:])),)
         except BaseException as error:
             kind, said = wire.BATCH_FAILED, self.failure(requests, error)
+        if request_id:
+            logger.executing = None
         # Before references are counted: drops the requests; with an error, its traceback is dropped already.
         requests = None
         link.conclude(kind, said + (link.sweep() if link.held or link.kept or link.released else (),))

@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     plugin_host(&out)?;
     symbols(&out)?;
     hide_others(&out)?;
+    facts()?;
 
     // Cargo sets no SONAME; programs and plug-ins were linked against this one.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");
@@ -122,6 +123,35 @@ fn symbols(out: &Path) -> Result<(), Box<dyn Error>> {
     table += "];\n";
     fs::write(out.join("symbols.rs"), table)?;
     signatures(out, &names)
+}
+
+/// What `nereid --version` says of the build. The revision is NEREID_REVISION, or in a release build that of the
+/// repository's files: a development build would be made anew after each commit.
+fn facts() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-env-changed=NEREID_REVISION");
+    let profile = env::var("PROFILE")?;
+    let given = env::var("NEREID_REVISION").ok().filter(|given| !given.trim().is_empty());
+    let revision = given.or_else(|| (profile == "release").then(revision_of_repository).flatten());
+    println!("cargo:rustc-env=NEREID_REVISION={}", revision.as_deref().unwrap_or("unknown").trim());
+    println!("cargo:rustc-env=NEREID_TARGET={}", env::var("TARGET")?);
+    println!("cargo:rustc-env=NEREID_PROFILE={profile}");
+    Ok(())
+}
+
+/// The commit that HEAD names, itself or by a branch. Sources without a repository have none.
+fn revision_of_repository() -> Option<String> {
+    let head = fs::read_to_string(".git/HEAD").ok()?;
+    println!("cargo:rerun-if-changed=.git/HEAD");
+    let Some(branch) = head.trim().strip_prefix("ref: ") else { return Some(head.trim().to_owned()) };
+    let path = Path::new(".git").join(branch);
+    if let Ok(revision) = fs::read_to_string(&path) {
+        println!("cargo:rerun-if-changed={}", path.display());
+        return Some(revision.trim().to_owned());
+    }
+    println!("cargo:rerun-if-changed=.git/packed-refs");
+    let packed = fs::read_to_string(".git/packed-refs").ok()?;
+    let mut lines = packed.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(_, name)| *name == branch).map(|(revision, _)| revision.to_owned())
 }
 
 /// The module that a file of `src/abi` is.

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
-use super::{Failure, Libraries, budget, clouds, devices, drain, load, openai, tables};
+use super::{Failure, Libraries, budget, build_facts, clouds, devices, drain, load, openai, tables};
 use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
@@ -387,7 +387,11 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
         metrics.gauge(
             "nereid_build_info",
             "The program that answers, and the release whose contract it keeps",
-            &[("version", env!("CARGO_PKG_VERSION")), ("triton_version", api::SERVER_VERSION)],
+            &[
+                ("version", env!("CARGO_PKG_VERSION")),
+                ("triton_version", api::SERVER_VERSION),
+                ("revision", build_facts::REVISION),
+            ],
             || 1.0,
         ),
         metrics.gauge("nereid_shards_stuck", "I/O threads that do not go on", &[], move || {

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     plugin_host(&out)?;
     symbols(&out)?;
     hide_others(&out)?;
-    build_facts()?;
+    facts()?;
 
     // Cargo sets no SONAME; programs and plug-ins were linked against this one.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");
@@ -48,40 +48,6 @@ fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
         .arg("src/abi/plugin/stub.c")
         .status()?;
     if status.success() { Ok(()) } else { Err("cannot build the empty libtritonserver.so".into()) }
-}
-
-/// What `nereid_build_info` shows. The revision is that of `NEREID_REVISION`, else that of the checkout, in release builds
-/// only: a commit would else rebuild every development build.
-fn build_facts() -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-env-changed=NEREID_REVISION");
-    let profile = env::var("PROFILE")?;
-    let revision = match env::var("NEREID_REVISION") {
-        Ok(revision) if !revision.is_empty() => revision,
-        _ if profile == "release" => revision_of_checkout().unwrap_or_else(|| "unknown".to_owned()),
-        _ => "unknown".to_owned(),
-    };
-    println!("cargo:rustc-env=NEREID_REVISION={revision}");
-    println!("cargo:rustc-env=NEREID_TARGET={}", env::var("TARGET")?);
-    println!("cargo:rustc-env=NEREID_PROFILE={profile}");
-    Ok(())
-}
-
-/// The commit that git has checked out here; none outside of a checkout.
-fn revision_of_checkout() -> Option<String> {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
-        Some(String::from_utf8(output.stdout).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
-    };
-    // A source archive inside of another checkout is no part of it.
-    if git(&["ls-files", "build.rs"])? != "build.rs" {
-        return None;
-    }
-    // Changes with each commit and each checkout.
-    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
-    if Path::new(&log).exists() {
-        println!("cargo:rerun-if-changed={log}");
-    }
-    git(&["rev-parse", "--short=12", "HEAD"])
 }
 
 /// Functions with C names that a crate defines for programs of its own, and that the library would export with Triton's:
@@ -158,6 +124,35 @@ fn symbols(out: &Path) -> Result<(), Box<dyn Error>> {
     table += "];\n";
     fs::write(out.join("symbols.rs"), table)?;
     signatures(out, &names)
+}
+
+/// What `nereid --version` says of the build. The revision is NEREID_REVISION, or in a release build that of the
+/// repository's files: a development build would be made anew after each commit.
+fn facts() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-env-changed=NEREID_REVISION");
+    let profile = env::var("PROFILE")?;
+    let given = env::var("NEREID_REVISION").ok().filter(|given| !given.trim().is_empty());
+    let revision = given.or_else(|| (profile == "release").then(revision_of_repository).flatten());
+    println!("cargo:rustc-env=NEREID_REVISION={}", revision.as_deref().unwrap_or("unknown").trim());
+    println!("cargo:rustc-env=NEREID_TARGET={}", env::var("TARGET")?);
+    println!("cargo:rustc-env=NEREID_PROFILE={profile}");
+    Ok(())
+}
+
+/// The commit that HEAD names, itself or by a branch. Sources without a repository have none.
+fn revision_of_repository() -> Option<String> {
+    let head = fs::read_to_string(".git/HEAD").ok()?;
+    println!("cargo:rerun-if-changed=.git/HEAD");
+    let Some(branch) = head.trim().strip_prefix("ref: ") else { return Some(head.trim().to_owned()) };
+    let path = Path::new(".git").join(branch);
+    if let Ok(revision) = fs::read_to_string(&path) {
+        println!("cargo:rerun-if-changed={}", path.display());
+        return Some(revision.trim().to_owned());
+    }
+    println!("cargo:rerun-if-changed=.git/packed-refs");
+    let packed = fs::read_to_string(".git/packed-refs").ok()?;
+    let mut lines = packed.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(_, name)| *name == branch).map(|(revision, _)| revision.to_owned())
 }
 
 /// The module that a file of `src/abi` is.

@@ -8,6 +8,7 @@ mod explain;
 mod flags;
 mod getopt;
 mod given;
+mod help;
 mod install;
 mod manual;
 mod migrate;
@@ -19,12 +20,17 @@ mod quickstart;
 pub mod runtime;
 mod serve;
 mod subcommands;
+mod terminal;
 mod trace;
 mod values;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use crate::server::build_facts;
+use options::OptionsError;
+use subcommands::Subcommand;
 pub use values::ValueError;
 
 /// The arguments behind a subcommand.
@@ -35,43 +41,20 @@ pub struct Arguments {
     pub words: Vec<OsString>,
 }
 
+/// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// For [`options::ServeOptions::parse`].
+    /// The flags of `serve` without its name, as Triton's program takes them.
     Serve(Arguments),
-    Quickstart(Arguments),
-    Runtime(Arguments),
-    Check(Arguments),
+    /// One of [`subcommands::ALL`].
+    Subcommand(&'static Subcommand, Arguments),
     /// A process that a deep check has started.
     CheckOneModel(Arguments),
-    Explain(Arguments),
-    Install(Arguments),
-    Migrate(Arguments),
-    /// The command line of Triton's front end for OpenAI's clients.
-    OpenAi(Arguments),
-    Perf(Arguments),
-    Completion(Arguments),
-    Manual(Arguments),
     Help,
     Version,
     /// A first word that is none of these.
-    Unknown(String),
+    Unknown(Arguments, String),
 }
-
-const SUBCOMMANDS: [&str; 12] = [
-    "serve",
-    "quickstart",
-    "runtime",
-    "check",
-    "explain",
-    "install",
-    "migrate",
-    "openai",
-    "perf",
-    "completion",
-    "man",
-    "help",
-];
 
 impl Command {
     /// From the whole command line, the program's name first.
@@ -79,26 +62,28 @@ impl Command {
         let mut args = args.into_iter();
         let program = args.next().unwrap_or_else(|| "nereid".into());
         let mut words: Vec<OsString> = args.collect();
-        let subcommand: fn(Arguments) -> Command = match words.first().and_then(|word| word.to_str()) {
-            Some("serve") => Command::Serve,
-            Some("quickstart") => Command::Quickstart,
-            Some("runtime") => Command::Runtime,
-            Some("check") => Command::Check,
-            Some(check::deep::trial::SUBCOMMAND) => Command::CheckOneModel,
-            Some("explain") => Command::Explain,
-            Some("install") => Command::Install,
-            Some("migrate") => Command::Migrate,
-            Some("openai") => Command::OpenAi,
-            Some("perf") => Command::Perf,
-            Some("completion") => Command::Completion,
-            Some("man") => Command::Manual,
-            Some("help" | "-h") => return Command::Help,
-            Some("--version" | "-V") => return Command::Version,
-            Some(word) if !word.is_empty() && !word.starts_with('-') => return Command::Unknown(word.to_owned()),
-            _ => return Command::Serve(Arguments { program, words }),
-        };
-        words.remove(0);
-        subcommand(Arguments { program, words })
+        let first = words.first().and_then(|word| word.to_str()).unwrap_or_default();
+        let subcommand = subcommands::find(first);
+        match first {
+            "-h" => Command::Help,
+            "--version" | "-V" => Command::Version,
+            check::deep::trial::SUBCOMMAND => {
+                words.remove(0);
+                Command::CheckOneModel(Arguments { program, words })
+            }
+            "" => Command::Serve(Arguments { program, words }),
+            word if word.starts_with('-') => Command::Serve(Arguments { program, words }),
+            word => match subcommand {
+                Some(subcommand) => {
+                    words.remove(0);
+                    Command::Subcommand(subcommand, Arguments { program, words })
+                }
+                None => {
+                    let word = word.to_owned();
+                    Command::Unknown(Arguments { program, words }, word)
+                }
+            },
+        }
     }
 }
 
@@ -106,86 +91,37 @@ impl Command {
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match Command::from_args(args) {
         Command::Serve(arguments) => serve::run(&arguments),
-        Command::Quickstart(arguments) => quickstart::run(&arguments),
-        Command::Runtime(arguments) => {
-            let words: Vec<String> = arguments.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            runtime::run(&words)
-        }
-        Command::Check(arguments) => check::run(&arguments),
+        Command::Subcommand(subcommand, arguments) => subcommand.run(&arguments),
         Command::CheckOneModel(arguments) => check::deep::trial::run(&arguments),
-        Command::Explain(arguments) => explain::run(&arguments),
-        Command::Install(arguments) => install::run(&arguments),
-        Command::Migrate(arguments) => migrate::run(&arguments),
-        Command::OpenAi(arguments) => openai::run(&arguments),
-        Command::Perf(arguments) => perf::run(&arguments),
-        Command::Completion(arguments) => completion::run(&arguments),
-        Command::Manual(arguments) => manual::run(&arguments),
         Command::Help => {
-            check::print(&help());
+            check::print(&help::program());
             ExitCode::SUCCESS
         }
         Command::Version => {
             check::print(&version());
             ExitCode::SUCCESS
         }
-        Command::Unknown(word) => {
-            eprintln!("{}", unknown(&word));
+        Command::Unknown(arguments, word) => {
+            let text = match help::is_triton(&arguments.program) {
+                true => OptionsError::Unexpected(word).report(),
+                false => help::unknown(&word),
+            };
+            let _ = std::io::stderr().write_all(text.as_bytes());
             ExitCode::FAILURE
         }
     }
 }
 
-/// The message for an unknown subcommand. It begins as Triton's message does.
-fn unknown(word: &str) -> String {
-    let meant = nearest::nearest(word, SUBCOMMANDS).map(|name| format!("; did you mean '{name}'?"));
-    format!("Unexpected argument: {word}{} `nereid help` lists the subcommands.", meant.as_deref().unwrap_or("."))
-}
-
-/// The line of `nereid --version`.
+/// The text of `nereid --version`: the version, and what is known of the build.
 pub fn version() -> String {
-    format!("nereid {}\n", env!("CARGO_PKG_VERSION"))
-}
-
-/// The text of `nereid help`.
-pub fn help() -> String {
-    "\
-Nereid, an inference server with the interfaces of NVIDIA Triton Inference Server.
-
-Usage:
-  nereid [serve] --model-repository=<path> [options]
-        Serve the models of a repository. `nereid --help` lists the options.
-  nereid quickstart [--with chat] [--with minilm]
-        Serve example models, to try the server without a repository; with chat, a very small language model behind
-        OpenAI's interface, and with minilm, which makes embeddings of text, too.
-  nereid runtime list
-        List the runtimes that are found on this machine.
-  nereid runtime install onnxruntime
-        Fetch the runtime that ONNX models need.
-  nereid runtime install python
-        Make an environment with numpy for models in Python.
-  nereid check <repository>... [--deep]
-        Check repositories: list what would be loaded, and all findings; with --deep by loading every model.
-        `nereid check --help` lists the options.
-  nereid explain <model directory>
-        Print the configuration that a model would be served with, and where each value comes from.
-  nereid install --prefix=<directory>
-        Install the program, its library and the C headers where other programs search for them.
-  nereid migrate <repository>... | <command line>
-        Report what of a set-up for Triton works here, what differs and what is missing.
-        `nereid migrate --help` lists the options.
-  nereid openai --model-repository=<path> [options]
-        Serve a repository to clients of OpenAI, by the flags of Triton's front end for them.
-        `nereid openai --help` lists the options.
-  nereid perf -m <model> [options]
-        Load a server, and report how fast it answers. `nereid perf --help` lists the options.
-  nereid completion bash|zsh|fish
-        Print the completions of a shell.
-  nereid man [<subcommand>]
-        Print a manual page.
-  nereid --version
-  nereid help
-"
-    .to_owned()
+    format!(
+        "nereid {}\nrevision: {}\ntarget: {}\nprofile: {}\ncompatible with: Triton {}\n",
+        env!("CARGO_PKG_VERSION"),
+        build_facts::REVISION,
+        build_facts::TARGET,
+        build_facts::PROFILE,
+        build_facts::TRITON_VERSION
+    )
 }
 
 #[cfg(test)]
@@ -204,10 +140,11 @@ mod tests {
     fn serving_needs_no_subcommand() {
         assert_eq!(command(&["nereid"]), Command::Serve(arguments(&[])));
         assert_eq!(command(&["nereid", "--id=x"]), Command::Serve(arguments(&["--id=x"])));
-        assert_eq!(command(&["nereid", "serve", "--id=x"]), Command::Serve(arguments(&["--id=x"])));
-        assert_eq!(command(&["nereid", "serve", "serve"]), Command::Serve(arguments(&["serve"])));
+        let serve = |words: &[&str]| Command::Subcommand(&subcommands::ALL[0], arguments(words));
+        assert_eq!(command(&["nereid", "serve", "--id=x"]), serve(&["--id=x"]));
+        assert_eq!(command(&["nereid", "serve", "serve"]), serve(&["serve"]));
         assert_eq!(command(&["nereid", "--help"]), Command::Serve(arguments(&["--help"])));
-        assert_eq!(command(&["nereid", "nonsense"]), Command::Unknown("nonsense".to_owned()));
+        assert_eq!(command(&["nereid", "nonsense"]), Command::Unknown(arguments(&["nonsense"]), "nonsense".to_owned()));
         assert_eq!(command(&["nereid", "-x"]), Command::Serve(arguments(&["-x"])));
         assert_eq!(command(&["nereid", ""]), Command::Serve(arguments(&[""])));
         assert_eq!(command(&["nereid", "--id", "help"]), Command::Serve(arguments(&["--id", "help"])));
@@ -216,50 +153,23 @@ mod tests {
 
     #[test]
     fn the_first_word_chooses() {
-        assert_eq!(command(&["nereid", "quickstart", "--x"]), Command::Quickstart(arguments(&["--x"])));
-        let install = arguments(&["install", "onnxruntime"]);
-        assert_eq!(command(&["nereid", "runtime", "install", "onnxruntime"]), Command::Runtime(install));
-        assert_eq!(command(&["nereid", "check", "repository"]), Command::Check(arguments(&["repository"])));
-        assert_eq!(command(&["nereid", "explain", "model"]), Command::Explain(arguments(&["model"])));
-        assert_eq!(command(&["nereid", "install", "--x"]), Command::Install(arguments(&["--x"])));
-        assert_eq!(command(&["nereid", "migrate", "x"]), Command::Migrate(arguments(&["x"])));
-        assert_eq!(command(&["nereid", "perf", "-m", "x"]), Command::Perf(arguments(&["-m", "x"])));
-        assert_eq!(command(&["nereid", "completion", "bash"]), Command::Completion(arguments(&["bash"])));
-        assert_eq!(command(&["nereid", "man", "perf"]), Command::Manual(arguments(&["perf"])));
-        assert_eq!(command(&["nereid", "help"]), Command::Help);
+        for one in &subcommands::ALL {
+            let expected = Command::Subcommand(one, arguments(&["word", "--x"]));
+            assert_eq!(command(&["nereid", one.name, "word", "--x"]), expected, "{}", one.name);
+        }
         assert_eq!(command(&["nereid", "-h"]), Command::Help);
         assert_eq!(command(&["nereid", "--version"]), Command::Version);
         assert_eq!(command(&["nereid", "-V"]), Command::Version);
+        let trial = check::deep::trial::SUBCOMMAND;
+        assert_eq!(command(&["nereid", trial, "x"]), Command::CheckOneModel(arguments(&["x"])));
     }
 
     #[test]
-    fn a_mistyped_subcommand_is_named_with_the_one_that_was_meant() {
-        let text = "Unexpected argument: quikstart; did you mean 'quickstart'? `nereid help` lists the subcommands.";
-        assert_eq!(unknown("quikstart"), text);
-        assert_eq!(unknown("nonsense"), "Unexpected argument: nonsense. `nereid help` lists the subcommands.");
-        for name in SUBCOMMANDS {
-            assert!(!matches!(command(&["nereid", name]), Command::Unknown(_)), "{name}");
+    fn the_version_stands_on_a_line_of_its_own() {
+        let text = version();
+        assert_eq!(text.lines().next(), Some(concat!("nereid ", env!("CARGO_PKG_VERSION"))));
+        for fact in ["\nrevision: ", "\ntarget: ", "\nprofile: ", "\ncompatible with: Triton "] {
+            assert!(text.contains(fact), "{text}");
         }
-    }
-
-    #[test]
-    fn texts_name_every_subcommand() {
-        for name in [
-            "serve",
-            "quickstart",
-            "runtime list",
-            "runtime install onnxruntime",
-            "runtime install python",
-            "check",
-            "explain",
-            "migrate",
-            "completion",
-            "man",
-            "--version",
-            "help",
-        ] {
-            assert!(help().contains(name), "{name}");
-        }
-        assert!(version().starts_with("nereid ") && version().ends_with('\n'));
     }
 }

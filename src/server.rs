@@ -6,6 +6,7 @@
 
 pub mod access;
 mod budget;
+pub mod build_facts;
 mod clouds;
 mod control;
 mod core;
@@ -72,11 +73,19 @@ pub fn run(options: &Options, libraries: &Libraries, inherited: InheritedSockets
 /// record on stderr.
 fn report(failure: &Failure, options: &Options) {
     let is_record = options.log.error && !(options.log.file.is_none() && matches!(failure, Failure::Creating(_)));
+    let next_step = match failure {
+        Failure::Port { next_step: Some(step), .. } => format!("next step: {step}"),
+        _ => String::new(),
+    };
     if is_record {
         error!("{failure}");
+        if !next_step.is_empty() {
+            error!("{next_step}");
+        }
     }
     if !is_record || options.log.file.is_some() {
-        print(std::io::stderr(), &format!("{failure}\n"));
+        print(std::io::stderr(), format!("{failure}\n{next_step}").trim_end_matches('\n'));
+        print(std::io::stderr(), "\n");
     }
 }
 
@@ -88,7 +97,7 @@ pub enum Failure {
     #[error("{0}")]
     Start(String),
     #[error("failed to start {service} service: {} - {}", .status.code.name(), .status.message)]
-    Port { service: &'static str, status: Status },
+    Port { service: &'static str, status: Status, next_step: Option<String> },
     #[error("failed to stop server: {} - {}", .0.code.name(), .0.message)]
     Stop(Status),
 }

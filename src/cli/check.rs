@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use super::Arguments;
 use super::options::ServeOptions;
+use super::terminal::{self, fitted};
 use crate::abi::LIBRARIES;
 use crate::repository::inspect::ensembles::misfits;
 use crate::repository::inspect::{Inspection, Inspector};
@@ -46,7 +47,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    print(&if parsed.is_json { report.json() } else { report.text() });
+    print(&match parsed.is_json {
+        true => report.json(),
+        false => fitted(&report.text(), terminal::columns()),
+    });
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

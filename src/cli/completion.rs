@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use super::Arguments;
 use super::check::print;
+use super::subcommands::mistake;
 
 pub const USAGE: &str = "\
 Usage: nereid completion bash|zsh|fish
@@ -40,10 +41,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             }
             None => format!("there are no completions for '{shell}'"),
         },
-        [] => "which shell?".to_owned(),
+        [] => "missing <shell>: bash, zsh or fish".to_owned(),
         _ => "more than one shell".to_owned(),
     };
-    let _ = write!(std::io::stderr(), "error: {error}\n{USAGE}");
+    let _ = std::io::stderr().write_all(mistake("completion", &error).as_bytes());
     ExitCode::FAILURE
 }
 

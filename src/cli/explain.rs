@@ -10,6 +10,8 @@ use super::check::arguments::split;
 use super::check::report::{backend, numbers};
 use super::check::{place, print, worker_cpu_count};
 use super::runtime::distributions;
+use super::subcommands::mistake;
+use super::terminal::{self, fitted};
 use crate::abi::LIBRARIES;
 use crate::repository::inspect::{BackendLocation, Inspection, Inspector};
 use crate::repository::next_steps::FailedModel;
@@ -43,7 +45,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Some(Explained { seen, runtime, next_steps })) => {
-            print(&text(&seen, runtime.as_deref()));
+            print(&fitted(&text(&seen, runtime.as_deref()), terminal::columns()));
             for problem in &seen.problems {
                 let _ = writeln!(std::io::stderr(), "error: {problem}");
             }
@@ -84,7 +86,7 @@ fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
     }
     let (words, options) = split(&Arguments { program: arguments.program.clone(), words })?;
     let [directory] = words.as_slice() else {
-        return Err(format!("{USAGE}\nerror: which model directory?\n"));
+        return Err(mistake("explain", "missing <model directory>: exactly one is explained"));
     };
     let directory = Path::new(directory);
     let failed = |path: &Path, error: &std::io::Error| format!("error: {}: {error}\n", path.display());

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use super::Arguments;
 use super::check::print;
+use super::subcommands::unknown_option;
 use crate::abi::interface::{Table, TableError, headers};
 pub(super) use file::{Content, File};
 
@@ -52,7 +53,7 @@ const USUAL_BACKENDS: &str = "/opt/tritonserver/backends";
 
 #[derive(Debug, thiserror::Error)]
 enum InstallError {
-    #[error("{0}\n{USAGE}")]
+    #[error("{0}\n`nereid help install` explains the options.")]
     Usage(String),
     #[error(transparent)]
     Library(#[from] library::LibraryError),
@@ -119,7 +120,7 @@ fn options(words: &[OsString]) -> Result<Option<Options>, InstallError> {
             }
             (b"--prefix", _) => &mut prefix,
             (b"--library", _) => &mut library,
-            _ => return Err(usage(format!("'{}' is not understood", word.display()))),
+            _ => return Err(usage(unknown_option("install", &word.to_string_lossy()))),
         };
         let value = value.or_else(|| words.next().map(OsString::as_os_str)).filter(|value| !value.is_empty());
         let value = value.ok_or_else(|| usage(format!("'{}' needs a value", word.display())))?;

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use super::Arguments;
 use super::check::print;
-use super::subcommands::{ALL, CliOption, Subcommand};
+use super::subcommands::{self, ALL, CliOption, Subcommand};
+use super::{Arguments, help};
 
 pub const USAGE: &str = "\
 Usage: nereid man [<subcommand>]
@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn mistake(text: &str) -> ExitCode {
-    let _ = write!(std::io::stderr(), "error: {text}\n{USAGE}");
+    let _ = std::io::stderr().write_all(subcommands::mistake("man", text).as_bytes());
     ExitCode::FAILURE
 }
 
@@ -57,10 +57,11 @@ fn pages() -> impl Iterator<Item = String> {
 
 fn program() -> String {
     let mut text = head(PROGRAM, "inference server with the interfaces of NVIDIA Triton Inference Server");
-    // The first line of the help text says what the page's name says.
-    let help = super::help();
-    let usage = help.split_once("Usage:\n").map_or(help.as_str(), |(_, usage)| usage);
-    let _ = write!(text, ".SH SYNOPSIS\n.EX\n{}.EE\n", literal(usage));
+    let summary = help::summary();
+    let (usage, subcommands) = summary.split_once("\n\n").unwrap_or((&summary, ""));
+    let usage = usage.replacen("Usage: ", "       ", 1);
+    let _ = write!(text, ".SH SYNOPSIS\n.EX\n{}.EE\n", literal(&usage));
+    let _ = write!(text, ".SH SUBCOMMANDS\n.EX\n{}.EE\n", literal(subcommands));
     text.push_str(".SH SEE ALSO\n");
     let names: Vec<String> = ALL.iter().map(|one| format!(".BR {} (1)", escaped(&page(one)))).collect();
     let _ = writeln!(text, "{}", names.join(",\n"));

@@ -22,6 +22,8 @@ use std::process::ExitCode;
 use super::Arguments;
 use super::check::{self, Wanted, print};
 use super::options::{ServeOptions, Survey};
+use super::subcommands::mistake;
+use super::terminal::{self, fitted};
 use crate::server::options::WILDCARD;
 use invocation::Invocation;
 use models::Around;
@@ -67,14 +69,24 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(None) => print(USAGE),
         Ok(Some(parsed)) => match look_at(&parsed.setup, &variables) {
             Ok(report) => {
-                print(&if parsed.is_json { report.json() } else { report.text(parsed.is_all) });
+                print(&match parsed.is_json {
+                    true => report.json(),
+                    false => in_terminal(&report.text(parsed.is_all)),
+                });
                 return report.outcome().into();
             }
             Err(text) => return refuse(&format!("error: {text}\n")),
         },
-        Err(text) => return refuse(&format!("{USAGE}\nerror: {text}\n")),
+        Err(text) => return refuse(&mistake("migrate", &text)),
     }
     ExitCode::SUCCESS
+}
+
+/// The command stays whole: it is to be copied.
+fn in_terminal(text: &str) -> String {
+    let command = text.find("\nCommand: ").unwrap_or(text.len());
+    let (findings, command) = text.split_at(command);
+    fitted(findings, terminal::columns()) + command
 }
 
 fn refuse(text: &str) -> ExitCode {
@@ -124,7 +136,7 @@ impl MigrateArguments {
             };
             return Ok(Some(MigrateArguments { is_json, is_all, setup }));
         }
-        Err("which repository or command line?".to_owned())
+        Err("missing <repository> or <command line>".to_owned())
     }
 }
 

@@ -9,6 +9,7 @@ use super::Arguments;
 use super::flags::{Action, Flag, flags};
 use super::getopt::{Item, Items};
 use super::given::{ControlMode, Given};
+use super::help;
 use super::values::{Value, ValueError};
 
 use nereid_backend::check_key;
@@ -70,6 +71,16 @@ impl OptionsError {
             OptionsError::Build { .. } => format!("{self}\n"),
             _ => format!("{}\n{self}\n", usage()),
         }
+    }
+
+    /// The text for stderr where the program does not stand in Triton's place: the error, and where help is.
+    pub fn brief(&self) -> String {
+        let flag = match self {
+            OptionsError::BadOption { flag, .. } => flags().find(|one| one.name == *flag),
+            _ => None,
+        };
+        let explained = flag.map(|flag| format!("{}: {}\n", help::synopsis(flag), flag.help)).unwrap_or_default();
+        format!("{self}\n{explained}`nereid help serve` explains the flags.\n")
     }
 }
 

@@ -3,6 +3,7 @@
 //! This module reads flags and prints; [`nereid_perf`] makes and sends the requests.
 
 mod address;
+mod compare;
 mod flags;
 mod given;
 mod mistake;
@@ -21,6 +22,8 @@ use std::time::SystemTime;
 use super::Arguments;
 use super::check::print;
 use super::subcommands::CliOption;
+use super::terminal::{self, fitted};
+pub(super) use compare::{USAGE as COMPARE_USAGE, WORD as COMPARE};
 use given::{Given, PerfCommand};
 use mistake::Mistake;
 use nereid_perf::report::{Machine, Report, csv, html, json, profile, text};
@@ -53,6 +56,11 @@ enum Failure {
 
 /// Measures and prints; the exit code is the outcome.
 pub fn run(arguments: &Arguments) -> ExitCode {
+    if let Some((word, words)) = arguments.words.split_first()
+        && word == compare::WORD
+    {
+        return compare::run(words);
+    }
     match measure(arguments) {
         Ok(code) => code,
         Err(failure) => {
@@ -71,7 +79,7 @@ pub(super) fn options() -> Vec<CliOption> {
         value: flag.value.map(str::to_owned),
         help: flag.help.to_owned(),
     };
-    taken.map(option).collect()
+    taken.map(option).chain([compare::option()]).collect()
 }
 
 fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -94,10 +102,13 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     look_at_reports(&given)?;
     let target = given.target()?;
-    let model_info = match given.service {
+    let mut model_info = match given.service {
         ServiceKind::Triton => nereid_perf::inspect(&target, &given.model, &given.version, &given.headers)?,
         ServiceKind::OpenAi => ModelInfo::named(&given.model),
     };
+    if let Some(source) = given.build_source(&target) {
+        model_info.server_build = nereid_perf::server_build(&source).unwrap_or_default();
+    }
     let machine = Machine::here();
     let plan = given.plan(target, &model_info, machine.cores)?;
     let frame = Report {
@@ -109,7 +120,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
         points: &[],
         point_began: &[],
     };
-    print(&text::settings(&frame));
+    print(&fitted(&text::settings(&frame), terminal::columns()));
     let mut screen = Screen::new(frame, given.verbose);
     let outcome = nereid_perf::run(&plan, &mut screen);
     screen.finish();
@@ -120,7 +131,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     let report = Report { points: &points, point_began: &screen.began, ..frame };
     if points.len() > 1 {
-        print(&format!("{}\n", text::table(&report)));
+        print(&fitted(&format!("{}\n", text::table(&report)), terminal::columns()));
     }
     if !points.is_empty() {
         print(&text::summary(&report));

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use super::options::{BackendSetting, ModelControl, ServeOptions};
 use super::runtime::{self, Terminal};
+use super::terminal::{self, fitted};
 use super::{Arguments, serve};
 use nereid_backend::onnxruntime::RUNTIME;
 use nereid_backend::runtime_search::Surroundings;
@@ -45,7 +46,7 @@ Usage: nereid quickstart [--with=<example>] [options of serve]
 Serves example models that the program holds itself: digits, simple and identity. Installs ONNX Runtime for this user if
 it is missing, which needs python3 with pip and a network; without it, identity alone is served. The ports are 8000
 (HTTP), 8001 (gRPC) and 8002 (metrics), for programs on this machine only; --http-address=0.0.0.0 and
---grpc-address=0.0.0.0 open them to others. All other options of `nereid serve` work too (`nereid --help`).
+--grpc-address=0.0.0.0 open them to others. All other options of serve work too (`nereid help serve`).
 
   --with=<chat|minilm>
       chat: serve a very small language model besides, with OpenAI's interface on port 9000 (--openai-port,
@@ -70,7 +71,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         local.push("--allow-openai=true");
     }
     arguments.words.splice(0..0, local.into_iter().map(Into::into));
-    let Some(mut line) = serve::read(&arguments) else { return ExitCode::FAILURE };
+    let mut line = match serve::read(&arguments, || USAGE.to_owned()) {
+        Ok(line) => line,
+        Err(code) => return code,
+    };
     let options = &mut line.options;
     let repository = match bundled::repository(Surroundings::of_process(&RUNTIME, None).data_home.as_deref()) {
         Ok(repository) => repository,
@@ -108,7 +112,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
     options.model_control = ModelControl::Explicit;
     options.startup_models = serves.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let announcement = announcement(options, &serves, &examples);
+    let announcement = announcement(options, &serves, &examples, terminal::columns());
     serve::start(&line, &announcement)
 }
 
@@ -127,7 +131,8 @@ fn named(examples: &[&Example]) -> String {
         .join(" and ")
 }
 
-fn announcement(options: &ServeOptions, serves: &[Served], examples: &[&Example]) -> String {
+/// What is served, and how to try it. Requests stay whole in a narrow terminal: they are to be copied.
+fn announcement(options: &ServeOptions, serves: &[Served], examples: &[&Example], columns: Option<usize>) -> String {
     let (http, grpc, metrics) = (options.http.port, options.grpc.port, options.metrics.port);
     let width = serves.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(8) + 2;
     let models: String = serves.iter().map(|(name, what)| format!("  {name:<width$}{what}\n")).collect();
@@ -145,10 +150,10 @@ fn announcement(options: &ServeOptions, serves: &[Served], examples: &[&Example]
         true => format!("OpenAI's interface on port {}, ", openai.port),
         false => String::new(),
     };
-    format!(
-        "\nNereid serves\n{models}\nby HTTP on port {http}, gRPC on port {grpc}, {also}with metrics on port {metrics}, \
-         {place}. Try\n\n{requests}\nCtrl-C ends it.\n"
-    )
+    let ports =
+        format!("by HTTP on port {http}, gRPC on port {grpc}, {also}with metrics on port {metrics}, {place}. Try");
+    let (models, ports) = (fitted(&models, columns), fitted(&ports, columns));
+    format!("\nNereid serves\n{models}\n{ports}\n\n{requests}\nCtrl-C ends it.\n")
 }
 
 /// The request as a command for a shell. What goes to OpenAI's interface may come as a stream, and must say that it is

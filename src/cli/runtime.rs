@@ -10,6 +10,7 @@ mod install;
 mod progress;
 mod python;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,7 +18,10 @@ pub use install::{InstallError, InstallOptions, install};
 pub use progress::{Progress, Silent, Terminal};
 pub use python::{PythonError, PythonOptions, ensure_python, install_python};
 
+use super::Arguments;
 use super::check::print;
+use super::subcommands::{mistake, unknown_option};
+use super::terminal::{self, fitted};
 use distributions::Distribution;
 use nereid_backend::python as python_backend;
 use nereid_backend::runtime_search::{SYSTEM_PREFIX, Surroundings};
@@ -65,23 +69,25 @@ pub fn ensure(name: &str, progress: &mut dyn Progress) -> Result<PathBuf, Instal
 }
 
 /// Runs the subcommand with the arguments behind `nereid runtime`.
-pub fn run(arguments: &[String]) -> ExitCode {
-    match Command::parse(arguments) {
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    let words: Vec<String> = arguments.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    match Command::parse(&words) {
         Ok(Command::Help) => {
             print(&usage());
             ExitCode::SUCCESS
         }
         Ok(Command::List) => {
+            let columns = terminal::columns();
             for distribution in distributions::ALL.iter().filter(|one| !one.is_for_gpus) {
-                print(&list(distribution, &Surroundings::of_process(distribution.runtime, None)));
+                print(&fitted(&list(distribution, &Surroundings::of_process(distribution.runtime, None)), columns));
             }
-            print(&list_python(&python_backend::Surroundings::of_process()));
+            print(&fitted(&list_python(&python_backend::Surroundings::of_process()), columns));
             ExitCode::SUCCESS
         }
         Ok(Command::Install(distribution, options)) => installed(install(distribution, &options, &mut Terminal::new())),
         Ok(Command::Python(options)) => installed(install_python(&options, &mut Terminal::new())),
         Err(text) => {
-            eprint!("error: {text}\n{}", usage());
+            let _ = std::io::stderr().write_all(mistake("runtime", &text).as_bytes());
             ExitCode::FAILURE
         }
     }
@@ -141,7 +147,7 @@ impl Command {
                     }
                     options.packages.push(package);
                 }
-                _ if argument.starts_with('-') => return Err(format!("unknown option '{argument}'")),
+                _ if argument.starts_with('-') => return Err(unknown_option("runtime", argument)),
                 _ => words.push(argument),
             }
         }

@@ -6,24 +6,50 @@ use std::process::ExitCode;
 use nereid_observe::stacks;
 use tracing::{info, warn};
 
-use super::Arguments;
-use super::options::{CommandLine, WithoutEffect};
+use super::options::{CommandLine, OptionsError, WithoutEffect};
+use super::{Arguments, help};
 use crate::abi::{LIBRARIES, crash};
 use crate::server::{self, inherited::InheritedSockets};
 
 /// Parses Triton's flags and serves until a signal comes.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match read(arguments) {
-        Some(line) => start(&line, ""),
-        None => ExitCode::FAILURE,
+    let has_nothing =
+        arguments.words.is_empty() && std::env::var_os("AIP_STORAGE_URI").is_none_or(|uri| uri.is_empty());
+    if has_nothing && !help::is_triton(&arguments.program) {
+        print_error(help::GREETING);
+        return ExitCode::FAILURE;
+    }
+    serve(arguments, help::program)
+}
+
+/// The same under its name, `nereid serve`.
+pub fn run_named(arguments: &Arguments) -> ExitCode {
+    serve(arguments, help::serve)
+}
+
+fn serve(arguments: &Arguments, help: fn() -> String) -> ExitCode {
+    match read(arguments, help) {
+        Ok(line) => start(&line, ""),
+        Err(code) => code,
     }
 }
 
-/// The parsed command line; its errors go to stderr.
-pub(super) fn read(arguments: &Arguments) -> Option<CommandLine> {
+/// The parsed command line. If there is none the program ends with the exit code, and its text is printed: `help` on
+/// stdout, an error on stderr; under Triton's name the usage text on stderr, as Triton does it.
+pub(super) fn read(arguments: &Arguments, help: fn() -> String) -> Result<CommandLine, ExitCode> {
     let line =
         CommandLine::parse(arguments, |name| std::env::var_os(name), |warning| print_error(&format!("{warning}\n")));
-    line.map_err(|error| print_error(&error.report())).ok()
+    line.map_err(|error| {
+        match error {
+            error if help::is_triton(&arguments.program) => print_error(&error.report()),
+            OptionsError::Help => {
+                super::check::print(&help());
+                return ExitCode::SUCCESS;
+            }
+            error => print_error(&error.brief()),
+        }
+        ExitCode::FAILURE
+    })
 }
 
 /// Prints to stderr; its reader may be gone, and `eprint!` would panic then.

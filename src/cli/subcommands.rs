@@ -1,11 +1,42 @@
-//! The subcommands as manual pages and completions describe them: names, purposes, usage texts and options, read from
-//! the tables and texts that the subcommands themselves use.
+//! The one table of subcommands: names, groups, purposes, usage texts, options, and the functions that run them. The
+//! command line, its help, the manual pages and the completions follow it.
 
-use super::{check, completion, explain, flags, install, manual, migrate, perf, quickstart, runtime};
+use std::fmt;
+use std::process::ExitCode;
 
-/// One subcommand, for readers of its manual page and for shells.
+use super::{
+    Arguments, check, completion, explain, flags, help, install, manual, migrate, nearest, perf, quickstart, runtime,
+    serve,
+};
+
+/// What the help text lists together, in its order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Serve,
+    Check,
+    Measure,
+    Operate,
+    Install,
+}
+
+impl Group {
+    pub const ALL: [Group; 5] = [Group::Serve, Group::Check, Group::Measure, Group::Operate, Group::Install];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Serve => "Serve",
+            Group::Check => "Check and explain",
+            Group::Measure => "Measure",
+            Group::Operate => "Operate",
+            Group::Install => "Install",
+        }
+    }
+}
+
+/// One subcommand.
 pub struct Subcommand {
     pub name: &'static str,
+    pub group: Group,
     /// What it does, on one line without a full stop.
     pub purpose: &'static str,
     /// The text of its `--help`.
@@ -14,6 +45,21 @@ pub struct Subcommand {
     pub words: fn() -> Vec<&'static str>,
     /// Options of its own, read from a table; `None` where the usage text is all there is.
     table: Option<fn() -> Vec<CliOption>>,
+    main: fn(&Arguments) -> ExitCode,
+}
+
+impl PartialEq for Subcommand {
+    fn eq(&self, other: &Subcommand) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Subcommand {}
+
+impl fmt::Debug for Subcommand {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
 }
 
 /// An option of a command line.
@@ -43,88 +89,164 @@ fn none() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// All but `help`, which has no options.
-pub static ALL: [Subcommand; 11] = [
+fn names() -> Vec<&'static str> {
+    ALL.iter().map(|one| one.name).collect()
+}
+
+/// All of them; those of a group stand together.
+pub static ALL: [Subcommand; 12] = [
     Subcommand {
         name: "serve",
+        group: Group::Serve,
         purpose: "serve the models of a repository",
-        usage: super::options::usage,
+        usage: help::serve,
         words: none,
         table: Some(of_serve),
+        main: serve::run_named,
     },
     Subcommand {
         name: "quickstart",
-        purpose: "serve example models",
+        group: Group::Serve,
+        purpose: "serve example models, without a repository",
         usage: || quickstart::USAGE.to_owned(),
         words: none,
         table: None,
-    },
-    Subcommand {
-        name: "runtime",
-        purpose: "list and install the runtimes that models need",
-        usage: runtime::usage,
-        words: runtime_words,
-        table: None,
-    },
-    Subcommand {
-        name: "check",
-        purpose: "check repositories of models",
-        usage: || check::arguments::USAGE.to_owned(),
-        words: none,
-        table: None,
-    },
-    Subcommand {
-        name: "explain",
-        purpose: "print the configuration that a model would be served with",
-        usage: || explain::USAGE.to_owned(),
-        words: none,
-        table: None,
-    },
-    Subcommand {
-        name: "install",
-        purpose: "install the program, its library and the C headers below a directory",
-        usage: || install::USAGE.to_owned(),
-        words: none,
-        table: None,
-    },
-    Subcommand {
-        name: "migrate",
-        purpose: "report what of a set-up for Triton works here",
-        usage: || migrate::USAGE.to_owned(),
-        words: none,
-        table: None,
+        main: quickstart::run,
     },
     Subcommand {
         name: "openai",
+        group: Group::Serve,
         purpose: "serve a repository to clients of OpenAI",
         usage: super::openai::usage,
         words: none,
         table: None,
+        main: super::openai::run,
+    },
+    Subcommand {
+        name: "check",
+        group: Group::Check,
+        purpose: "check repositories of models",
+        usage: || check::arguments::USAGE.to_owned(),
+        words: none,
+        table: None,
+        main: check::run,
+    },
+    Subcommand {
+        name: "explain",
+        group: Group::Check,
+        purpose: "print the configuration that a model would be served with",
+        usage: || explain::USAGE.to_owned(),
+        words: none,
+        table: None,
+        main: explain::run,
+    },
+    Subcommand {
+        name: "migrate",
+        group: Group::Check,
+        purpose: "report what of a set-up for Triton works here",
+        usage: || migrate::USAGE.to_owned(),
+        words: none,
+        table: None,
+        main: migrate::run,
     },
     Subcommand {
         name: "perf",
+        group: Group::Measure,
         purpose: "load a server and report how fast it answers",
         usage: perf::usage,
-        words: none,
+        words: || vec![perf::COMPARE],
         table: Some(perf::options),
+        main: perf::run,
+    },
+    Subcommand {
+        name: "runtime",
+        group: Group::Install,
+        purpose: "list and install the runtimes that models need",
+        usage: runtime::usage,
+        words: runtime_words,
+        table: None,
+        main: runtime::run,
+    },
+    Subcommand {
+        name: "install",
+        group: Group::Install,
+        purpose: "install the program, its library and the C headers below a directory",
+        usage: || install::USAGE.to_owned(),
+        words: none,
+        table: None,
+        main: install::run,
     },
     Subcommand {
         name: "completion",
+        group: Group::Install,
         purpose: "print the completions of a shell",
         usage: || completion::USAGE.to_owned(),
         words: || completion::SHELLS.to_vec(),
         table: None,
+        main: completion::run,
     },
     Subcommand {
         name: "man",
+        group: Group::Install,
         purpose: "print a manual page",
         usage: || manual::USAGE.to_owned(),
-        words: || ALL.iter().map(|one| one.name).collect(),
+        words: names,
         table: None,
+        main: manual::run,
+    },
+    Subcommand {
+        name: "help",
+        group: Group::Install,
+        purpose: "explain the program or a subcommand",
+        usage: || help::USAGE.to_owned(),
+        words: names,
+        table: None,
+        main: help::run,
     },
 ];
 
+/// The one of that name.
+pub fn find(name: &str) -> Option<&'static Subcommand> {
+    ALL.iter().find(|one| one.name == name)
+}
+
+/// The name that a mistyped one was meant to be.
+pub fn nearest_name(word: &str) -> Option<&'static str> {
+    nearest::nearest(word, ALL.iter().map(|one| one.name))
+}
+
+/// The text on stderr about a mistake in the command line of a subcommand: what is wrong, and where help is.
+pub fn mistake(subcommand: &str, what: &str) -> String {
+    format!("error: {what}\n`nereid help {subcommand}` explains the options.\n")
+}
+
+/// What is wrong with an option that a subcommand does not have, with the nearest that it has.
+pub fn unknown_option(subcommand: &str, given: &str) -> String {
+    let letters = given.trim_start_matches('-');
+    let letters = letters.split_once('=').map_or(letters, |(name, _)| name);
+    let options = find(subcommand).map(Subcommand::options).unwrap_or_default();
+    let meant = nearest::nearest(letters, options.iter().map(|option| option.name.as_str()));
+    let meant = meant.map(|name| format!("; did you mean '--{name}'?")).unwrap_or_default();
+    format!("unknown option '{given}'{meant}")
+}
+
 impl Subcommand {
+    /// Runs it; help is the same text for all that ask for it.
+    pub fn run(&self, arguments: &Arguments) -> ExitCode {
+        match arguments.words.as_slice() {
+            [word] if word == "--help" || word == "-h" => {
+                check::print(&(self.usage)());
+                ExitCode::SUCCESS
+            }
+            _ => (self.main)(arguments),
+        }
+    }
+
+    /// Whether files may follow its words.
+    pub fn takes_files(&self) -> bool {
+        self.name == "perf"
+    }
+
     pub fn has_table(&self) -> bool {
         self.table.is_some()
     }
@@ -198,9 +320,22 @@ mod tests {
     }
 
     #[test]
+    fn a_group_stands_together() {
+        let mut groups: Vec<Group> = ALL.iter().map(|one| one.group).collect();
+        groups.dedup();
+        assert_eq!(groups, Group::ALL.into_iter().filter(|group| groups.contains(group)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_nearest_option_is_named() {
+        assert_eq!(unknown_option("install", "--prefx=/x"), "unknown option '--prefx=/x'; did you mean '--prefix'?");
+        assert_eq!(unknown_option("check", "--dep"), "unknown option '--dep'; did you mean '--deep'?");
+        assert_eq!(unknown_option("install", "--colour"), "unknown option '--colour'");
+        assert_eq!(mistake("man", "x"), "error: x\n`nereid help man` explains the options.\n");
+    }
+
+    #[test]
     fn every_subcommand_is_described() {
-        let names: Vec<&str> = ALL.iter().map(|one| one.name).chain(["help"]).collect();
-        assert_eq!(names, super::super::SUBCOMMANDS, "in the order of SUBCOMMANDS");
         for one in &ALL {
             let usage = (one.usage)();
             assert!(usage.starts_with("Usage: ") && usage.ends_with('\n'), "{}", one.name);

@@ -73,6 +73,12 @@ pub fn inspect(
     metadata_client::MetadataClient::new(target, headers)?.inspect(model, version)
 }
 
+/// The program and version that answers, as the server's metrics page names it; `None` if there is no such page, or a
+/// server of another kind.
+pub fn server_build(source: &MetricsSource) -> Option<String> {
+    metrics::build(&metadata_client::fetch(&source.endpoint, &source.path).ok()?)
+}
+
 /// Measures every load point of a plan. Ctrl-C ends it early, with everything cleaned up and what is measured returned.
 pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>, PerfError> {
     session::run(plan, progress)

@@ -110,9 +110,42 @@ fn samples(page: &str) -> impl Iterator<Item = (&str, f64)> {
     })
 }
 
+/// The program that wrote a page, by the labels of its `nereid_build_info`.
+pub fn build(page: &str) -> Option<String> {
+    let labels = samples(page).find_map(|(name, _)| name.strip_prefix("nereid_build_info{"))?;
+    let label = |name: &str| {
+        let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+        rest.split_once('"').map(|(value, _)| value.to_owned())
+    };
+    // `triton_version` ends with the same name.
+    let version = labels.strip_prefix("version=\"").and_then(|rest| rest.split_once('"')).map(|(value, _)| value);
+    let version = match version {
+        Some(version) => version.to_owned(),
+        None => labels.split_once(",version=\"")?.1.split_once('"')?.0.to_owned(),
+    };
+    let revision = label("revision").filter(|revision| revision != "unknown");
+    Some(match revision {
+        Some(revision) => format!("Nereid {version}, revision {revision}"),
+        None => format!("Nereid {version}"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_behind_a_page_is_found() {
+        let page = |labels: &str| format!("# TYPE nereid_build_info gauge\nnereid_build_info{{{labels}}} 1\n");
+        let build = |labels: &str| build(&page(labels));
+        let of = |text: &str| Some(text.to_owned());
+        assert_eq!(build("version=\"1.2.3\",triton_version=\"2.75.0\""), of("Nereid 1.2.3"));
+        let labels = "triton_version=\"2.75.0\",version=\"1.2.3\",revision=\"abc\"";
+        assert_eq!(build(labels), of("Nereid 1.2.3, revision abc"));
+        assert_eq!(build("version=\"1.2.3\",revision=\"unknown\""), of("Nereid 1.2.3"));
+        assert_eq!(build("triton_version=\"2.75.0\""), None);
+        assert_eq!(super::build("nv_inference_count{model=\"m\"} 1\n"), None);
+    }
 
     #[test]
     fn pages_are_read_and_windows_joined() {

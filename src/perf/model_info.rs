@@ -5,6 +5,8 @@
 pub struct ModelInfo {
     pub server: String,
     pub server_version: String,
+    /// The program itself, as its metrics name it; empty where they do not.
+    pub server_build: String,
     pub model: String,
     /// The one that the server chose, if the plan names none.
     pub version: String,

@@ -2,6 +2,7 @@
 //!
 //! All of them are made from the same measurements and the same figures ([`figures`]), so that no two of them disagree.
 
+pub mod compare;
 pub mod csv;
 mod figures;
 mod generation;
@@ -36,8 +37,9 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
+    /// Not a number where nothing was measured.
     fn inferences_per_s(&self, point: &Measurement) -> f64 {
-        point.rate() * f64::from(self.batch)
+        if point.wall.is_zero() { f64::NAN } else { point.rate() * f64::from(self.batch) }
     }
 
     /// Percentiles that are reported of every point: the usual ones and the one of the rules.

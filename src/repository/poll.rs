@@ -102,8 +102,12 @@ fn shown(config: &ModelConfig) -> String {
 fn read(file: &Path) -> Result<ModelConfig, Status> {
     let shown = file.to_string_lossy();
     let text = layout::read_config(file)?;
-    let document = nereid_model_config::parse(&shown, &text)
-        .map_err(|error| Status::internal(format!("failed to read text proto from {shown}: {error}")))?;
+    let document = nereid_model_config::parse(&shown, &text).map_err(|error| {
+        let error = error.to_string();
+        // The error begins with the file, which is named once.
+        let place = error.strip_prefix(&format!("{shown}:")).unwrap_or(&error);
+        Status::internal(format!("failed to read text proto from {shown}: {place}"))
+    })?;
     support::check(&document.message, Some(&document.positions), is_built_in)
         .map_err(|error| Status::unsupported(error.to_string()))?;
     Ok(nereid_model_config::from_dynamic(&document.message)?)

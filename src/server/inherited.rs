@@ -140,6 +140,11 @@ impl InheritedSockets {
         Some((found.0.into(), found.1))
     }
 
+    /// Whether [`take_unix`](Self::take_unix) would find one.
+    pub fn has_unix(&self, path: &Path) -> bool {
+        self.sockets.iter().any(|one| matches!(&one.address, Address::Unix(found) if found == path))
+    }
+
     fn take(&mut self, fits: impl Fn(&InheritedSocket) -> bool) -> Option<(OwnedFd, Origin)> {
         let index = self.sockets.iter().position(fits)?;
         let InheritedSocket { origin, socket, .. } = self.sockets.swap_remove(index);

@@ -69,7 +69,7 @@ pub fn load_tls(options: &Options) -> Result<ServerTls, Failure> {
             return Ok(None);
         }
         let loaded = tls.credentials.load(service, protocol).map(Some);
-        loaded.map_err(|error| failed(name, Status::invalid(error.to_string())))
+        loaded.map_err(|error| failed(name, Status::invalid(error.to_string()), None))
     };
     Ok(ServerTls {
         grpc: load(options.grpc.allowed, &options.grpc_tls, "grpc", "GRPC", b"h2")?,
@@ -129,8 +129,20 @@ fn unix_service_name(port: Port) -> &'static str {
     if port == Port::Grpc { "grpc-unix" } else { "http-unix" }
 }
 
-fn failed(service: &'static str, status: Status) -> Failure {
-    Failure::Port { service, status }
+fn failed(service: &'static str, status: Status, next_step: Option<String>) -> Failure {
+    Failure::Port { service, status, next_step }
+}
+
+/// Why a socket cannot be opened: what goes into Triton's message, and the next step.
+struct SocketError {
+    status: Status,
+    next_step: Option<String>,
+}
+
+impl SocketError {
+    fn of(self, service: &'static str) -> Failure {
+        failed(service, self.status, self.next_step)
+    }
 }
 
 /// A bound port. It does not listen yet, so connections to it are refused; if another process opened it, it does, and
@@ -142,7 +154,8 @@ pub struct ReservedPort {
     origin: Origin,
 }
 
-/// Binds the ports of all services, in their order, or takes their sockets from those that are inherited.
+/// Binds the ports of all services, in their order, or takes their sockets from those that are inherited. The paths of
+/// Unix sockets are tried only: a bound one would let clients connect.
 pub fn reserve(options: &Options, inherited: &mut InheritedSockets) -> Result<Vec<ReservedPort>, Failure> {
     reserve_rest(options, Vec::new(), inherited)
 }
@@ -157,9 +170,25 @@ pub fn reserve_rest(
         if let Some(at) = reserved.iter().position(|reserved| reserved.service == port) {
             return Ok(reserved.swap_remove(at));
         }
-        bind_to(listen, port, inherited).map_err(|status| failed(name, status))
+        let bound = bind_to(listen, port, inherited).map_err(|error| error.of(name))?;
+        if let (_, Some(path)) = beside(options, port)
+            && !inherited.has_unix(path)
+        {
+            listener::try_unix(path).map_err(|error| path_error(path, port, &error).of(name))?;
+        }
+        Ok(bound)
     };
     services(options).map(bind).collect()
+}
+
+/// Whether a port speaks TLS, and the Unix socket beside it.
+fn beside(options: &Options, port: Port) -> (bool, Option<&Path>) {
+    match port {
+        Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
+        Port::Grpc => (options.grpc_tls.is_on(), options.grpc_unix_socket.as_deref()),
+        Port::OpenAi => (options.http_tls.is_on(), None),
+        Port::Metrics | Port::SageMaker | Port::Vertex => (false, None),
+    }
 }
 
 /// Makes the reserved ports listen, and binds the paths.
@@ -172,15 +201,11 @@ pub fn open(
     for ((listen, port, name, service), ReservedPort { socket, port: bound, origin, .. }) in
         services(options).zip(reserved)
     {
-        let (tls, path) = match port {
-            Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
-            Port::Grpc => (options.grpc_tls.is_on(), options.grpc_unix_socket.as_deref()),
-            Port::OpenAi => (options.http_tls.is_on(), None),
-            Port::Metrics | Port::SageMaker | Port::Vertex => (false, None),
-        };
+        let (tls, path) = beside(options, port);
         let shown = format!("{}:{bound}", listen.address);
         // Another process may have bound it at the same moment.
-        listener::listen(socket.as_fd()).map_err(|error| failed(name, bind_error(&shown, &error)))?;
+        let flag = service_name(port);
+        listener::listen(socket.as_fd()).map_err(|error| bind_error(&shown, flag, bound, &error).of(name))?;
         let started = format!("Started {service} at {shown}");
         opened.push(ListeningSocket {
             service: service_name(port),
@@ -196,7 +221,8 @@ pub fn open(
             let (socket, file, origin) = match inherited.take_unix(path) {
                 Some((socket, origin)) => (socket, UnixFile::Inherited(path.to_owned()), origin),
                 None => {
-                    let listener::Unix { listener, file } = bind_path(path).map_err(|status| failed(name, status))?;
+                    let opened = listener::unix(path).map_err(|error| path_error(path, port, &error).of(name));
+                    let listener::Unix { listener, file } = opened?;
                     (listener, UnixFile::Own(file), Origin::ThisServer)
                 }
             };
@@ -218,31 +244,60 @@ pub fn open(
     Ok(opened)
 }
 
-fn bind_path(path: &Path) -> Result<listener::Unix, Status> {
-    let shown = format!("unix:{}", path.display());
-    listener::unix(path).map_err(|error| bind_error(&shown, &error))
-}
-
 /// Binds; a second server on the same port fails unless it is configured to share it. Returns the bound port, because
-/// the configured one may be 0, any.
-fn bind_to(listen_at: &Listen, service: Port, inherited: &mut InheritedSockets) -> Result<ReservedPort, Status> {
+/// the configured one may be 0, any. The flags of a service begin with its name.
+fn bind_to(listen_at: &Listen, of: Port, inherited: &mut InheritedSockets) -> Result<ReservedPort, SocketError> {
+    let service = service_name(of);
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
-    let out_of_range = |_| Status::invalid(format!("port {} is out of range", listen_at.port));
-    let port = u16::try_from(listen_at.port).map_err(out_of_range)?;
-    let address = (&*listen_at.address, port)
-        .to_socket_addrs()
-        .map_err(|error| Status::invalid(format!("cannot resolve '{shown}': {error}")))?
-        .next()
-        .ok_or_else(|| Status::invalid(format!("'{shown}' has no address")))?;
-    let found = inherited.take_tcp(service_name(service), address);
+    let invalid =
+        |text: String, next_step: String| SocketError { status: Status::invalid(text), next_step: Some(next_step) };
+    let port = u16::try_from(listen_at.port).map_err(|_| {
+        invalid(format!("port {} is out of range", listen_at.port), format!("--{service}-port takes 0 to 65535"))
+    })?;
+    let address = (&*listen_at.address, port).to_socket_addrs().map_err(|error| error.to_string());
+    let address = address.and_then(|mut found| found.next().ok_or_else(|| "it has no address".to_owned()));
+    let address = address.map_err(|error| {
+        let step = format!("give --{service}-address an address of this machine, or 0.0.0.0 for all");
+        invalid(format!("cannot resolve '{shown}': {error}"), step)
+    })?;
+    let found = inherited.take_tcp(service, address);
     let bound = found.map_or_else(|| Ok((listener::bind(&address, listen_at.reuse_port)?, Origin::ThisServer)), Ok);
     let bound = bound.and_then(|(socket, origin)| {
-        Ok(ReservedPort { service, port: socket.local_addr()?.port(), socket: socket.into(), origin })
+        Ok(ReservedPort { service: of, port: socket.local_addr()?.port(), socket: socket.into(), origin })
     });
-    bound.map_err(|error| bind_error(&shown, &error))
+    bound.map_err(|error| bind_error(&shown, service, port, &error))
 }
 
-fn bind_error(shown: &str, error: &io::Error) -> Status {
+fn bind_error(shown: &str, service: &str, port: u16, error: &io::Error) -> SocketError {
+    let next_step = match error.kind() {
+        io::ErrorKind::AddrInUse => Some(format!(
+            "another program listens on port {port}; `ss -ltnp 'sport = :{port}'` names it: end it, or choose another \
+             port with --{service}-port"
+        )),
+        io::ErrorKind::AddrNotAvailable => {
+            Some(format!("give --{service}-address an address of this machine, or 0.0.0.0 for all"))
+        }
+        io::ErrorKind::PermissionDenied => {
+            Some(format!("choose a port from 1024 on with --{service}-port, or give the process CAP_NET_BIND_SERVICE"))
+        }
+        _ => None,
+    };
+    SocketError { status: cannot_listen(shown, error), next_step }
+}
+
+fn path_error(path: &Path, port: Port, error: &io::Error) -> SocketError {
+    let flag = unix_service_name(port);
+    let next_step = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            Some(format!("another server listens at this path: end it, or choose another path with --{flag}-socket"))
+        }
+        io::ErrorKind::NotFound => Some(format!("make the directory, or choose another path with --{flag}-socket")),
+        _ => Some(format!("choose another path with --{flag}-socket")),
+    };
+    SocketError { status: cannot_listen(&format!("unix:{}", path.display()), error), next_step }
+}
+
+fn cannot_listen(shown: &str, error: &io::Error) -> Status {
     Status::unavailable(match error.kind() {
         io::ErrorKind::AddrInUse => format!("Socket '{shown}' already in use "),
         _ => format!("cannot listen at '{shown}': {error}"),

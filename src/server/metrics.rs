@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracing::{error, warn};
 
-use super::load;
 use super::options::Options;
-use crate::api::{self, Facts};
+use super::{build_facts, load};
+use crate::api::Facts;
 use crate::repository::{Lifecycle, ModelMap};
 use nereid_memory::Pool;
 use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
@@ -26,10 +26,10 @@ use nereid_scheduler::ServedModel;
 /// Labels of the build, by which a dashboard maps a series to its server.
 const BUILD: [(&str, &str); 5] = [
     ("version", env!("CARGO_PKG_VERSION")),
-    ("triton_version", api::SERVER_VERSION),
-    ("revision", env!("NEREID_REVISION")),
-    ("target", env!("NEREID_TARGET")),
-    ("profile", env!("NEREID_PROFILE")),
+    ("triton_version", build_facts::TRITON_VERSION),
+    ("revision", build_facts::REVISION),
+    ("target", build_facts::TARGET),
+    ("profile", build_facts::PROFILE),
 ];
 
 /// A metric, or why there is none.

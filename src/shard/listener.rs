@@ -3,6 +3,7 @@
 //! One socket per port, without SO_REUSEPORT unless it is requested: a second server on the same port must fail to
 //! start. Accepted sockets inherit TCP_NODELAY from their listener, which saves a call per connection.
 
+use std::fs::Metadata;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -93,10 +94,7 @@ impl SocketFile {
 /// Listens on a path, which becomes a file with the permissions that the umask leaves. What a dead server left behind
 /// is replaced; the socket of a running server is `AddrInUse`, and any other file `AlreadyExists`.
 pub fn unix(path: &Path) -> io::Result<Unix> {
-    if path.as_os_str().len() > UNIX_PATH_MAX {
-        let text = format!("the path is longer than {UNIX_PATH_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
+    check_length(path)?;
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             remove_stale(path)?;
@@ -108,16 +106,43 @@ pub fn unix(path: &Path) -> io::Result<Unix> {
     Ok(Unix { listener, file: SocketFile::at(path)? })
 }
 
-/// Removes the socket of a dead server. It is moved aside first and checked again there, because another server may be
-/// doing the same.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+fn check_length(path: &Path) -> io::Result<()> {
+    if path.as_os_str().len() > UNIX_PATH_MAX {
+        let text = format!("the path is longer than {UNIX_PATH_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
+}
+
+/// The error that [`unix`] would return, as far as it can be known without a file at the path.
+pub fn try_unix(path: &Path) -> io::Result<()> {
+    check_length(path)?;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) => check_stale(path, &found),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            std::fs::metadata(directory).map(drop)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Fails unless what is at the path may be replaced.
+fn check_stale(path: &Path, found: &Metadata) -> io::Result<()> {
+    if !found.file_type().is_socket() {
         let text = "a file that is no socket is in the way";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     if is_served(path)? {
         return Err(io::ErrorKind::AddrInUse.into());
     }
+    Ok(())
+}
+
+/// Removes the socket of a dead server. It is moved aside first and checked again there, because another server may be
+/// doing the same.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    check_stale(path, &std::fs::symlink_metadata(path)?)?;
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".{}", std::process::id()));
     let aside = PathBuf::from(aside);

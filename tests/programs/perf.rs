@@ -1,5 +1,6 @@
 //! The load generator with real servers: its requests arrive, its counts and reports are correct, and it cleans up.
 
+mod compare;
 mod encryption;
 mod exits;
 mod input_data;

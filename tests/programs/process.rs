@@ -7,6 +7,7 @@ mod deep_check;
 mod engine;
 mod explain;
 mod flags;
+mod front;
 mod instances;
 mod logging;
 mod migrate;

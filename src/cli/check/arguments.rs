@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::super::Arguments;
 use super::super::getopt::{Item, Items};
 use super::super::options::{OptionsError, ServeOptions};
+use super::super::subcommands::mistake;
 
 pub const USAGE: &str = "\
 Usage: nereid check <repository>... [--deep] [--model=<name>]... [--format=text|json] [options of serve]
@@ -69,7 +70,7 @@ impl Default for DeepSettings {
 impl CheckArguments {
     /// `None` if help is requested. The error is the whole text for stderr.
     pub fn parse(arguments: &Arguments) -> Result<Option<CheckArguments>, String> {
-        let wrong = |what: String| format!("{USAGE}\nerror: {what}\n");
+        let wrong = |what: String| mistake("check", &what);
         let (mut is_json, mut is_deep, mut needs_deep) = (false, false, None);
         let (mut deep, mut models, mut words) = (DeepSettings::default(), Vec::new(), Vec::new());
         for word in &arguments.words {
@@ -111,7 +112,7 @@ impl CheckArguments {
             split(&Arguments { program: arguments.program.clone(), words: words.clone() })?;
         options.model_repositories.extend(repositories.into_iter().map(PathBuf::from));
         if options.model_repositories.is_empty() {
-            return Err(wrong("which repository?".to_owned()));
+            return Err(wrong("missing <repository>: the directory that holds the models".to_owned()));
         }
         let deep = is_deep.then_some(deep);
         Ok(Some(CheckArguments { options, words_of_serve: words, models, is_json, deep }))
@@ -183,7 +184,7 @@ mod tests {
     fn invalid_arguments_are_reported() {
         assert!(matches!(parse("a --help"), Ok(None)));
         for (line, part) in [
-            ("", "which repository?"),
+            ("", "missing <repository>"),
             ("a --format=xml", "--format=xml: the formats are text and json"),
             ("a --nonsense", "unrecognized option '--nonsense'"),
             ("a --io-cores=x", "Bad option"),

@@ -8,7 +8,7 @@ use crate::cli::subcommands::ALL;
 const BEGIN: &str = r#"# Completions of nereid for bash; `nereid completion bash` prints them.
 _nereid() {
     local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD-1]}
-    local name=serve options='' letters='' words='' choices=''
+    local name=serve options='' letters='' words='' files='' choices=''
     if [[ $word == = ]]; then
         word=''
     elif [[ $option == = ]]; then
@@ -27,7 +27,7 @@ const END: &str = r#"    if [[ " $options " == *" $option= "* || " $letters " ==
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
         [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
         return
-    elif [[ -n $words ]]; then
+    elif [[ -n $words && ( -z $files || $COMP_CWORD -eq 2 ) ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
         return
     fi
@@ -41,10 +41,10 @@ pub fn script() -> String {
     let mut text = BEGIN.to_owned();
     let names: Vec<&str> = ALL.iter().map(|one| one.name).collect();
     let _ = writeln!(text, "    if ((COMP_CWORD == 1)) && [[ $word != -* ]]; then");
-    let _ = writeln!(text, "        mapfile -t COMPREPLY < <(compgen -W '{} help' -- \"$word\")", names.join(" "));
+    let _ = writeln!(text, "        mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$word\")", names.join(" "));
     let _ = writeln!(text, "        return\n    fi");
     let _ = writeln!(text, "    case ${{COMP_WORDS[1]}} in\n    {}) name=${{COMP_WORDS[1]}} ;;", names.join(" | "));
-    text.push_str("    help) return ;;\n    esac\n    case $name in\n");
+    text.push_str("    esac\n    case $name in\n");
     let mut choices = String::new();
     for one in &ALL {
         let (mut options, mut letters) = (Vec::new(), Vec::new());
@@ -59,7 +59,8 @@ pub fn script() -> String {
         }
         let (options, letters, words) = (options.join(" "), letters.join(" "), (one.words)().join(" "));
         let _ = writeln!(text, "    {})\n        options='{options}'", one.name);
-        let _ = writeln!(text, "        letters='{letters}' words='{words}'\n        ;;");
+        let files = if one.takes_files() { " files=1" } else { "" };
+        let _ = writeln!(text, "        letters='{letters}' words='{words}'{files}\n        ;;");
     }
     let _ = write!(text, "    esac\n    case \"$name $option\" in\n{choices}    esac\n{END}");
     text

@@ -11,18 +11,18 @@ pub fn script() -> String {
         let _ =
             writeln!(text, "complete -c nereid -n __fish_use_subcommand -f -a {} -d {}", one.name, quoted(one.purpose));
     }
-    text.push_str("complete -c nereid -n __fish_use_subcommand -f -a help -d 'list the subcommands'\n");
     let others: Vec<&str> = ALL.iter().map(|one| one.name).filter(|name| *name != "serve").collect();
     for one in &ALL {
         // Without a subcommand the options are those of serve.
         let condition = match one.name {
-            "serve" => format!("not __fish_seen_subcommand_from {} help", others.join(" ")),
+            "serve" => format!("not __fish_seen_subcommand_from {}", others.join(" ")),
             name => format!("__fish_seen_subcommand_from {name}"),
         };
         let begin = format!("complete -c nereid -n '{condition}'");
         let words = (one.words)().join(" ");
         if !words.is_empty() {
-            let _ = writeln!(text, "{begin} -f -a '{words}'");
+            let files = if one.takes_files() { "" } else { " -f" };
+            let _ = writeln!(text, "{begin}{files} -a '{words}'");
         }
         for option in one.options() {
             let letter = option.letter.map(|letter| format!(" -s {letter}")).unwrap_or_default();

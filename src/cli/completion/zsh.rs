@@ -26,14 +26,18 @@ pub fn script() -> String {
     for one in &ALL {
         let _ = writeln!(text, "    '{}:{}'", one.name, one.purpose);
     }
-    let _ = write!(text, "    'help:list the subcommands'\n)\n{CHOOSE}");
+    let _ = write!(text, ")\n{CHOOSE}");
     for one in &ALL {
         let _ = writeln!(text, "{})\n    _arguments -S \\", one.name);
         for option in one.options() {
             let _ = writeln!(text, "        {} \\", spec(&option));
         }
         let words = (one.words)().join(" ");
-        let rest = if words.is_empty() { "_files".to_owned() } else { format!("({words})") };
+        if one.takes_files() {
+            let _ = writeln!(text, "        '1:argument:({words})' \\");
+        }
+        let only_files = words.is_empty() || one.takes_files();
+        let rest = if only_files { "_files".to_owned() } else { format!("({words})") };
         let _ = writeln!(text, "        '*:argument:{rest}'\n    ;;");
     }
     text.push_str("esac\n");

@@ -72,7 +72,7 @@ fn words_are_repositories_or_a_command_line() {
     assert!(parsed.is_json && parsed.is_all);
     assert_eq!(parse(&["--help"]), Ok(None));
     for (words, part) in [
-        (&[][..], "which repository or command line?"),
+        (&[][..], "missing <repository> or <command line>"),
         (&["--model-repository=/x"], "unknown option '--model-repository=/x'; a command line stands behind --"),
         (&["/x", "--id=x"], "unknown option '--id=x' behind a repository"),
     ] {

@@ -44,9 +44,20 @@ impl Given {
     }
 
     pub fn metrics_source(&self, target: &Target) -> Result<Option<MetricsSource>, Mistake> {
-        if !self.metrics.wanted {
-            return Ok(None);
-        }
+        if self.metrics.wanted { self.metrics_page(target) } else { Ok(None) }
+    }
+
+    /// The page that may name the program behind the server: that of `--collect-metrics`, else the usual port beside the
+    /// usual ports. Beside another port it may be another server's.
+    pub fn build_source(&self, target: &Target) -> Option<MetricsSource> {
+        let is_usual = match &target.endpoint {
+            Endpoint::Tcp { port, .. } => [HTTP_PORT, GRPC_PORT].contains(port) && self.service == ServiceKind::Triton,
+            Endpoint::Unix(_) => false,
+        };
+        if self.metrics.wanted || is_usual { self.metrics_page(target).ok().flatten() } else { None }
+    }
+
+    fn metrics_page(&self, target: &Target) -> Result<Option<MetricsSource>, Mistake> {
         let interval = std::time::Duration::from_millis(self.metrics.interval_ms.unwrap_or(1000));
         let host = match &target.endpoint {
             Endpoint::Tcp { host, .. } => host.clone(),

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::cli::terminal::{self, fitted};
 use nereid_perf::report::{Report, text};
 use nereid_perf::{LoadPoint, Measurement, Progress, Stage, Step};
 
@@ -77,7 +78,7 @@ impl Progress for Screen<'_> {
     }
 
     fn measured(&mut self, measurement: &Measurement) {
-        let block = text::point(&self.frame, measurement, self.verbose);
+        let block = fitted(&text::point(&self.frame, measurement, self.verbose), terminal::columns());
         match &self.bar {
             Some(bar) => bar.suspend(|| crate::cli::check::print(&block)),
             None => crate::cli::check::print(&block),

@@ -21,6 +21,8 @@ and reports how fast it answers. Flags that perf_analyzer has, too, mean the sam
         The highest rate at which the 99th percentile of the latency is at most 5 ms.
   nereid perf -m llama --service-kind openai --streaming --concurrency-range 8 --request-count 200
         Chats with a language model: time to the first token, time between tokens, tokens a second.
+  nereid perf compare before.json after.json
+        Compares two reports of --json; `nereid perf compare --help` explains it.
 ";
 
 const EXIT_CODES: &str = "

@@ -167,6 +167,7 @@ fn model_info(
     ModelInfo {
         server: server.name,
         server_version: server.version,
+        server_build: String::new(),
         model: model.to_owned(),
         version: if version.is_empty() { chosen } else { version.to_owned() },
         platform: metadata.platform,

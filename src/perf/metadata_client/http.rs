@@ -167,6 +167,7 @@ fn model_info(model: &str, version: &str, server: &Value, metadata: &Value, conf
     ModelInfo {
         server: text(&server["name"]),
         server_version: text(&server["version"]),
+        server_build: String::new(),
         model: model.to_owned(),
         version: if version.is_empty() { chosen } else { version.to_owned() },
         platform: text(&metadata["platform"]),

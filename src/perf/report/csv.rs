@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::Report;
-use super::figures::{Breakdown, load, mean_us, percentile_name, quantile_us, significant};
+use super::figures::{Breakdown, NONE, load, mean_us, percentile_name, quantile_us, significant, whole};
 use crate::{LoadPoint, Measurement, MetricFigures};
 
 /// Name in the CSV, metric, and which of its figures.
@@ -75,31 +75,33 @@ pub fn render(report: &Report<'_>, verbose: bool) -> String {
 }
 
 fn row(report: &Report<'_>, point: &Measurement, verbose: bool) -> Vec<String> {
-    let whole = |us: f64| format!("{us:.0}");
-    let parts = Breakdown::of(point);
+    let rounded = |us: Option<f64>| us.map_or_else(|| NONE.to_owned(), |us| format!("{us:.0}"));
+    let latency = &point.histograms.latency_ns;
+    let known = Breakdown::known(point);
+    let part = |name: &str| known.iter().find(|(known, _)| *known == name).and_then(|(_, us)| *us);
+    let parts = |names: &[&'static str]| names.iter().map(|name| rounded(part(name))).collect::<Vec<_>>();
     let mut cells = vec![significant(load(point.load).1), significant(report.inferences_per_s(point))];
     if report.plan.work.decoupled {
         cells.push(significant(point.response_rate()));
     }
-    cells.push(whole(parts.client));
+    cells.push(rounded(part("client")));
     if report.plan.server_statistics {
         // perf_analyzer counts the server's overhead to the network.
-        cells.push(whole(parts.network + parts.overhead));
-        cells.extend([parts.queue, parts.compute_input, parts.compute_infer, parts.compute_output].map(whole));
+        cells.push(rounded(part("network").map(|network| network + part("server overhead").unwrap_or(0.0))));
+        cells.extend(parts(&["queue", "compute input", "compute infer", "compute output"]));
         if report.model_info.response_cache {
-            cells.extend([parts.cache_hit, parts.cache_miss].map(whole));
+            cells.extend(parts(&["cache hit", "cache miss"]));
         }
     }
     cells.push("0".into());
-    cells.extend(
-        report.percentiles().iter().map(|percentile| whole(quantile_us(&point.histograms.latency_ns, *percentile))),
-    );
+    let percentiles = report.percentiles();
+    cells.extend(percentiles.iter().map(|rank| whole(latency, |latency| quantile_us(latency, *rank))));
     if verbose {
-        let mean = mean_us(&point.histograms.latency_ns);
         if report.plan.rules.percentile.is_none() {
-            cells.push(whole(mean));
+            cells.push(whole(latency, mean_us));
         }
-        cells.extend([whole(parts.client), whole((mean - parts.client).max(0.0))]);
+        let wait = part("client").map(|client| (mean_us(latency) - client).max(0.0));
+        cells.extend([rounded(part("client")), rounded(wait)]);
         if report.plan.metrics.is_some() {
             cells.extend(METRIC_COLUMNS.iter().map(|(_, metric, figure)| of_devices(point, metric, *figure)));
         }
@@ -117,7 +119,7 @@ fn of_devices(point: &Measurement, metric: &str, figure: fn(&MetricFigures) -> f
         let uuid: String = uuid.chars().filter(|letter| !",;:\"\n\r".contains(*letter)).collect();
         let _ = write!(cell, "{uuid}:{};", significant(figure(figures)));
     }
-    cell
+    if cell.is_empty() { NONE.to_owned() } else { cell }
 }
 
 #[cfg(test)]
@@ -174,6 +176,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_measured_is_no_zero() {
+        let mut sample = Sample::new(&[LoadPoint::Concurrency(1)]);
+        sample.points[0].server = None;
+        let columns = lines(&sample, false);
+        let cell = |name: &str| columns[0].iter().position(|column| column == name).map(|at| columns[1][at].clone());
+        assert_eq!(cell("Server Queue").as_deref(), Some("n/a"));
+        assert_ne!(cell("Network+Server Send/Recv").as_deref(), Some("n/a"));
+        sample.points[0] = samples::empty(LoadPoint::Concurrency(1));
+        let lines = lines(&sample, true);
+        // Its load, and the cell that is always 0.
+        assert_eq!(lines[1].iter().filter(|cell| *cell != "n/a").count(), 2, "{lines:?}");
+    }
+
+    #[test]
     fn lines_are_in_the_order_of_throughput() {
         let mut sample = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Concurrency(2)]);
         sample.points[0].counts.completed *= 10;
@@ -202,6 +218,6 @@ mod tests {
         metrics.insert("nv_gpu_memory_used_bytes{gpu_uuid=\"GPU-1\"}".into(), figures(4.0));
         let lines = lines(&sample, true);
         let tail: Vec<&str> = lines[1].iter().rev().take(4).rev().map(String::as_str).collect();
-        assert_eq!(tail, ["GPU2:0.25;GPU-1:0.5;", "", "GPU-1:8;", ""]);
+        assert_eq!(tail, ["GPU2:0.25;GPU-1:0.5;", "n/a", "GPU-1:8;", "n/a"]);
     }
 }

@@ -75,6 +75,16 @@ impl Breakdown {
         }
     }
 
+    /// The parts that were measured: those of the server where it has statistics, none where no request was completed.
+    pub fn known(point: &Measurement) -> [(&'static str, Option<f64>); 9] {
+        let has_server = point.server.as_ref().is_some_and(|server| server.success.count > 0);
+        let is_known = |name: &str| match name {
+            "client" | "network" => !point.histograms.latency_ns.is_empty(),
+            _ => has_server,
+        };
+        Breakdown::of(point).parts().map(|(name, us)| (name, Some(us).filter(|_| is_known(name))))
+    }
+
     /// The parts with their names, in the order in which a request passes them.
     pub fn parts(&self) -> [(&'static str, f64); 9] {
         [
@@ -169,9 +179,12 @@ pub fn doubts(point: &Measurement) -> Vec<String> {
     doubts
 }
 
-/// Up to six significant digits, as streams of C++ print doubles.
+/// Up to six significant digits, as streams of C++ print doubles; `n/a` of what is no number.
 pub fn significant(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
+    if !value.is_finite() {
+        return NONE.to_owned();
+    }
+    if value == 0.0 {
         return "0".to_owned();
     }
     let digits = value.abs().log10().floor() as i32;
@@ -204,7 +217,7 @@ mod tests {
             (100.0, "100"),
             (0.000123456789, "0.000123457"),
             (0.0, "0"),
-            (f64::NAN, "0"),
+            (f64::NAN, "n/a"),
         ] {
             assert_eq!(significant(value), text, "{value}");
         }
@@ -227,6 +240,10 @@ mod tests {
     fn nothing_measured_is_nothing() {
         let empty = samples::empty(LoadPoint::Rate(5.0));
         assert_eq!(Breakdown::of(&empty), Breakdown::default());
+        assert!(Breakdown::known(&empty).iter().all(|(_, us)| us.is_none()));
+        let without = Measurement { server: None, ..samples::point(LoadPoint::Concurrency(4), 100) };
+        let known = Breakdown::known(&without).map(|(_, us)| us.is_some());
+        assert_eq!(known, [true, true, false, false, false, false, false, false, false]);
         assert_eq!((mean_us(&empty.histograms.latency_ns), max_us(&empty.histograms.latency_ns)), (0.0, 0.0));
         assert_eq!(
             (deviation_us(&empty.histograms.latency_ns), quantile_us(&empty.histograms.latency_ns, 99.0)),

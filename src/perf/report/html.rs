@@ -152,17 +152,12 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
         None => latencies(report, point, &mut row),
     }
     if !matches!(point.load, LoadPoint::Concurrency(_)) {
-        let (mean, p99) = (mean_us(&point.histograms.send_lag_ns), quantile_us(&point.histograms.send_lag_ns, 99.0));
-        row("Sent after it was due", format!("{mean:.1} µs, p99 {p99:.1} µs"));
-        row("Latency from sending, p99", format!("{:.1} µs", quantile_us(&point.histograms.service_ns, 99.0)));
+        row("Sent after it was due", mean_and_p99(&point.histograms.send_lag_ns));
+        row("Latency from sending", mean_and_p99(&point.histograms.service_ns));
     }
     if report.plan.work.decoupled {
-        let pair = |histogram: &Histogram<u64>| match histogram.is_empty() {
-            true => NONE.to_owned(),
-            false => format!("{:.1} µs, p99 {:.1} µs", mean_us(histogram), quantile_us(histogram, 99.0)),
-        };
-        row("First response", pair(&point.histograms.first_response_ns));
-        row("Between responses", pair(&point.histograms.between_responses_ns));
+        row("First response", mean_and_p99(&point.histograms.first_response_ns));
+        row("Between responses", mean_and_p99(&point.histograms.between_responses_ns));
     }
     row("Bytes", format!("{} sent, {} received", point.counts.bytes_sent, point.counts.bytes_received));
     row("Client CPU", format!("{} µs a request", text::client_cpu(point)));
@@ -184,6 +179,13 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
     windows(point, page);
     metrics(point, page);
     page.push_str("</details>\n");
+}
+
+fn mean_and_p99(histogram: &Histogram<u64>) -> String {
+    match histogram.is_empty() {
+        true => NONE.to_owned(),
+        false => format!("{:.1} µs, p99 {:.1} µs", mean_us(histogram), quantile_us(histogram, 99.0)),
+    }
 }
 
 /// Rows of inferences.

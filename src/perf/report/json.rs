@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Changes with the meaning of what stands in the file.
-const FORMAT: u32 = 1;
+pub const FORMAT: u64 = 1;
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
 
 pub fn render(report: &Report<'_>) -> Value {
@@ -30,7 +30,11 @@ pub fn render(report: &Report<'_>) -> Value {
             "memory_mib": report.machine.memory_mib,
             "load_average": report.machine.load_average,
         },
-        "server": { "name": model_info.server, "version": model_info.server_version },
+        "server": {
+            "name": model_info.server,
+            "version": model_info.server_version,
+            "build": Some(&model_info.server_build).filter(|build| !build.is_empty()),
+        },
         "model": {
             "name": model_info.model,
             "version": model_info.version,
@@ -157,7 +161,7 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
     // Without the server's statistics, all of the time in a server that generates would be the network's.
     let breakdown: Option<Map<String, Value>> = openai
         .is_none()
-        .then(|| Breakdown::of(point).parts().iter().map(|(name, us)| (name.replace(' ', "_"), json!(us))).collect());
+        .then(|| Breakdown::known(point).iter().map(|(name, us)| (name.replace(' ', "_"), json!(us))).collect());
     let metrics: Map<String, Value> = point
         .metrics
         .iter()
@@ -172,7 +176,9 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
     let windows = point.windows.iter().map(|window| {
         json!({
             "seconds": window.wall.as_secs_f64(), "completed": window.completed, "failed": window.failed,
-            "mean_us": window.mean_ns / 1e3, "judged_us": window.judged_ns / 1e3, "counted": window.counted,
+            "mean_us": (window.completed > 0).then_some(window.mean_ns / 1e3),
+            "judged_us": (window.completed > 0).then_some(window.judged_ns / 1e3),
+            "counted": window.counted,
         })
     });
     json!({
@@ -196,7 +202,7 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
         "bytes_sent": point.counts.bytes_sent,
         "bytes_received": point.counts.bytes_received,
         "client_cpu_us": point.client_cpu.as_secs_f64() * 1e6,
-        "client_cpu_us_per_request": point.client_cpu_per_request_ns() / 1e3,
+        "client_cpu_us_per_request": (point.counts.ended() > 0).then_some(point.client_cpu_per_request_ns() / 1e3),
         "latency": histogram(&point.histograms.latency_ns),
         "service": histogram(&point.histograms.service_ns),
         "send_lag": histogram(&point.histograms.send_lag_ns),

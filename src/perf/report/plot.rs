@@ -177,7 +177,7 @@ pub fn lines(title: &str, x: &Axis<'_>, y: &Axis<'_>, series: &[Series]) -> Stri
 
 /// Horizontal bars of stacked parts, with a legend below.
 pub fn bars(title: &str, unit: &str, names: &[&str], bars: &[Bar]) -> String {
-    let most = bars.iter().map(|bar| bar.parts.iter().sum::<f64>()).fold(0.0, f64::max);
+    let most = bars.iter().map(|bar| bar.parts.iter().filter(|part| part.is_finite()).sum::<f64>()).fold(0.0, f64::max);
     let span = Span::of(Scale::Linear, std::iter::once(most));
     let label = 96.0;
     let place = |value: f64| label + span.place(value) * (WIDTH - label - RIGHT);
@@ -207,6 +207,9 @@ pub fn bars(title: &str, unit: &str, names: &[&str], bars: &[Bar]) -> String {
         );
         let mut sum = 0.0;
         for (at, part) in bar.parts.iter().enumerate() {
+            if !part.is_finite() {
+                continue;
+            }
             let (from, to) = (place(sum), place(sum + part.max(0.0)));
             sum += part.max(0.0);
             let name = names.get(at).copied().unwrap_or_default();

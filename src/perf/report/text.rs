@@ -34,14 +34,12 @@ pub fn settings(report: &Report<'_>) -> String {
     if let Some(openai) = plan.service.openai() {
         let (interface, path) = (generation::interface(openai), &openai.path);
         let _ = writeln!(text, "Model {model} at {at}, {interface} on {path}{tls}");
+        text.push_str(&server_line(report));
         text.push_str(&generation::settings(openai, templates));
         return text + &course(report);
     }
     let _ = writeln!(text, "Model {model} at {at}, {protocol}{tls}");
-    let server = plain(&named(&report.model_info.server, &report.model_info.server_version));
-    if !report.model_info.server.is_empty() {
-        let _ = writeln!(text, "  Server {server}, as its metadata say");
-    }
+    text.push_str(&server_line(report));
     let plural = if templates == 1 { "" } else { "s" };
     let _ = write!(text, "  Batch size {}, {templates} different request{plural}", report.batch);
     match work.shared_memory {
@@ -55,6 +53,16 @@ pub fn settings(report: &Report<'_>) -> String {
     }
     text.push('\n');
     text + &course(report)
+}
+
+/// The server by its metadata, and the program behind it by its metrics.
+fn server_line(report: &Report<'_>) -> String {
+    let info = report.model_info;
+    let metadata = (!info.server.is_empty())
+        .then(|| format!("{}, as its metadata say", plain(&named(&info.server, &info.server_version))));
+    let build = (!info.server_build.is_empty()).then(|| format!("{}, as its metrics say", plain(&info.server_build)));
+    let known: Vec<String> = metadata.into_iter().chain(build).collect();
+    if known.is_empty() { String::new() } else { format!("  Server {}\n", known.join("; ")) }
 }
 
 /// How it is measured: the load, the rules, the client.
@@ -131,14 +139,14 @@ pub fn point(report: &Report<'_>, point: &Measurement, verbose: bool) -> String 
     let mut text = format!("{}\n", heading(point.load));
     if verbose {
         for (at, window) in point.windows.iter().enumerate() {
-            let rate = if window.wall.is_zero() { 0.0 } else { window.completed as f64 / window.wall.as_secs_f64() };
+            let rate = window.completed as f64 / window.wall.as_secs_f64();
+            let latency = if window.completed == 0 { NONE.to_owned() } else { format!("{:.0}", window.mean_ns / 1e3) };
             let counted = if window.counted { "" } else { " (not counted)" };
             let _ = writeln!(
                 text,
-                "  Pass [{}] throughput: {} requests/s, avg latency {:.0} usec, {} failed{counted}",
+                "  Pass [{}] throughput: {} requests/s, avg latency {latency} usec, {} failed{counted}",
                 at + 1,
                 significant(rate),
-                window.mean_ns / 1e3,
                 window.failed,
             );
         }
@@ -208,7 +216,7 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
         }
     }
     let seconds = point.wall.as_secs_f64();
-    let megabytes = |bytes: u64| if seconds > 0.0 { bytes as f64 / seconds / 1e6 } else { 0.0 };
+    let megabytes = |bytes: u64| bytes as f64 / seconds / 1e6;
     let (sent, received) = (megabytes(point.counts.bytes_sent), megabytes(point.counts.bytes_received));
     let _ = writeln!(text, "    Sent {} MB/s, received {} MB/s", significant(sent), significant(received));
     let _ = writeln!(

@@ -342,10 +342,10 @@ impl Lifecycle {
     fn load_failed(&self, id: &ModelId, failures: impl IntoIterator<Item = (i64, Status)>) -> Status {
         let mut text = format!("load failed for model '{}': ", id.name);
         for (version, status) in failures {
+            // The log has each reason once; the client gets them together.
             error!("failed to load '{}' version {version}: {status}", id.name);
             text.push_str(&format!("version {version} is at UNAVAILABLE state: {status};"));
         }
-        error!("{text}");
         text.push('\n');
         Status::invalid(text)
     }

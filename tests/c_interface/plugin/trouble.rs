@@ -236,7 +236,7 @@ fn the_versions_of_a_model_come_together_or_not_at_all() {
     assert_ne!(peer.get("/v2/models/parts/versions/1/ready").status, 200);
     let log = server.stop();
     assert!(
-        log.contains("load failed for model 'parts': version 2 is at UNAVAILABLE state: Invalid argument: "),
+        log.contains("failed to load 'parts' version 2: Invalid argument: "),
         "{log}"
     );
 }

@@ -47,10 +47,15 @@ fn bash_completes_subcommands_options_and_values() {
     assert_eq!(offered(&["nereid", "runtime", "install", "onn"]), ["onnxruntime"]);
     assert_eq!(offered(&["nereid", "perf", "--concurrency-ra"]), ["--concurrency-range="]);
     assert_eq!(offered(&["nereid", "man", "pe"]), ["perf"]);
+    assert_eq!(offered(&["nereid", "he"]), ["help"]);
+    assert_eq!(offered(&["nereid", "help", "ru"]), ["runtime"]);
+    assert_eq!(offered(&["nereid", "perf", "com"]), ["compare"]);
+    assert_eq!(offered(&["nereid", "perf", "compare", "--fail"]), ["--fail-over="]);
     // Files, for options whose values are not known.
     let has_file = |words: &[&str]| offered(words).iter().any(|offer| offer == "/etc/passwd");
     assert!(has_file(&["nereid", "serve", "--model-repository", "=", "/etc/passw"]));
     assert!(has_file(&["nereid", "perf", "-m", "/etc/passw"]));
+    assert!(has_file(&["nereid", "perf", "compare", "/etc/passw"]));
     assert_eq!(offered(&["nereid", "quikstart", "--nonsen"]), [""]);
 }
 
@@ -77,6 +82,7 @@ fn zsh_and_fish_take_their_scripts() {
         assert!(ask("nereid --io-eng").starts_with("--io-engine"), "{}", ask("nereid --io-eng"));
         assert!(ask("nereid --io-engine=ep").starts_with("--io-engine=epoll"));
         assert!(ask("nereid perf --concurrency-ra").starts_with("--concurrency-range"));
+        assert!(ask("nereid help perf").starts_with("perf"), "{}", ask("nereid help perf"));
     }
 }
 
@@ -100,7 +106,7 @@ fn manual_pages_are_formatted_without_a_warning() {
         let text = String::from_utf8_lossy(&formatted.stdout);
         assert!(text.contains(&format!("{}(1)", name.to_uppercase())), "{text}");
         let option = match name {
-            "nereid" => "nereid quickstart [--with chat] [--with minilm]",
+            "nereid" => "quickstart  serve example models",
             "nereid-serve" => "--http-port <integer>",
             "nereid-perf" => "--concurrency-range <",
             "nereid-check" => "--timeout-secs=<n>   With --deep: the longest time for one model.",
@@ -114,10 +120,10 @@ fn manual_pages_are_formatted_without_a_warning() {
 #[test]
 fn a_wrong_word_is_named() {
     for (words, error) in [
-        (&["completion"][..], "error: which shell?\nUsage: "),
-        (&["completion", "tcsh"], "error: there are no completions for 'tcsh'\nUsage: "),
-        (&["man", "x"], "error: 'x' has no manual page; `nereid man --list` prints those there are\nUsage: "),
-        (&["man", "a", "b"], "error: more than one page\nUsage: "),
+        (&["completion"][..], "error: missing <shell>: bash, zsh or fish\n`nereid help completion` "),
+        (&["completion", "tcsh"], "error: there are no completions for 'tcsh'\n`nereid help completion` "),
+        (&["man", "x"], "error: 'x' has no manual page; `nereid man --list` prints those there are\n`nereid help man` "),
+        (&["man", "a", "b"], "error: more than one page\n`nereid help man` "),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_nereid")).args(words).output().expect("nereid");
         let said = String::from_utf8_lossy(&output.stderr);

@@ -259,11 +259,11 @@ fn errors_of_both_end_with_one() {
         assert!(err.contains(line), "expected {line:?} in\n{err}");
     }
     for (words, text) in [
-        (&["check"][..], "which repository?"),
+        (&["check"][..], "missing <repository>"),
         (&["check", "~", "--format=xml"], "the formats are text and json"),
         (&["check", "~", "--nonsense"], "unrecognized option"),
-        (&["explain"], "which model directory?"),
-        (&["explain", "~/good", "~/bad"], "which model directory?"),
+        (&["explain"], "missing <model directory>"),
+        (&["explain", "~/good", "~/bad"], "missing <model directory>"),
         (&["explain", "~/absent"], "~/absent: No such file or directory"),
         (&["explain", "~/good", "--override=~/absent"], "~/absent: No such file or directory"),
     ] {

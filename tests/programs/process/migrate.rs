@@ -317,7 +317,7 @@ fn texts_are_for_people() {
     let (status, out, _) = run_to_end(&["migrate", "--help"]);
     assert!(status.success() && out.starts_with("Usage: nereid migrate"), "{out}");
     for (words, part) in [
-        (&["migrate"][..], "which repository or command line?"),
+        (&["migrate"][..], "missing <repository> or <command line>"),
         (&["migrate", "--", "ls"], "the command line names no tritonserver: 'ls' is not known"),
         (&["migrate", "--", "docker", "run", "x"], "the command that the image 'x' runs by itself"),
     ] {

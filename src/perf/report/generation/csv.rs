@@ -3,10 +3,10 @@
 use super::{Rates, Unit, figures, figures_of};
 use crate::openai::OpenAi;
 use crate::report::Report;
-use crate::report::figures::{load, significant};
+use crate::report::figures::{NONE, load, significant};
 use crate::{LoadPoint, Measurement};
 
-/// A line for each point, in the order of rising throughput. A cell without a figure is empty.
+/// A line for each point, in the order of rising throughput. A cell without a figure is `n/a`.
 pub fn render(report: &Report<'_>, openai: &OpenAi) -> String {
     let percentiles = report.percentiles();
     let mut columns: Vec<String> = vec![
@@ -41,14 +41,14 @@ pub fn render(report: &Report<'_>, openai: &OpenAi) -> String {
 
 fn csv_row(openai: &OpenAi, point: &Measurement, percentiles: &[f64]) -> Vec<String> {
     let rates = Rates::of(openai, point);
-    let or_empty = |value: Option<f64>| value.map(significant).unwrap_or_default();
+    let or_none = super::or_none;
     let counts = point.generation.as_ref().map(|totals| totals.counts).unwrap_or_default();
     let mut cells = vec![
         significant(load(point.load).1),
         significant(point.rate()),
-        or_empty(rates.output_tokens),
-        or_empty(rates.input_tokens),
-        or_empty(rates.good.map(|(rate, _)| rate)),
+        or_none(rates.output_tokens),
+        or_none(rates.input_tokens),
+        or_none(rates.good.map(|(rate, _)| rate)),
         point.counts.completed.to_string(),
         point.counts.failed.to_string(),
         counts.by_usage.to_string(),
@@ -57,7 +57,7 @@ fn csv_row(openai: &OpenAi, point: &Measurement, percentiles: &[f64]) -> Vec<Str
     for figure in figures(point) {
         match figure.values(percentiles) {
             Some(values) => cells.extend(values.iter().map(|value| significant(*value))),
-            None => cells.extend(std::iter::repeat_n(String::new(), percentiles.len() + 2)),
+            None => cells.extend(std::iter::repeat_n(NONE.to_owned(), percentiles.len() + 2)),
         }
     }
     cells

@@ -158,7 +158,7 @@ fn the_table_and_the_csv_have_a_line_for_each_point() {
     let column =
         |name: &str| rows[0].iter().position(|column| *column == name).unwrap_or_else(|| panic!("{name}: {csv}"));
     assert_eq!((rows[1][0], rows[2][0]), ("1", "2"), "in the order of throughput");
-    assert_eq!(rows[1][column("Time to first token p50 (ms)")], "");
+    assert_eq!(rows[1][column("Time to first token p50 (ms)")], "n/a");
     assert!(rows[2][column("Time to first token p50 (ms)")].starts_with("20.0"));
     assert_eq!(rows[2][column("Output tokens max")], "10");
     assert_eq!(rows[2][column("Counted By Usage")], "1000");

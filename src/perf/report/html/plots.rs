@@ -1,9 +1,7 @@
 //! Which plots a page has, and what they show.
 
-use std::fmt::Write;
-use std::time::Duration;
-
 use hdrhistogram::Histogram;
+use std::fmt::Write;
 
 use crate::openai::OpenAi;
 use crate::report::Report;
@@ -97,7 +95,7 @@ fn of_generation(report: &Report<'_>, openai: &OpenAi, shown: &[&Measurement]) -
 }
 
 fn tokens_over_load(report: &Report<'_>, openai: &OpenAi) -> String {
-    let tokens = |point: &Measurement| Rates::of(openai, point).output_tokens.unwrap_or(0.0);
+    let tokens = |point: &Measurement| Rates::of(openai, point).output_tokens.unwrap_or(f64::NAN);
     let series = [Series { name: "output tokens".into(), points: by_load(report, tokens) }];
     let x = Axis { title: load_title(report), scale: Scale::Linear, marks: None };
     let y = Axis { title: "tokens a second", scale: Scale::Linear, marks: None };
@@ -137,7 +135,10 @@ fn by_load(report: &Report<'_>, figure: impl Fn(&Measurement) -> f64) -> Vec<(f6
 fn over_load(report: &Report<'_>, title: &str, unit: &str, pick: Pick) -> String {
     let series = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)].map(|(name, percentile)| Series {
         name: name.to_owned(),
-        points: by_load(report, |point| pick(point).map_or(0.0, |histogram| quantile_us(histogram, percentile))),
+        points: by_load(report, |point| {
+            let histogram = pick(point).filter(|histogram| !histogram.is_empty());
+            histogram.map_or(f64::NAN, |histogram| quantile_us(histogram, percentile))
+        }),
     });
     let x = Axis { title: load_title(report), scale: Scale::Linear, marks: None };
     lines(title, &x, &Axis { title: unit, scale: Scale::Log, marks: None }, &series)
@@ -203,32 +204,40 @@ fn breakdown(report: &Report<'_>) -> String {
     let names = Breakdown::default().parts().map(|(name, _)| name);
     let rows: Vec<Bar> = shown
         .iter()
-        .map(|point| Bar { name: name(point), parts: Breakdown::of(point).parts().map(|(_, us)| us).to_vec() })
+        .map(|point| Bar {
+            name: name(point),
+            parts: Breakdown::known(point).map(|(_, us)| us.unwrap_or(f64::NAN)).to_vec(),
+        })
         .collect();
     bars("Where the time of the mean request went", "µs", &names, &rows)
 }
 
 fn rate_over_time(points: &[&Measurement]) -> String {
-    let curve = |point: &&Measurement| {
-        let Timeline { completed, covered, .. } = &point.timeline;
-        let mut began = 0.0;
-        let at = |(count, covered): (&u64, &Duration)| {
-            let seconds = covered.as_secs_f64();
-            let rate = if seconds > 0.0 { *count as f64 / seconds } else { 0.0 };
-            let here = (began, rate);
-            began += seconds;
-            here
-        };
-        Series { name: name(point), points: completed.iter().zip(covered).map(at).collect() }
-    };
-    let series: Vec<Series> = points.iter().map(curve).collect();
+    let series: Vec<Series> =
+        points.iter().map(|point| Series { name: name(point), points: steps(&point.timeline) }).collect();
     let x = Axis { title: "seconds", scale: Scale::Linear, marks: None };
     let y = Axis { title: "requests a second", scale: Scale::Linear, marks: None };
     lines("Rate over time", &x, &y, &series)
 }
 
+/// A step for each slot, as long as the time that it covers: the last one of a window may be longer or shorter.
+fn steps(timeline: &Timeline) -> Vec<(f64, f64)> {
+    let (mut steps, mut began) = (Vec::new(), 0.0);
+    for (count, covered) in timeline.completed.iter().zip(&timeline.covered) {
+        let seconds = covered.as_secs_f64();
+        if seconds > 0.0 {
+            let rate = *count as f64 / seconds;
+            steps.extend([(began, rate), (began + seconds, rate)]);
+            began += seconds;
+        }
+    }
+    steps
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::report::samples::Sample;
 
@@ -242,6 +251,17 @@ mod tests {
         let mut page = String::new();
         all(&sample.report(), &mut page);
         assert!(page.contains("show 8 of 100 of them"), "{page}");
+    }
+
+    #[test]
+    fn slots_are_as_long_as_they_lasted() {
+        let timeline = Timeline {
+            slot: Duration::from_secs(1),
+            completed: vec![10, 5, 0, 8],
+            covered: [1000, 500, 0, 2000].map(Duration::from_millis).to_vec(),
+        };
+        let expected = [(0.0, 10.0), (1.0, 10.0), (1.0, 10.0), (1.5, 10.0), (1.5, 4.0), (3.5, 4.0)];
+        assert_eq!(steps(&timeline), expected);
     }
 
     #[test]

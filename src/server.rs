@@ -23,6 +23,7 @@ mod load;
 mod model_control;
 mod openai;
 pub mod options;
+mod residency;
 mod shards;
 mod submission;
 mod supervisor;

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
-use super::{Failure, Libraries, budget, clouds, devices, drain, load, openai, tables};
+use super::{Failure, Libraries, budget, clouds, devices, drain, load, openai, residency, tables};
 use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
@@ -150,6 +150,7 @@ impl Core {
             gpus: Arc::clone(&gpus),
             plugins: libraries.plugins,
             agents: Agents::new((libraries.agents)(options.agent_directory.clone())),
+            residency: options.residency.clone(),
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle, &pool, &gpus);
@@ -170,6 +171,7 @@ impl Core {
         let traces = Arc::clone(&facts.settings.traces);
         let mut kept = trace_metrics(&own_metrics, &traces);
         kept.extend(general_metrics(&own_metrics, &facts, &pool));
+        kept.extend(residency::metrics(&own_metrics, &lifecycle));
         let host_poller = options.metrics.allowed.then(|| start_poller(options, &host, &gpus)).flatten();
         let core = Arc::new(Core {
             options: options.clone(),
@@ -198,7 +200,8 @@ impl Core {
 
     /// The metrics page.
     pub fn render_metrics(&self) -> String {
-        render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &[&self.own_metrics, &self.metrics])
+        let registries = [&self.own_metrics, &*self.metrics, self.lifecycle.memory_metrics()];
+        render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &registries)
     }
 
     /// The facts about this server for shards that serve with other options of their ports.
@@ -251,7 +254,8 @@ fn settings(
     Ok(api::Settings {
         traces,
         id: options.server_id.clone(),
-        strict_readiness: options.strict_readiness,
+        // Models come and go by use, which says nothing of the server.
+        strict_readiness: options.strict_readiness && !options.residency.on_demand,
         strict_device_liveness: options.strict_device_liveness,
         http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
         grpc_responses_max: options.grpc_max_response_pool_size,

@@ -7,6 +7,7 @@
 
 mod access;
 mod audit;
+mod awaiting;
 mod calls;
 mod clouds;
 mod coding;
@@ -130,6 +131,7 @@ impl Api {
         let Parts { facts, models, lifecycle, pool, sink, post, .. } = parts;
         let Parts { control, render_metrics, metrics, load, call_bounds, .. } = parts;
         let settings = &facts.settings;
+        let demand = lifecycle.demand().cloned();
         let metrics_page = MetricsPage { pool: pool.clone(), post: Arc::clone(&post), control, render: render_metrics };
         let management = Management::new(
             Arc::clone(&facts),
@@ -158,6 +160,8 @@ impl Api {
                 plan_cache: PlanCache::new(settings.request_plan_cache),
                 packing_budget: PackingBudget::of_turn(),
                 load_reports: LoadReports::new(settings.orca, load),
+                demand,
+                resumed: None,
                 access: Arc::clone(&settings.access),
                 pool,
                 facts,
@@ -233,6 +237,14 @@ impl Api {
             stream @ Work::LoadStream(_) => {
                 *place = stream;
                 self.load_streams.go_on(context, key, replies);
+            }
+            Work::AwaitingModel(awaiting) => {
+                let late = awaiting.is_late();
+                *place = Work::AwaitingModel(awaiting);
+                if let Some(loaded) = late {
+                    self.resume(key, loaded, replies);
+                    self.context.resumed = None;
+                }
             }
             Work::Reflection(reflection) => self.reflector.go_on(&mut context.calls, key, reflection, replies),
             Work::UnpackingBody(packed) => HttpInfer::unpack_body(context, key, packed, replies),
@@ -509,8 +521,12 @@ impl Actor for Api {
             }
             Mail::OpenAi { key, prepared } => {
                 self.contain_work(key, replies, |api, replies| {
-                    api.openai.prepared(&mut api.context, key, prepared.map(|prepared| *prepared), replies);
+                    api.openai.prepared(&mut api.context, key, *prepared, replies);
                 });
+            }
+            Mail::ModelLoaded { key, loaded } => {
+                self.contain_work(key, replies, |api, replies| api.resume(key, loaded, replies));
+                self.context.resumed = None;
             }
             Mail::Answered { call, response } => replies.push(call, HttpReply::Answer(response)),
             Mail::Metrics { call, format, page } => {

@@ -7,6 +7,7 @@
 
 pub mod agents;
 mod composed;
+pub mod demand;
 mod directory;
 mod index;
 pub mod inspect;
@@ -15,6 +16,7 @@ mod models;
 pub mod next_steps;
 mod overrides;
 mod poll;
+mod residency;
 pub mod store;
 mod version;
 
@@ -34,6 +36,7 @@ pub use index::IndexRow;
 pub use lifecycle::{Attachment, InFlight, Lifecycle, Publisher};
 pub use models::{ModelEntry, ModelId, ModelMap, UNLOADED, VersionState, parse_version};
 pub use overrides::{Parameter, ParameterValue};
+pub use residency::{Prewarm, Reason as EvictionReason, ResidencySettings};
 
 /// How models are selected for loading (contract/schedulers.md section 10).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,6 +97,8 @@ pub struct Settings {
     pub plugins: MakePluginLoader,
     /// The agents that models name in `model_repository_agents`.
     pub agents: agents::Agents,
+    /// Which models stay in memory.
+    pub residency: ResidencySettings,
 }
 
 /// The devices that the models of this server may be checked against.

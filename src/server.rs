@@ -25,6 +25,7 @@ mod metrics;
 mod model_control;
 mod openai;
 pub mod options;
+mod residency;
 mod shards;
 mod submission;
 mod supervisor;

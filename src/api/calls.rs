@@ -14,6 +14,7 @@ pub mod work;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::awaiting::ParkedCall;
 use super::containment::contained;
 use super::grpc::reflection::stream::ReflectionStream;
 use super::grpc::streams::stream::Stream;
@@ -179,6 +180,16 @@ impl Calls {
         }
     }
 
+    /// What was to be done then is not done.
+    pub fn forget_time(&mut self, place: &TimerPlace) {
+        self.timed.remove(place);
+    }
+
+    /// Posts to this shard.
+    pub fn post(&self) -> Post {
+        Arc::clone(&self.post)
+    }
+
     /// Does what is due, at most as much as a turn has time for; the next turn does the rest.
     pub fn on_time(&mut self, now_ns: u64) {
         for _ in 0..TIMED_AT_ONCE {
@@ -215,6 +226,7 @@ impl Calls {
             Some(Work::Copying(copying)) if matches!(copying.reply_to(), ReplyTo::Grpc(_)) => "ModelInferHandler",
             Some(Work::Checking(checking)) if matches!(checking.reply_to(), ReplyTo::Grpc(_)) => "ModelInferHandler",
             Some(Work::UnpackingCall(_)) => "ModelInferHandler",
+            Some(Work::AwaitingModel(awaiting)) if matches!(awaiting.call, ParkedCall::Grpc(_)) => "ModelInferHandler",
             Some(Work::Stream(_)) => "ModelStreamInferHandler",
             _ => return,
         };
@@ -261,6 +273,7 @@ impl Calls {
             | Some(Work::Reserved | Work::Left(_) | Work::Encoding { .. } | Work::Packing(_) | Work::ChunkedReply(_)) =>
                 {}
             Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_) | Work::LoadStream(_)) => {}
+            Some(Work::AwaitingModel(awaiting)) => self.forget_time(&awaiting.timer),
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::Delayed(pending)) => pending.request.withdraw(),
             Some(Work::Copying(copying)) => copying.withdraw(),
@@ -309,7 +322,12 @@ impl Calls {
 
     /// The same at a time of the monotonic clock.
     pub fn revisit_at(&mut self, at_ns: u64, key: u64) {
-        self.time(at_ns, Timed::Revisit(key));
+        self.time_revisit(at_ns, key);
+    }
+
+    /// The same; the place is for [`Calls::forget_time`].
+    pub fn time_revisit(&mut self, at_ns: u64, key: u64) -> TimerPlace {
+        self.time(at_ns, Timed::Revisit(key))
     }
 
     /// The same for a call of OpenAI's interface, which has one such time.

@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::awaiting::ParkedCall;
 use super::calls::Calls;
 use super::calls::reply_to::ReplyTo;
 use super::calls::work::Work;
@@ -42,6 +43,12 @@ impl Calls {
                 Panicked::Work(Token(key))
             }
             Work::Packing(answer) => Panicked::Call(answer.call()),
+            Work::AwaitingModel(awaiting) => match &awaiting.call {
+                ParkedCall::HttpInfer(http, _) | ParkedCall::Generate { http, .. } => Panicked::Call(http.call),
+                ParkedCall::Grpc(grpc) => Panicked::Call(grpc.call),
+                ParkedCall::HttpQuery { call, .. } | ParkedCall::GrpcQuery { call, .. } => Panicked::Call(*call),
+                ParkedCall::Streamed { stream, .. } => Panicked::Work(*stream),
+            },
         })
     }
 

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::access::Access;
+use super::awaiting::Resumed;
 use super::calls::Calls;
 use super::facts::Facts;
 use super::load_reports::LoadReports;
 use super::plan_cache::PlanCache;
 use super::steps::PackingBudget;
 use super::watch::Watches;
+use crate::repository::demand::Demand;
 use crate::repository::{ModelMap, next_steps, parse_version};
 use nereid_memory::Pool;
 use nereid_request::Status;
@@ -26,6 +28,10 @@ pub struct InferContext {
     pub plan_cache: PlanCache,
     pub packing_budget: PackingBudget,
     pub load_reports: LoadReports,
+    /// Loads on demand, where they are on.
+    pub demand: Option<Arc<Demand>>,
+    /// The call that begins once more after a load, while it does.
+    pub resumed: Option<Resumed>,
 }
 
 impl InferContext {

@@ -6,7 +6,9 @@ use std::sync::mpsc::Sender;
 use super::access::Access;
 use super::calls::delays::DelayedStep;
 use super::management::outcome::{Outcome, Protocol};
+use super::openai::job::Prepared;
 use crate::repository::ModelMap;
+use crate::repository::demand::Loaded;
 use nereid_memory::Gather;
 use nereid_observe::metrics::PageFormat;
 use nereid_protocol::http1;
@@ -27,8 +29,10 @@ pub enum Mail {
     Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
-    /// A request of OpenAI's interface was prepared; none: its thread has failed.
-    OpenAi { key: u64, prepared: Option<Box<Result<nereid_openai::prepare::Outcome, nereid_openai::error::Refusal>>> },
+    /// A request of OpenAI's interface was prepared.
+    OpenAi { key: u64, prepared: Box<Prepared> },
+    /// The load has ended that a call waits for.
+    ModelLoaded { key: u64, loaded: Loaded },
     /// Other keys are valid.
     Access(Arc<Access>),
     /// A control thread has finished the work of a call.

@@ -243,6 +243,15 @@ impl Management {
     }
 }
 
+/// The model that an RPC about one model names; none for the others, and where the message is not one of it.
+pub fn model_of_query(method: Method, message: &Slice) -> Option<String> {
+    match method {
+        Method::ModelMetadata => decode_short::<wire::ModelMetadataRequest>(message).ok().map(|asked| asked.name),
+        Method::ModelConfig => decode_short::<wire::ModelConfigRequest>(message).ok().map(|asked| asked.name),
+        _ => None,
+    }
+}
+
 /// The request to the repository behind a route, if there is one.
 fn repository_request(route: Route<'_>, body: &Slice) -> Option<Result<RepositoryRequest, Status>> {
     let body = body.clone();

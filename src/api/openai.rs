@@ -6,9 +6,10 @@
 
 pub mod access;
 pub mod answering;
+pub mod awaiting;
 pub mod call;
 pub mod cors;
-mod job;
+pub mod job;
 pub mod limits;
 pub mod metrics;
 pub mod models;

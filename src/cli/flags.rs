@@ -13,6 +13,7 @@ mod metrics;
 mod openai;
 mod own;
 mod repository;
+mod residency;
 mod server;
 
 use super::given::Given;
@@ -62,7 +63,7 @@ impl Flag {
 
 /// The flags in the order of the usage text.
 pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
-    static GROUPS: [&[Flag]; 11] = [
+    static GROUPS: [&[Flag]; 12] = [
         server::FLAGS,
         repository::FLAGS,
         http::FLAGS,
@@ -73,6 +74,7 @@ pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
         memory::FLAGS,
         deprecated::FLAGS,
         own::FLAGS,
+        residency::FLAGS,
         openai::FLAGS,
     ];
     GROUPS.iter().flat_map(|group| group.iter())

@@ -48,6 +48,12 @@ pub enum OptionsError {
     Unexpected(String),
     #[error("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")]
     LoadModel,
+    #[error("Error: Use of '--{0}' requires setting '--model-load-on-demand=true' as well.")]
+    NotOnDemand(&'static str),
+    #[error(
+        "Error: '--model-load-on-demand' does not go with '--model-control-mode=poll'; use the mode explicit or none."
+    )]
+    OnDemandPoll,
     #[error(
         "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide one or \
          the other."
@@ -268,6 +274,12 @@ impl Given {
         };
         if !options.startup_models.is_empty() && options.model_control != ModelControl::Explicit {
             return Err(OptionsError::LoadModel);
+        }
+        if options.residency.on_demand && matches!(options.model_control, ModelControl::Poll { .. }) {
+            return Err(OptionsError::OnDemandPoll);
+        }
+        if let Some(flag) = options.residency.needs_on_demand().filter(|_| !options.residency.on_demand) {
+            return Err(OptionsError::NotOnDemand(flag));
         }
         options.startup_models.sort();
         options.startup_models.dedup();

@@ -19,6 +19,28 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// A minute of the host's time zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LocalMinute {
+    /// A number that is greater on each later day.
+    pub day: i32,
+    /// Since midnight.
+    pub minute: u16,
+}
+
+/// The present minute of the host's time zone; `None` if the C library cannot say it.
+#[allow(unsafe_code)]
+pub fn local_minute() -> Option<LocalMinute> {
+    // SAFETY: a null pointer is allowed; the time is then only returned.
+    let now = unsafe { libc::time(std::ptr::null_mut()) };
+    // SAFETY: zeros are a valid value of this struct of numbers and a pointer.
+    let mut split: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to values of this frame.
+    let found = unsafe { libc::localtime_r(&now, &mut split) };
+    let minute = u16::try_from(split.tm_hour * 60 + split.tm_min).ok()?;
+    (!found.is_null()).then_some(LocalMinute { day: split.tm_year * 366 + split.tm_yday, minute })
+}
+
 /// A clock that stands still until it is moved, for one thread.
 #[cfg(all(feature = "testing", debug_assertions))]
 pub mod played {

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod account;
+mod allocated;
 mod block;
 mod calls;
 mod gather;
@@ -25,6 +26,7 @@ mod target;
 mod unmapper;
 
 pub use account::{Bound, Exhausted, Peer, Peers};
+pub use allocated::allocated_bytes;
 pub use block::BlockMut;
 pub use calls::{CallLedger, CallPlace};
 pub use gather::Gather;

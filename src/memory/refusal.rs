@@ -38,6 +38,8 @@ pub enum RefusalReason {
     ModelUnavailable = 15,
     /// The server ends.
     Exiting = 16,
+    /// The model is being loaded because requests came for it, and too many wait for it, or this one waits too long.
+    ModelLoading = 17,
 }
 
 /// Milliseconds after which a client may come again that was refused for lack of something that others use: the same
@@ -48,7 +50,7 @@ static SENT: [AtomicU64; RefusalReason::ALL.len()] = [const { AtomicU64::new(0) 
 
 impl RefusalReason {
     /// By their numbers.
-    pub const ALL: [RefusalReason; 17] = [
+    pub const ALL: [RefusalReason; 18] = [
         RefusalReason::RequestMemory,
         RefusalReason::ConnectionMemory,
         RefusalReason::ClientMemory,
@@ -66,6 +68,7 @@ impl RefusalReason {
         RefusalReason::Operations,
         RefusalReason::ModelUnavailable,
         RefusalReason::Exiting,
+        RefusalReason::ModelLoading,
     ];
 
     /// The reasons of a model's own: its statistics count them.
@@ -91,6 +94,7 @@ impl RefusalReason {
             RefusalReason::Operations => "operations",
             RefusalReason::ModelUnavailable => "model_unavailable",
             RefusalReason::Exiting => "exiting",
+            RefusalReason::ModelLoading => "model_loading",
         }
     }
 

@@ -12,20 +12,23 @@
 
 mod composition;
 mod graph;
+mod measured;
 mod operation;
 mod polling;
 mod registration;
+mod residency;
 mod retirement;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::Duration;
 
 use tracing::{error, warn};
 
+use super::demand::Demand;
 use super::directory::Directory;
 use super::models::{ModelEntry, ModelId, ModelMap};
 use super::next_steps;
@@ -35,9 +38,11 @@ use super::version::{Loader, RunningVersion};
 use super::{ControlMode, Settings};
 use graph::Graph;
 pub(super) use graph::parts_of;
+use measured::Measured;
 use nereid_observe::log::verbose;
 use nereid_request::{LoadUnderWay, RefusalReason, Status};
 use operation::{LastLoad, LoadSource};
+pub use residency::Places;
 pub use retirement::InFlight;
 use waits::{OnBehalf, Waits};
 
@@ -110,6 +115,9 @@ pub struct Lifecycle {
     /// Held while the repositories are read: what an older poll found must not undo a newer change. Taken before all
     /// other locks.
     polling: Mutex<()>,
+    /// Loads on demand, where they are on.
+    demand: Option<Arc<Demand>>,
+    measured: Measured,
 }
 
 impl Drop for Lifecycle {
@@ -125,14 +133,22 @@ impl Lifecycle {
             let directory = Arc::new(Directory::new(me.clone()));
             let models = Some(Arc::clone(&directory) as Arc<_>);
             let scheduling = nereid_scheduler::Services { models, ..settings.scheduling.clone() };
-            Lifecycle::with(Arc::new(Settings { scheduling, ..settings }), directory)
+            Lifecycle::with(Arc::new(Settings { scheduling, ..settings }), directory, me.clone())
         })
     }
 
-    fn with(settings: Arc<Settings>, directory: Arc<Directory>) -> Lifecycle {
+    fn with(settings: Arc<Settings>, directory: Arc<Directory>, me: Weak<Lifecycle>) -> Lifecycle {
+        let residency = &settings.residency;
+        let demand = || Arc::new(Demand::new(residency, settings.load_thread_count, me));
         Lifecycle {
             loader: Loader::new(Arc::clone(&settings)),
-            load_permits: Permits::new(settings.load_thread_count.max(1)),
+            demand: residency.on_demand.then(demand),
+            measured: Measured::default(),
+            // Loads that are measured must not overlap.
+            load_permits: Permits::new(match residency.has_byte_budget() {
+                true => 1,
+                false => settings.load_thread_count.max(1),
+            }),
             waits: Waits::default(),
             stores: RwLock::new(Arc::new(settings.stores.clone())),
             settings,
@@ -324,8 +340,20 @@ impl Lifecycle {
         check_name(name)?;
         let given = Override::read(parameters).map_err(|status| poll_failed(name, &status))?;
         let mut changed = BTreeSet::new();
-        let outcome = self.load_named(name, &given, &mut changed);
-        self.follow(&changed, &changed);
+        let mut load = || {
+            let outcome = self.load_named(name, &given, &mut changed);
+            self.follow(&changed, &changed);
+            outcome
+        };
+        let Some(demand) = &self.demand else { return load() };
+        demand.release(name);
+        let ids = self.places_of(name).ids;
+        let outcome = self.with_room(demand, name, &ids, load);
+        if outcome.is_ok() && !matches!(given, Override::None) {
+            demand.overridden(name);
+        }
+        // The parts of an ensemble were loaded with it.
+        changed.iter().for_each(|id| demand.release(&id.name));
         outcome
     }
 
@@ -412,6 +440,9 @@ impl Lifecycle {
     /// background. With `unload_dependents` also the models that were loaded only for this one.
     pub fn unload(self: &Arc<Self>, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.refuse_unless_explicit()?;
+        if let Some(demand) = &self.demand {
+            demand.hold_back(name, self.is_in_repository(name));
+        }
         let ids = self.slots().into_iter().map(|(id, _)| id).filter(|id| id.name == name);
         let mut pending: Vec<ModelId> = ids.collect();
         let (mut changed, mut outcome) = (BTreeSet::new(), Ok(()));
@@ -430,9 +461,16 @@ impl Lifecycle {
         outcome
     }
 
+    fn is_in_repository(&self, name: &str) -> bool {
+        check_name(name).is_ok() && self.stores_of(name).iter().any(|store| store.holds(name).unwrap_or(false))
+    }
+
     /// Refuses changes from now on, because the server ends.
     pub fn refuse_changes(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
+        if let Some(demand) = &self.demand {
+            demand.stop();
+        }
     }
 }
 

@@ -168,6 +168,15 @@ impl ModelMap {
         }
     }
 
+    /// No version of the one model of that name serves: a request for it may have it loaded.
+    pub fn is_absent(&self, name: &[u8]) -> bool {
+        match self.names.get(name) {
+            None => true,
+            Some(ModelsOfName::One { latest, .. }) => latest.is_none(),
+            Some(ModelsOfName::Many(_)) => false,
+        }
+    }
+
     /// The version that a readiness query names. An unregistered or unready version is `None` and no error; an
     /// ambiguous name is an error.
     pub fn lookup_ready(&self, name: &[u8], version: Option<i64>) -> Result<Option<&Arc<ServedModel>>, Status> {

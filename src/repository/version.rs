@@ -73,7 +73,6 @@ pub struct RunningVersion {
 
 impl RunningVersion {
     /// Names of its instances.
-    #[cfg(test)]
     pub fn instance_names(&self) -> Vec<String> {
         self.instances.names()
     }

@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
-use super::{Failure, Libraries, budget, clouds, devices, drain, metrics, openai, tables};
+use super::{Failure, Libraries, budget, clouds, devices, drain, metrics, openai, residency, tables};
 use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
@@ -146,6 +146,7 @@ impl Core {
             gpus: Arc::clone(&gpus),
             plugins: libraries.plugins,
             agents: Agents::new((libraries.agents)(options.agent_directory.clone())),
+            residency: options.residency.clone(),
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle, &pool, &gpus);
@@ -168,7 +169,8 @@ impl Core {
         let facts = start_facts(options, guard, &lifecycle, Arc::clone(&gpus))
             .inspect_err(|_| drain::unload(&lifecycle, options.exit_timeout_secs))?;
         let traces = Arc::clone(&facts.settings.traces);
-        let kept = metrics::server_metrics(&own_metrics, &facts, &pool, &lifecycle);
+        let mut kept = metrics::server_metrics(&own_metrics, &facts, &pool, &lifecycle);
+        kept.extend(residency::metrics(&own_metrics, &lifecycle));
         let host_poller = options.metrics.allowed.then(|| start_poller(options, &host, &gpus)).flatten();
         let core = Arc::new(Core {
             options: options.clone(),
@@ -199,7 +201,8 @@ impl Core {
     /// The metrics page.
     pub fn render_metrics(&self, format: PageFormat) -> String {
         let exemplars = (format == PageFormat::OpenMetrics).then(|| self.traces.exemplars());
-        let (models, registries) = (self.lifecycle.map(), [&self.own_metrics, &*self.metrics]);
+        let (models, memory) = (self.lifecycle.map(), self.lifecycle.memory_metrics());
+        let registries = [&self.own_metrics, &*self.metrics, memory];
         metrics::page(&models, &self.metrics_config, &self.host, &registries, exemplars, format)
     }
 
@@ -253,7 +256,8 @@ fn settings(
     Ok(api::Settings {
         traces,
         id: options.server_id.clone(),
-        strict_readiness: options.strict_readiness,
+        // Models come and go by use, which says nothing of the server.
+        strict_readiness: options.strict_readiness && !options.residency.on_demand,
         strict_device_liveness: options.strict_device_liveness,
         http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
         grpc_responses_max: options.grpc_max_response_pool_size,

@@ -13,6 +13,7 @@ pub mod openai;
 use openai::OpenAiOptions;
 
 pub use crate::api::{HeaderPattern, Orca};
+use crate::repository::ResidencySettings;
 pub use nereid_net::{Credentials, Keepalive};
 pub use nereid_observe::metrics::EngineMetrics;
 pub use nereid_protocol::compression::Level;
@@ -258,6 +259,8 @@ pub struct Options {
     pub model_load_retry_count: u32,
     /// Models of one name may lie in several repositories.
     pub model_namespacing: bool,
+    /// Which models are loaded, and stay, by use.
+    pub residency: ResidencySettings,
     /// In the order of the command line.
     pub host_policies: Vec<HostPolicySetting>,
     /// In the order of the command line; empty: no cache, unless there is a bare one.
@@ -360,6 +363,7 @@ impl Default for Options {
             model_load_thread_count: 4,
             model_load_retry_count: 0,
             model_namespacing: false,
+            residency: ResidencySettings::default(),
             host_policies: Vec::new(),
             cache_settings: Vec::new(),
             bare_cache: None,

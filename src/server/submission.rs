@@ -25,10 +25,16 @@ use nereid_scheduler::{Accepted, Refused, ServedModel, next_step};
 
 impl Submit for Access {
     fn find(&self, model: &[u8], version: i64) -> Result<Arc<dyn Callee>, Status> {
-        let map = self.lifecycle()?.map();
+        let lifecycle = self.lifecycle()?;
+        let mut map = lifecycle.map();
         // Only -1 means any version, and no model has a version below 0.
         let version = (version != -1).then_some(version);
-        let found = map.lookup(model, version);
+        let mut found = map.lookup(model, version);
+        if let (Err(_), Some(demand)) = (&found, lifecycle.demand()) {
+            demand.wait_here(model, &mut || lifecycle.map().is_absent(model))?;
+            map = lifecycle.map();
+            found = map.lookup(model, version);
+        }
         let found = found.inspect_err(|_| next_step::log(|| next_steps::of_request(&map, model, version)));
         let model = Arc::clone(found?);
         let name = CString::new(model.name.as_bytes()).unwrap_or_default();

@@ -5,6 +5,7 @@ mod aoti;
 mod cloud;
 mod differential;
 mod frameworks;
+mod many_models;
 mod onnx;
 mod openvino;
 mod python_backend;

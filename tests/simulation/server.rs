@@ -104,6 +104,7 @@ fn lifecycle() -> Arc<Lifecycle> {
             gpus: Arc::default(),
             plugins: nereid_backend::plugin::no_libraries,
             agents: Default::default(),
+            residency: Default::default(),
             stores: Vec::new(),
             mode: ControlMode::None,
             startup_models: Vec::new(),

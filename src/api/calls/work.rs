@@ -7,6 +7,7 @@ use super::checking::Checking;
 use super::copying::Copying;
 use super::pending_submit::PendingSubmit;
 use super::reply_to::ReplyTo;
+use crate::api::awaiting::AwaitingModel;
 use crate::api::coding::packing::Answer;
 use crate::api::coding::unpacking::{PackedBody, PackedCall};
 use crate::api::grpc::reflection::stream::ReflectionStream;
@@ -37,6 +38,8 @@ pub enum Work {
     /// It is handed to its model later.
     Delayed(Box<PendingSubmit>),
     Waiting(Waiting),
+    /// Its model is being loaded.
+    AwaitingModel(Box<AwaitingModel>),
     /// The client has left; the answer is still to come, and holds its places until then.
     Left(#[expect(dead_code, reason = "dropped for its effect")] Option<Places>),
     Encoding {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::methods::{Method, method_of};
 use super::reflection;
 use super::streams::Streams;
+use crate::api::awaiting::{GrpcCall, ParkedCall};
 use crate::api::calls::pending_submit::PendingSubmit;
 use crate::api::calls::reply_to::ReplyTo;
 use crate::api::calls::work::Work;
@@ -138,13 +139,19 @@ impl GrpcInfer {
     ) -> Option<Token> {
         let UnaryCall { call, plan, .. } = unary;
         let method = Method::from_number(plan.method);
+        if context.demand.is_some()
+            && let (Some(method), Message::Collected(message)) = (method, &message)
+            && let Some(token) = context.await_rpc(token, call, method, message, replies)
+        {
+            return token;
+        }
         if method != Some(Method::ModelInfer) {
             // The others have no work of their own.
             token.and_then(|token| context.calls.end_work(token.0));
         }
         match (method, message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
-                return match GrpcInfer::model_infer(context, token, unary, &message) {
+                return match GrpcInfer::model_infer(context, token, unary, message) {
                     Ok(token) => Some(token),
                     Err(status) => {
                         replies.push(call, GrpcReply::End(error::grpc_status(status)));
@@ -167,13 +174,35 @@ impl GrpcInfer {
         context: &mut InferContext,
         token: Option<Token>,
         unary: UnaryCall<'_>,
-        message: &InferRequest,
+        message: Box<InferRequest>,
     ) -> Result<Token, Status> {
-        let outcome = GrpcInfer::submit_infer(context, token, unary, message);
+        let UnaryCall { call, plan, arrival, deadline_ns, .. } = unary;
+        let mut outcome = GrpcInfer::submit_infer(context, token, unary, &message);
+        if context.demand.is_some()
+            && let Err(status) = outcome
+        {
+            let name: Box<[u8]> = message.model_name().as_bytes().into();
+            outcome = context.await_model(token, &name, status, || {
+                ParkedCall::Grpc(Box::new(GrpcCall { call, plan: plan.clone(), message, arrival, deadline_ns }))
+            });
+        }
         if let (Err(_), Some(token)) = (&outcome, token) {
             context.calls.end_work(token.0);
         }
         outcome
+    }
+
+    /// Begins a call once more whose model was loaded for it.
+    pub fn resume(
+        context: &mut InferContext,
+        management: &mut Management,
+        token: Token,
+        parked: GrpcCall,
+        replies: &mut Replies,
+    ) {
+        let GrpcCall { call, plan, message, arrival, deadline_ns } = parked;
+        let unary = UnaryCall { call, plan: &plan, noted: None, arrival, deadline_ns };
+        GrpcInfer::answer_unary(context, management, Some(token), unary, Message::Infer(message), replies);
     }
 
     fn submit_infer(

@@ -10,6 +10,7 @@ pub mod stream;
 use std::sync::Arc;
 
 use super::reflection;
+use crate::api::awaiting::ParkedCall;
 use crate::api::calls::pending_submit::PendingSubmit;
 use crate::api::calls::reply_to::ReplyTo;
 use crate::api::calls::work::Work;
@@ -77,7 +78,7 @@ impl Streams {
         let arrival = arrived.since_ns.map(Arrival::since);
         match message {
             Message::Infer(request) if stream.inbox.is_empty() && !stream.is_held => {
-                self.take_request(context, token, &request, arrived.noted, arrival, replies)
+                self.take_request(context, (token, None), request, arrived.noted, arrival, replies)
             }
             message => {
                 stream.inbox.push(message);
@@ -100,7 +101,7 @@ impl Streams {
             Message::Infer(request) => {
                 let is_timed = context.calls.stream(token).is_some_and(|stream| stream.plan.timed);
                 let arrival = is_timed.then(|| arrival.unwrap_or_else(Arrival::now));
-                self.take_request(context, token, &request, None, arrival, replies);
+                self.take_request(context, (token, None), request, None, arrival, replies);
             }
             // What is unpacked for this method is a request for inference.
             Message::Collected(_) | Message::Compressed(..) => {
@@ -133,13 +134,17 @@ impl Streams {
     fn take_request(
         &mut self,
         context: &mut InferContext,
-        token: Token,
-        message: &InferRequest,
+        (token, resumed): (Token, Option<Token>),
+        message: Box<InferRequest>,
         noted: Option<RequestKey>,
         arrival: Option<Arrival>,
         replies: &mut Replies,
     ) {
-        let Ok((key, mut request)) = context.calls.new_request() else {
+        let issued = match resumed {
+            Some(key) => Ok((key, context.calls.request_of(key))),
+            None => context.calls.new_request(),
+        };
+        let Ok((key, mut request)) = issued else {
             let status = Status::refused(RefusalReason::Calls, "too many requests wait on this server");
             return self.end(context, token, error::grpc_status(status), replies);
         };
@@ -157,7 +162,9 @@ impl Streams {
             Ok(model) => model,
             // Whatever it would have been: it counts as one that answers once.
             Err(status) => {
-                context.calls.give_up(key, request);
+                request.withdraw();
+                let Err(status) = Streams::park(context, (token, key), message, status, arrival) else { return };
+                context.calls.end_work(key.0);
                 return self.refuse(
                     context,
                     token,
@@ -173,7 +180,7 @@ impl Streams {
         let found = context.calls.stream(token).map(|stream| Arc::clone(&stream.plan));
         let Some(plan) = found else { return };
         let (pool, regions) = (&context.pool, &context.facts.regions);
-        let outcome = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
+        let outcome = match grpc_request::read(&message, &model, &mut request, &plan.kept, pool, regions) {
             Ok(mut form) => {
                 context.plan_cache.learn_grpc(noted, &plan, &model, &mut request, &form);
                 if plan.timed {
@@ -192,6 +199,48 @@ impl Streams {
             context.calls.end_work(key.0);
             self.refuse(context, token, StreamRefusal { key, id: &id, status: &status, decoupled }, replies);
         }
+    }
+
+    /// Has a request wait for the load of its model, and what follows on the stream for the request.
+    #[cold]
+    fn park(
+        context: &mut InferContext,
+        (token, key): (Token, Token),
+        message: Box<InferRequest>,
+        status: Status,
+        arrival: Option<Arrival>,
+    ) -> Result<(), Status> {
+        if context.demand.is_none() {
+            return Err(status);
+        }
+        let name: Box<[u8]> = message.model_name().as_bytes().into();
+        let parked = || ParkedCall::Streamed { stream: token, message, arrival };
+        context.await_model(Some(key), &name, status, parked)?;
+        if let Some(stream) = context.calls.stream(token) {
+            stream.is_held = true;
+            // It has no place in the order yet; the stream does not end before it.
+            stream.unordered.insert(key.0);
+        }
+        Ok(())
+    }
+
+    /// Begins a request once more whose model was loaded for it.
+    pub fn resume(
+        &mut self,
+        context: &mut InferContext,
+        (token, key): (Token, Token),
+        message: Box<InferRequest>,
+        arrival: Option<Arrival>,
+        replies: &mut Replies,
+    ) {
+        let Some(stream) = context.calls.stream(token) else {
+            context.calls.end_work(key.0);
+            return;
+        };
+        stream.is_held = false;
+        stream.unordered.remove(&key.0);
+        self.take_request(context, (token, Some(key)), message, None, arrival, replies);
+        self.drive(context, token, replies);
     }
 
     /// Answers a request that never got to its model.

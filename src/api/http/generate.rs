@@ -8,6 +8,7 @@ pub mod request;
 use std::sync::Arc;
 
 use super::decode;
+use crate::api::awaiting::{HttpCall, OwnedTarget, ParkedCall};
 use crate::api::error;
 use crate::api::infer::{AnswerForm, Manner};
 use crate::api::infer_context::InferContext;
@@ -35,10 +36,11 @@ pub struct GenerateCall<'a> {
 
 /// Takes a request in, or answers why not. Whatever happens before a model has it is answered with plain JSON.
 pub fn generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &mut Replies) -> Option<Token> {
-    let key = call.call;
-    match begin_generate(context, call, replies) {
+    let (key, token) = (call.call, context.resumed_token());
+    match begin_generate(context, token, call, replies) {
         Ok(token) => Some(token),
         Err(status) => {
+            token.and_then(|token| context.calls.end_work(token.0));
             replies.push(key, HttpReply::Answer(error::http_error(&context.pool, &status, error::JSON)));
             None
         }
@@ -46,14 +48,31 @@ pub fn generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &mu
 }
 
 /// The checks in their order, then the first steps of reading the body.
-fn begin_generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
+fn begin_generate(
+    context: &mut InferContext,
+    token: Option<Token>,
+    call: GenerateCall<'_>,
+    replies: &mut Replies,
+) -> Result<Token, Status> {
     let GenerateCall { call, port, target, head, body, arrival, streams } = call;
-    let model = context.find(target.model, target.version.unwrap_or_default())?;
+    let model = match context.find(target.model, target.version.unwrap_or_default()) {
+        Ok(model) => model,
+        Err(status) => {
+            return context.await_model(token, target.model, status, || {
+                let target = OwnedTarget::of(&target);
+                let http = Box::new(HttpCall { call, target, head: head.clone(), body, arrival });
+                ParkedCall::Generate { http, port, streams }
+            });
+        }
+    };
     let watch = context.watches.of_http(&model.name, head, arrival);
     if port == Port::Http {
         check_encoding(head)?;
     }
-    let (token, mut request) = context.calls.new_request()?;
+    let (token, mut request) = match token {
+        Some(token) => (token, context.calls.request_of(token)),
+        None => context.calls.new_request()?,
+    };
     if let Some(watch) = &watch {
         watch.attach(&mut request);
     }

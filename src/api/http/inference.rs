@@ -9,6 +9,7 @@ use super::events;
 use super::int32::parse_int32;
 use super::log::log_request;
 use super::opening::Opening;
+use crate::api::awaiting::{HttpCall, OwnedTarget, ParkedCall};
 use crate::api::calls::reply_to::ReplyTo;
 use crate::api::calls::work::Work;
 use crate::api::coding::packing::Packing;
@@ -108,10 +109,11 @@ impl HttpInfer {
 
     /// Takes an inference request in, or answers why not.
     pub fn infer(&self, context: &mut InferContext, call: InferCall<'_>, replies: &mut Replies) -> Option<Token> {
-        let (key, dialect) = (call.call, call.dialect);
-        match self.begin_infer(context, call, replies) {
+        let (key, dialect, token) = (call.call, call.dialect, context.resumed_token());
+        match self.begin_infer(context, token, call, replies) {
             Ok(token) => Some(token),
             Err(Refusal { reply }) => {
+                token.and_then(|token| context.calls.end_work(token.0));
                 replies.push(key, HttpReply::Answer(dialect.adapt_error(*reply)));
                 None
             }
@@ -187,13 +189,22 @@ impl HttpInfer {
     fn begin_infer(
         &self,
         context: &mut InferContext,
+        token: Option<Token>,
         call: InferCall<'_>,
         replies: &mut Replies,
     ) -> Result<Token, Refusal> {
         let InferCall { call, target, head, body, arrival, dialect } = call;
-        let model = context
-            .find(target.model, target.version.unwrap_or_default())
-            .map_err(|status| plain(&context.pool, &status))?;
+        let model = match context.find(target.model, target.version.unwrap_or_default()) {
+            Ok(model) => model,
+            Err(status) => {
+                let parked = context.await_model(token, target.model, status, || {
+                    let target = OwnedTarget::of(&target);
+                    let http = HttpCall { call, target, head: head.clone(), body, arrival };
+                    ParkedCall::HttpInfer(Box::new(http), dialect)
+                });
+                return parked.map_err(|status| plain(&context.pool, &status));
+            }
+        };
         let manner = if dialect == Dialect::Kserve && events::wanted(head) { Manner::Events } else { Manner::Whole };
         if manner == Manner::Whole {
             check_policy(&context.pool, &model)?;
@@ -223,12 +234,15 @@ impl HttpInfer {
             if dialect == Dialect::Kserve && manner == Manner::Whole && opening.watch.is_none() {
                 self.plan_infer(context, head, &opening.model, opening.packing);
             }
-            return HttpInfer::read_body(context, None, call, opening, body, replies);
+            return HttpInfer::read_body(context, token, call, opening, body, replies);
         }
         if body.is_empty() {
             return Err(plain(&context.pool, &Status::invalid("nothing to be decompressed")));
         }
-        let token = context.calls.new_work(Work::Reserved).map_err(|status| labelled(&context.pool, &status))?;
+        let token = match token {
+            Some(token) => token,
+            None => context.calls.new_work(Work::Reserved).map_err(|status| labelled(&context.pool, &status))?,
+        };
         let most = context.facts.settings.http_input_bytes_max;
         HttpInfer::unpack_body(context, token.0, Box::new(PackedBody::new(call, opening, body, most)), replies);
         Ok(token)

@@ -52,6 +52,10 @@ impl HttpPorts {
         HttpPorts { infer, metrics_page, sagemaker, vertex }
     }
 
+    pub fn infer(&self) -> &HttpInfer {
+        &self.infer
+    }
+
     /// Models came or went.
     pub fn models_changed(&mut self, models: &Arc<ModelMap>) {
         self.sagemaker.models_changed(models);
@@ -145,6 +149,11 @@ impl HttpPorts {
             context.load_reports.expect_of_generate(call, head);
             let call = GenerateCall { call, port: Port::Http, target, head, body, arrival, streams };
             return generate::generate(context, call, replies);
+        }
+        if context.demand.is_some()
+            && let Some(token) = context.await_route(call, &found, replies)
+        {
+            return token;
         }
         match found {
             Route::Metrics => self.metrics_page.render_for(call, head),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::awaiting::{self, Rest};
 use super::call::{Arrived, Execution, JSON, OpenAiCall, REQUESTS_AT_ONCE, refusal_body};
 use super::metrics::CallTimes;
 use super::settings::OpenAi;
@@ -81,13 +82,18 @@ fn refuse_watched(
 }
 
 /// Hands the requests to the model.
-fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: Prepared, replies: &mut Replies) {
-    let Prepared { model, requests, lora_sent, priority, plan } = prepared;
-    let found = context.find(model.as_bytes(), b"");
+pub fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: Prepared, replies: &mut Replies) {
+    let found = context.find(prepared.model.as_bytes(), b"");
     let served = match found {
         Ok(served) => served,
-        Err(status) => return refuse_status(context, token, &status, replies),
+        Err(status) => {
+            let Some(call) = context.calls.openai(token) else { return };
+            let refused = (Refusal::of_status(&status, call.http.compat), status.refusal);
+            let model = prepared.model.clone();
+            return awaiting::park(context, token, &model, Rest::Prepared(Box::new(prepared)), refused, replies);
+        }
     };
+    let Prepared { model, requests, lora_sent, priority, plan } = prepared;
     let Some(call) = context.calls.openai(token) else { return };
     let known = lora_sent.and_then(|lora| Some((openai.models.known(&served)?.facts, lora)));
     let plan = Arc::new(plan);

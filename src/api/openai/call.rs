@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use smallvec::SmallVec;
 
+use super::awaiting::Awaited;
 use super::cors::Origin;
 use super::metrics::CallTimes;
 use crate::api::calls::TimerPlace;
@@ -160,6 +161,10 @@ pub struct OpenAiCall {
     /// When events were sent last, and the time at which the shard looks whether that is too long ago.
     pub sent_ns: u64,
     pub began_ns: u64,
+    /// Its model is being loaded.
+    pub awaited: Option<Box<Awaited>>,
+    /// Until when it waits for loads, if it has begun to.
+    pub gives_up_at_ns: Option<u64>,
     /// When the shard looks at it again.
     pub timer: Option<TimerPlace>,
 }
@@ -176,6 +181,8 @@ impl OpenAiCall {
             sent_ns: now_ns,
             began_ns: now_ns,
             timer: None,
+            awaited: None,
+            gives_up_at_ns: None,
         }
     }
 

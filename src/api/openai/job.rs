@@ -1,6 +1,6 @@
 //! Reading a request and preparing it for its model, on a thread of this interface or on the shard.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::settings::OpenAi;
@@ -32,37 +32,74 @@ pub struct Job {
     pub id: String,
     /// Seconds since 1970.
     pub created: u64,
+    /// Models that are not there may be loaded on demand.
+    pub on_demand: bool,
+    /// Those that it has waited for.
+    pub tried: Vec<String>,
 }
 
-/// What a job has come to; none: its thread has failed.
-pub type Prepared = Option<Result<Outcome, Refusal>>;
+/// What a job has come to.
+pub enum Prepared {
+    Done(Result<Outcome, Refusal>),
+    /// It is refused because its model is not loaded: the model, and the job.
+    Missing(String, Box<Job>, Refusal),
+    /// Its thread has failed.
+    Panicked,
+}
+
+/// What a job has come to on the shard.
+pub enum AtOnce {
+    Done(Result<Outcome, Refusal>),
+    Missing(String, Refusal),
+    /// It has to be done elsewhere.
+    Elsewhere,
+}
 
 impl Job {
-    /// On the shard; none: it has to be done elsewhere.
-    pub fn try_at_once(&self) -> Option<Result<Outcome, Refusal>> {
+    /// On the shard.
+    pub fn try_at_once(&self) -> AtOnce {
         if self.body.len() > BYTES_AT_ONCE {
-            return None;
+            return AtOnce::Elsewhere;
         }
-        let is_unread = Cell::new(false);
+        let (is_unread, missing) = (Cell::new(false), RefCell::new(None));
         let find = |name: &str| {
-            let served = self.models.lookup(name.as_bytes(), None).ok()?;
+            let served = self.models.lookup(name.as_bytes(), None);
+            let served = served.inspect_err(|_| self.note_missing(name, &missing)).ok()?;
             let known = self.openai.models.known(served);
             is_unread.set(is_unread.get() || known.is_none());
             known
         };
         let prepared = self.prepare(Some(&RENDERED_AT_ONCE), &find);
         let is_deferred = is_unread.get() || matches!(prepared, Ok(Outcome::Deferred(_)));
-        (!is_deferred).then_some(prepared)
+        match (prepared, missing.into_inner()) {
+            _ if is_deferred => AtOnce::Elsewhere,
+            (Err(refusal), Some(model)) => AtOnce::Missing(model, refusal),
+            (prepared, _) => AtOnce::Done(prepared),
+        }
+    }
+
+    /// Notes the first model that is to be loaded on demand.
+    fn note_missing(&self, name: &str, missing: &RefCell<Option<String>>) {
+        let is_new = !self.tried.iter().any(|tried| tried == name);
+        if self.on_demand && is_new && self.models.is_absent(name.as_bytes()) {
+            missing.borrow_mut().get_or_insert_with(|| name.to_owned());
+        }
     }
 
     /// On a thread of this interface; posts what it has come to.
     pub fn run(self, key: u64, post: Post) {
-        let mut result = JobResult { key, post, prepared: None };
+        let mut result = JobResult { key, post, prepared: Prepared::Panicked };
+        let missing = RefCell::new(None);
         let find = |name: &str| {
-            let served = self.models.lookup(name.as_bytes(), None).ok()?;
+            let served = self.models.lookup(name.as_bytes(), None);
+            let served = served.inspect_err(|_| self.note_missing(name, &missing)).ok()?;
             Some(self.openai.models.read(served, &self.openai.prepare, self.created))
         };
-        result.prepared = Some(self.prepare(None, &find));
+        let prepared = self.prepare(None, &find);
+        result.prepared = match (prepared, missing.into_inner()) {
+            (Err(refusal), Some(model)) => Prepared::Missing(model, Box::new(self), refusal),
+            (prepared, _) => Prepared::Done(prepared),
+        };
     }
 
     fn prepare(
@@ -86,6 +123,7 @@ struct JobResult {
 
 impl Drop for JobResult {
     fn drop(&mut self) {
-        (self.post)(Mail::OpenAi { key: self.key, prepared: self.prepared.take().map(Box::new) });
+        let prepared = std::mem::replace(&mut self.prepared, Prepared::Panicked);
+        (self.post)(Mail::OpenAi { key: self.key, prepared: Box::new(prepared) });
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::access::Closed;
 use super::answering;
+use super::awaiting::{self, missing};
 use super::call::{HttpAnswer, JSON, OpenAiCall, now_s};
 use super::cors::{self, Origin};
-use super::job::{Job, Prepared};
+use super::job::{AtOnce, Job, Prepared};
 use super::pages;
 use super::repository::{self, Elsewhere, whole};
 use super::routes::{Found, Route, find};
@@ -34,7 +35,7 @@ const REQUEST_ID_BYTES_MAX: usize = 256;
 
 /// The part of one shard's service that answers the interface.
 pub struct OpenAiPort {
-    openai: Option<Arc<OpenAi>>,
+    pub(super) openai: Option<Arc<OpenAi>>,
     lifecycle: Arc<Lifecycle>,
     post: Post,
     ids: Ids,
@@ -229,11 +230,27 @@ impl OpenAiPort {
             is_json: is_json(head),
             id: id_of(operation, compat, self.ids.next()),
             created: now_s(),
+            on_demand: context.demand.is_some(),
+            tried: Vec::new(),
         };
+        self.begin(context, openai, token, job, replies);
+        Some(token)
+    }
+
+    /// Prepares a request, here or elsewhere.
+    pub(super) fn begin(
+        &self,
+        context: &mut InferContext,
+        openai: &Arc<OpenAi>,
+        token: Token,
+        job: Job,
+        replies: &mut Replies,
+    ) {
         let post = Arc::clone(&self.post);
         let begun = contained(|| match job.try_at_once() {
-            Some(prepared) => answering::prepared(context, openai, token, prepared, replies),
-            None => {
+            AtOnce::Done(prepared) => answering::prepared(context, openai, token, prepared, replies),
+            AtOnce::Missing(model, refusal) => missing(context, token, model, Box::new(job), refusal, replies),
+            AtOnce::Elsewhere => {
                 if !openai.threads.post(move || job.run(token.0, post)) {
                     answering::refuse_status(context, token, &too_busy(), replies);
                 }
@@ -244,7 +261,6 @@ impl OpenAiPort {
             let status = Status::internal("an internal error ended this request");
             answering::fail(context, token, &status, replies);
         }
-        Some(token)
     }
 
     /// A request was prepared elsewhere.
@@ -252,8 +268,9 @@ impl OpenAiPort {
         let Some(openai) = &self.openai else { return };
         let token = Token(key);
         match prepared {
-            Some(prepared) => answering::prepared(context, openai, token, prepared, replies),
-            None => {
+            Prepared::Done(prepared) => answering::prepared(context, openai, token, prepared, replies),
+            Prepared::Missing(model, job, refusal) => missing(context, token, model, job, refusal, replies),
+            Prepared::Panicked => {
                 let status = Status::internal("an internal error ended this request");
                 answering::refuse_status(context, token, &status, replies);
             }
@@ -261,7 +278,9 @@ impl OpenAiPort {
     }
 
     pub fn go_on(&self, context: &mut InferContext, key: u64, replies: &mut Replies) {
-        if let Some(openai) = &self.openai {
+        if let Some(openai) = &self.openai
+            && !awaiting::look(context, Token(key), replies)
+        {
             answering::go_on(context, openai, Token(key), replies);
         }
     }

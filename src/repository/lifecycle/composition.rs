@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use tracing::error;
 
+use super::super::demand;
 use super::super::index::DUPLICATE;
 use super::super::models::{ModelEntry, ModelId, ModelMap, UNLOADED, VersionState};
 use super::super::overrides::Override;
@@ -40,7 +41,7 @@ fn registered<'a>(map: &'a ModelMap, id: &ModelId) -> Option<&'a ModelEntry> {
 }
 
 /// The model that a step of a served ensemble runs.
-fn served_part(step: &Step) -> ModelId {
+pub(super) fn served_part(step: &Step) -> ModelId {
     ModelId { name: step.model_name.clone(), namespace: step.model_namespace.clone() }
 }
 
@@ -138,7 +139,9 @@ impl Lifecycle {
             match loaded {
                 Ok(Loading::Waits(parts)) => {
                     seen.insert(id.clone());
-                    let places: Vec<_> = parts.iter().filter_map(|part| self.place_of(&id.namespace, part)).collect();
+                    let may_load = |part: &&String| !self.is_held_back(part);
+                    let may_load = parts.iter().filter(may_load);
+                    let places: Vec<_> = may_load.filter_map(|part| self.place_of(&id.namespace, part)).collect();
                     // Again after its parts.
                     pending.push((id, store, Some(parts)));
                     let fresh = places.into_iter().filter(|(id, _)| !seen.contains(id));
@@ -154,6 +157,11 @@ impl Lifecycle {
             }
         }
         outcome
+    }
+
+    /// A client has unloaded the model, and this is no client's load.
+    fn is_held_back(&self, name: &str) -> bool {
+        demand::is_here() && self.demand.as_ref().is_some_and(|demand| demand.is_held_back(name))
     }
 
     /// Where the model lies that an ensemble of `namespace` refers to by `name`.

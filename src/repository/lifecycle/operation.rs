@@ -284,8 +284,11 @@ impl Lifecycle {
         let is_exempt = || is_for_model || self.waits.is_awaited(id);
         let work = || {
             while let Some(&version) = plan.to_load.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let outcome =
-                    self.load_permits.with(is_exempt, || self.loader.load(id, version, directory, polled, operation));
+                let load = || self.loader.load(id, version, directory, polled, operation);
+                let outcome = self.load_permits.with(is_exempt, || match self.measured() {
+                    Some(measured) => measured.load((id, version), &self.settings.gpus, load),
+                    None => load(),
+                });
                 lock(&outcomes).insert(version, outcome);
             }
         };

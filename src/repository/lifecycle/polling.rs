@@ -35,13 +35,18 @@ impl Lifecycle {
                 failures.fetch_add(1, Ordering::Relaxed);
             }
         };
+        self.start_rounds();
         let is_all = self.settings.startup_models.iter().any(|name| name == "*");
-        if self.settings.mode == ControlMode::Explicit && !is_all {
+        let pinned = match &self.demand {
+            Some(demand) if self.is_empty_at_start() => Some(self.pinned_at_start(demand)?),
+            _ => None,
+        };
+        if (self.settings.mode == ControlMode::Explicit && !is_all) || pinned.is_some() {
             // A missing repository is reported now, not at the first load.
             for store in self.stores().iter() {
                 store.models()?;
             }
-            self.in_parallel(&self.settings.startup_models, |name| {
+            self.in_parallel(pinned.as_ref().unwrap_or(&self.settings.startup_models), |name| {
                 // Ensembles load their own parts before themselves.
                 count(self.load_named(name, &Override::None, &mut BTreeSet::new()));
             });

@@ -16,6 +16,7 @@ use nereid_scheduler::ServedModel;
 mod failing;
 mod namespaces;
 mod registration;
+mod residency;
 
 /// A repository on disk.
 struct Place(PathBuf);
@@ -96,6 +97,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         gpus: Arc::default(),
         plugins: no_libraries,
         agents: Default::default(),
+        residency: Default::default(),
         stores: places.iter().map(open).collect(),
         mode,
         startup_models: Vec::new(),

@@ -4,6 +4,7 @@ mod host;
 mod models;
 mod openai;
 mod ports;
+mod residency;
 mod shares;
 
 use super::*;
@@ -24,7 +25,7 @@ type Change = fn(&mut ServeOptions);
 
 /// In the order of the flags.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [models::ROWS, ports::ROWS, host::ROWS, shares::ROWS, openai::ROWS].into_iter().flatten()
+    [models::ROWS, ports::ROWS, host::ROWS, shares::ROWS, residency::ROWS, openai::ROWS].into_iter().flatten()
 }
 
 fn explicit(options: &mut ServeOptions, models: &[&str]) {

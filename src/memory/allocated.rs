@@ -1,0 +1,39 @@
+//! Bytes that the process has allocated from the C library, for measuring what the load of a model adds.
+
+/// Bytes of all heap allocations in use, mapped ones included; `None` where the C library cannot say it (glibc can
+/// since 2.33). It takes the lock of each arena for a moment, so it is no function for the path of a request.
+pub fn allocated_bytes() -> Option<u64> {
+    #[cfg(target_env = "gnu")]
+    {
+        type Mallinfo2 = unsafe extern "C" fn() -> libc::mallinfo2;
+        // SAFETY: the name ends with a NUL, and a look-up in the process has no other condition.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
+        if found.is_null() {
+            return None;
+        }
+        // SAFETY: glibc's `mallinfo2` has this type, and no other library defines the name.
+        let mallinfo2 = unsafe { std::mem::transmute::<*mut libc::c_void, Mallinfo2>(found) };
+        // SAFETY: it takes no arguments and may be called by any thread.
+        let info = unsafe { mallinfo2() };
+        Some((info.uordblks as u64).saturating_add(info.hblkhd as u64))
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_is_counted() {
+        let Some(before) = allocated_bytes() else { return };
+        const BYTES: usize = 64 << 20;
+        let block = std::hint::black_box(vec![1_u8; BYTES]);
+        let with = allocated_bytes().unwrap_or_default();
+        // Other tests allocate and free beside this one.
+        assert!(with > before + (BYTES / 2) as u64, "{before} and {with}");
+        drop(block);
+        assert!(allocated_bytes().unwrap_or_default() < with);
+    }
+}

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs};
 
 #[allow(dead_code)] // A build needs the functions only.

@@ -235,8 +235,5 @@ fn the_versions_of_a_model_come_together_or_not_at_all() {
     assert_eq!(index, json!([row("1", "unloaded"), row("2", reason)]));
     assert_ne!(peer.get("/v2/models/parts/versions/1/ready").status, 200);
     let log = server.stop();
-    assert!(
-        log.contains("failed to load 'parts' version 2: Invalid argument: "),
-        "{log}"
-    );
+    assert!(log.contains("failed to load 'parts' version 2: Invalid argument: "), "{log}");
 }

@@ -122,7 +122,10 @@ fn a_wrong_word_is_named() {
     for (words, error) in [
         (&["completion"][..], "error: missing <shell>: bash, zsh or fish\n`nereid help completion` "),
         (&["completion", "tcsh"], "error: there are no completions for 'tcsh'\n`nereid help completion` "),
-        (&["man", "x"], "error: 'x' has no manual page; `nereid man --list` prints those there are\n`nereid help man` "),
+        (
+            &["man", "x"],
+            "error: 'x' has no manual page; `nereid man --list` prints those there are\n`nereid help man` ",
+        ),
         (&["man", "a", "b"], "error: more than one page\n`nereid help man` "),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_nereid")).args(words).output().expect("nereid");

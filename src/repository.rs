@@ -16,6 +16,7 @@ pub mod next_steps;
 mod overrides;
 mod poll;
 pub mod store;
+pub mod traffic;
 mod version;
 
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ use store::Store;
 
 pub use index::IndexRow;
 pub use lifecycle::{Attachment, InFlight, Lifecycle, Publisher};
-pub use models::{ModelEntry, ModelId, ModelMap, UNLOADED, VersionState, parse_version};
+pub use models::{Choice, ModelEntry, ModelId, ModelMap, UNLOADED, VersionState, parse_version};
 pub use overrides::{Parameter, ParameterValue};
 
 /// How models are selected for loading (contract/schedulers.md section 10).

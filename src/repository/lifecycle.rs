@@ -36,6 +36,7 @@ use super::{ControlMode, Settings};
 use graph::Graph;
 pub(super) use graph::parts_of;
 use nereid_observe::log::verbose;
+use nereid_observe::metrics::Registry;
 use nereid_request::{LoadUnderWay, RefusalReason, Status};
 use operation::{LastLoad, LoadSource};
 pub use retirement::InFlight;
@@ -110,6 +111,8 @@ pub struct Lifecycle {
     /// Held while the repositories are read: what an older poll found must not undo a newer change. Taken before all
     /// other locks.
     polling: Mutex<()>,
+    /// The metrics of traffic rules.
+    traffic_metrics: Registry,
 }
 
 impl Drop for Lifecycle {
@@ -151,11 +154,17 @@ impl Lifecycle {
             is_stopping: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             polling: Mutex::new(()),
+            traffic_metrics: Registry::default(),
         }
     }
 
     pub fn mode(&self) -> ControlMode {
         self.settings.mode
+    }
+
+    /// The metrics of traffic rules.
+    pub fn traffic_metrics(&self) -> &Registry {
+        &self.traffic_metrics
     }
 
     /// The current map of models.

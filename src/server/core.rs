@@ -198,7 +198,8 @@ impl Core {
 
     /// The metrics page.
     pub fn render_metrics(&self) -> String {
-        render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &[&self.own_metrics, &self.metrics])
+        let registries = [&self.own_metrics, self.lifecycle.traffic_metrics(), &self.metrics];
+        render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &registries)
     }
 
     /// The facts about this server for shards that serve with other options of their ports.

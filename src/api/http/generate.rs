@@ -8,11 +8,13 @@ pub mod request;
 use std::sync::Arc;
 
 use super::decode;
+use super::routed::Routed;
 use crate::api::error;
 use crate::api::infer::{AnswerForm, Manner};
 use crate::api::infer_context::InferContext;
 use crate::api::routes::Target;
 use crate::api::watch::Arrival;
+use crate::repository::Choice;
 use nereid_memory::Slice;
 use nereid_protocol::http1;
 use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
@@ -48,7 +50,8 @@ pub fn generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &mu
 /// The checks in their order, then the first steps of reading the body.
 fn begin_generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
     let GenerateCall { call, port, target, head, body, arrival, streams } = call;
-    let model = context.find(target.model, target.version.unwrap_or_default())?;
+    let Choice { model, route } =
+        context.find(target.model, target.version.unwrap_or_default(), &|name| head.header(name))?;
     let watch = context.watches.of_http(&model.name, head, arrival);
     if port == Port::Http {
         check_encoding(head)?;
@@ -70,7 +73,7 @@ fn begin_generate(context: &mut InferContext, call: GenerateCall<'_>, replies: &
     };
     match reader {
         Ok(reader) => {
-            decode::decode(context, token.0, call, Box::new(reader), replies);
+            decode::decode(context, token.0, call, Routed::around(Box::new(reader), route), replies);
             Ok(token)
         }
         Err((status, request)) => {

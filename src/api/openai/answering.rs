@@ -11,8 +11,9 @@ use super::metrics::CallTimes;
 use super::settings::OpenAi;
 use crate::api::calls::reply_to::ReplyTo;
 use crate::api::infer::AnswerForm;
-use crate::api::infer_context::InferContext;
+use crate::api::infer_context::{InferContext, kept_field};
 use crate::api::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
+use crate::repository::Choice;
 use nereid_clock::now_ns;
 use nereid_memory::{Gather, Pool};
 use nereid_openai::answer::{Answer, Progress};
@@ -71,9 +72,14 @@ pub fn refuse(
 /// Hands the requests to the model.
 fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: Prepared, replies: &mut Replies) {
     let Prepared { model, requests, lora_sent, priority, plan } = prepared;
-    let found = context.find(model.as_bytes(), b"");
-    let served = match found {
-        Ok(served) => served,
+    let Some(call) = context.calls.openai(token) else { return };
+    let routing = std::mem::take(&mut call.routing);
+    let (served, chosen) = match context.find(model.as_bytes(), b"", &|name| kept_field(&routing, name)) {
+        Ok(Choice { model, route: None }) => (model, None),
+        Ok(Choice { model, route: Some(route) }) => {
+            let chosen = route.choose(None, &model);
+            (Arc::clone(&chosen.model), Some(chosen))
+        }
         Err(status) => return refuse_status(context, token, &status, replies),
     };
     let Some(call) = context.calls.openai(token) else { return };
@@ -87,6 +93,7 @@ fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: 
     }
     call.execution = Some(Box::new(Execution {
         model: served,
+        chosen,
         form: Rc::new(AnswerForm::default()),
         priority: priority.and_then(|priority| u64::try_from(priority).ok()),
         pending: (0..).zip(requests).collect::<VecDeque<_>>(),
@@ -123,6 +130,8 @@ fn submit_next(context: &mut InferContext, token: Token) -> Result<(), Status> {
         let Some((index, inputs)) = execution.pending.pop_front() else { return Ok(()) };
         let (model, form) = (Arc::clone(&execution.model), Rc::clone(&execution.form));
         let (id, priority) = (Text::new(execution.plan.id.as_bytes()), execution.priority);
+        // What it holds would keep the other versions of the model from ending.
+        let chosen = if execution.pending.is_empty() { execution.chosen.take() } else { execution.chosen.clone() };
         let (child, mut request) = context.calls.new_request()?;
         request.id = id;
         request.queueing.priority = priority.unwrap_or_default();
@@ -130,6 +139,9 @@ fn submit_next(context: &mut InferContext, token: Token) -> Result<(), Status> {
         if let Err(status) = filled {
             context.calls.give_up(child, request);
             return Err(status);
+        }
+        if let Some(chosen) = chosen {
+            chosen.attach(&mut request);
         }
         let reply_to = ReplyTo::OpenAi(token, index);
         // Before its model has it: the answer may come at once.

@@ -13,6 +13,7 @@ use super::metrics::CallTimes;
 use crate::api::calls::TimerPlace;
 use crate::api::infer::AnswerForm;
 use crate::api::send_window::SendWindow;
+use crate::repository::traffic::Chosen;
 use nereid_memory::Gather;
 use nereid_openai::answer::Answer;
 use nereid_openai::date::http_date;
@@ -20,7 +21,7 @@ use nereid_openai::error::{Compat, Refusal};
 use nereid_openai::form::ModelFacts;
 use nereid_openai::plan::{Input, Plan};
 use nereid_protocol::http1::{Response as HttpResponse, ResponseHead};
-use nereid_protocol::service::{CallKey, HttpReply, Replies};
+use nereid_protocol::service::{CallKey, HttpReply, Kept, Replies};
 use nereid_request::{Credit, Response};
 use nereid_scheduler::ServedModel;
 
@@ -98,6 +99,8 @@ pub struct Arrived {
 /// What its models do for a call.
 pub struct Execution {
     pub model: Arc<ServedModel>,
+    /// What a traffic rule has chosen for all requests of the call.
+    pub chosen: Option<Chosen>,
     pub form: Rc<AnswerForm>,
     pub plan: Arc<Plan>,
     pub priority: Option<u64>,
@@ -134,6 +137,8 @@ impl Execution {
 /// One call.
 pub struct OpenAiCall {
     pub http: HttpAnswer,
+    /// The headers that traffic rules read.
+    pub routing: Kept,
     pub send_window: SendWindow,
     /// None: the request is being prepared.
     pub execution: Option<Box<Execution>>,
@@ -147,10 +152,11 @@ pub struct OpenAiCall {
 }
 
 impl OpenAiCall {
-    pub fn new(http: HttpAnswer, now_ns: u64) -> OpenAiCall {
+    pub fn new(http: HttpAnswer, routing: Kept, now_ns: u64) -> OpenAiCall {
         let send_window = SendWindow::default();
         OpenAiCall {
             http,
+            routing,
             send_window,
             execution: None,
             is_deferred: false,

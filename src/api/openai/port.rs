@@ -208,7 +208,8 @@ impl OpenAiPort {
             replies.push(call, HttpReply::Answer(reply));
             return None;
         }
-        let work = Work::OpenAi(Box::new(OpenAiCall::new(http, now_ns)));
+        let routing = context.routing_of(|name| head.header(std::str::from_utf8(name).ok()?));
+        let work = Work::OpenAi(Box::new(OpenAiCall::new(http, routing, now_ns)));
         let token = match context.calls.new_work(work) {
             Ok(token) => token,
             Err(status) => {

@@ -367,8 +367,9 @@ impl GrpcService for Api {
     /// Whether requests are traced, and which keys are valid, can change at any time; everything else is in the
     /// headers.
     fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
-        let InferContext { access, plan_cache, facts, .. } = &self.context;
-        plan_cache.is_on() && plan.access == access.number && !plan.timed && !facts.settings.traces.is_on()
+        let InferContext { access, plan_cache, facts, models, .. } = &self.context;
+        let is_same = plan.access == access.number && plan.routing_number == models.routing_number();
+        plan_cache.is_on() && is_same && !plan.timed && !facts.settings.traces.is_on()
     }
 
     fn grpc_unary(

@@ -18,6 +18,7 @@ mod overrides;
 mod poll;
 mod residency;
 pub mod store;
+pub mod traffic;
 mod version;
 
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ use store::Store;
 
 pub use index::IndexRow;
 pub use lifecycle::{Attachment, InFlight, Lifecycle, Publisher};
-pub use models::{ModelEntry, ModelId, ModelMap, UNLOADED, VersionState, parse_version};
+pub use models::{Choice, ModelEntry, ModelId, ModelMap, UNLOADED, VersionState, parse_version};
 pub use overrides::{Parameter, ParameterValue};
 pub use residency::{Prewarm, Reason as EvictionReason, ResidencySettings};
 

@@ -14,7 +14,7 @@ use super::access::{Access, KeyName};
 use super::clouds::sagemaker;
 use super::grpc::methods::{Method, method_of};
 use super::openai;
-use super::routes::{Category, MemoryKind, RegionAction, Route, route};
+use super::routes::{Category, MemoryKind, RegionAction, Route, TrafficAction, route};
 use nereid_memory::Slice;
 use nereid_observe::audit::{AuditLog, AuditRecord, Outcome};
 use nereid_protocol::grpc::Code;
@@ -71,6 +71,9 @@ fn of_http(port: Port, head: &Head, body: Option<&Slice>) -> Option<Audited> {
         Route::Unload(_, model) => ("unload", text(model)),
         Route::Logging => ("log-settings", String::new()),
         Route::TraceSetting(model) => ("trace-settings", text(model.unwrap_or_default())),
+        Route::Traffic(model, TrafficAction::Rule) => ("traffic-weights", text(model)),
+        Route::Traffic(model, TrafficAction::Promote) => ("traffic-promote", text(model)),
+        Route::Traffic(model, TrafficAction::RollBack) => ("traffic-rollback", text(model)),
         Route::SharedMemory(kind, action, name) => (of_regions(kind, action)?, text(name.unwrap_or_default())),
         _ => return None,
     };

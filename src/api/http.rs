@@ -12,3 +12,4 @@ pub mod log;
 pub mod metrics_page;
 pub mod opening;
 pub mod ports;
+mod routed;

@@ -8,13 +8,16 @@ use super::calls::Calls;
 use super::facts::Facts;
 use super::load_reports::LoadReports;
 use super::plan_cache::PlanCache;
+use super::routes::{Route, labelled_route};
 use super::steps::PackingBudget;
 use super::watch::Watches;
 use crate::repository::demand::Demand;
-use crate::repository::{ModelMap, next_steps, parse_version};
+use crate::repository::traffic::Fields;
+use crate::repository::{Choice, ModelMap, next_steps};
 use nereid_memory::Pool;
+use nereid_protocol::service::Kept;
 use nereid_request::Status;
-use nereid_scheduler::{ServedModel, next_step};
+use nereid_scheduler::next_step;
 
 /// Owned by the shard's service, which lends it to the part that is at work.
 pub struct InferContext {
@@ -35,10 +38,41 @@ pub struct InferContext {
 }
 
 impl InferContext {
-    /// The model that a request names, by texts of the wire.
-    pub fn find(&self, model: &[u8], version: &[u8]) -> Result<Arc<ServedModel>, Status> {
-        let version = parse_version(version)?;
-        let found = self.models.lookup(model, version).cloned();
-        found.inspect_err(|_| next_step::log(|| next_steps::of_request(&self.models, model, version)))
+    /// The model that a request names, by texts of the wire, and what the rest of the request decides about its
+    /// version. `fields`: the headers of the request.
+    pub fn find(&self, model: &[u8], version: &[u8], fields: Fields<'_>) -> Result<Choice, Status> {
+        let found = self.models.choose(model, version, fields);
+        found.inspect_err(|_| {
+            if let Ok(version) = self.models.version(model, version) {
+                next_step::log(|| next_steps::of_request(&self.models, model, version));
+            }
+        })
     }
+
+    /// The route of a path that names a version by a label of its model.
+    pub fn labelled_route<'a>(&self, path: &'a [u8]) -> Option<Route<'a>> {
+        let found = labelled_route(path)?;
+        let target = match found {
+            Route::ModelMetadata(target)
+            | Route::ModelReady(target)
+            | Route::Infer(target)
+            | Route::ModelConfig(target)
+            | Route::ModelStatistics(target)
+            | Route::Generate(target)
+            | Route::GenerateStream(target) => target,
+            _ => return None,
+        };
+        self.models.label(target.model, target.version?).map(|_| found)
+    }
+
+    /// What decides about the versions of models in the headers of a call.
+    pub fn routing_of<'a>(&self, value: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Kept {
+        let fields = self.models.routing_fields().iter().map(|name| name.as_bytes());
+        fields.filter_map(|name| Some((name.into(), value(name)?.into()))).collect()
+    }
+}
+
+/// The value of one of the kept headers.
+pub fn kept_field<'a>(kept: &'a Kept, name: &str) -> Option<&'a [u8]> {
+    kept.iter().find(|(known, _)| **known == *name.as_bytes()).map(|(_, value)| &**value)
 }

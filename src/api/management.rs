@@ -13,13 +13,13 @@ pub(super) mod repository;
 mod shared_memory;
 pub(super) mod statistics;
 mod trace;
+mod traffic;
 
 use super::error;
 pub use base::Management;
 
 use super::grpc::methods::Method;
 use super::routes::{Route, Target};
-use crate::repository::parse_version;
 use base::decode_short;
 use health::{check_instances, probe_reply, ready_model};
 use metadata::ModelFacts;
@@ -77,7 +77,7 @@ impl Management {
     /// The routes that are answered at once.
     fn http_at_once(&self, route: Route<'_>) -> Result<Response, Status> {
         let Management { facts, models, pool, .. } = self;
-        let version = |target: &Target<'_>| parse_version(target.version.unwrap_or_default());
+        let version = |target: &Target<'_>| models.version(target.model, target.version.unwrap_or_default());
         match route {
             Route::ServerMetadata => Ok(json(metadata::server_json(&facts.settings.id, pool))),
             Route::Live => Ok(Response::empty(if facts.is_live()? { 200 } else { 400 })),
@@ -115,6 +115,7 @@ impl Management {
             | Route::Load(..)
             | Route::Unload(..)
             | Route::Logging
+            | Route::Traffic(..)
             | Route::TraceSetting(_) => Err(Status::internal("this route has its own way in")),
         }
     }
@@ -200,20 +201,20 @@ impl Management {
             Method::ModelMetadata => {
                 let request: wire::ModelMetadataRequest = decode_short(message)?;
                 self.facts.check_not_exiting()?;
-                let version = parse_version(request.version.as_bytes())?;
+                let version = self.models.version(request.name.as_bytes(), request.version.as_bytes())?;
                 let facts = ModelFacts::of(&self.models, request.name.as_bytes(), version)?;
                 self.frame(&facts.to_message())
             }
             Method::ModelConfig => {
                 let request: wire::ModelConfigRequest = decode_short(message)?;
-                let version = parse_version(request.version.as_bytes())?;
+                let version = self.models.version(request.name.as_bytes(), request.version.as_bytes())?;
                 let config = self.models.lookup(request.name.as_bytes(), version)?.spec.config.clone();
                 self.frame(&wire::ModelConfigResponse { config: Some(config) })
             }
             Method::ModelStatistics => {
                 let request: wire::ModelStatisticsRequest = decode_short(message)?;
                 self.facts.check_not_exiting()?;
-                let version = parse_version(request.version.as_bytes())?;
+                let version = self.models.version(request.name.as_bytes(), request.version.as_bytes())?;
                 let models = self.models.statistics_of(request.name.as_bytes(), version)?;
                 let response = statistics::to_message(&models);
                 self.frame(&response)

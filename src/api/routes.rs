@@ -5,6 +5,7 @@
 use smallvec::SmallVec;
 
 use super::error;
+use crate::repository::traffic::is_label;
 use nereid_protocol::http1;
 
 /// A model, and a version where the path names one.
@@ -35,6 +36,8 @@ pub enum Route<'a> {
     GenerateStream(Target<'a>),
     /// The trace settings of one model, or of the server.
     TraceSetting(Option<&'a [u8]>),
+    /// The traffic rule of a model.
+    Traffic(&'a [u8], TrafficAction),
     /// The region that the path names, if any.
     SharedMemory(MemoryKind, RegionAction, Option<&'a [u8]>),
     /// With `--http-metrics`: the page of the metrics port, and readiness as probes of other servers ask for it.
@@ -47,6 +50,14 @@ pub enum Route<'a> {
 pub enum MemoryKind {
     System,
     Cuda,
+}
+
+/// What is done with a traffic rule: with `Rule`, it is shown, or with a body changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrafficAction {
+    Rule,
+    Promote,
+    RollBack,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +136,10 @@ impl Route<'_> {
             | Route::RepositoryIndex
             | Route::Load(..)
             | Route::Unload(..) => &[Method::Post],
-            Route::Logging | Route::TraceSetting(_) => &[Method::Get, Method::Post],
+            Route::Logging | Route::TraceSetting(_) | Route::Traffic(_, TrafficAction::Rule) => {
+                &[Method::Get, Method::Post]
+            }
+            Route::Traffic(..) => &[Method::Post],
             Route::SharedMemory(_, RegionAction::Status, _) => &[Method::Get],
             Route::SharedMemory(..) => &[Method::Post],
         }
@@ -151,7 +165,9 @@ impl Route<'_> {
             Route::ModelStatistics(_) | Route::AllStatistics | Route::Metrics => Category::Statistics,
             Route::TraceSetting(_) => Category::Trace,
             Route::Logging => Category::Logging,
-            Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => Category::ModelRepository,
+            Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) | Route::Traffic(..) => {
+                Category::ModelRepository
+            }
             Route::SharedMemory(..) => Category::SharedMemory,
         }
     }
@@ -200,6 +216,17 @@ pub fn route(path: &[u8]) -> Option<Route<'_>> {
     Some(route)
 }
 
+/// The route of a path in which a label stands where a version does; which labels a model has is not checked here.
+pub fn labelled_route(path: &[u8]) -> Option<Route<'_>> {
+    let mut segments = path.strip_prefix(b"/v2/models/")?.split(|&byte| byte == b'/');
+    let (model, versions, label) = (segments.next()?, segments.next()?, segments.next()?);
+    let action: SmallVec<[&[u8]; SEGMENTS_MAX]> = segments.take(SEGMENTS_MAX).collect();
+    if versions != b"versions" || !is_label(label) {
+        return None;
+    }
+    model_route(model, Some(label), &action)
+}
+
 fn is_version(segment: &[u8]) -> bool {
     !segment.is_empty() && segment.iter().all(u8::is_ascii_digit)
 }
@@ -216,6 +243,9 @@ fn model_route<'a>(model: &'a [u8], version: Option<&'a [u8]>, action: &[&[u8]])
         [b"generate"] => Some(Route::Generate(target)),
         [b"generate_stream"] => Some(Route::GenerateStream(target)),
         [b"trace", b"setting"] if version.is_none() => Some(Route::TraceSetting(Some(model))),
+        [b"traffic"] if version.is_none() => Some(Route::Traffic(model, TrafficAction::Rule)),
+        [b"traffic", b"promote"] if version.is_none() => Some(Route::Traffic(model, TrafficAction::Promote)),
+        [b"traffic", b"rollback"] if version.is_none() => Some(Route::Traffic(model, TrafficAction::RollBack)),
         _ => None,
     }
 }
@@ -275,6 +305,12 @@ mod tests {
             ("/v2/models/m/config", Some(Route::ModelConfig(model("m", None)))),
             ("/v2/models/m/trace/setting", Some(Route::TraceSetting(Some(b"m")))),
             ("/v2/models/m/versions/1/trace/setting", None),
+            ("/v2/models/m/traffic", Some(Route::Traffic(b"m", TrafficAction::Rule))),
+            ("/v2/models/m/traffic/promote", Some(Route::Traffic(b"m", TrafficAction::Promote))),
+            ("/v2/models/m/traffic/rollback", Some(Route::Traffic(b"m", TrafficAction::RollBack))),
+            ("/v2/models/m/traffic/", None),
+            ("/v2/models/m/versions/1/traffic", None),
+            ("/v2/models/m/versions/canary/infer", None),
             ("/v2/logging", Some(Route::Logging)),
             ("/v2/logging/", None),
             ("/v2/repository/index", Some(Route::RepositoryIndex)),
@@ -299,6 +335,25 @@ mod tests {
         ];
         for (path, expected) in table {
             assert_eq!(route(path.as_bytes()), *expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_label_stands_where_a_version_does() {
+        let target = Target { model: b"m", version: Some(b"canary") };
+        for (path, expected) in [
+            ("/v2/models/m/versions/canary/infer", Some(Route::Infer(target))),
+            ("/v2/models/m/versions/canary/stats", Some(Route::ModelStatistics(target))),
+            ("/v2/models/m/versions/canary/ready", Some(Route::ModelReady(target))),
+            ("/v2/models/m/versions/canary", Some(Route::ModelMetadata(target))),
+            ("/v2/models/m/versions/canary/traffic", None),
+            ("/v2/models/m/versions/canary/", None),
+            ("/v2/models/m/versions/1/infer", None),
+            ("/v2/models/m/versions/-x/infer", None),
+            ("/v2/models//versions/canary/infer", None),
+            ("/v2/models/m/infer", None),
+        ] {
+            assert_eq!(labelled_route(path.as_bytes()), expected, "{path}");
         }
     }
 }

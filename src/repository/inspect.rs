@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::traffic;
 use crate::native_backends::{COMPLETING, NATIVE_NAMES, NativeBackends, check_version};
 use nereid_backend::plugin::{Located, MakePluginLoader, PluginSettings, Plugins};
 use nereid_backend::python;
@@ -245,7 +246,12 @@ impl<'a> Inspector<'a> {
             selection.absent.iter().map(|version| format!("version {version} of the version policy is not there")),
         );
         match selection.at_least_one(&seen.name) {
-            Ok(chosen) => seen.chosen = chosen,
+            Ok(chosen) => {
+                if let Err(wrong) = traffic::check(&seen.stages.normalized, &chosen) {
+                    seen.problem(String::new(), None, wrong.message.into_owned());
+                }
+                seen.chosen = chosen;
+            }
             Err(error) => seen.finding(Finding { path: "version_policy".into(), error }),
         }
     }

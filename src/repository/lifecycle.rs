@@ -40,6 +40,7 @@ use graph::Graph;
 pub(super) use graph::parts_of;
 use measured::Measured;
 use nereid_observe::log::verbose;
+use nereid_observe::metrics::Registry;
 use nereid_request::{LoadUnderWay, RefusalReason, Status};
 use operation::{LastLoad, LoadSource};
 pub use residency::Places;
@@ -118,6 +119,8 @@ pub struct Lifecycle {
     /// Loads on demand, where they are on.
     demand: Option<Arc<Demand>>,
     measured: Measured,
+    /// The metrics of traffic rules.
+    traffic_metrics: Registry,
 }
 
 impl Drop for Lifecycle {
@@ -167,11 +170,17 @@ impl Lifecycle {
             is_stopping: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             polling: Mutex::new(()),
+            traffic_metrics: Registry::default(),
         }
     }
 
     pub fn mode(&self) -> ControlMode {
         self.settings.mode
+    }
+
+    /// The metrics of traffic rules.
+    pub fn traffic_metrics(&self) -> &Registry {
+        &self.traffic_metrics
     }
 
     /// The current map of models.

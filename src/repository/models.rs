@@ -3,9 +3,11 @@
 //! A change makes a new map; a holder of an old map finishes its work with it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::index::DUPLICATE;
+use super::traffic::{Fields, Reason, Route, RuledModel, Traffic, is_label};
 use nereid_request::{Code, RefusalReason, Status};
 use nereid_scheduler::ensemble::StepModel;
 use nereid_scheduler::{Checks, ServedModel};
@@ -57,6 +59,8 @@ pub struct ModelEntry {
     pub reason: String,
     /// Its repository is gone, and the entry is removed with its last version.
     pub is_forgotten: bool,
+    /// Which version a request without one gets, where the configuration has a rule.
+    pub traffic: Option<Arc<Traffic>>,
 }
 
 impl ModelEntry {
@@ -71,6 +75,12 @@ impl ModelEntry {
             _ => None,
         })
     }
+
+    fn ruled(&self) -> Option<RuledModel> {
+        let traffic = Arc::clone(self.traffic.as_ref()?);
+        let ready: Vec<_> = self.ready().cloned().collect();
+        (!ready.is_empty()).then_some(RuledModel { traffic, ready })
+    }
 }
 
 /// The models that a bare name refers to.
@@ -80,6 +90,8 @@ enum ModelsOfName {
         id: ModelId,
         /// The highest ready version: requests find it in one step.
         latest: Option<Arc<ServedModel>>,
+        /// The rule and the ready versions, where there are both.
+        ruled: Option<Arc<RuledModel>>,
     },
     /// The number of repositories that have a model of that name.
     Many(usize),
@@ -91,6 +103,46 @@ pub struct ModelMap {
     entries: BTreeMap<ModelId, ModelEntry>,
     names: HashMap<Box<[u8]>, ModelsOfName>,
     namespacing: bool,
+    routing: Routing,
+}
+
+/// What the rules of all models read of the heads of requests.
+#[derive(Debug, Default)]
+struct Routing {
+    /// The names of headers, in lower case and each once.
+    fields: Vec<Box<str>>,
+    /// Another number for other names, and 0 for none.
+    number: u64,
+    has_rules: bool,
+    has_labels: bool,
+}
+
+impl Routing {
+    fn of<'a>(rules: impl Iterator<Item = &'a Arc<RuledModel>>) -> Routing {
+        let mut routing = Routing::default();
+        for ruled in rules {
+            routing.has_rules = true;
+            routing.has_labels |= !ruled.traffic.rule.labels.is_empty();
+            routing.fields.extend(ruled.traffic.rule.fields().map(Box::from));
+        }
+        routing.fields.sort_unstable();
+        routing.fields.dedup();
+        if !routing.fields.is_empty() {
+            let mut hasher = DefaultHasher::new();
+            routing.fields.hash(&mut hasher);
+            routing.number = hasher.finish();
+        }
+        routing
+    }
+}
+
+/// The version of a request for inference, or the one that its head is checked against while the rule of its model
+/// waits for the rest of it.
+#[derive(Debug)]
+pub struct Choice {
+    pub model: Arc<ServedModel>,
+    /// Requests of a model without a rule, and those that name a version by its number, have none.
+    pub route: Option<Box<Route>>,
 }
 
 impl ModelMap {
@@ -98,7 +150,11 @@ impl ModelMap {
     pub fn new(entries: BTreeMap<ModelId, ModelEntry>, namespacing: bool) -> ModelMap {
         let mut names: HashMap<Box<[u8]>, ModelsOfName> = HashMap::new();
         for (id, entry) in &entries {
-            let named = || ModelsOfName::One { id: id.clone(), latest: entry.ready().next_back().cloned() };
+            let named = || ModelsOfName::One {
+                id: id.clone(),
+                latest: entry.ready().next_back().cloned(),
+                ruled: entry.ruled().map(Arc::new),
+            };
             names
                 .entry(id.name.as_bytes().into())
                 .and_modify(|named| {
@@ -109,7 +165,12 @@ impl ModelMap {
                 })
                 .or_insert_with(named);
         }
-        ModelMap { entries, names, namespacing }
+        let rules = names.values().filter_map(|named| match named {
+            ModelsOfName::One { ruled, .. } => ruled.as_ref(),
+            ModelsOfName::Many(_) => None,
+        });
+        let routing = Routing::of(rules);
+        ModelMap { entries, names, namespacing, routing }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&ModelId, &ModelEntry)> {
@@ -128,7 +189,7 @@ impl ModelMap {
     fn named(&self, name: &[u8]) -> Result<(&ModelEntry, Option<&Arc<ServedModel>>), Status> {
         let shown = || String::from_utf8_lossy(name);
         match self.names.get(name) {
-            Some(ModelsOfName::One { id, latest }) => match self.entries.get(id) {
+            Some(ModelsOfName::One { id, latest, .. }) => match self.entries.get(id) {
                 Some(entry) => Ok((entry, latest.as_ref())),
                 None => Err(Status::internal(format!("model '{}' has no entry", shown()))),
             },
@@ -177,6 +238,82 @@ impl ModelMap {
         }
     }
 
+    /// The version of a request for inference, as texts of the wire name it; `fields` are its headers. For a model
+    /// without a rule this is the same as [`lookup`](ModelMap::lookup).
+    #[inline]
+    pub fn choose(&self, name: &[u8], version: &[u8], fields: Fields<'_>) -> Result<Choice, Status> {
+        match self.routing.has_rules {
+            false => Ok(Choice { model: Arc::clone(self.lookup(name, parse_version(version)?)?), route: None }),
+            true => self.choose_by_rule(name, version, fields),
+        }
+    }
+
+    fn choose_by_rule(&self, name: &[u8], version: &[u8], fields: Fields<'_>) -> Result<Choice, Status> {
+        let by_number = |version| self.lookup(name, version).map(Arc::clone);
+        let Some(ruled) = self.ruled(name) else {
+            return Ok(Choice { model: by_number(parse_version(version)?)?, route: None });
+        };
+        let fixed = |version, reason| {
+            let model = by_number(Some(version))?;
+            let route = Route::fixed(ruled, &model, reason);
+            Ok(Choice { model, route: Some(Box::new(route)) })
+        };
+        if !version.is_empty() {
+            return match ruled.traffic.label(version) {
+                Some(version) => fixed(version, Reason::Label),
+                None => Ok(Choice { model: by_number(parse_version(version)?)?, route: None }),
+            };
+        }
+        if let Some(given) = ruled.traffic.rule.header.as_deref().and_then(fields).filter(|given| !given.is_empty()) {
+            let version = match ruled.traffic.label(given) {
+                Some(version) => version,
+                None => parse_version(given)?.unwrap_or_default(),
+            };
+            return fixed(version, Reason::Header);
+        }
+        let route = Some(Box::new(Route::open(ruled, fields)));
+        Ok(Choice { model: by_number(None)?, route })
+    }
+
+    fn ruled(&self, name: &[u8]) -> Option<&Arc<RuledModel>> {
+        match self.names.get(name)? {
+            ModelsOfName::One { ruled, .. } => ruled.as_ref(),
+            ModelsOfName::Many(_) => None,
+        }
+    }
+
+    /// The rule of a model that serves.
+    pub fn traffic(&self, name: &[u8]) -> Option<&Arc<Traffic>> {
+        self.ruled(name).map(|ruled| &ruled.traffic)
+    }
+
+    /// The headers that rules read, in lower case.
+    pub fn routing_fields(&self) -> &[Box<str>] {
+        &self.routing.fields
+    }
+
+    /// The number of these names: another one if they change.
+    #[inline]
+    pub fn routing_number(&self) -> u64 {
+        self.routing.number
+    }
+
+    /// The version that a label of the model means.
+    pub fn label(&self, name: &[u8], label: &[u8]) -> Option<i64> {
+        if !self.routing.has_labels || !is_label(label) {
+            return None;
+        }
+        self.ruled(name)?.traffic.label(label)
+    }
+
+    /// The version that a text of the wire names: a label of the model, or a number.
+    pub fn version(&self, name: &[u8], text: &[u8]) -> Result<Option<i64>, Status> {
+        match self.label(name, text) {
+            Some(version) => Ok(Some(version)),
+            None => parse_version(text),
+        }
+    }
+
     /// The version that a readiness query names. An unregistered or unready version is `None` and no error; an
     /// ambiguous name is an error.
     pub fn lookup_ready(&self, name: &[u8], version: Option<i64>) -> Result<Option<&Arc<ServedModel>>, Status> {
@@ -218,8 +355,12 @@ impl ModelMap {
 
     /// How many references this map holds to a model.
     pub(super) fn references(&self, model: &Arc<ServedModel>) -> usize {
+        let is_same = |held: &Arc<ServedModel>| usize::from(Arc::ptr_eq(held, model));
         let latest = match self.names.get(model.name.as_bytes()) {
-            Some(ModelsOfName::One { latest: Some(latest), .. }) => usize::from(Arc::ptr_eq(latest, model)),
+            Some(ModelsOfName::One { latest, ruled, .. }) => {
+                let ruled = ruled.iter().flat_map(|ruled| &ruled.ready).map(is_same).sum::<usize>();
+                ruled + latest.as_ref().map_or(0, is_same)
+            }
             _ => 0,
         };
         latest + self.ready().filter(|ready| Arc::ptr_eq(ready, model)).count()

@@ -201,8 +201,8 @@ impl Core {
     /// The metrics page.
     pub fn render_metrics(&self, format: PageFormat) -> String {
         let exemplars = (format == PageFormat::OpenMetrics).then(|| self.traces.exemplars());
-        let (models, memory) = (self.lifecycle.map(), self.lifecycle.memory_metrics());
-        let registries = [&self.own_metrics, &*self.metrics, memory];
+        let (models, lifecycle) = (self.lifecycle.map(), &self.lifecycle);
+        let registries = [&self.own_metrics, lifecycle.traffic_metrics(), &*self.metrics, lifecycle.memory_metrics()];
         metrics::page(&models, &self.metrics_config, &self.host, &registries, exemplars, format)
     }
 

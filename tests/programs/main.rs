@@ -15,6 +15,7 @@ mod process;
 mod python_package;
 mod ray;
 mod supply;
+mod traffic;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {

@@ -16,12 +16,13 @@ use crate::api::error;
 use crate::api::facts::ServerState;
 use crate::api::forwarding::HeaderPattern;
 use crate::api::infer::grpc_request;
-use crate::api::infer_context::InferContext;
+use crate::api::infer_context::{InferContext, kept_field};
 use crate::api::management::Management;
 use crate::api::plan_cache::grpc_requests::RequestKey;
 use crate::api::routes::Category;
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::watch::Arrival;
+use crate::repository::Choice;
 use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline, Unpacked};
 use nereid_protocol::http2::Headers;
 use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Token};
@@ -82,6 +83,10 @@ impl GrpcInfer {
             plan.reports_load = context.load_reports.is_wanted(headers);
             if let Some(pattern) = &self.forwarded {
                 plan.kept = pattern.of_metadata(headers);
+            }
+            plan.routing_number = context.models.routing_number();
+            if plan.routing_number != 0 {
+                plan.routing = context.routing_of(|name| headers.get(name));
             }
             if context.facts.settings.grpc_packing.is_some() {
                 plan.response_encoding = Encoding::accepted(headers.get(b"grpc-accept-encoding").unwrap_or_default());
@@ -215,7 +220,8 @@ impl GrpcInfer {
         if context.facts.state() == ServerState::Exiting {
             return Err(error::grpc_stopping());
         }
-        let model = context.find(message.model_name().as_bytes(), message.model_version().as_bytes())?;
+        let (name, version) = (message.model_name().as_bytes(), message.model_version().as_bytes());
+        let Choice { mut model, route } = context.find(name, version, &|name| kept_field(&plan.routing, name))?;
         if model.spec.decoupled {
             let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
             return Err(Status::unsupported(text));
@@ -227,7 +233,10 @@ impl GrpcInfer {
         let (pool, regions) = (&context.pool, &context.facts.regions);
         let mut form = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
             Ok(mut form) => {
-                context.plan_cache.learn_grpc(noted, plan, &model, &mut request, &form);
+                match route {
+                    None => context.plan_cache.learn_grpc(noted, plan, &model, &mut request, &form),
+                    Some(route) => model = route.settle(&mut request, &model),
+                }
                 form.packing = Packing::of_grpc(plan.response_encoding, context.facts.settings.grpc_packing);
                 form
             }

@@ -18,11 +18,12 @@ use crate::api::error;
 use crate::api::facts::ServerState;
 use crate::api::infer::grpc_reply::{self, StreamedFrom, Writer};
 use crate::api::infer::grpc_request;
-use crate::api::infer_context::InferContext;
+use crate::api::infer_context::{InferContext, kept_field};
 use crate::api::load_reports::streams as load_streams;
 use crate::api::plan_cache::grpc_requests::RequestKey;
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::watch::Arrival;
+use crate::repository::Choice;
 use nereid_memory::Gather;
 use nereid_observe::panics;
 use nereid_protocol::grpc::{Code, Encoder, InferRequest, Message};
@@ -158,8 +159,11 @@ impl Streams {
                 replies,
             );
         }
-        let model = match context.find(message.model_name().as_bytes(), message.model_version().as_bytes()) {
-            Ok(model) => model,
+        let found = context.calls.stream(token).map(|stream| Arc::clone(&stream.plan));
+        let Some(plan) = found else { return };
+        let (name, version) = (message.model_name().as_bytes(), message.model_version().as_bytes());
+        let Choice { mut model, route } = match context.find(name, version, &|name| kept_field(&plan.routing, name)) {
+            Ok(choice) => choice,
             // Whatever it would have been: it counts as one that answers once.
             Err(status) => {
                 request.withdraw();
@@ -177,12 +181,13 @@ impl Streams {
         if let Some(stream) = context.calls.stream(token) {
             stream.expect(key, decoupled);
         }
-        let found = context.calls.stream(token).map(|stream| Arc::clone(&stream.plan));
-        let Some(plan) = found else { return };
         let (pool, regions) = (&context.pool, &context.facts.regions);
         let outcome = match grpc_request::read(&message, &model, &mut request, &plan.kept, pool, regions) {
             Ok(mut form) => {
-                context.plan_cache.learn_grpc(noted, &plan, &model, &mut request, &form);
+                match route {
+                    None => context.plan_cache.learn_grpc(noted, &plan, &model, &mut request, &form),
+                    Some(route) => model = route.settle(&mut request, &model),
+                }
                 if plan.timed {
                     form.watch = context.watches.of_grpc(&model.name, &plan, arrival);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));

@@ -8,12 +8,14 @@ pub mod request;
 use std::sync::Arc;
 
 use super::decode;
+use super::routed::Routed;
 use crate::api::awaiting::{HttpCall, OwnedTarget, ParkedCall};
 use crate::api::error;
 use crate::api::infer::{AnswerForm, Manner};
 use crate::api::infer_context::InferContext;
 use crate::api::routes::Target;
 use crate::api::watch::Arrival;
+use crate::repository::Choice;
 use nereid_memory::Slice;
 use nereid_protocol::http1;
 use nereid_protocol::service::{CallKey, HttpReply, Port, Replies, Token};
@@ -55,8 +57,9 @@ fn begin_generate(
     replies: &mut Replies,
 ) -> Result<Token, Status> {
     let GenerateCall { call, port, target, head, body, arrival, streams } = call;
-    let model = match context.find(target.model, target.version.unwrap_or_default()) {
-        Ok(model) => model,
+    let found = context.find(target.model, target.version.unwrap_or_default(), &|name| head.header(name));
+    let Choice { model, route } = match found {
+        Ok(choice) => choice,
         Err(status) => {
             return context.await_model(token, target.model, status, || {
                 let target = OwnedTarget::of(&target);
@@ -89,7 +92,7 @@ fn begin_generate(
     };
     match reader {
         Ok(reader) => {
-            decode::decode(context, token.0, call, Box::new(reader), replies);
+            decode::decode(context, token.0, call, Routed::around(Box::new(reader), route), replies);
             Ok(token)
         }
         Err((status, request)) => {

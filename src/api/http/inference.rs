@@ -9,6 +9,7 @@ use super::events;
 use super::int32::parse_int32;
 use super::log::log_request;
 use super::opening::Opening;
+use super::routed::Routed;
 use crate::api::awaiting::{HttpCall, OwnedTarget, ParkedCall};
 use crate::api::calls::reply_to::ReplyTo;
 use crate::api::calls::work::Work;
@@ -25,6 +26,7 @@ use crate::api::routes::{Category, Target};
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::timing;
 use crate::api::watch::Arrival;
+use crate::repository::Choice;
 use nereid_memory::{Pool, Slice};
 use nereid_protocol::compression::Step;
 use nereid_protocol::http1::{self, JsonLength};
@@ -89,7 +91,8 @@ impl HttpInfer {
         if port == Port::Http
             && !context.access.http.is_empty()
             && context.plan_cache.http_plan(head).is_none()
-            && let Some(found) = settings.route(head.path().as_bytes())
+            && let path = head.path().as_bytes()
+            && let Some(found) = settings.route(path).or_else(|| context.labelled_route(path))
             && let Err(refusal) = context.access.http.allow_http(found.category(), head, &context.pool)
         {
             log_request(head);
@@ -194,8 +197,9 @@ impl HttpInfer {
         replies: &mut Replies,
     ) -> Result<Token, Refusal> {
         let InferCall { call, target, head, body, arrival, dialect } = call;
-        let model = match context.find(target.model, target.version.unwrap_or_default()) {
-            Ok(model) => model,
+        let found = context.find(target.model, target.version.unwrap_or_default(), &|name| head.header(name));
+        let Choice { model, route } = match found {
+            Ok(choice) => choice,
             Err(status) => {
                 let parked = context.await_model(token, target.model, status, || {
                     let target = OwnedTarget::of(&target);
@@ -213,6 +217,7 @@ impl HttpInfer {
         let is_packed = dialect.compresses() && check_encoding(&context.pool, head)?;
         let mut opening = Opening {
             model,
+            route,
             header_len: dialect.json_length(head),
             given_len: dialect.given_length(head),
             packing: None,
@@ -231,7 +236,8 @@ impl HttpInfer {
         }
         if !is_packed {
             check_content_length(&context.pool, head)?;
-            if dialect == Dialect::Kserve && manner == Manner::Whole && opening.watch.is_none() {
+            let is_plain = opening.watch.is_none() && opening.route.is_none();
+            if dialect == Dialect::Kserve && manner == Manner::Whole && is_plain {
                 self.plan_infer(context, head, &opening.model, opening.packing);
             }
             return HttpInfer::read_body(context, token, call, opening, body, replies);
@@ -273,7 +279,7 @@ impl HttpInfer {
         replies: &mut Replies,
     ) -> Result<Token, Refusal> {
         let header_len = json_length(context, &opening, body.len())?;
-        let Opening { model, packing, forwarded, dialect, manner, watch, .. } = opening;
+        let Opening { model, route, packing, forwarded, dialect, manner, watch, .. } = opening;
         let most = context.facts.settings.http_input_bytes_max;
         let (token, mut request) = match token {
             Some(token) => (token, context.calls.request_of(token)),
@@ -296,7 +302,7 @@ impl HttpInfer {
                 decoder.form.dialect = dialect;
                 decoder.form.packing = packing;
                 decoder.forwarded = forwarded;
-                decode::decode(context, token.0, call, Box::new(decoder), replies);
+                decode::decode(context, token.0, call, Routed::around(Box::new(decoder), route), replies);
                 Ok(token)
             }
             Err((status, request)) => {

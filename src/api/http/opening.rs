@@ -7,12 +7,15 @@ use crate::api::coding::packing::Packing;
 use crate::api::forwarding::Forwarded;
 use crate::api::infer::Manner;
 use crate::api::watch::Watch;
+use crate::repository::traffic::Route;
 use nereid_request::Status;
 use nereid_scheduler::ServedModel;
 
 /// What of a request's head is needed once its body is complete and uncompressed.
 pub struct Opening {
     pub model: Arc<ServedModel>,
+    /// What a traffic rule has decided, if the model has one.
+    pub route: Option<Box<Route>>,
     /// The length of its JSON, if the head states it: the number, or why it is none.
     pub header_len: Option<Result<i64, Status>>,
     /// The length as the request writes it, where the error repeats it.

@@ -88,7 +88,16 @@ impl HttpPorts {
         let HttpRequest { call, head, .. } = request;
         let is_post = head.method() == http1::Method::Post;
         log_request(head);
-        let Some(found) = context.facts.settings.route(head.path().as_bytes()) else {
+        let path = head.path().as_bytes();
+        let known = context.facts.settings.route(path).map_or_else(|| labelled(context, head), |found| Ok(Some(found)));
+        let found = match known {
+            Ok(found) => found,
+            Err(refusal) => {
+                replies.push(call, HttpReply::Answer(*refusal));
+                return None;
+            }
+        };
+        let Some(found) = found else {
             let reply = error::error_body(&context.pool, 404, "Not Found", None);
             replies.push(call, HttpReply::Answer(reply));
             return None;
@@ -158,6 +167,10 @@ impl HttpPorts {
         match found {
             Route::Metrics => self.metrics_page.render_for(call, head),
             Route::Health => management.http(call, Route::Ready, is_post, &body, replies),
+            Route::Traffic(model, action) => {
+                let body = is_post.then_some(&body);
+                management.traffic(call, model, action, body, replies);
+            }
             found => management.http(call, found, is_post, &body, replies),
         }
         None
@@ -202,4 +215,12 @@ impl HttpPorts {
             }
         }
     }
+}
+
+/// The route of a path with a label of its model, if the client may use it. Its keys are checked here too: the label
+/// may be newer than the head's first check.
+fn labelled<'a>(context: &InferContext, head: &'a http1::Head) -> Result<Option<Route<'a>>, Box<http1::Response>> {
+    let Some(found) = context.labelled_route(head.path().as_bytes()) else { return Ok(None) };
+    context.access.http.allow_http(found.category(), head, &context.pool)?;
+    Ok(Some(found))
 }

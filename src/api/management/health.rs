@@ -11,7 +11,7 @@ use super::outcome::{Outcome, Probe, Protocol};
 use crate::api::error;
 use crate::api::facts::{Facts, ServerState};
 use crate::api::mail::{Mail, Post};
-use crate::repository::{ModelMap, parse_version};
+use crate::repository::ModelMap;
 use nereid_memory::{Gather, Pool};
 use nereid_observe::panics;
 use nereid_protocol::http1::Response;
@@ -72,7 +72,7 @@ pub(super) fn ready_model<'a>(
     model: &[u8],
     version: &[u8],
 ) -> Result<Option<&'a Arc<ServedModel>>, Status> {
-    let found = models.lookup_ready(model, parse_version(version)?)?;
+    let found = models.lookup_ready(model, models.version(model, version)?)?;
     if found.is_some() {
         facts.check_not_exiting()?;
     }

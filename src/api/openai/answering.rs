@@ -12,9 +12,10 @@ use super::metrics::CallTimes;
 use super::settings::OpenAi;
 use crate::api::calls::reply_to::ReplyTo;
 use crate::api::infer::AnswerForm;
-use crate::api::infer_context::InferContext;
+use crate::api::infer_context::{InferContext, kept_field};
 use crate::api::steps::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE};
 use crate::api::watch::Watch;
+use crate::repository::Choice;
 use nereid_clock::now_ns;
 use nereid_memory::{Gather, Pool};
 use nereid_openai::answer::{Answer, Progress};
@@ -83,11 +84,18 @@ fn refuse_watched(
 
 /// Hands the requests to the model.
 pub fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepared: Prepared, replies: &mut Replies) {
-    let found = context.find(prepared.model.as_bytes(), b"");
-    let served = match found {
-        Ok(served) => served,
+    let Some(call) = context.calls.openai(token) else { return };
+    let routing = std::mem::take(&mut call.routing);
+    let found = context.find(prepared.model.as_bytes(), b"", &|name| kept_field(&routing, name));
+    let (served, chosen) = match found {
+        Ok(Choice { model, route: None }) => (model, None),
+        Ok(Choice { model, route: Some(route) }) => {
+            let chosen = route.choose(None, &model);
+            (Arc::clone(&chosen.model), Some(chosen))
+        }
         Err(status) => {
             let Some(call) = context.calls.openai(token) else { return };
+            call.routing = routing;
             let refused = (Refusal::of_status(&status, call.http.compat), status.refusal);
             let model = prepared.model.clone();
             return awaiting::park(context, token, &model, Rest::Prepared(Box::new(prepared)), refused, replies);
@@ -106,6 +114,7 @@ pub fn execute(context: &mut InferContext, openai: &OpenAi, token: Token, prepar
     }
     call.execution = Some(Box::new(Execution {
         model: served,
+        chosen,
         form: Rc::new(AnswerForm::default()),
         priority: priority.and_then(|priority| u64::try_from(priority).ok()),
         pending: (0..).zip(requests).collect::<VecDeque<_>>(),
@@ -144,6 +153,8 @@ fn submit_next(context: &mut InferContext, token: Token) -> Result<(), Status> {
         let (model, form) = (Arc::clone(&execution.model), Rc::clone(&execution.form));
         let (id, priority) = (Text::new(execution.plan.id.as_bytes()), execution.priority);
         let watch = execution.watch.clone();
+        // What it holds would keep the other versions of the model from ending.
+        let chosen = if execution.pending.is_empty() { execution.chosen.take() } else { execution.chosen.clone() };
         let (child, mut request) = context.calls.new_request()?;
         request.id = id;
         request.queueing.priority = priority.unwrap_or_default();
@@ -156,6 +167,9 @@ fn submit_next(context: &mut InferContext, token: Token) -> Result<(), Status> {
         if let Err(status) = filled {
             context.calls.give_up(child, request);
             return Err(status);
+        }
+        if let Some(chosen) = chosen {
+            chosen.attach(&mut request);
         }
         let reply_to = ReplyTo::OpenAi(token, index);
         // Before its model has it: the answer may come at once.

@@ -16,6 +16,7 @@ use crate::api::infer::AnswerForm;
 use crate::api::send_window::SendWindow;
 use crate::api::timing;
 use crate::api::watch::{ArrivedHead, Watch};
+use crate::repository::traffic::Chosen;
 use nereid_memory::Gather;
 use nereid_openai::answer::Answer;
 use nereid_openai::date::http_date;
@@ -23,7 +24,7 @@ use nereid_openai::error::{Compat, Refusal};
 use nereid_openai::form::ModelFacts;
 use nereid_openai::plan::{Input, Plan};
 use nereid_protocol::http1::{Response as HttpResponse, ResponseHead};
-use nereid_protocol::service::{CallKey, HttpReply, Replies};
+use nereid_protocol::service::{CallKey, HttpReply, Kept, Replies};
 use nereid_request::{Credit, Response};
 use nereid_scheduler::ServedModel;
 
@@ -113,6 +114,8 @@ pub struct Arrived {
 /// What its models do for a call.
 pub struct Execution {
     pub model: Arc<ServedModel>,
+    /// What a traffic rule has chosen for all requests of the call.
+    pub chosen: Option<Chosen>,
     pub form: Rc<AnswerForm>,
     pub plan: Arc<Plan>,
     pub priority: Option<u64>,
@@ -151,6 +154,8 @@ impl Execution {
 /// One call.
 pub struct OpenAiCall {
     pub http: HttpAnswer,
+    /// The headers that traffic rules read.
+    pub routing: Kept,
     pub send_window: SendWindow,
     /// None: the request is being prepared.
     pub execution: Option<Box<Execution>>,
@@ -170,10 +175,11 @@ pub struct OpenAiCall {
 }
 
 impl OpenAiCall {
-    pub fn new(http: HttpAnswer, now_ns: u64) -> OpenAiCall {
+    pub fn new(http: HttpAnswer, routing: Kept, now_ns: u64) -> OpenAiCall {
         let send_window = SendWindow::default();
         OpenAiCall {
             http,
+            routing,
             send_window,
             execution: None,
             is_deferred: false,

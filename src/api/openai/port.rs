@@ -209,7 +209,8 @@ impl OpenAiPort {
             replies.push(call, HttpReply::Answer(reply));
             return None;
         }
-        let mut new = OpenAiCall::new(http, now_ns);
+        let routing = context.routing_of(|name| head.header(std::str::from_utf8(name).ok()?));
+        let mut new = OpenAiCall::new(http, routing, now_ns);
         new.arrived = context.watches.keep_http(head, arrival);
         let work = Work::OpenAi(Box::new(new));
         let token = match context.calls.new_work(work) {

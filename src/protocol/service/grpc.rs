@@ -63,6 +63,10 @@ pub struct GrpcPlan {
     pub kept: Kept,
     /// What the watching of requests needs.
     pub watched: Kept,
+    /// What decides about the versions of models that requests go to.
+    pub routing: Kept,
+    /// The service's own number of the names that these are.
+    pub routing_number: u64,
     /// How messages of the answer may be compressed: the head of the answer names the encoding, each message states
     /// whether it is compressed.
     pub response_encoding: grpc::Encoding,
@@ -84,6 +88,8 @@ impl GrpcPlan {
             streaming: false,
             kept: Kept::new(),
             watched: Kept::new(),
+            routing: Kept::new(),
+            routing_number: 0,
             response_encoding: grpc::Encoding::Identity,
             reports_load: false,
             timed: false,

@@ -14,6 +14,7 @@ use super::super::next_steps::{self, FailedModel};
 use super::super::overrides::{Override, write_files};
 use super::super::poll::{Polled, poll};
 use super::super::store::{Store, TreeStamp};
+use super::super::traffic::{self, Traffic};
 use super::super::version::{Directory, RunningVersion};
 use super::graph::parts_of;
 use super::waits::OnBehalf;
@@ -117,9 +118,7 @@ impl Lifecycle {
                 return Err(failed);
             }
         };
-        if source.polled.versions.is_empty() {
-            let text = "at least one version must be available under the version policy of model";
-            let status = Status::invalid(format!("{text} '{}'", id.name));
+        if let Err(status) = check_rules(id, &source.polled) {
             error!("failed to load '{}': {status}", id.name);
             self.log_next_steps(id, &source.directory, &source.polled);
             if slot.running.is_empty() {
@@ -175,9 +174,17 @@ impl Lifecycle {
             self.discard(id, fresh, &[]);
             return Err(self.load_failed(id, [(version, status)]));
         }
+        let traffic = match self.traffic(id, &source.polled, plan.keeps_config) {
+            Ok(traffic) => traffic,
+            Err(status) => {
+                self.discard(id, fresh, &[]);
+                error!("failed to load '{}': {status}", id.name);
+                return Err(status);
+            }
+        };
         let has_fresh = !fresh.is_empty();
         fresh.values().for_each(RunningVersion::enter);
-        let has_surplus = self.switch(id, slot, fresh, &fitted.versions);
+        let has_surplus = self.switch(id, slot, fresh, &fitted.versions, traffic);
         // This load may have been requested by a model in execution, possibly the one that has to end.
         if !OnBehalf::is_here() {
             slot.running.values().for_each(RunningVersion::settle);
@@ -195,6 +202,18 @@ impl Lifecycle {
         slot.source = source.is_of_an_ensemble().then_some(source);
         info!("successfully loaded '{}'", id.name);
         Ok(has_fresh || has_surplus)
+    }
+
+    /// The traffic rule that applies after a load: that of before, with what the API has changed, unless the
+    /// configuration was loaded anew.
+    fn traffic(&self, id: &ModelId, polled: &Polled, keeps_config: bool) -> Result<Option<Arc<Traffic>>, Status> {
+        let Some(rule) = traffic::check(&polled.config, &polled.versions)? else { return Ok(None) };
+        let present = lock(&self.visible).entries.get(id).and_then(|entry| entry.traffic.clone());
+        if let Some(present) = present.filter(|present| keeps_config && present.rule == rule) {
+            return Ok(Some(present));
+        }
+        let services = traffic::Services { metrics: &self.traffic_metrics, pool: &self.settings.pool };
+        Traffic::start(&id.name, rule, &services).map(Some)
     }
 
     /// Changes the instances of the versions in place. If one fails, those before it get their old instances back.
@@ -361,6 +380,7 @@ impl Lifecycle {
         slot: &mut ModelSlot,
         fresh: BTreeMap<i64, RunningVersion>,
         chosen: &[i64],
+        traffic: Option<Arc<Traffic>>,
     ) -> bool {
         let replaced: Vec<RunningVersion> =
             fresh.into_iter().filter_map(|(version, running)| slot.running.insert(version, running)).collect();
@@ -370,6 +390,7 @@ impl Lifecycle {
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
             entry.reason.clear();
+            entry.traffic = traffic;
             // A version that once failed and is no longer chosen is not listed.
             entry.versions.retain(|version, state| chosen.contains(version) || state.reason() == UNLOADED);
             for (&version, running) in &slot.running {
@@ -409,6 +430,8 @@ impl Lifecycle {
         }
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
+            // Its metrics vanish with it.
+            entry.traffic = None;
             for &version in running.keys() {
                 entry.versions.insert(version, VersionState::Unloading);
             }
@@ -418,11 +441,25 @@ impl Lifecycle {
     }
 }
 
+/// What a configuration demands of the versions that its policy chooses.
+fn check_rules(id: &ModelId, polled: &Polled) -> Result<(), Status> {
+    if polled.versions.is_empty() {
+        let text = "at least one version must be available under the version policy of model";
+        return Err(Status::invalid(format!("{text} '{}'", id.name)));
+    }
+    traffic::check(&polled.config, &polled.versions).map(drop).map_err(|status| {
+        let prefix = format!("model '{}': ", id.name);
+        status.prefixed(&prefix)
+    })
+}
+
 /// What a load does to each version.
 pub(super) struct Plan {
     to_load: Vec<i64>,
     /// They continue to serve; only their instances or the policy around them changed.
     changed_in_place: Vec<i64>,
+    /// The configuration is the one of before, but for what can change in place.
+    keeps_config: bool,
 }
 
 impl Plan {
@@ -437,12 +474,13 @@ impl Plan {
             let is_unchanged = now.versions.get(version)? == before.versions.get(version)?;
             (is_shared_unchanged && is_unchanged && slot.running.contains_key(version)).then_some(())
         };
-        let (in_place, to_load) = polled.versions.iter().partition(|version| kept(version).is_some());
-        Plan { to_load, changed_in_place: in_place }
+        let (in_place, to_load): (Vec<i64>, Vec<i64>) =
+            polled.versions.iter().partition(|version| kept(version).is_some());
+        Plan { to_load, keeps_config: !in_place.is_empty(), changed_in_place: in_place }
     }
 
     /// A plan that loads every version again.
     pub(super) fn all(polled: &Polled) -> Plan {
-        Plan { to_load: polled.versions.clone(), changed_in_place: Vec::new() }
+        Plan { to_load: polled.versions.clone(), changed_in_place: Vec::new(), keeps_config: true }
     }
 }

@@ -164,7 +164,7 @@ fn a_request_without_a_model_learns_its_state() {
     let entry = |versions: &[(i64, VersionState)], reason: &str| ModelEntry {
         versions: versions.iter().cloned().collect(),
         reason: reason.to_owned(),
-        is_forgotten: false,
+        ..ModelEntry::default()
     };
     let id = |name: &str| ModelId { name: name.to_owned(), namespace: String::new() };
     let failed = VersionState::Unavailable("Internal: broken".to_owned());

@@ -18,6 +18,7 @@ mod perf;
 mod quickstart;
 pub mod runtime;
 mod serve;
+mod shown_flags;
 mod subcommands;
 mod trace;
 mod values;

@@ -94,6 +94,8 @@ pub struct Settings {
     pub plugins: MakePluginLoader,
     /// The agents that models name in `model_repository_agents`.
     pub agents: agents::Agents,
+    /// Whether models keep where the values of their configurations come from.
+    pub keeps_provenance: bool,
 }
 
 /// The devices that the models of this server may be checked against.

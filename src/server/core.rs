@@ -27,7 +27,7 @@ use nereid_observe::audit::AuditLog;
 use nereid_observe::log::{self, Logger};
 use nereid_observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
 use nereid_observe::panics::ThreadKind;
-use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
+use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot, slowest};
 use nereid_observe::trace::{self, Traces};
 use nereid_queue::Spin;
 use nereid_request::{RefusalReason, Status};
@@ -81,6 +81,8 @@ impl Core {
     /// The same inside an application, which assigns its cores itself: no thread of ours is bound to one.
     pub fn start_embedded(options: &Options, libraries: &Libraries, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
         let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin_ns: 0 };
+        // An application has no port of its own for the page.
+        let options = &Options { allow_ui: false, ..options.clone() };
         Core::placed(options, libraries, Guard::default(), &cores()?, placement, access)
     }
 
@@ -100,6 +102,7 @@ impl Core {
         }
         let gpus = Gpus::discover(&options.gpu_settings());
         devices::log_unused_options(options, &gpus);
+        slowest::switch(options.has_ui());
         let pool = Pool::of_server(budget::bytes(options), gpus.pinned().source());
         let pool =
             pool.map_err(|error| Failure::Creating(Status::internal(format!("cannot start a thread: {error}"))))?;
@@ -150,6 +153,7 @@ impl Core {
             gpus: Arc::clone(&gpus),
             plugins: libraries.plugins,
             agents: Agents::new((libraries.agents)(options.agent_directory.clone())),
+            keeps_provenance: options.has_ui(),
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle, &pool, &gpus);
@@ -267,6 +271,7 @@ fn settings(
         grpc_packing: options.grpc_response_compression,
         request_plan_cache: options.request_plan_cache,
         orca: options.orca,
+        ui: options.has_ui(),
         probes: match (options.http_metrics, options.metrics.allowed) {
             (false, _) => Probes::None,
             (true, false) => Probes::Health,

@@ -96,6 +96,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         gpus: Arc::default(),
         plugins: no_libraries,
         agents: Default::default(),
+        keeps_provenance: true,
         stores: places.iter().map(open).collect(),
         mode,
         startup_models: Vec::new(),

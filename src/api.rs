@@ -55,6 +55,7 @@ use grpc::streams::Streams;
 use grpc::streams::stream::Stream;
 use http::chunked_replies::ChunkedReplies;
 use http::inference::HttpInfer;
+use http::inspect_page::InspectPage;
 use http::metrics_page::MetricsPage;
 use http::ports::{HttpPorts, HttpRequest};
 use infer_context::InferContext;
@@ -86,6 +87,7 @@ pub use clouds::sagemaker::settings::{Inference, SageMaker};
 pub use clouds::vertex::settings::Vertex;
 pub use facts::{EXTENSIONS, Facts, Probes, SERVER_VERSION, ServerState, Settings};
 pub use forwarding::HeaderPattern;
+pub use http::inspect_page::{InspectQuery, RenderInspect};
 pub use load_reports::Orca;
 pub use mail::{Control, Mail, Post, RenderMetrics};
 pub use openai::OpenAi;
@@ -119,6 +121,8 @@ pub struct Parts {
     pub post: Post,
     pub control: Control,
     pub render_metrics: RenderMetrics,
+    /// Writes the snapshot of the inspect page; none: the metrics port has no such page.
+    pub render_inspect: Option<RenderInspect>,
     /// Metrics of backends, some of which answers report.
     pub metrics: Arc<Registry>,
     /// The load that others report; none: they report none.
@@ -129,9 +133,11 @@ pub struct Parts {
 impl Api {
     pub fn new(parts: Parts) -> Api {
         let Parts { facts, models, lifecycle, pool, sink, post, .. } = parts;
-        let Parts { control, render_metrics, metrics, load, call_bounds, .. } = parts;
+        let Parts { control, render_metrics, render_inspect, metrics, load, call_bounds, .. } = parts;
         let settings = &facts.settings;
         let demand = lifecycle.demand().cloned();
+        let render_inspect = render_inspect.filter(|_| settings.ui);
+        let inspect_page = InspectPage::new(pool.clone(), Arc::clone(&post), Arc::clone(&control), render_inspect);
         let metrics_page = MetricsPage { pool: pool.clone(), post: Arc::clone(&post), control, render: render_metrics };
         let management = Management::new(
             Arc::clone(&facts),
@@ -145,7 +151,12 @@ impl Api {
             SageMakerPort::new(Arc::clone(&facts), Arc::clone(&models), lifecycle, pool.clone(), Arc::clone(&post));
         let vertex = VertexPort::new(Arc::clone(&facts), Arc::clone(&models), pool.clone(), Arc::clone(&post));
         Api {
-            http: HttpPorts::new(HttpInfer::new(settings.http_forwarded.clone()), metrics_page, sagemaker, vertex),
+            http: HttpPorts::new(
+                HttpInfer::new(settings.http_forwarded.clone()),
+                (metrics_page, inspect_page),
+                sagemaker,
+                vertex,
+            ),
             grpc: GrpcInfer::new(settings.grpc_forwarded.clone()),
             streams: Streams::default(),
             responses: ResponseRouter::new(pool.clone(), metrics),

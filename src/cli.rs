@@ -19,6 +19,7 @@ mod perf;
 mod quickstart;
 pub mod runtime;
 mod serve;
+mod shown_flags;
 mod subcommands;
 mod terminal;
 mod trace;

@@ -100,6 +100,8 @@ pub struct Settings {
     pub agents: agents::Agents,
     /// Which models stay in memory.
     pub residency: ResidencySettings,
+    /// Whether models keep where the values of their configurations come from.
+    pub keeps_provenance: bool,
 }
 
 /// The devices that the models of this server may be checked against.

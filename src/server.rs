@@ -17,6 +17,7 @@ mod environment;
 pub mod frontend;
 pub mod inherited;
 mod inproc_executor;
+pub mod inspect;
 mod key_files;
 mod libraries;
 mod listeners;
@@ -44,6 +45,7 @@ pub use self::core::host_policies;
 use self::core::{Core, Guard};
 use control::RepositoryPoller;
 use inherited::InheritedSockets;
+use inspect::{FlagValue, Inspect};
 use key_files::{KeyFiles, KeyWatch};
 pub use libraries::Libraries;
 use nereid_observe::audit::AuditLog;
@@ -59,8 +61,14 @@ use takeover::Takeover;
 use watchdog::Watchdog;
 
 /// Runs the server until a signal ends it.
-pub fn run(options: &Options, libraries: &Libraries, inherited: InheritedSockets, announcement: &str) -> ExitCode {
-    match serve(options, libraries, inherited, announcement) {
+pub fn run(
+    options: &Options,
+    libraries: &Libraries,
+    inherited: InheritedSockets,
+    announcement: &str,
+    flags: Vec<FlagValue>,
+) -> ExitCode {
+    match serve(options, libraries, inherited, announcement, flags) {
         Ok(code) => code,
         Err(failure) => {
             report(&failure, options);
@@ -108,6 +116,7 @@ fn serve(
     libraries: &Libraries,
     mut inherited: InheritedSockets,
     announcement: &str,
+    flags: Vec<FlagValue>,
 ) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
     let probe = shards::try_engine(options, Host::Glommio);
@@ -148,6 +157,7 @@ fn serve(
             let core = Arc::clone(&core);
             Arc::new(move |format| core.render_metrics(format))
         },
+        inspect: Some(Inspect::new(Arc::clone(&core), &flags)),
         metrics: Arc::clone(&core.metrics),
         load: load::monitor(options, lifecycle, &core.metrics),
         thread_name: "shard",

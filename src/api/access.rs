@@ -115,6 +115,11 @@ impl Restrictions {
         })
     }
 
+    /// The header that requests of a group need; none: the group is open.
+    pub(super) fn header_of(&self, category: Category) -> Option<&str> {
+        self.keys.get(category as usize)?.first().map(|key| &*key.header)
+    }
+
     pub(super) fn lets_in(&self, category: Category, head: &http1::Head) -> bool {
         self.check(category, |name| head.header(name)).is_ok()
     }

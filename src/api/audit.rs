@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use super::access::{Access, KeyName};
 use super::clouds::sagemaker;
 use super::grpc::methods::{Method, method_of};
+use super::http::inspect_page;
 use super::openai;
 use super::routes::{Category, MemoryKind, RegionAction, Route, TrafficAction, route};
 use nereid_memory::Slice;
@@ -33,6 +34,8 @@ pub struct Auditor {
     peer: Option<SocketAddr>,
     /// Calls without an answer.
     open: HashMap<CallKey, AuditRecord>,
+    /// The metrics port has the inspect page.
+    has_page: bool,
 }
 
 /// What a call does, and to what.
@@ -56,12 +59,15 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The change that a request asks for, if it is one.
-fn of_http(port: Port, head: &Head, body: Option<&Slice>) -> Option<Audited> {
+fn of_http(port: Port, head: &Head, body: Option<&Slice>, has_page: bool) -> Option<Audited> {
     if port == Port::SageMaker {
         return sagemaker::audited(head, body);
     }
     if port == Port::OpenAi {
         return openai::routes::audited(head);
+    }
+    if port == Port::Metrics {
+        return has_page.then(|| inspect_page::audited(head)).flatten();
     }
     // The port of Vertex AI leads to no route that changes anything.
     let route = route(head.path().as_bytes()).filter(|_| port == Port::Http)?;
@@ -155,8 +161,8 @@ fn call_of(head: &Head) -> String {
 }
 
 impl Auditor {
-    pub fn new(log: Arc<AuditLog>) -> Auditor {
-        Auditor { log, peer: None, open: HashMap::new() }
+    pub fn new(log: Arc<AuditLog>, has_page: bool) -> Auditor {
+        Auditor { log, peer: None, open: HashMap::new(), has_page }
     }
 
     /// The peer of the calls that come next.
@@ -180,10 +186,11 @@ impl Auditor {
 
     fn entry_of_http(&self, request: HttpRequest<'_>, access: &Access) -> Option<AuditRecord> {
         let HttpRequest { port, head, body } = request;
-        let Audited { category, action, subject } = of_http(port, head, body)?;
+        let Audited { category, action, subject } = of_http(port, head, body, self.has_page)?;
         let protocol = match port {
             Port::SageMaker => "sagemaker",
             Port::OpenAi => "openai",
+            Port::Metrics => "ui",
             _ => "http",
         };
         let key = access.http.key_of(category, head);
@@ -318,7 +325,7 @@ mod tests {
     fn a_call_is_recorded_once_by_its_answer_or_by_its_panic() {
         let path = std::env::temp_dir().join(format!("nereid-auditor-{}", std::process::id()));
         let log = Arc::new(AuditLog::start(&path).unwrap());
-        let mut auditor = Auditor::new(Arc::clone(&log));
+        let mut auditor = Auditor::new(Arc::clone(&log), false);
         let [before, answered, panicked] = [1, 2, 3].map(CallKey);
         for call in [before, answered, panicked] {
             let entry = auditor.entry("http", format!("call {}", call.0), "load", None);

@@ -86,6 +86,8 @@ pub struct Settings {
     pub orca: Orca,
     /// `--http-metrics`.
     pub probes: Probes,
+    /// `--allow-ui`: the metrics port has the inspect page.
+    pub ui: bool,
 }
 
 /// The routes for probes and scrapers that the HTTP port has beside Triton's.

@@ -7,6 +7,7 @@ pub mod dialect;
 pub mod events;
 pub mod generate;
 pub mod inference;
+pub mod inspect_page;
 mod int32;
 pub mod log;
 pub mod metrics_page;

@@ -107,7 +107,8 @@ impl Instances {
         let working = running.iter().filter(|worker| worker.takes_work()).map(|worker| worker.gpu.clone()).collect();
         self.checks.set(instances, gpus, working);
         let active = running.iter().filter(|worker| worker.takes_work());
-        self.checks.set_executions(active.map(|worker| worker.executions.clone()).collect());
+        let counted = active.map(|worker| (worker.names.join(", ").into(), worker.executions.clone()));
+        self.checks.set_executions(counted.collect());
         let take_device_tensors = !running.is_empty() && running.iter().all(|worker| worker.takes_device_tensors);
         self.checks.set_on_devices(take_device_tensors);
     }

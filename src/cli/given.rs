@@ -26,6 +26,8 @@ pub struct Given {
     pub allow_openai: Option<bool>,
     pub has_openai_port: bool,
     pub without_effect: Vec<WithoutEffect>,
+    /// The flags of the command line, with their values as other people may see them.
+    pub shown: Vec<(&'static str, String)>,
     /// Lines for stderr, in the order in which they arose.
     pub warnings: Vec<String>,
 }

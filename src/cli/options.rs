@@ -10,22 +10,24 @@ use super::flags::{Action, Flag, flags};
 use super::getopt::{Item, Items};
 use super::given::{ControlMode, Given};
 use super::help;
+use super::shown_flags::{flag_values, shown};
 use super::values::{Value, ValueError};
 
 use nereid_backend::check_key;
 use nereid_request::Status;
 
 pub use super::given::WithoutEffect;
+pub use crate::server::inspect::FlagValue;
 pub use crate::server::options::{
     BackendSetting, CacheSetting, Clouds, EngineMetrics, HostPolicySetting, IoCores, IoEngine, Listen, ModelControl,
     Options as ServeOptions, Orca, RateLimitResource, Restriction, RunToCompletion,
 };
 
 /// Variables that are set by supervisors which route clients by readiness.
-const SUPERVISORS: [&str; 2] = ["NOTIFY_SOCKET", "KUBERNETES_SERVICE_HOST"];
+pub(super) const SUPERVISORS: [&str; 2] = ["NOTIFY_SOCKET", "KUBERNETES_SERVICE_HOST"];
 /// The default of `--drain-delay` under such a supervisor: a balancer needs a few seconds to see that a server is not
 /// ready.
-const SUPERVISED_DRAIN_DELAY: Duration = Duration::from_secs(5);
+pub(super) const SUPERVISED_DRAIN_DELAY: Duration = Duration::from_secs(5);
 
 /// Why the server does not start; [`OptionsError::report`] is the text for its user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +98,8 @@ pub struct CommandLine {
     pub options: ServeOptions,
     /// For the log.
     pub without_effect: Vec<WithoutEffect>,
+    /// Every flag with its value, for the inspect page.
+    pub flags: Vec<FlagValue>,
 }
 
 impl ServeOptions {
@@ -119,7 +123,8 @@ impl CommandLine {
         let mut given = Given::new();
         let read = given.read(arguments, &environment);
         given.warnings.iter().map(String::as_str).for_each(warn);
-        read.map(|()| CommandLine { options: given.options, without_effect: given.without_effect })
+        let flags = flag_values(&given.shown, &environment);
+        read.map(|()| CommandLine { options: given.options, without_effect: given.without_effect, flags })
     }
 }
 
@@ -217,6 +222,7 @@ impl Given {
     }
 
     fn apply(&mut self, flag: &'static Flag, value: Option<&OsStr>) -> Result<(), OptionsError> {
+        self.shown.push((flag.name, shown(flag.name, value.map(OsStr::to_string_lossy).as_deref())));
         let value = Value { flag: flag.name, raw: value.unwrap_or_default() };
         let done = match flag.action {
             Action::Help => return Err(OptionsError::Help),

@@ -80,7 +80,7 @@ pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
             stacks::signal()
         );
     }
-    let code = server::run(&line.options, &LIBRARIES, inherited, announcement);
+    let code = server::run(&line.options, &LIBRARIES, inherited, announcement, line.flags.clone());
     logger.flush();
     code
 }

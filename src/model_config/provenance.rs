@@ -45,6 +45,44 @@ pub struct Field {
     pub source: Source,
 }
 
+/// What a served model keeps of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// The configuration file; none if there is none or an override stands in for it.
+    pub file: Option<String>,
+    pub fields: Vec<Field>,
+}
+
+/// The configuration that a model's directory or a request gives, before any rule.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Written {
+    pub config: ModelConfig,
+    pub file: Option<String>,
+    pub positions: Option<Positions>,
+    /// Instead of a file, even an empty one.
+    pub is_override: bool,
+}
+
+impl Written {
+    /// What becomes of it, with the source of each value.
+    pub fn provenance(
+        &self,
+        normalized: &ModelConfig,
+        completed: &ModelConfig,
+        resolved: &ModelConfig,
+    ) -> Result<Provenance, Error> {
+        let stages = Stages {
+            written: self.config.clone(),
+            normalized: normalized.clone(),
+            completed: completed.clone(),
+            resolved: resolved.clone(),
+        };
+        let none = Positions::default();
+        let positions = if self.is_override { None } else { Some(self.positions.as_ref().unwrap_or(&none)) };
+        Ok(Provenance { file: self.file.clone(), fields: fields(&stages, positions)? })
+    }
+}
+
 /// The values of `stages.resolved` in the order of their declarations. `positions` are those of the file; `None` for an
 /// override.
 pub fn fields(stages: &Stages, positions: Option<&Positions>) -> Result<Vec<Field>, Error> {

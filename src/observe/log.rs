@@ -4,6 +4,7 @@
 
 mod callback;
 mod layer;
+pub mod recent;
 mod record;
 mod switches;
 mod table;

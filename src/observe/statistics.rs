@@ -9,6 +9,7 @@ mod latencies;
 mod memory;
 mod responses;
 mod slot;
+pub mod slowest;
 mod snapshot;
 mod writer_slot;
 
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam_utils::CachePadded;
+use nereid_clock::now_ns;
 use nereid_request::RefusalReason;
 
 use large::Large;
@@ -29,6 +31,7 @@ pub use memory::{Holder, MemoryKind, MemoryUse};
 use responses::Responses;
 pub use responses::{ResponseOutcome, ResponseTimes};
 use slot::Slot;
+use slowest::{Ending, ModelName, PhasesNs, SlowRequest};
 pub use snapshot::{BatchTally, DurationsUs, Failures, ResponseTally, Snapshot, Tally};
 use writer_slot::WriterSlot;
 
@@ -90,6 +93,8 @@ pub struct ModelStatistics {
     wanted: DistributionConfig,
     /// Executions on devices, by their UUIDs.
     devices: Mutex<Vec<Device>>,
+    /// By which its slow requests are recorded; without it they are not.
+    model: OnceLock<Arc<ModelName>>,
 }
 
 /// The executions of a model on one device.
@@ -130,7 +135,13 @@ impl ModelStatistics {
             is_caching: AtomicBool::new(false),
             wanted,
             devices: Mutex::default(),
+            model: OnceLock::new(),
         }
+    }
+
+    /// Names the model version, so that its [slowest] requests are recorded. The first name stays.
+    pub fn set_model(&self, name: &str, version: i64) {
+        let _ = self.model.set(Arc::new(ModelName { name: name.to_owned(), version }));
     }
 
     /// The statistics of the device with this UUID, in which its instances count executions: a part of these.
@@ -140,6 +151,9 @@ impl ModelStatistics {
             return Arc::clone(&device.statistics);
         }
         let statistics = Arc::new(ModelStatistics::with(self.wanted.clone()));
+        if let Some(model) = self.model.get() {
+            let _ = statistics.model.set(Arc::clone(model));
+        }
         devices.push(Device { uuid: uuid.into(), statistics: Arc::clone(&statistics) });
         statistics
     }
@@ -166,9 +180,42 @@ impl ModelStatistics {
 
     #[inline(always)]
     fn success_counted(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
-        self.with_slot(|slot, exclusive| {
+        let writer = WriterSlot::current();
+        self.with_slot_of(writer, |slot, exclusive| {
             slot.request_succeeded(started_ns, queued_ns, batch_size, execution, exclusive);
         });
+        if slowest::is_slow(writer, execution.exec_end_ns.saturating_sub(started_ns)) {
+            self.success_recorded(writer, started_ns, queued_ns, batch_size, execution);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn success_recorded(
+        &self,
+        writer: WriterSlot,
+        started_ns: u64,
+        queued_ns: u64,
+        batch_size: u64,
+        execution: &Execution,
+    ) {
+        let phases = PhasesNs {
+            total: execution.exec_end_ns.saturating_sub(started_ns),
+            queue: execution.exec_start_ns.saturating_sub(queued_ns),
+            compute_input: execution.compute_input_ns(),
+            compute_infer: execution.compute_infer_ns(),
+            compute_output: execution.compute_output_ns(),
+        };
+        self.slow_recorded(writer, batch_size.max(1), execution.exec_end_ns, phases, Ending::Success);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow_recorded(&self, writer: WriterSlot, batch_size: u64, ended_ns: u64, phases: PhasesNs, ending: Ending) {
+        if let Some(model) = self.model.get() {
+            let model = Arc::clone(model);
+            slowest::record(writer, SlowRequest { model, batch_size, ended_ns, phases, ending });
+        }
     }
 
     #[cold]
@@ -199,6 +246,18 @@ impl ModelStatistics {
                 .saturating_add(sums.compute_output_ns),
         };
         self.batch_executed(batch_size.max(1), &execution);
+        let writer = WriterSlot::current();
+        if slowest::is_slow(writer, duration_ns) {
+            let Sums { queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns } = *sums;
+            let phases = PhasesNs {
+                total: duration_ns,
+                queue: queue_ns,
+                compute_input: compute_input_ns,
+                compute_infer: compute_infer_ns,
+                compute_output: compute_output_ns,
+            };
+            self.slow_recorded(writer, batch_size.max(1), now_ns(), phases, Ending::Success);
+        }
     }
 
     /// Adds sums that were reported only after the success was counted.
@@ -216,7 +275,12 @@ impl ModelStatistics {
     /// An accepted request ended with an error at `ended_ns`.
     pub fn request_failed(&self, started_ns: u64, ended_ns: u64, reason: FailureReason) {
         let duration_ns = ended_ns.saturating_sub(started_ns);
-        self.with_slot(|slot, exclusive| slot.request_failed(duration_ns, reason, exclusive));
+        let writer = WriterSlot::current();
+        self.with_slot_of(writer, |slot, exclusive| slot.request_failed(duration_ns, reason, exclusive));
+        if slowest::is_slow(writer, duration_ns) {
+            let phases = PhasesNs { total: duration_ns, ..PhasesNs::default() };
+            self.slow_recorded(writer, 0, ended_ns, phases, Ending::Failure(reason));
+        }
     }
 
     /// A request was refused for one of the [reasons of a model](RefusalReason::OF_MODEL).
@@ -256,7 +320,12 @@ impl ModelStatistics {
         let request_ns = lookup_ended_ns.saturating_sub(started_ns);
         let queue_ns = lookup_started_ns.saturating_sub(queued_ns);
         let lookup_ns = lookup_ended_ns.saturating_sub(lookup_started_ns);
-        self.with_slot(|slot, exclusive| slot.cache_hit(request_ns, queue_ns, lookup_ns, exclusive));
+        let writer = WriterSlot::current();
+        self.with_slot_of(writer, |slot, exclusive| slot.cache_hit(request_ns, queue_ns, lookup_ns, exclusive));
+        if slowest::is_slow(writer, request_ns) {
+            let phases = PhasesNs { total: request_ns, queue: queue_ns, ..PhasesNs::default() };
+            self.slow_recorded(writer, 0, lookup_ended_ns, phases, Ending::CacheHit);
+        }
         if let Some(latencies) = &self.latencies {
             latencies.cache_hit(request_ns, queue_ns, lookup_ns);
         }
@@ -361,7 +430,11 @@ impl ModelStatistics {
 
     #[inline(always)]
     fn with_slot<T>(&self, count: impl FnOnce(&Slot, bool) -> T) -> T {
-        let writer = WriterSlot::current();
+        self.with_slot_of(WriterSlot::current(), count)
+    }
+
+    #[inline(always)]
+    fn with_slot_of<T>(&self, writer: WriterSlot, count: impl FnOnce(&Slot, bool) -> T) -> T {
         match self.slots.get(writer.index()) {
             Some(slot) => count(slot.get_or_init(Box::default), writer.is_exclusive()),
             None => unreachable!("a writer counts in one of the slots"),

@@ -10,6 +10,7 @@ use super::Settings;
 use super::agents::AgentModels;
 use super::version::Directory;
 use crate::native_backends::NATIVE_NAMES;
+use nereid_model_config::provenance::Written;
 use nereid_model_config::{layout, normalize, support, validate};
 use nereid_observe::log::verbose;
 use nereid_request::Status;
@@ -24,6 +25,8 @@ pub struct Polled {
     pub versions: Vec<i64>,
     /// A configuration was given, even an empty one, so a backend need not complete it.
     pub has_config: bool,
+    /// The configuration as it was given, where the sources of its values are kept.
+    pub written: Option<Arc<Written>>,
 }
 
 /// Reads, completes by rule and checks the configuration of the model `name` in `directory`. `given` stands in for the
@@ -40,18 +43,22 @@ pub fn poll(
 ) -> Result<(Directory, Polled), Status> {
     let file = layout::config_file(&directory.path, settings.config_name.as_deref());
     let has_config = given.is_some() || file.is_some();
-    let mut config = match (given, &file) {
+    let written = match (given, &file) {
         (Some(given), _) => {
             honoured(given).map_err(|text| Status::unsupported(format!("Invalid config override: {text}")))?;
-            given.clone()
+            Written { config: given.clone(), is_override: true, ..Written::default() }
         }
         (None, Some(file)) => read(file)?,
-        (None, None) if settings.auto_complete => ModelConfig::default(),
+        (None, None) if settings.auto_complete => Written::default(),
         (None, None) => {
             let path = directory.path.join("config.pbtxt");
             let text = format!("failed to open text file for read {}: No such file or directory", path.display());
             return Err(Status::not_found(text));
         }
+    };
+    let (mut config, written) = match settings.keeps_provenance {
+        true => (written.config.clone(), Some(Arc::new(written))),
+        false => (written.config, None),
     };
     if renamed {
         name.clone_into(&mut config.name);
@@ -71,7 +78,7 @@ pub fn poll(
     for absent in &selection.absent {
         error!("version {absent} is specified for model '{name}', but the version directory is not present");
     }
-    Ok((directory, Polled { config, versions: selection.versions, has_config }))
+    Ok((directory, Polled { config, versions: selection.versions, has_config, written }))
 }
 
 /// Calls the agents of `config`, if there are any.
@@ -83,7 +90,7 @@ fn after_agents(
 ) -> Result<Directory, Status> {
     let read_at = |place: &Path| {
         let file = layout::config_file(place, settings.config_name.as_deref())?;
-        read(&file).ok()
+        read(&file).ok().map(|written| written.config)
     };
     let acted = AgentModels::load(&settings.agents, name, &directory.path, config, read_at)?;
     Ok(match acted.map(Arc::new) {
@@ -99,7 +106,7 @@ fn shown(config: &ModelConfig) -> String {
         .unwrap_or_default()
 }
 
-fn read(file: &Path) -> Result<ModelConfig, Status> {
+fn read(file: &Path) -> Result<Written, Status> {
     let shown = file.to_string_lossy();
     let text = layout::read_config(file)?;
     let document = nereid_model_config::parse(&shown, &text).map_err(|error| {
@@ -110,7 +117,12 @@ fn read(file: &Path) -> Result<ModelConfig, Status> {
     })?;
     support::check(&document.message, Some(&document.positions), is_built_in)
         .map_err(|error| Status::unsupported(error.to_string()))?;
-    Ok(nereid_model_config::from_dynamic(&document.message)?)
+    Ok(Written {
+        config: nereid_model_config::from_dynamic(&document.message)?,
+        file: Some(shown.into_owned()),
+        positions: Some(document.positions),
+        is_override: false,
+    })
 }
 
 /// Checks that this build supports all of a configuration that is not from a file.

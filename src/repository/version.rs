@@ -22,6 +22,7 @@ use nereid_backend::plugin::{Located, PluginSettings, Plugins};
 use nereid_backend::{Attributes, Backend, ExecutionPolicy, Model, ModelContext, python};
 use nereid_gpu::Gpus;
 use nereid_model_config::labels::{self, Labels};
+use nereid_model_config::provenance::Provenance;
 use nereid_model_config::{ModelSpec, layout, normalize, text, to_dynamic, validate, warmup};
 use nereid_observe::log::verbose;
 use nereid_observe::metrics::is_customizable;
@@ -193,6 +194,7 @@ impl Loader {
         warn_of_families(&polled.config);
         let wanted = self.settings.metrics_config.wanted(|family| bounds_of(&polled.config, family));
         let statistics = Arc::new(ModelStatistics::with(wanted));
+        statistics.set_model(name, version);
         let context = Arc::new(ModelContext {
             name: name.to_owned(),
             version,
@@ -224,7 +226,9 @@ impl Loader {
                 .map_err(|error| Status::unsupported(format!("the backend completed the configuration: {error}")))?;
         }
         let config = completed.unwrap_or(config);
+        let completed = polled.written.as_ref().map(|_| config.clone());
         let spec = Arc::new(resolve(config, &*backend, &self.settings.gpus)?);
+        let provenance = provenance(polled, completed.as_ref(), &spec.config);
         if let Ok(message) = to_dynamic(&spec.config) {
             verbose!(1, object = %text::print(&message), "model configuration:");
         }
@@ -268,6 +272,7 @@ impl Loader {
             checks: Arc::clone(instances.checks()),
             labels,
             load_duration_secs: started.elapsed().as_secs_f64(),
+            provenance,
             load: Arc::default(),
             pins: AtomicUsize::new(0),
         };
@@ -374,6 +379,15 @@ impl Loader {
         running.served = Arc::new(running.served.with_spec(spec));
         Ok(())
     }
+}
+
+/// Where the values of a model's configuration come from, where that is kept. A model serves without it too.
+fn provenance(polled: &Polled, completed: Option<&ModelConfig>, resolved: &ModelConfig) -> Option<Arc<Provenance>> {
+    let found = polled.written.as_ref()?.provenance(&polled.config, completed?, resolved);
+    let failed = |error: &nereid_model_config::Error| {
+        warn!("the sources of the configuration of '{}' are not known: {error}", resolved.name);
+    };
+    found.inspect_err(failed).ok().map(Arc::new)
 }
 
 /// Logs the one setting that Triton adds to those of each backend, in Triton's words.

@@ -49,7 +49,9 @@ pub use park::{Parker, next_payload};
 pub use payload::{More, Payload};
 pub use payload_source::{Borrowable, Next, PayloadSource, RunToCompletion, WorkerInfo};
 pub use rate_limiter::RateLimiter;
-pub use readiness::{Checks, Executions, Readiness, Verdict, VerdictCallback, query_all, wait_for_all};
+pub use readiness::{
+    Checks, Executions, Readiness, Verdict, VerdictCallback, WorkerExecutions, query_all, wait_for_all,
+};
 pub use sequence::SequenceBatcher;
 pub use served_model::ServedModel;
 

@@ -41,6 +41,9 @@ pub trait Executions: Send + Sync {
     fn count(&self) -> u64;
 }
 
+/// The names of a worker's instances, and the count of its executions.
+pub type WorkerExecutions = (Arc<str>, Weak<dyn Executions>);
+
 /// Result of a readiness check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -79,7 +82,7 @@ struct ReadinessState {
     /// The locations of the instances that take requests: a device, or the host.
     working: Vec<Option<Gpu>>,
     /// The counts of the workers that take requests; gone with the worker.
-    executions: Vec<Weak<dyn Executions>>,
+    executions: Vec<WorkerExecutions>,
     /// Why all workers are stalled.
     stall: Option<String>,
     /// Why a worker has ended before its time.
@@ -153,15 +156,21 @@ impl Checks {
     }
 
     /// Replaces the counts of executions of the workers that take requests.
-    pub fn set_executions(&self, executions: Vec<Weak<dyn Executions>>) {
+    pub fn set_executions(&self, executions: Vec<WorkerExecutions>) {
         self.lock().executions = executions;
     }
 
     /// The count of executions of each worker that takes requests, in the same order until the workers change. Does not
     /// block.
     pub fn executions(&self) -> Vec<u64> {
-        let counts = self.lock().executions.clone();
-        counts.iter().filter_map(Weak::upgrade).map(|executions| executions.count()).collect()
+        self.workers().into_iter().map(|(_, count)| count).collect()
+    }
+
+    /// The same with the names of each worker's instances.
+    pub fn workers(&self) -> Vec<(Arc<str>, u64)> {
+        let workers = self.lock().executions.clone();
+        let counts = workers.into_iter().filter_map(|(names, count)| Some((names, count.upgrade()?.count())));
+        counts.collect()
     }
 
     /// The device is broken for good, and instances elsewhere can execute the requests of those on it.

@@ -10,6 +10,7 @@ use super::{Accepted, Checks, ModelLoad, Refused, Scheduler};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
 use nereid_model_config::labels::Labels;
+use nereid_model_config::provenance::Provenance;
 use nereid_observe::statistics::ModelStatistics;
 use nereid_request::{Request, SeenAt, Status, Ticket, WakeUp};
 
@@ -27,6 +28,8 @@ pub struct ServedModel {
     /// label file.
     pub labels: BTreeMap<String, Arc<Labels>>,
     pub load_duration_secs: f64,
+    /// Where the values of its configuration come from, if that is kept.
+    pub provenance: Option<Arc<Provenance>>,
     /// What clients' requests to it hold.
     pub load: Arc<ModelLoad>,
     /// Number of references to it other than those of requests.
@@ -109,6 +112,8 @@ impl ServedModel {
             checks: Arc::clone(&self.checks),
             labels: self.labels.clone(),
             load_duration_secs: self.load_duration_secs,
+            // It is that of the configuration before.
+            provenance: None,
             load: Arc::clone(&self.load),
             pins: AtomicUsize::new(0),
         }

@@ -10,6 +10,7 @@ use tracing::{error, warn};
 
 use crate::repository::Lifecycle;
 use nereid_memory::Pool;
+use nereid_observe::statistics::slowest;
 
 /// Most waiting jobs. Later ones are dropped, and their callers get no answer in time.
 const WAITING_MAX: usize = 1024;
@@ -25,7 +26,7 @@ pub struct ControlThread {
 }
 
 impl ControlThread {
-    /// Besides its jobs the thread trims `pool`; one thread is enough for that.
+    /// Besides its jobs the thread trims `pool` and forgets slow requests of long ago; one thread is enough for that.
     pub fn start(name: &str, pool: Option<Pool>) -> std::io::Result<ControlThread> {
         let (jobs, waiting) = sync_channel::<Job>(WAITING_MAX);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -42,6 +43,7 @@ impl ControlThread {
                 {
                     trimmed = Instant::now();
                     pool.trim();
+                    slowest::expire();
                 }
             }
         })?;

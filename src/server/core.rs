@@ -22,6 +22,7 @@ use nereid_gpu::Gpus;
 use nereid_memory::Pool;
 use nereid_observe::audit::AuditLog;
 use nereid_observe::metrics::{CallbackMetric, HostGauges, HostPoller, MetricsConfig, PageFormat, Registry};
+use nereid_observe::statistics::slowest;
 use nereid_observe::trace::Traces;
 use nereid_queue::Spin;
 use nereid_request::Status;
@@ -77,6 +78,8 @@ impl Core {
     /// The same inside an application, which assigns its cores itself: no thread of ours is bound to one.
     pub fn start_embedded(options: &Options, libraries: &Libraries, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
         let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin_ns: 0 };
+        // An application has no port of its own for the page.
+        let options = &Options { allow_ui: false, ..options.clone() };
         Core::placed(options, libraries, Guard::default(), &cores()?, placement, access)
     }
 
@@ -96,6 +99,7 @@ impl Core {
         }
         let gpus = Gpus::discover(&options.gpu_settings());
         devices::log_unused_options(options, &gpus);
+        slowest::switch(options.has_ui());
         let pool = Pool::of_server(budget::bytes(options), gpus.pinned().source());
         let pool =
             pool.map_err(|error| Failure::Creating(Status::internal(format!("cannot start a thread: {error}"))))?;
@@ -147,6 +151,7 @@ impl Core {
             plugins: libraries.plugins,
             agents: Agents::new((libraries.agents)(options.agent_directory.clone())),
             residency: options.residency.clone(),
+            keeps_provenance: options.has_ui(),
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle, &pool, &gpus);
@@ -273,6 +278,7 @@ fn settings(
         grpc_packing: options.grpc_response_compression,
         request_plan_cache: options.request_plan_cache,
         orca: options.orca,
+        ui: options.has_ui(),
         probes: match (options.http_metrics, options.metrics.allowed) {
             (false, _) => Probes::None,
             (true, false) => Probes::Health,

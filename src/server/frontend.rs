@@ -104,6 +104,7 @@ impl Frontend {
                 let core = Arc::clone(&core);
                 Arc::new(move |format| core.render_metrics(format))
             },
+            inspect: None,
             metrics: Arc::clone(&core.metrics),
             load: load::monitor(options, &core.lifecycle, &core.metrics),
             thread_name: settings.kind.thread_name(),

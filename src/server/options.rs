@@ -244,6 +244,8 @@ pub struct Options {
     pub orca: Orca,
     /// The HTTP port answers `/metrics` and `/health` too.
     pub http_metrics: bool,
+    /// The metrics port has the inspect page.
+    pub allow_ui: bool,
     /// Load of the models under the names of another engine.
     pub engine_metrics: EngineMetrics,
     /// How long an execution may take before its instance counts as stalled; `None`: for ever.
@@ -355,6 +357,7 @@ impl Default for Options {
             request_plan_cache: true,
             orca: Orca::OnRequest,
             http_metrics: false,
+            allow_ui: true,
             engine_metrics: EngineMetrics::None,
             stall_timeout: Some(STALL_TIMEOUT),
             model_control: ModelControl::None,
@@ -395,6 +398,11 @@ impl Default for Options {
 pub const WILDCARD: &str = "*";
 
 impl Options {
+    /// Whether the inspect page is there.
+    pub fn has_ui(&self) -> bool {
+        self.allow_ui && self.metrics.allowed
+    }
+
     /// For a server without ports, which an application links.
     pub fn without_ports() -> Options {
         let closed = |listen: Listen| Listen { allowed: false, ..listen };

@@ -15,6 +15,7 @@ use super::budget;
 use super::control::ControlThread;
 use super::drain::{EndReason, report_end_of_thread};
 use super::inherited::{InheritedSockets, Origin};
+use super::inspect::Inspect;
 use super::listeners::{self, UnixFile};
 use super::options::{IoEngine, Keepalive, Options};
 use super::takeover::{OfferedSocket, OfferedSockets, Takeover};
@@ -52,6 +53,8 @@ pub struct Parts<'a> {
     pub facts: Arc<Facts>,
     pub lifecycle: Arc<Lifecycle>,
     pub render_metrics: RenderMetrics,
+    /// Writes the snapshots of the inspect page.
+    pub inspect: Option<Arc<Inspect>>,
     pub metrics: Arc<Registry>,
     /// See [`load::monitor`](super::load::monitor).
     pub load: Option<Arc<Monitor>>,
@@ -197,6 +200,10 @@ impl Shards {
                 post: Arc::new(move |mail| post.post(shard::Mail::Actor(mail))),
                 control: shards.control.handle(),
                 render_metrics: Arc::clone(&parts.render_metrics),
+                render_inspect: parts
+                    .inspect
+                    .clone()
+                    .map(|inspect| -> api::RenderInspect { Arc::new(move |query| inspect.render(query)) }),
                 metrics: Arc::clone(&parts.metrics),
                 load: parts.load.clone(),
                 call_bounds: api::CallBounds { requests_max: shares.waiting, of_model },
@@ -238,6 +245,9 @@ impl Shards {
                 shards.stop();
                 return Err(Failure::Start(error.to_string()));
             }
+        }
+        if let Some(inspect) = &parts.inspect {
+            inspect.set_shards(&loads, shards.gauges.iter().rev());
         }
         Ok(shards)
     }

@@ -159,6 +159,7 @@ impl Generation {
             checks: Checks::new(kind.name, version),
             labels: BTreeMap::new(),
             load_duration_secs: 0.0,
+            provenance: None,
             pins: AtomicUsize::new(0),
             load: Arc::default(),
         });

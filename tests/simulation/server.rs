@@ -105,6 +105,7 @@ fn lifecycle() -> Arc<Lifecycle> {
             plugins: nereid_backend::plugin::no_libraries,
             agents: Default::default(),
             residency: Default::default(),
+            keeps_provenance: false,
             stores: Vec::new(),
             mode: ControlMode::None,
             startup_models: Vec::new(),
@@ -151,6 +152,7 @@ fn facts(bounds: &Bounds) -> Arc<Facts> {
         request_plan_cache: true,
         orca: Default::default(),
         probes: Default::default(),
+        ui: false,
     });
     facts.set_state(api::ServerState::Ready);
     Arc::new(facts)
@@ -215,6 +217,7 @@ impl Server {
                 post: Arc::new(move |mail| post.post(nereid_shard::Mail::Actor(mail))),
                 control: Arc::new(move |job| control.lock().expect("one thread").push_back(job)),
                 render_metrics: Arc::new(|_| String::new()),
+                render_inspect: None,
                 metrics: Default::default(),
                 load: None,
                 call_bounds: api::CallBounds { requests_max: bounds.waiting, of_model },

@@ -12,6 +12,7 @@ mod generate;
 mod gpus;
 mod http_metrics;
 mod http_streaming;
+mod inspect_page;
 mod keepalive;
 mod key_files;
 mod load_streams;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::decode;
 use super::dialect::Dialect;
 use super::events;
+use super::inspect_page;
 use super::int32::parse_int32;
 use super::log::log_request;
 use super::opening::Opening;
@@ -77,6 +78,7 @@ impl HttpInfer {
                     let is_beside = settings.openai.as_ref().is_some_and(|openai| openai.on_http_port);
                     is_beside || !context.access.http.is_empty() || context.access.changes
                 }
+                Port::Metrics => settings.ui,
                 _ => false,
             },
             timing_field: timing::ASK,
@@ -87,6 +89,12 @@ impl HttpInfer {
     /// it is JSON throughout and too long.
     pub fn refuse_body(context: &InferContext, port: Port, head: &http1::Head) -> Option<http1::Response> {
         let settings = &context.facts.settings;
+        if port == Port::Metrics
+            && settings.ui
+            && let Some(refusal) = inspect_page::refuse(&context.access, head, &context.pool)
+        {
+            return Some(refusal);
+        }
         // A head that has a plan was let in before.
         if port == Port::Http
             && !context.access.http.is_empty()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::dialect::Dialect;
 use super::generate::{self, GenerateCall};
 use super::inference::{HttpInfer, InferCall};
+use super::inspect_page::InspectPage;
 use super::log::log_request;
 use super::metrics_page::MetricsPage;
 use crate::api::access::Access;
@@ -43,13 +44,19 @@ struct RouteCall<'a> {
 pub struct HttpPorts {
     infer: HttpInfer,
     metrics_page: MetricsPage,
+    inspect_page: InspectPage,
     sagemaker: SageMakerPort,
     vertex: VertexPort,
 }
 
 impl HttpPorts {
-    pub fn new(infer: HttpInfer, metrics_page: MetricsPage, sagemaker: SageMakerPort, vertex: VertexPort) -> HttpPorts {
-        HttpPorts { infer, metrics_page, sagemaker, vertex }
+    pub fn new(
+        infer: HttpInfer,
+        (metrics_page, inspect_page): (MetricsPage, InspectPage),
+        sagemaker: SageMakerPort,
+        vertex: VertexPort,
+    ) -> HttpPorts {
+        HttpPorts { infer, metrics_page, inspect_page, sagemaker, vertex }
     }
 
     pub fn infer(&self) -> &HttpInfer {
@@ -123,7 +130,9 @@ impl HttpPorts {
         let HttpRequest { call, head, .. } = request;
         match port {
             Port::Metrics => {
-                self.metrics_page.http(call, head, replies);
+                if !self.inspect_page.http(context, management, call, (head, &request.body), replies) {
+                    self.metrics_page.http(call, head, replies);
+                }
                 None
             }
             Port::SageMaker => {

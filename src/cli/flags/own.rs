@@ -86,6 +86,13 @@ pub static FLAGS: &[Flag] = &[
         |g, v| v.boolean().map(|given| g.options.http_metrics = given),
     ),
     NEREID.set(
+        "allow-ui",
+        "boolean",
+        "Whether the metrics port has the inspect page at /ui, which shows models, requests, errors and settings in a \
+         browser. Default: true.",
+        |g, v| v.boolean().map(|given| g.options.allow_ui = given),
+    ),
+    NEREID.set(
         "engine-metrics",
         "none|vllm|triton|trtllm|sglang",
         "The engine under whose names the metrics page shows the queue, the running requests and the key-value cache \

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::recent;
 use super::record::{Record, Severity};
 use super::switches::Switches;
 
@@ -233,6 +234,7 @@ impl Writer {
                 Entry::Record(record) => {
                     self.counts.bytes_waiting.fetch_sub(record.bytes(), Ordering::Relaxed);
                     // A message that cannot be written is lost, and not the thread with all later ones.
+                    recent::note(&record);
                     if catch_unwind(AssertUnwindSafe(|| self.add(&record))).is_err() {
                         self.counts.dropped.fetch_add(1 + self.chunk_lines, Ordering::Relaxed);
                         self.chunk.clear();

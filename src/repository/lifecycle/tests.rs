@@ -98,6 +98,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         plugins: no_libraries,
         agents: Default::default(),
         residency: Default::default(),
+        keeps_provenance: true,
         stores: places.iter().map(open).collect(),
         mode,
         startup_models: Vec::new(),

@@ -124,6 +124,8 @@ impl Settings {
             http: closed(Listen::at(8000)),
             grpc: closed(Listen::at(8001)),
             metrics: closed(Listen::at(8002)),
+            // The page is about a whole server.
+            allow_ui: false,
             ..server
         };
         let (listen, threads) = match kind {

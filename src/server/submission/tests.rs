@@ -103,6 +103,7 @@ fn rig(scheduler: ScriptedScheduler) -> InprocCall {
         scheduler: Arc::clone(&scheduler) as Arc<_>,
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
+        provenance: None,
         checks: nereid_scheduler::Checks::new("m", 3),
         load: Arc::default(),
         pins: AtomicUsize::new(0),

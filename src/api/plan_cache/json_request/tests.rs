@@ -63,6 +63,7 @@ fn rig() -> Rig {
         scheduler: Arc::new(Nobody),
         labels: BTreeMap::new(),
         load_duration_secs: 0.0,
+        provenance: None,
         checks: nereid_scheduler::Checks::new("m", 1),
         load: Arc::default(),
         pins: AtomicUsize::new(0),

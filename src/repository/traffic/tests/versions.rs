@@ -123,6 +123,7 @@ impl World {
                 load_duration_secs: 0.0,
                 load: Arc::default(),
                 pins: AtomicUsize::new(0),
+                provenance: None,
             }));
         }
         World { ruled: Arc::new(RuledModel { traffic: traffic(rule), ready }), versions, client: Arc::default() }

@@ -449,6 +449,12 @@ pub const ROWS: &[Row] = &[
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
     },
     Row {
+        flag: "allow-ui",
+        beside: "",
+        good: &[("false", |o| o.allow_ui = false), ("true", |_| {})],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+    },
+    Row {
         flag: "engine-metrics",
         beside: "",
         good: &[

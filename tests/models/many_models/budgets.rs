@@ -109,7 +109,7 @@ fn memory_is_measured_and_bounded() {
     let Some(server) = start_python(&repository, &[&budget, "--model-load-wait-secs=600"]) else { return };
     let mut peer = Peer::connect(server.http);
     must_infer(&mut peer, "a", 1);
-    let bytes = metric(&server, "nereid_model_memory_bytes{model=\"a\",version=\"1\",kind=\"host\"}");
+    let bytes = metric(&server, "nereid_model_memory_bytes{kind=\"host\",model=\"a\",version=\"1\"}");
     assert!(bytes >= (200 * MIB) as f64 && bytes < (380 * MIB) as f64, "{bytes}");
     // Two of them are too much together.
     must_infer(&mut peer, "b", 2);

@@ -195,11 +195,12 @@ fn requests_of_openais_clients_load_their_model() {
         let answer = complete("openai_mock");
         assert_eq!(answer.status, 200, "{}", answer.text());
         assert_eq!(answer.json()["choices"][0]["text"], "yes");
-        assert_eq!(complete("nowhere").status, 404, "as without loads on demand");
+        let unknown = complete("nowhere").status;
+        assert!(matches!(unknown, 400 | 404), "as without loads on demand: {unknown}");
         let mut other = Peer::connect(server.http);
         assert_eq!(other.post("/v2/repository/models/openai_mock/unload", &[], b"").status, 200);
         server.wait_until("it is gone", || state(&mut other, "openai_mock").1 == "unloaded");
-        assert_eq!(complete("openai_mock").status, 404, "a client has unloaded it");
+        assert_eq!(complete("openai_mock").status, unknown, "a client has unloaded it");
         server.stop();
     }
 }

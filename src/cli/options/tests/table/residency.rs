@@ -25,19 +25,19 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "model-idle-secs",
         beside: ON,
-        good: &[("0", |o| drop(on(o))), ("60", |o| on(o).idle_secs = 60)],
+        good: &[("0", |o| _ = on(o)), ("60", |o| on(o).idle_secs = 60)],
         bad: &[("-1", "Provided option value is out of bound. Got -1"), ("x", "Invalid option value. Got x")],
     },
     Row {
         flag: "model-count-max",
         beside: ON,
-        good: &[("0", |o| drop(on(o))), ("8", |o| on(o).count_max = 8)],
+        good: &[("0", |o| _ = on(o)), ("8", |o| on(o).count_max = 8)],
         bad: &[("-1", "Provided option value is out of bound. Got -1"), ("", "Invalid option value. Got ")],
     },
     Row {
         flag: "model-memory-byte-size",
         beside: ON,
-        good: &[("0", |o| drop(on(o))), ("5000000000", |o| on(o).host_bytes = 5_000_000_000)],
+        good: &[("0", |o| _ = on(o)), ("5000000000", |o| on(o).host_bytes = 5_000_000_000)],
         bad: &[("-1", "Provided option value is out of bound. Got -1"), ("much", "Invalid option value. Got much")],
     },
     Row {
@@ -56,7 +56,7 @@ pub const ROWS: &[Row] = &[
             ("0:-1", "Provided option value is out of bound. Got -1"),
         ],
     },
-    Row { flag: "model-pin", beside: ON, good: &[("m", |o| drop(on(o).pinned.insert("m".to_owned())))], bad: &[] },
+    Row { flag: "model-pin", beside: ON, good: &[("m", |o| _ = on(o).pinned.insert("m".to_owned()))], bad: &[] },
     Row {
         flag: "model-prewarm",
         beside: ON,

@@ -47,8 +47,8 @@ impl Given {
         if self.metrics.wanted { self.metrics_page(target) } else { Ok(None) }
     }
 
-    /// The page that may name the program behind the server: that of `--collect-metrics`, else the usual port beside the
-    /// usual ports. Beside another port it may be another server's.
+    /// The page that may name the program behind the server: that of `--collect-metrics`, else the usual port beside
+    /// the usual ports. Beside another port it may be another server's.
     pub fn build_source(&self, target: &Target) -> Option<MetricsSource> {
         let is_usual = match &target.endpoint {
             Endpoint::Tcp { port, .. } => [HTTP_PORT, GRPC_PORT].contains(port) && self.service == ServiceKind::Triton,

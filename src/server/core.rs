@@ -372,6 +372,7 @@ fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> 
 /// Our own families beside Triton's.
 fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<Box<dyn Any + Send + Sync>> {
     let (facts, pool, watched) = (Arc::clone(facts), pool.clone(), Arc::clone(facts));
+    let (of_shards, of_connections) = (Arc::clone(&facts), Arc::clone(&facts));
     let audit = facts.settings.audit.clone();
     let gauges = [
         metrics.counter("nereid_audit_records_dropped", "Records of the audit log that are lost", &[], move || {
@@ -390,6 +391,10 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
             &[("version", env!("CARGO_PKG_VERSION")), ("triton_version", api::SERVER_VERSION)],
             || 1.0,
         ),
+        metrics.gauge("nereid_shards", "I/O threads", &[], move || of_shards.shard_load.shards() as f64),
+        metrics.gauge("nereid_connections", "Open connections of clients, of all ports", &[], move || {
+            of_connections.shard_load.connections() as f64
+        }),
         metrics.gauge("nereid_shards_stuck", "I/O threads that do not go on", &[], move || {
             watched.stuck_shards.load(std::sync::atomic::Ordering::Relaxed) as f64
         }),

@@ -171,10 +171,11 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 27] = [
+const ALWAYS: [(&str, &str); 29] = [
     ("input_byte_size_counter", "counter"),
     ("nereid_audit_records_dropped", "counter"),
     ("nereid_build_info", "gauge"),
+    ("nereid_connections", "gauge"),
     ("nereid_instance_stalls", "counter"),
     ("nereid_log_messages_dropped", "counter"),
     ("nereid_model_refused_requests_total", "counter"),
@@ -182,6 +183,7 @@ const ALWAYS: [(&str, &str); 27] = [
     ("nereid_pool_bytes_in_use", "gauge"),
     ("nereid_queue_full_total", "counter"),
     ("nereid_refused_requests_total", "counter"),
+    ("nereid_shards", "gauge"),
     ("nereid_shards_stuck", "gauge"),
     ("nereid_stale_deliveries", "counter"),
     ("nereid_trace_entries_cut", "counter"),

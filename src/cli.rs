@@ -4,6 +4,7 @@
 
 mod check;
 mod completion;
+mod doctor;
 mod explain;
 mod flags;
 mod getopt;
@@ -18,7 +19,10 @@ mod perf;
 mod quickstart;
 pub mod runtime;
 mod serve;
+mod server_flags;
+mod status;
 mod subcommands;
+mod top;
 mod trace;
 mod values;
 
@@ -50,6 +54,9 @@ pub enum Command {
     /// The command line of Triton's front end for OpenAI's clients.
     OpenAi(Arguments),
     Perf(Arguments),
+    Top(Arguments),
+    Status(Arguments),
+    Doctor(Arguments),
     Completion(Arguments),
     Manual(Arguments),
     Help,
@@ -58,7 +65,7 @@ pub enum Command {
     Unknown(String),
 }
 
-const SUBCOMMANDS: [&str; 12] = [
+const SUBCOMMANDS: [&str; 15] = [
     "serve",
     "quickstart",
     "runtime",
@@ -68,6 +75,9 @@ const SUBCOMMANDS: [&str; 12] = [
     "migrate",
     "openai",
     "perf",
+    "top",
+    "status",
+    "doctor",
     "completion",
     "man",
     "help",
@@ -90,6 +100,9 @@ impl Command {
             Some("migrate") => Command::Migrate,
             Some("openai") => Command::OpenAi,
             Some("perf") => Command::Perf,
+            Some("top") => Command::Top,
+            Some("status") => Command::Status,
+            Some("doctor") => Command::Doctor,
             Some("completion") => Command::Completion,
             Some("man") => Command::Manual,
             Some("help" | "-h") => return Command::Help,
@@ -118,6 +131,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Migrate(arguments) => migrate::run(&arguments),
         Command::OpenAi(arguments) => openai::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
         Command::Help => {
@@ -178,6 +194,12 @@ Usage:
         `nereid openai --help` lists the options.
   nereid perf -m <model> [options]
         Load a server, and report how fast it answers. `nereid perf --help` lists the options.
+  nereid top [-u <address>] [--once]
+        Show the models of a running server: states, rates, latencies.
+  nereid status [-u <address>]
+        Report whether a server is ready, and the states of its models.
+  nereid doctor [--model-repository=<path>] [--user=<name>]
+        Check the host for a server: kernel, limits, runtimes, ports, permissions.
   nereid completion bash|zsh|fish
         Print the completions of a shell.
   nereid man [<subcommand>]

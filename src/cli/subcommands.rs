@@ -1,7 +1,9 @@
 //! The subcommands as manual pages and completions describe them: names, purposes, usage texts and options, read from
 //! the tables and texts that the subcommands themselves use.
 
-use super::{check, completion, explain, flags, install, manual, migrate, perf, quickstart, runtime};
+use super::{
+    check, completion, doctor, explain, flags, install, manual, migrate, perf, quickstart, runtime, status, top,
+};
 
 /// One subcommand, for readers of its manual page and for shells.
 pub struct Subcommand {
@@ -44,7 +46,7 @@ fn none() -> Vec<&'static str> {
 }
 
 /// All but `help`, which has no options.
-pub static ALL: [Subcommand; 11] = [
+pub static ALL: [Subcommand; 14] = [
     Subcommand {
         name: "serve",
         purpose: "serve the models of a repository",
@@ -107,6 +109,27 @@ pub static ALL: [Subcommand; 11] = [
         usage: perf::usage,
         words: none,
         table: Some(perf::options),
+    },
+    Subcommand {
+        name: "top",
+        purpose: "show the models of a running server with their rates and latencies",
+        usage: top::usage,
+        words: none,
+        table: None,
+    },
+    Subcommand {
+        name: "status",
+        purpose: "report whether a server is ready, and the states of its models",
+        usage: status::usage,
+        words: none,
+        table: None,
+    },
+    Subcommand {
+        name: "doctor",
+        purpose: "check the host for a server: kernel, limits, runtimes, ports, permissions",
+        usage: || doctor::USAGE.to_owned(),
+        words: none,
+        table: None,
     },
     Subcommand {
         name: "completion",

@@ -6,6 +6,7 @@ mod deployment;
 mod dynamo;
 mod foreign;
 mod java;
+mod monitor;
 mod openai;
 mod packages;
 mod perf;

@@ -4,6 +4,7 @@
 
 mod check;
 mod completion;
+mod doctor;
 mod explain;
 mod flags;
 mod getopt;
@@ -19,9 +20,12 @@ mod perf;
 mod quickstart;
 pub mod runtime;
 mod serve;
+mod server_flags;
 mod shown_flags;
+mod status;
 mod subcommands;
 mod terminal;
+mod top;
 mod trace;
 mod values;
 

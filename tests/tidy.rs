@@ -30,7 +30,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("main", &["cli"]),
     // Installing a runtime searches the same places as its backend; flags set the log; check and explain inspect models
     // as a load would, and the cores that they would get; installing writes the headers of the C interface; serving
-    // passes `abi::LIBRARIES` to the server.
+    // passes `abi::LIBRARIES` to the server; the flags of a server's address become what calls it.
     (
         "cli",
         &[
@@ -44,6 +44,8 @@ const MAY_USE: [(&str, &[&str]); 7] = [
             "tensorflow",
             "tensorrt",
             "observe",
+            "client",
+            "monitor",
             "perf",
             "shard",
         ],

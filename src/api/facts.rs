@@ -1,8 +1,8 @@
 //! Facts about the server that all shards share: its settings, its state, and the shared memory that clients have
 //! registered.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::access::Access;
 use super::clouds::sagemaker::settings::SageMaker;
@@ -113,6 +113,33 @@ impl Settings {
     }
 }
 
+/// How many shards there are, and how many connections they have; 0 until they start.
+#[derive(Default)]
+pub struct ShardLoad(OnceLock<ReadShardLoad>);
+
+type ReadShardLoad = Box<dyn Fn() -> (usize, usize) + Send + Sync>;
+
+impl ShardLoad {
+    /// The first one stays.
+    pub fn set(&self, read: impl Fn() -> (usize, usize) + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(read));
+    }
+
+    pub fn shards(&self) -> usize {
+        self.0.get().map_or(0, |read| read().0)
+    }
+
+    pub fn connections(&self) -> usize {
+        self.0.get().map_or(0, |read| read().1)
+    }
+}
+
+impl std::fmt::Debug for ShardLoad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShardLoad").field("connections", &self.connections()).finish()
+    }
+}
+
 /// Facts about the server, shared by all shards that serve with the same settings.
 #[derive(Debug)]
 pub struct Facts {
@@ -122,6 +149,7 @@ pub struct Facts {
     state: Arc<AtomicU8>,
     /// Shards that do not read their mail.
     pub stuck_shards: AtomicUsize,
+    pub shard_load: ShardLoad,
     /// Answers to clients that had left.
     pub stale_deliveries: Arc<AtomicU64>,
     /// Shared memory that clients have registered.
@@ -137,6 +165,7 @@ impl Facts {
             sagemaker_models: Arc::default(),
             state,
             stuck_shards: AtomicUsize::new(0),
+            shard_load: ShardLoad::default(),
             stale_deliveries: Arc::default(),
             regions,
         }
@@ -150,6 +179,7 @@ impl Facts {
             sagemaker_models: Arc::clone(&self.sagemaker_models),
             state: Arc::clone(&self.state),
             stuck_shards: AtomicUsize::new(0),
+            shard_load: ShardLoad::default(),
             stale_deliveries: Arc::clone(&self.stale_deliveries),
             regions: Arc::clone(&self.regions),
         }

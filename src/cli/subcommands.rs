@@ -5,8 +5,8 @@ use std::fmt;
 use std::process::ExitCode;
 
 use super::{
-    Arguments, check, completion, explain, flags, help, install, manual, migrate, nearest, perf, quickstart, runtime,
-    serve,
+    Arguments, check, completion, doctor, explain, flags, help, install, manual, migrate, nearest, perf, quickstart,
+    runtime, serve, status, top,
 };
 
 /// What the help text lists together, in its order.
@@ -94,7 +94,7 @@ fn names() -> Vec<&'static str> {
 }
 
 /// All of them; those of a group stand together.
-pub static ALL: [Subcommand; 12] = [
+pub static ALL: [Subcommand; 15] = [
     Subcommand {
         name: "serve",
         group: Group::Serve,
@@ -157,6 +157,33 @@ pub static ALL: [Subcommand; 12] = [
         words: || vec![perf::COMPARE],
         table: Some(perf::options),
         main: perf::run,
+    },
+    Subcommand {
+        name: "top",
+        group: Group::Operate,
+        purpose: "show the models of a running server with their rates and latencies",
+        usage: top::usage,
+        words: none,
+        table: None,
+        main: top::run,
+    },
+    Subcommand {
+        name: "status",
+        group: Group::Operate,
+        purpose: "report whether a server is ready, and the states of its models",
+        usage: status::usage,
+        words: none,
+        table: None,
+        main: status::run,
+    },
+    Subcommand {
+        name: "doctor",
+        group: Group::Operate,
+        purpose: "check the host for a server: kernel, limits, runtimes, ports, permissions",
+        usage: || doctor::USAGE.to_owned(),
+        words: none,
+        table: None,
+        main: doctor::run,
     },
     Subcommand {
         name: "runtime",

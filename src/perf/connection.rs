@@ -140,7 +140,6 @@ mod tests {
     use super::*;
     use crate::plan::tests::plan;
     use crate::plan::{Endpoint, Protocol, Target, Tls};
-    use crate::tls::Security;
 
     fn server() -> ServerConnection {
         let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tls").join(name);
@@ -166,7 +165,7 @@ mod tests {
     fn goodbye(more: usize) -> Result<(), String> {
         let tls = Some(Tls { accept_any_certificate: true, ..Tls::default() });
         let target = Target { endpoint: Endpoint::Unix("/".into()), tls, protocol: Protocol::Http };
-        let session = Security::new(&target)?.unwrap().session()?;
+        let session = target.security()?.unwrap().session()?;
         let request_set = Arc::new(RequestSet::new(&plan(target), Vec::new(), Vec::new()));
         let mut connection = Connection::new(&request_set, &Pool::new(1 << 20), Some(session));
         let (mut server, mut outcomes) = (server(), Outcomes::default());

@@ -32,7 +32,6 @@ mod session;
 mod stability;
 mod sweep;
 mod threads;
-mod tls;
 mod window_totals;
 mod work;
 

@@ -5,35 +5,29 @@
 
 mod grpc;
 mod http;
-mod wire;
+
+use std::time::Duration;
 
 use super::PerfError;
 use super::measurement::ServerSide;
 use super::model_info::ModelInfo;
 use super::plan::{Endpoint, Plan, Protocol, Target};
-use super::tls::Security;
 use grpc::GrpcMetadataClient;
 use http::HttpMetadataClient;
-use wire::Wire;
+use nereid_client::{CallError, HttpClient, Security, Wire};
 
-/// How a question failed.
-#[derive(Debug)]
-enum Trouble {
-    /// The connection failed, before the call or during it.
-    Connection(String),
-    /// The server refused.
-    Refused(String),
-}
+/// Questions have quick answers; this only turns a hang into an error.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A page of text over plain HTTP.
 pub fn fetch(endpoint: &Endpoint, path: &str) -> Result<String, PerfError> {
-    let wire = Wire::connect(endpoint, None);
+    let wire = Wire::connect(endpoint, None, PATIENCE);
     let page = wire
-        .map_err(Trouble::Connection)
-        .and_then(|wire| HttpMetadataClient::new(wire, endpoint.authority(), Vec::new()).page(path));
+        .map_err(CallError::Connection)
+        .and_then(|wire| HttpClient::new(wire, endpoint.authority(), Vec::new()).page(path));
     page.map_err(|trouble| match trouble {
-        Trouble::Connection(reason) => PerfError::Unreachable { endpoint: endpoint.clone(), reason },
-        Trouble::Refused(reason) => PerfError::Refused { what: format!("{endpoint}{path}"), reason },
+        CallError::Connection(reason) => PerfError::Unreachable { endpoint: endpoint.clone(), reason },
+        CallError::Refused(reason) => PerfError::Refused { what: format!("{endpoint}{path}"), reason },
     })
 }
 
@@ -53,7 +47,7 @@ enum Link {
 
 impl MetadataClient {
     pub fn new(target: &Target, headers: &[(String, String)]) -> Result<MetadataClient, PerfError> {
-        let security = Security::new(target).map_err(PerfError::Plan)?;
+        let security = target.security().map_err(PerfError::Plan)?;
         Ok(MetadataClient { target: target.clone(), security, headers: headers.to_vec(), link: None })
     }
 
@@ -91,30 +85,31 @@ impl MetadataClient {
     }
 
     /// Asks on the connection that is there, and once more on a new one if that has ended meanwhile.
-    fn call<T>(&mut self, what: &str, question: impl Fn(&mut Link) -> Result<T, Trouble>) -> Result<T, PerfError> {
+    fn call<T>(&mut self, what: &str, question: impl Fn(&mut Link) -> Result<T, CallError>) -> Result<T, PerfError> {
         let had_link = self.link.is_some();
         let mut outcome = self.link().and_then(&question);
-        if had_link && matches!(outcome, Err(Trouble::Connection(_))) {
+        if had_link && matches!(outcome, Err(CallError::Connection(_))) {
             self.link = None;
             outcome = self.link().and_then(question);
         }
         outcome.map_err(|trouble| match trouble {
-            Trouble::Refused(reason) => PerfError::Refused { what: what.to_owned(), reason },
-            Trouble::Connection(reason) => {
+            CallError::Refused(reason) => PerfError::Refused { what: what.to_owned(), reason },
+            CallError::Connection(reason) => {
                 self.link = None;
                 PerfError::Unreachable { endpoint: self.target.endpoint.clone(), reason }
             }
         })
     }
 
-    fn link(&mut self) -> Result<&mut Link, Trouble> {
+    fn link(&mut self) -> Result<&mut Link, CallError> {
         let link = match self.link.take() {
             Some(link) => link,
             None => {
-                let wire = Wire::connect(&self.target.endpoint, self.security.as_ref()).map_err(Trouble::Connection)?;
+                let wire = Wire::connect(&self.target.endpoint, self.security.as_ref(), PATIENCE);
+                let wire = wire.map_err(CallError::Connection)?;
                 let (authority, headers) = (self.target.endpoint.authority(), self.headers.clone());
                 match self.target.protocol {
-                    Protocol::Http => Link::Http(HttpMetadataClient::new(wire, authority, headers)),
+                    Protocol::Http => Link::Http(HttpMetadataClient::new(HttpClient::new(wire, authority, headers))),
                     Protocol::GrpcUnary | Protocol::GrpcStream => {
                         let tls = self.target.tls.is_some();
                         Link::Grpc(Box::new(GrpcMetadataClient::new(wire, authority, tls, headers)))

@@ -9,6 +9,7 @@ use super::PerfError;
 use super::measurement::MetricFigures;
 use super::metadata_client::fetch;
 use super::plan::MetricsSource;
+use nereid_client::exposition::samples;
 
 /// Samples that are kept apart; a page with more is cut.
 const SAMPLES_MAX: usize = 16_384;
@@ -63,7 +64,7 @@ fn read_on(source: &MetricsSource, figures: &Mutex<Figures>, stopped: &Receiver<
 
 fn note(figures: &Mutex<Figures>, page: &str) {
     let mut figures = figures.lock().unwrap_or_else(PoisonError::into_inner);
-    for (name, value) in samples(page) {
+    for (name, value) in samples(page).map(|sample| (sample.series, sample.value)) {
         if let Some(known) = figures.get_mut(name) {
             add(known, value);
         } else if figures.len() < SAMPLES_MAX {
@@ -96,33 +97,11 @@ pub fn join(sum: &mut Figures, later: Figures) {
     }
 }
 
-/// Names with their labels, and values, of Prometheus's text form.
-fn samples(page: &str) -> impl Iterator<Item = (&str, f64)> {
-    page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-        // Labels may hold blanks; behind their end, or behind the bare name, come the value and maybe a time.
-        let name_end = match line.rfind('}') {
-            Some(brace) => brace + 1,
-            None => line.find(char::is_whitespace)?,
-        };
-        let (name, rest) = line.split_at_checked(name_end)?;
-        let value = rest.split_whitespace().next()?.parse().ok()?;
-        Some((name.trim(), value))
-    })
-}
-
 /// The program that wrote a page, by the labels of its `nereid_build_info`.
 pub fn build(page: &str) -> Option<String> {
-    let labels = samples(page).find_map(|(name, _)| name.strip_prefix("nereid_build_info{"))?;
-    let label = |name: &str| {
-        let (_, rest) = labels.split_once(&format!("{name}=\""))?;
-        rest.split_once('"').map(|(value, _)| value.to_owned())
-    };
-    // `triton_version` ends with the same name.
-    let version = labels.strip_prefix("version=\"").and_then(|rest| rest.split_once('"')).map(|(value, _)| value);
-    let version = match version {
-        Some(version) => version.to_owned(),
-        None => labels.split_once(",version=\"")?.1.split_once('"')?.0.to_owned(),
-    };
+    let info = samples(page).find(|sample| sample.name() == "nereid_build_info")?;
+    let label = |name: &str| info.labels().find(|(known, _)| *known == name).map(|(_, value)| value.into_owned());
+    let version = label("version")?;
     let revision = label("revision").filter(|revision| revision != "unknown");
     Some(match revision {
         Some(revision) => format!("Nereid {version}, revision {revision}"),
@@ -148,10 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_read_and_windows_joined() {
-        let page = "# HELP a b\n# TYPE a gauge\na 1\nb{x=\"y } z\",q=\"1\"} 2.5e3 1700000000\n\nc\nd nonsense\ne NaN\n";
-        let found: Vec<_> = samples(page).filter(|(name, _)| *name != "e").collect();
-        assert_eq!(found, [("a", 1.0), ("b{x=\"y } z\",q=\"1\"}", 2500.0)]);
+    fn windows_are_joined() {
         let figures = Mutex::new(Figures::new());
         ["a 1", "a 5", "a 3"].iter().for_each(|page| note(&figures, page));
         let mut sum = figures.into_inner().unwrap();

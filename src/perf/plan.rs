@@ -3,12 +3,14 @@
 //! Plain data that a command line fills in. Nothing here is looked at while requests run: drivers make their own,
 //! ready-to-send form of it once, before the first request.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::openai::OpenAi;
+use nereid_client::{Alpn, Security};
 use nereid_memory::Slice;
 use nereid_shard::EngineKind;
+
+pub use nereid_client::{Endpoint, Tls};
 
 /// One run: every load point of a sweep, against one model.
 #[derive(Debug, Clone)]
@@ -58,44 +60,15 @@ pub struct Target {
     pub protocol: Protocol,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    Tcp { host: String, port: u16 },
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
+impl Target {
+    /// What makes sessions with the server; none where it is spoken to without TLS.
+    pub(super) fn security(&self) -> Result<Option<Security>, String> {
+        let alpn = match self.protocol {
+            Protocol::Http => Alpn::Http1,
+            Protocol::GrpcUnary | Protocol::GrpcStream => Alpn::Http2,
+        };
+        self.tls.as_ref().map(|tls| Security::new(tls, &self.endpoint, alpn)).transpose()
     }
-}
-
-impl Endpoint {
-    /// As requests name it.
-    pub(super) fn authority(&self) -> String {
-        match self {
-            Endpoint::Tcp { .. } => self.to_string(),
-            Endpoint::Unix(_) => "localhost".to_owned(),
-        }
-    }
-}
-
-/// Files are PEM.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tls {
-    /// Authorities that the server is checked against; the system's own where there is none.
-    pub ca: Option<PathBuf>,
-    /// What the client shows of itself; both or neither.
-    pub certificate: Option<PathBuf>,
-    pub key: Option<PathBuf>,
-    /// Takes any certificate.
-    pub accept_any_certificate: bool,
-    /// Takes a good certificate of any name.
-    pub accept_any_name: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -350,14 +323,5 @@ pub(super) mod tests {
             metrics: None,
             records_max: 0,
         }
-    }
-
-    #[test]
-    fn endpoints_are_written_as_they_are_asked_for() {
-        let tcp = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 8001 };
-        assert_eq!(tcp("localhost").to_string(), "localhost:8001");
-        assert_eq!(tcp("::1").to_string(), "[::1]:8001");
-        assert_eq!(Endpoint::Unix("/a/b".into()).to_string(), "unix:/a/b");
-        assert_eq!(Endpoint::Unix("/a/b".into()).authority(), "localhost");
     }
 }

@@ -17,7 +17,6 @@ use super::schedule::{Schedule, Share};
 use super::stability::{WINDOWS, is_stable};
 use super::sweep::Course;
 use super::threads::{Assignment, Counts, LoopMode, Threads, one_each, part};
-use super::tls::Security;
 use super::window_totals::WindowTotals;
 use super::{PerfError, model_info::ModelInfo};
 
@@ -75,7 +74,7 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>,
     let interrupt = Interrupt::watch()?;
     let regions = Regions::create(plan, &model_info)?;
     let request_set = Arc::new(prepare(plan, regions.as_ref())?);
-    let security = Security::new(&plan.target).map_err(PerfError::Plan)?;
+    let security = plan.target.security().map_err(PerfError::Plan)?;
     let threads = Threads::start(plan, &request_set, security)?;
     let scraper = plan.metrics.as_ref().map(Scraper::start).transpose()?;
     let composing = composing_models(plan, &model_info);

@@ -79,6 +79,7 @@ fn ready_metric(metrics: &Registry, facts: &Arc<Facts>, lifecycle: &Arc<Lifecycl
 /// Our own families beside Triton's.
 fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<Made> {
     let (facts, pool, watched) = (Arc::clone(facts), pool.clone(), Arc::clone(facts));
+    let (of_shards, of_connections) = (Arc::clone(&facts), Arc::clone(&facts));
     let bytes_max = pool.limit() as f64;
     let audit = watched.settings.audit.clone();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -100,6 +101,10 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<M
             || 1.0,
         ),
         metrics.gauge("nereid_start_time_seconds", "Start of the server since 1970 in seconds", &[], move || started),
+        metrics.gauge("nereid_shards", "I/O threads", &[], move || of_shards.shard_load.shards() as f64),
+        metrics.gauge("nereid_connections", "Open connections of clients, of all ports", &[], move || {
+            of_connections.shard_load.connections() as f64
+        }),
         metrics.gauge("nereid_shards_stuck", "I/O threads that do not go on", &[], move || {
             watched.stuck_shards.load(Ordering::Relaxed) as f64
         }),

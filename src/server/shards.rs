@@ -149,6 +149,8 @@ impl Shards {
         let shares = budget::shares(options, parts.pool.limit(), count);
         let of_model = budget::of_model(options, parts.pool.limit(), shares.waiting.saturating_mul(count));
         let loads = Load::new(count);
+        let counted = loads.clone();
+        parts.facts.shard_load.set(move || (counted.shards(), counted.total()));
         let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
             let (post, inbox) = mailbox::<ShardMail>().map_err(cannot)?;

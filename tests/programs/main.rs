@@ -7,6 +7,7 @@ mod docs_site;
 mod dynamo;
 mod foreign;
 mod java;
+mod monitor;
 mod monitoring;
 mod openai;
 mod packages;

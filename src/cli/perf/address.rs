@@ -10,8 +10,6 @@ const HTTP_PORT: u16 = 8000;
 const OPENAI_PORT: u16 = 9000;
 const GRPC_PORT: u16 = 8001;
 const METRICS_PORT: u16 = 8002;
-/// Bytes that the kernel accepts as the path of a socket.
-const SOCKET_PATH_MAX: usize = 107;
 
 impl Given {
     pub fn target(&self) -> Result<Target, Mistake> {
@@ -26,7 +24,7 @@ impl Given {
             ServiceKind::Triton => url,
             ServiceKind::OpenAi => Given::split_base(url).0,
         };
-        let (scheme, endpoint) = endpoint(server, port).ok_or_else(|| wrong("-u", url))?;
+        let (scheme, endpoint) = Endpoint::parse(server, port).ok_or_else(|| wrong("-u", url))?;
         let is_tls = match (self.wire, scheme) {
             (Wire::Http, "https") => true,
             (Wire::Http, "" | "http" | "unix") => false,
@@ -82,7 +80,7 @@ impl Given {
             None => (rest, "/metrics"),
         };
         let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic());
-        match endpoint(authority, METRICS_PORT) {
+        match Endpoint::parse(authority, METRICS_PORT) {
             Some(("", endpoint @ Endpoint::Tcp { .. })) if is_plain => {
                 Ok(Some(MetricsSource { endpoint, path: path.to_owned(), interval }))
             }
@@ -97,46 +95,6 @@ fn wrong(flag: &str, given: &str) -> Mistake {
         _ => "host:port/path",
     };
     Mistake::Value { flag: flag.to_owned(), given: given.to_owned(), expected: expected.to_owned() }
-}
-
-/// The scheme, empty without one, and the endpoint.
-fn endpoint(url: &str, default_port: u16) -> Option<(&str, Endpoint)> {
-    if let Some(path) = url.strip_prefix("unix:") {
-        let path = path.strip_prefix("//").unwrap_or(path);
-        let fits = (1..=SOCKET_PATH_MAX).contains(&path.len());
-        return fits.then(|| ("unix", Endpoint::Unix(path.into())));
-    }
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let default_port = match scheme {
-        // As other clients have it.
-        "https" => 443,
-        _ => default_port,
-    };
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let (host, port) = match rest.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']')?;
-            host.parse::<std::net::Ipv6Addr>().ok()?;
-            match rest {
-                "" => (host, None),
-                _ => (host, Some(rest.strip_prefix(':')?)),
-            }
-        }
-        None => match rest.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (rest, None),
-        },
-    };
-    let is_v6 = rest.starts_with('[');
-    let is_name = |host: &str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-    if host.is_empty() || !(is_v6 || is_name(host)) {
-        return None;
-    }
-    let port = match port {
-        None => default_port,
-        Some(port) => port.parse().ok().filter(|port| *port > 0)?,
-    };
-    Some((scheme, Endpoint::Tcp { host: host.to_owned(), port }))
 }
 
 #[cfg(test)]
@@ -183,7 +141,7 @@ mod tests {
         ] {
             assert!(target(wire, url).is_err(), "{url}");
         }
-        let long = format!("unix:/{}", "x".repeat(SOCKET_PATH_MAX));
+        let long = format!("unix:/{}", "x".repeat(107));
         assert!(target(Wire::Http, &long).is_err());
     }
 

@@ -2,11 +2,10 @@
 
 use prost::Message;
 
-use super::Trouble;
-use super::wire::Wire;
 use crate::exchange::{call_head, end_of_call, http2_config};
 use crate::measurement::{Phase, ServerSide};
 use crate::model_info::{ModelInfo, TensorFacts};
+use nereid_client::{CallError, Wire};
 use nereid_memory::Pool;
 use nereid_protocol::grpc::PREFIX_BYTES;
 use nereid_protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
@@ -70,10 +69,10 @@ impl GrpcMetadataClient {
         GrpcMetadataClient { wire, authority, tls, headers, connection }
     }
 
-    fn call<A: Message + Default>(&mut self, method: &str, question: &impl Message) -> Result<A, Trouble> {
+    fn call<A: Message + Default>(&mut self, method: &str, question: &impl Message) -> Result<A, CallError> {
         let head = call_head(&self.authority, self.tls, method, None, &self.headers);
         let fields = head.iter().map(|(name, value)| (&name[..], &value[..]));
-        let broken = |error: &dyn std::fmt::Display| Trouble::Connection(error.to_string());
+        let broken = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
         let stream = self.connection.open(fields, false).map_err(|error| broken(&error))?;
         let message = question.encode_to_vec();
         let mut frame = vec![0];
@@ -86,17 +85,17 @@ impl GrpcMetadataClient {
             let waiting = self.connection.output();
             let output = waiting.to_vec();
             waiting.clear();
-            self.wire.send(&output).map_err(Trouble::Connection)?;
-            let n = self.wire.receive(&mut buffer).map_err(Trouble::Connection)?;
+            self.wire.send(&output).map_err(CallError::Connection)?;
+            let n = self.wire.receive(&mut buffer).map_err(CallError::Connection)?;
             let received = self.connection.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
             received.map_err(|error| broken(&error))?;
         }
-        answer.end.unwrap_or(Ok(())).map_err(Trouble::Refused)?;
+        answer.end.unwrap_or(Ok(())).map_err(CallError::Refused)?;
         let message = answer.frame.get(PREFIX_BYTES..).unwrap_or_default();
-        A::decode(message).map_err(|error| Trouble::Refused(format!("a broken answer: {error}")))
+        A::decode(message).map_err(|error| CallError::Refused(format!("a broken answer: {error}")))
     }
 
-    pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, Trouble> {
+    pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, CallError> {
         let server: ServerMetadataResponse = self.call("ServerMetadata", &ServerMetadataRequest {})?;
         let (name, version) = (model.to_owned(), version.to_owned());
         let request = ModelMetadataRequest { name: name.clone(), version: version.clone() };
@@ -104,26 +103,26 @@ impl GrpcMetadataClient {
         // Configurations are an extension of the protocol, which other servers do not have.
         let answer: ModelConfigResponse =
             match self.call("ModelConfig", &ModelConfigRequest { name, version: version.clone() }) {
-                Err(Trouble::Refused(_)) => ModelConfigResponse::default(),
+                Err(CallError::Refused(_)) => ModelConfigResponse::default(),
                 answer => answer?,
             };
         Ok(model_info(model, &version, server, metadata, answer.config.unwrap_or_default()))
     }
 
-    pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, Trouble> {
+    pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, CallError> {
         let request = ModelStatisticsRequest { name: model.to_owned(), version: version.to_owned() };
         let answer: ModelStatisticsResponse = self.call("ModelStatistics", &request)?;
         Ok(server_side(model, version, answer))
     }
 
-    pub fn register(&mut self, region: &str, key: &str, byte_size: u64) -> Result<(), Trouble> {
+    pub fn register(&mut self, region: &str, key: &str, byte_size: u64) -> Result<(), CallError> {
         let (name, key) = (region.to_owned(), key.to_owned());
         let request = SystemSharedMemoryRegisterRequest { name, key, offset: 0, byte_size };
         let answer = self.call::<SystemSharedMemoryRegisterResponse>("SystemSharedMemoryRegister", &request);
         answer.map(drop)
     }
 
-    pub fn unregister(&mut self, region: &str) -> Result<(), Trouble> {
+    pub fn unregister(&mut self, region: &str) -> Result<(), CallError> {
         let request = SystemSharedMemoryUnregisterRequest { name: region.to_owned() };
         let answer = self.call::<SystemSharedMemoryUnregisterResponse>("SystemSharedMemoryUnregister", &request);
         answer.map(drop)

@@ -2,126 +2,44 @@
 
 use serde_json::{Value, json};
 
-use super::Trouble;
-use super::wire::Wire;
 use crate::measurement::{Phase, ServerSide};
 use crate::model_info::{ModelInfo, TensorFacts};
 use crate::request::escape;
-use nereid_protocol::http1::{RequestBody, RequestHead, ResponseParser, ResponseSink};
+use nereid_client::{CallError, HttpClient};
 
-/// More than any answer to a question has.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
-
-pub struct HttpMetadataClient {
-    wire: Wire,
-    host: String,
-    headers: Vec<(String, String)>,
-    parser: ResponseParser,
-}
-
-#[derive(Default)]
-struct Answer {
-    status: u16,
-    body: Vec<u8>,
-    done: bool,
-    keep_alive: bool,
-}
-
-impl ResponseSink for Answer {
-    fn head(&mut self, status: u16, _headers: &[(&str, &[u8])]) {
-        self.status = status;
-    }
-
-    fn body(&mut self, bytes: &[u8]) {
-        self.body.extend_from_slice(bytes);
-    }
-
-    fn done(&mut self, keep_alive: bool) {
-        (self.done, self.keep_alive) = (true, keep_alive);
-    }
-}
+pub struct HttpMetadataClient(HttpClient);
 
 impl HttpMetadataClient {
-    pub fn new(wire: Wire, host: String, headers: Vec<(String, String)>) -> HttpMetadataClient {
-        HttpMetadataClient { wire, host, headers, parser: ResponseParser::default() }
+    pub fn new(client: HttpClient) -> HttpMetadataClient {
+        HttpMetadataClient(client)
     }
 
-    /// A page as it is.
-    pub fn page(&mut self, path: &str) -> Result<String, Trouble> {
-        let answer = self.exchange("GET", path, "")?;
-        match answer.status {
-            200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
-            status => Err(Trouble::Refused(format!("HTTP status {status}"))),
-        }
-    }
-
-    fn call(&mut self, method: &str, target: &str, body: &str) -> Result<Value, Trouble> {
-        let answer = self.exchange(method, target, body)?;
-        let value: Value = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
-        match (answer.status, value["error"].as_str()) {
-            (200, _) => Ok(value),
-            (_, Some(error)) => Err(Trouble::Refused(error.to_owned())),
-            (status, None) => {
-                let text = String::from_utf8_lossy(&answer.body);
-                Err(Trouble::Refused(format!("HTTP status {status} {}", text.trim()).trim().to_owned()))
-            }
-        }
-    }
-
-    fn exchange(&mut self, method: &str, target: &str, body: &str) -> Result<Answer, Trouble> {
-        let mut headers = vec![("Content-Type", "application/json")];
-        headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        let kind = if method == "GET" { RequestBody::None } else { RequestBody::Length(body.len()) };
-        let head = RequestHead { method, target, host: &self.host, headers: &headers, body: kind };
-        let mut request = Vec::new();
-        head.encode(&mut request);
-        request.extend_from_slice(body.as_bytes());
-        self.wire.send(&request).map_err(Trouble::Connection)?;
-        self.parser.sent(false);
-        let mut answer = Answer::default();
-        let mut buffer = vec![0; 64 * 1024];
-        while !answer.done {
-            match self.wire.receive(&mut buffer) {
-                Ok(n) => {
-                    let received = self.parser.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
-                    received.map_err(|error| Trouble::Connection(error.to_string()))?;
-                }
-                // An answer without a length lasts up to here.
-                Err(error) => self.parser.end(&mut answer).map_err(|_| Trouble::Connection(error))?,
-            }
-            if answer.body.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::Connection("an answer that does not end".to_owned()));
-            }
-        }
-        Ok(answer)
-    }
-
-    pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, Trouble> {
+    pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, CallError> {
         let path = path_of(model, version);
-        let server = self.call("GET", "/v2", "")?;
-        let metadata = self.call("GET", &path, "")?;
+        let server = self.0.call("GET", "/v2", "")?;
+        let metadata = self.0.call("GET", &path, "")?;
         // Configurations are an extension of the protocol, which other servers do not have.
-        let config = match self.call("GET", &format!("{path}/config"), "") {
-            Err(Trouble::Refused(_)) => Value::Null,
+        let config = match self.0.call("GET", &format!("{path}/config"), "") {
+            Err(CallError::Refused(_)) => Value::Null,
             config => config?,
         };
         Ok(model_info(model, version, &server, &metadata, &config))
     }
 
-    pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, Trouble> {
-        let answer = self.call("GET", &format!("{}/stats", path_of(model, version)), "")?;
+    pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, CallError> {
+        let answer = self.0.call("GET", &format!("{}/stats", path_of(model, version)), "")?;
         Ok(server_side(model, version, &answer))
     }
 
-    pub fn register(&mut self, region: &str, key: &str, byte_size: u64) -> Result<(), Trouble> {
+    pub fn register(&mut self, region: &str, key: &str, byte_size: u64) -> Result<(), CallError> {
         let body = json!({"key": key, "offset": 0, "byte_size": byte_size}).to_string();
         let target = format!("/v2/systemsharedmemory/region/{}/register", escape(region));
-        self.call("POST", &target, &body).map(drop)
+        self.0.call("POST", &target, &body).map(drop)
     }
 
-    pub fn unregister(&mut self, region: &str) -> Result<(), Trouble> {
+    pub fn unregister(&mut self, region: &str) -> Result<(), CallError> {
         let target = format!("/v2/systemsharedmemory/region/{}/unregister", escape(region));
-        self.call("POST", &target, "").map(drop)
+        self.0.call("POST", &target, "").map(drop)
     }
 }
 
@@ -209,6 +127,8 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::{TcpListener, TcpStream};
 
+    use nereid_client::Wire;
+
     use super::*;
 
     #[test]
@@ -258,7 +178,7 @@ mod tests {
                 connection.get_mut().write_all(answer.as_bytes()).unwrap();
             }
         });
-        HttpMetadataClient::new(Wire::Tcp(peer), "peer".to_owned(), Vec::new())
+        HttpMetadataClient::new(HttpClient::new(Wire::Tcp(peer), "peer".to_owned(), Vec::new()))
     }
 
     #[test]
@@ -269,7 +189,7 @@ mod tests {
         let found = client_of(&[SERVER, ("200 OK", INPUTS), ABSENT]).inspect("m", "").ok().unwrap();
         assert_eq!((found.inputs[0].shape.as_slice(), found.max_batch_size), (&[-1, 4][..], 0));
         let refused = client_of(&[SERVER, ABSENT]).inspect("m", "");
-        assert!(matches!(refused, Err(Trouble::Refused(_))), "without metadata nothing is known");
+        assert!(matches!(refused, Err(CallError::Refused(_))), "without metadata nothing is known");
     }
 
     #[test]

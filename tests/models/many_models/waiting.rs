@@ -79,7 +79,9 @@ fn the_end_of_the_server_refuses_what_waits() {
     add_python(&repository, "slow", &first.lines());
     add_identity(&repository, "next");
     // One load at a time: the second one waits for its turn.
-    let Some(server) = start_python(&repository, &["--model-load-thread-count=1", "--exit-timeout-secs=600"]) else { return };
+    let Some(server) = start_python(&repository, &["--model-load-thread-count=1", "--exit-timeout-secs=600"]) else {
+        return;
+    };
     let waiting = |model: &'static str| {
         let address = server.http;
         std::thread::spawn(move || infer(&mut Peer::connect(address), model, 1).status)

@@ -171,10 +171,11 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 36] = [
+const ALWAYS: [(&str, &str); 38] = [
     ("input_byte_size_counter", "counter"),
     ("nereid_audit_records_dropped", "counter"),
     ("nereid_build_info", "gauge"),
+    ("nereid_connections", "gauge"),
     ("nereid_instance_stalls", "counter"),
     ("nereid_log_messages_dropped", "counter"),
     ("nereid_model_refused_requests_total", "counter"),
@@ -184,6 +185,7 @@ const ALWAYS: [(&str, &str); 36] = [
     ("nereid_queue_full_total", "counter"),
     ("nereid_ready", "gauge"),
     ("nereid_refused_requests_total", "counter"),
+    ("nereid_shards", "gauge"),
     ("nereid_shards_stuck", "gauge"),
     ("nereid_stale_deliveries", "counter"),
     ("nereid_start_time_seconds", "gauge"),

@@ -1,6 +1,6 @@
 //! TLS to the server: trusted roots and the client's certificate.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -11,7 +11,28 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore};
 use rustls::{SignatureScheme, crypto};
 
-use super::plan::{Endpoint, Protocol, Target, Tls};
+use super::Endpoint;
+
+/// Files are PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tls {
+    /// Authorities that the server is checked against; the system's own where there is none.
+    pub ca: Option<PathBuf>,
+    /// What the client shows of itself; both or neither.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    /// Takes any certificate.
+    pub accept_any_certificate: bool,
+    /// Takes a good certificate of any name.
+    pub accept_any_name: bool,
+}
+
+/// The protocol that a session offers (ALPN).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alpn {
+    Http1,
+    Http2,
+}
 
 /// Makes sessions for connections to one server.
 #[derive(Debug, Clone)]
@@ -21,9 +42,8 @@ pub struct Security {
 }
 
 impl Security {
-    /// None where the target has no TLS.
-    pub fn new(target: &Target) -> Result<Option<Security>, String> {
-        let Some(tls) = &target.tls else { return Ok(None) };
+    /// For connections to `endpoint`. The error names the file or the name that is of no use.
+    pub fn new(tls: &Tls, endpoint: &Endpoint, alpn: Alpn) -> Result<Security, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -38,16 +58,16 @@ impl Security {
             }
             _ => return Err("a client's certificate and its key belong together".to_owned()),
         };
-        config.alpn_protocols = match target.protocol {
-            Protocol::Http => vec![b"http/1.1".to_vec()],
-            Protocol::GrpcUnary | Protocol::GrpcStream => vec![b"h2".to_vec()],
+        config.alpn_protocols = match alpn {
+            Alpn::Http1 => vec![b"http/1.1".to_vec()],
+            Alpn::Http2 => vec![b"h2".to_vec()],
         };
-        let name = match &target.endpoint {
+        let name = match endpoint {
             Endpoint::Tcp { host, .. } => host.clone(),
             Endpoint::Unix(_) => "localhost".to_owned(),
         };
         let name = ServerName::try_from(name.clone()).map_err(|_| format!("'{name}' is no name of a server"))?;
-        Ok(Some(Security { config: Arc::new(config), name }))
+        Ok(Security { config: Arc::new(config), name })
     }
 
     pub fn session(&self) -> Result<ClientConnection, String> {

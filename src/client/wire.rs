@@ -7,12 +7,9 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::connector::{connect_tcp, connect_unix};
-use crate::plan::Endpoint;
-use crate::tls::Security;
-
-/// Questions have quick answers; this only turns a hang into an error.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::Endpoint;
+use super::connect::{connect_tcp, connect_unix};
+use super::tls::Security;
 
 pub enum Wire {
     Tcp(TcpStream),
@@ -22,14 +19,15 @@ pub enum Wire {
 }
 
 impl Wire {
-    pub fn connect(endpoint: &Endpoint, security: Option<&Security>) -> Result<Wire, String> {
+    /// `patience`: the longest time without a byte of the server, which turns a hang into an error.
+    pub fn connect(endpoint: &Endpoint, security: Option<&Security>, patience: Duration) -> Result<Wire, String> {
         let session = security.map(Security::session).transpose()?;
         let text = |error: io::Error| error.to_string();
         match endpoint {
             Endpoint::Tcp { host, port } => {
                 let stream = connect_tcp(host, *port).map_err(text)?;
-                stream.set_read_timeout(Some(PATIENCE)).map_err(text)?;
-                stream.set_write_timeout(Some(PATIENCE)).map_err(text)?;
+                stream.set_read_timeout(Some(patience)).map_err(text)?;
+                stream.set_write_timeout(Some(patience)).map_err(text)?;
                 Ok(match session {
                     None => Wire::Tcp(stream),
                     Some(session) => Wire::TlsTcp(Box::new(StreamOwned::new(session, stream))),
@@ -37,14 +35,24 @@ impl Wire {
             }
             Endpoint::Unix(path) => {
                 let stream = connect_unix(path).map_err(text)?;
-                stream.set_read_timeout(Some(PATIENCE)).map_err(text)?;
-                stream.set_write_timeout(Some(PATIENCE)).map_err(text)?;
+                stream.set_read_timeout(Some(patience)).map_err(text)?;
+                stream.set_write_timeout(Some(patience)).map_err(text)?;
                 Ok(match session {
                     None => Wire::Unix(stream),
                     Some(session) => Wire::TlsUnix(Box::new(StreamOwned::new(session, stream))),
                 })
             }
         }
+    }
+
+    fn patience(&self) -> Duration {
+        let limit = match self {
+            Wire::Tcp(stream) => stream.read_timeout(),
+            Wire::Unix(stream) => stream.read_timeout(),
+            Wire::TlsTcp(stream) => stream.sock.read_timeout(),
+            Wire::TlsUnix(stream) => stream.sock.read_timeout(),
+        };
+        limit.ok().flatten().unwrap_or_default()
     }
 
     /// Reads something; the end is an error, for an answer is awaited.
@@ -61,7 +69,7 @@ impl Wire {
                 Ok(n) => return Ok(n),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+                    return Err(format!("no answer within {} s", self.patience().as_secs()));
                 }
                 Err(error) => return Err(error.to_string()),
             }

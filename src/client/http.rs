@@ -1,0 +1,106 @@
+//! Calls over HTTP/1.1, one after the other on one connection.
+
+use serde_json::Value;
+
+use super::wire::Wire;
+use nereid_protocol::http1::{RequestBody, RequestHead, ResponseParser, ResponseSink};
+
+/// More than any answer to a call has.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// How a call failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallError {
+    /// The connection failed, before the call or during it.
+    Connection(String),
+    /// The server refused.
+    Refused(String),
+}
+
+/// A connection, and the headers that each request on it carries.
+pub struct HttpClient {
+    wire: Wire,
+    host: String,
+    headers: Vec<(String, String)>,
+    parser: ResponseParser,
+}
+
+/// What the server answered.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+    done: bool,
+}
+
+impl ResponseSink for Answer {
+    fn head(&mut self, status: u16, _headers: &[(&str, &[u8])]) {
+        self.status = status;
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        self.body.extend_from_slice(bytes);
+    }
+
+    fn done(&mut self, _keep_alive: bool) {
+        self.done = true;
+    }
+}
+
+impl HttpClient {
+    pub fn new(wire: Wire, host: String, headers: Vec<(String, String)>) -> HttpClient {
+        HttpClient { wire, host, headers, parser: ResponseParser::default() }
+    }
+
+    /// A page as it is.
+    pub fn page(&mut self, path: &str) -> Result<String, CallError> {
+        let answer = self.exchange("GET", path, "")?;
+        match answer.status {
+            200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
+            status => Err(CallError::Refused(format!("HTTP status {status}"))),
+        }
+    }
+
+    /// A call with an answer in JSON.
+    pub fn call(&mut self, method: &str, target: &str, body: &str) -> Result<Value, CallError> {
+        let answer = self.exchange(method, target, body)?;
+        let value: Value = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+        match (answer.status, value["error"].as_str()) {
+            (200, _) => Ok(value),
+            (_, Some(error)) => Err(CallError::Refused(error.to_owned())),
+            (status, None) => {
+                let text = String::from_utf8_lossy(&answer.body);
+                Err(CallError::Refused(format!("HTTP status {status} {}", text.trim()).trim().to_owned()))
+            }
+        }
+    }
+
+    /// Sends a request and reads the answer to it, whatever its status.
+    pub fn exchange(&mut self, method: &str, target: &str, body: &str) -> Result<Answer, CallError> {
+        let mut headers = vec![("Content-Type", "application/json")];
+        headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let kind = if method == "GET" { RequestBody::None } else { RequestBody::Length(body.len()) };
+        let head = RequestHead { method, target, host: &self.host, headers: &headers, body: kind };
+        let mut request = Vec::new();
+        head.encode(&mut request);
+        request.extend_from_slice(body.as_bytes());
+        self.wire.send(&request).map_err(CallError::Connection)?;
+        self.parser.sent(false);
+        let mut answer = Answer::default();
+        let mut buffer = vec![0; 64 * 1024];
+        while !answer.done {
+            match self.wire.receive(&mut buffer) {
+                Ok(n) => {
+                    let received = self.parser.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
+                    received.map_err(|error| CallError::Connection(error.to_string()))?;
+                }
+                // An answer without a length lasts up to here.
+                Err(error) => self.parser.end(&mut answer).map_err(|_| CallError::Connection(error))?,
+            }
+            if answer.body.len() > ANSWER_BYTES_MAX {
+                return Err(CallError::Connection("an answer that does not end".to_owned()));
+            }
+        }
+        Ok(answer)
+    }
+}

@@ -397,7 +397,7 @@ impl Demand {
 
     /// The failed models that clients request, with the numbers of their files.
     pub(super) fn failures_to_check(&self) -> Vec<(String, u64)> {
-        self.state().failures.to_check(now_ns())
+        self.state().failures.take_asked(now_ns())
     }
 
     /// The files of the model changed.

@@ -162,6 +162,7 @@ fn dashboards_are_whole() {
         return;
     }
     let mut ids = BTreeSet::new();
+    let used = Regex::new(r"\$([a-z]+)").expect("a pattern");
     for name in DASHBOARDS {
         let dashboard = dashboard(name);
         assert!(ids.insert(dashboard["uid"].to_string()), "{name}");
@@ -178,7 +179,6 @@ fn dashboards_are_whole() {
             assert!(x + w <= 24 && cells.into_iter().all(|cell| taken.insert(cell)), "{name}: {}", panel["title"]);
             assert_eq!(panel["datasource"]["uid"], "${datasource}", "{name}");
         }
-        let used = Regex::new(r"\$([a-z]+)").expect("a pattern");
         for found in used.captures_iter(&dashboard["panels"].to_string()) {
             assert!(variables.contains(&format!("\"{}\"", &found[1])), "{name} has no variable {}", &found[1]);
         }

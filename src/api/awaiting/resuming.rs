@@ -52,7 +52,8 @@ impl Api {
             }
             Some(ParkedCall::Grpc(parked)) => GrpcInfer::resume(context, management, token, *parked, replies),
             Some(ParkedCall::GrpcQuery { call, method, message }) => {
-                if context.await_rpc(Some(token), call, method, &message, replies).is_none() {
+                let waits_again = context.await_rpc(Some(token), call, method, &message, replies).is_some();
+                if !waits_again {
                     context.calls.end_work(key);
                     management.grpc(call, method, message, replies);
                 }

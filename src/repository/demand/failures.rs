@@ -67,7 +67,7 @@ impl Failures {
     }
 
     /// Forgets what is long ago; the models that clients request in vain, whose files are to be looked at.
-    pub fn to_check(&mut self, now_ns: u64) -> Vec<(String, u64)> {
+    pub fn take_asked(&mut self, now_ns: u64) -> Vec<(String, u64)> {
         let old = FORGOTTEN_AFTER.as_nanos() as u64;
         self.of.retain(|_, failed| now_ns < failed.until_ns.saturating_add(old));
         let asked = self.of.iter_mut().filter(|(_, failed)| failed.is_asked && now_ns < failed.until_ns);
@@ -106,13 +106,13 @@ mod tests {
         let mut failures = Failures::default();
         failures.failed(0, "asked", Failure::Unknown, 7);
         failures.failed(0, "quiet", Failure::Failed(Status::internal("broken")), 8);
-        assert!(failures.to_check(1).is_empty());
+        assert!(failures.take_asked(1).is_empty());
         assert_eq!(failures.refuses(1, "asked"), Some(&Failure::Unknown));
-        assert_eq!(failures.to_check(2), [("asked".to_owned(), 7)]);
-        assert!(failures.to_check(3).is_empty(), "once for a request");
+        assert_eq!(failures.take_asked(2), [("asked".to_owned(), 7)]);
+        assert!(failures.take_asked(3).is_empty(), "once for a request");
         failures.refuses(4, "asked");
-        assert!(failures.to_check(2 * SECOND).is_empty(), "it may be loaded anyway");
-        failures.to_check(200 * SECOND);
+        assert!(failures.take_asked(2 * SECOND).is_empty(), "it may be loaded anyway");
+        failures.take_asked(200 * SECOND);
         assert!(failures.of.is_empty());
     }
 

@@ -248,9 +248,10 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_goes_first_and_some_never() {
+        type Change = dyn Fn(&mut [(&'static str, Seen); 3]);
         let none = BTreeSet::new();
         let models = [("a", used(50)), ("b", used(20)), ("c", used(30))];
-        let table_of = |change: &dyn Fn(&mut [(&str, Seen); 3])| {
+        let table_of = |change: &Change| {
             let mut models = models.clone();
             change(&mut models);
             table(100, &models)

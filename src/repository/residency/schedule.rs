@@ -86,7 +86,7 @@ impl Schedules {
             let was_within = std::mem::replace(is_within, one.holds(now.minute));
             // A moment without an end lies between two calls.
             let has_passed = one.until.is_none() && last.is_some_and(|last| passed(last, now, one.from));
-            if (*is_within && !was_within) || (has_passed && !was_within) {
+            if !was_within && (*is_within || has_passed) {
                 due.load.insert(one.model.clone());
             }
             if *is_within && one.until.is_some() {

@@ -33,7 +33,7 @@ enum Act {
 
 struct Version {
     act: Act,
-    kept: Mutex<Vec<Box<Request>>>,
+    kept: Mutex<Vec<Request>>,
 }
 
 impl Version {
@@ -61,7 +61,7 @@ impl Scheduler for Version {
             Act::Fail => request.fail(Status::internal("a fault")),
             Act::Drop => drop(request),
             Act::Refuse => return Err(Refused { status: Status::unavailable("full"), request }),
-            Act::Keep => self.kept.lock().unwrap().push(request),
+            Act::Keep => self.kept.lock().unwrap().push(*request),
         }
         Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None })
     }

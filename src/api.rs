@@ -201,6 +201,7 @@ impl Api {
     fn contain_work(&mut self, key: u64, replies: &mut Replies, run: impl FnOnce(&mut Api, &mut Replies)) {
         let waits_for = self.context.calls.waits_for(key);
         if contained(|| run(self, replies)).is_none() {
+            self.context.resumed = None;
             self.context.calls.abandon(key, false);
             waits_for.into_iter().for_each(|one| replies.push_panicked(one));
         }

@@ -62,7 +62,12 @@ impl InferContext {
             | Route::GenerateStream(target) => target,
             _ => return None,
         };
-        self.models.label(target.model, target.version?).map(|_| found)
+        let version = target.version?;
+        // The labels of a model are known once it is loaded, which an inference or a question about it may begin.
+        let may_load = self.demand.is_some()
+            && !matches!(found, Route::ModelReady(_) | Route::ModelStatistics(_))
+            && self.models.is_absent(target.model);
+        (may_load || self.models.label(target.model, version).is_some()).then_some(found)
     }
 
     /// What decides about the versions of models in the headers of a call.

@@ -7,8 +7,8 @@ use crate::server::inspect::{FlagSource, FlagValue};
 
 /// What stands in place of a secret.
 const HIDDEN: &str = "<hidden>";
-/// Parts of the names of settings whose values are secrets.
-const SECRET_NAMES: [&str; 7] = ["password", "secret", "token", "key", "credential", "auth", "header"];
+/// Words behind which a value may have a secret.
+const SECRET_WORDS: [&str; 9] = ["pass", "pwd", "secret", "token", "key", "credential", "auth", "header", "dsn"];
 /// Most bytes of a value that are shown.
 const VALUE_BYTES_MAX: usize = 1024;
 
@@ -19,7 +19,7 @@ pub fn flag_values(given: &[(&'static str, String)], environment: &dyn Fn(&str) 
         let here: Vec<&str> = given.iter().filter(|(name, _)| *name == flag.name).map(|(_, text)| &**text).collect();
         let (value, source) = match (here.is_empty(), from_environment(flag.name, environment)) {
             (false, _) => (here.join(", "), FlagSource::Flag),
-            (true, Some((value, variable))) => (value, FlagSource::Environment(variable)),
+            (true, Some((value, variable))) => (shown(flag.name, Some(&value)), FlagSource::Environment(variable)),
             (true, None) => (default_of(flag.help).to_owned(), FlagSource::Default),
         };
         values.push(FlagValue { name: flag.name, value, source });
@@ -30,14 +30,35 @@ pub fn flag_values(given: &[(&'static str, String)], environment: &dyn Fn(&str) 
 /// The value of a flag as other people may see it.
 pub fn shown(flag: &str, value: Option<&str>) -> String {
     let Some(value) = value else { return "true".to_owned() };
-    let is_secret = |name: &str| SECRET_NAMES.iter().any(|part| name.to_ascii_lowercase().contains(part));
     let shown = match value.split_once('=') {
         _ if flag == "openai-api-key" => HIDDEN.to_owned(),
-        Some((name, _)) if flag.contains("-restricted-") || is_secret(name) => format!("{name}={HIDDEN}"),
-        _ => value.to_owned(),
+        Some((name, _)) if flag.contains("-restricted-") => format!("{name}={HIDDEN}"),
+        _ => without_secret(&without_user(value)),
     };
     let end = shown.floor_char_boundary(VALUE_BYTES_MAX);
     shown.get(..end).unwrap_or_default().to_owned()
+}
+
+/// Hides the user and the password of a URL: all up to the last `@`, because passwords may have any character.
+fn without_user(value: &str) -> String {
+    let split = value.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1)));
+    split.map_or_else(|| value.to_owned(), |(scheme, rest)| format!("{scheme}://{HIDDEN}@{rest}"))
+}
+
+/// Hides all from the first word on that may name a secret. If that is the name of the first setting, the name stays.
+fn without_secret(value: &str) -> String {
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    // Paths and names of models may have such words and are no secrets.
+    let is_plain = value.chars().all(|c| is_of_name(c) || matches!(c, '/' | '.'));
+    let lower = value.to_ascii_lowercase();
+    let first = SECRET_WORDS.iter().filter_map(|word| lower.find(word)).min();
+    let Some((before, rest)) = first.filter(|_| !is_plain).and_then(|at| value.split_at_checked(at)) else {
+        return value.to_owned();
+    };
+    match rest.split_once('=') {
+        Some((name, _)) if !before.contains('=') && name.chars().all(is_of_name) => format!("{before}{name}={HIDDEN}"),
+        _ => format!("{before}{HIDDEN}"),
+    }
 }
 
 /// What the help text says of the default; empty where it says nothing.
@@ -74,6 +95,7 @@ mod tests {
         let environment = |name: &str| match name {
             "AIP_MODE" => Some("PREDICTION".into()),
             "AIP_HTTP_PORT" => Some("81".into()),
+            "AIP_STORAGE_URI" => Some("https://me:hush@h/models".into()),
             "NOTIFY_SOCKET" => Some("/run/x".into()),
             _ => None,
         };
@@ -87,6 +109,8 @@ mod tests {
         assert_eq!(of("grpc-port"), ("8001".into(), FlagSource::Default));
         assert_eq!(of("allow-grpc"), ("false".into(), FlagSource::Environment("AIP_MODE")));
         assert_eq!(of("vertex-ai-port"), ("81".into(), FlagSource::Environment("AIP_HTTP_PORT")));
+        let repository = ("https://<hidden>@h/models".into(), FlagSource::Environment("AIP_STORAGE_URI"));
+        assert_eq!(of("model-repository"), repository);
         assert_eq!(of("drain-delay"), ("5".into(), FlagSource::Environment("NOTIFY_SOCKET")));
         assert_eq!(of("allow-ui"), ("true".into(), FlagSource::Default));
     }
@@ -101,6 +125,14 @@ mod tests {
             ("trace-config", "opentelemetry,headers=a:hush", "opentelemetry,headers=<hidden>"),
             ("backend-config", "onnxruntime,library=/x", "onnxruntime,library=/x"),
             ("http-server-key", "/etc/key.pem", "/etc/key.pem"),
+            ("load-model", "bert-tokenizer", "bert-tokenizer"),
+            ("cache-config", "redis,host=h,port=1,password=hush", "redis,host=h,port=1,<hidden>"),
+            ("backend-config", "b,db={\"Pwd\":\"hush\"}", "b,db={\"<hidden>"),
+            ("backend-config", "b,arguments=--passphrase hush", "b,arguments=--<hidden>"),
+            ("backend-config", "b,x=token1234==", "b,x=<hidden>"),
+            ("backend-config", "b,DSN=user/hush", "b,DSN=<hidden>"),
+            ("cache-config", "redis,url=redis://me:hu/s@h,@h:1/0", "redis,url=redis://<hidden>@h:1/0"),
+            ("model-repository", "s3://https://host:9000/bucket", "s3://https://host:9000/bucket"),
         ] {
             assert_eq!(shown(flag, Some(value)), expected);
         }

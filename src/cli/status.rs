@@ -26,8 +26,8 @@ or never loaded, is not unavailable.
 ";
 
 const EXIT_CODES: &str = "
-Exit codes: 0 the server is ready and all models that it loaded are; 1 it is not ready, or a model is unavailable; 2 no
-server answers at the address; 3 the command line has a mistake.
+Exit codes: 0 the server is ready and all models that it loaded are; 1 it is not ready, a model is unavailable, or the
+index of models cannot be read; 2 no server answers at the address; 3 the command line has a mistake.
 ";
 
 pub fn usage() -> String {

@@ -19,7 +19,7 @@ use signal_hook::flag;
 use super::Arguments;
 use super::check::print;
 use super::server_flags::{self, ServerFlags, Words};
-use nereid_monitor::{Column, Command, Overview, Reading, Source, Unreachable, View};
+use nereid_monitor::{Column, Command, Overview, Reading, Source, Unreachable, View, plain};
 use terminal::Terminal;
 
 /// No server answers at the address.
@@ -128,7 +128,7 @@ fn once(arguments: TopArguments, mut view: View) -> ExitCode {
         Ok((first, second)) => {
             let overview = Overview::between(Some(&first), &second);
             for note in &overview.notes {
-                let _ = writeln!(std::io::stderr(), "note: {note}");
+                let _ = writeln!(std::io::stderr(), "note: {}", plain(note));
             }
             view.update(overview);
             print(&view.plain());

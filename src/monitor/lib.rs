@@ -27,6 +27,7 @@ mod view;
 mod tests;
 
 pub use figures::{Figures, GpuFigures, ModelFigures, ModelKey, Phase, ServerFigures};
+pub use format::plain;
 pub use histogram::{Histogram, Quantile};
 pub use index::ModelState;
 pub use line::{Line, Look, Span};

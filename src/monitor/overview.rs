@@ -16,7 +16,7 @@ pub struct Row {
     pub rates: ModelRates,
 }
 
-/// Sums of all models.
+/// Sums of all models. A model that the index does not have is in no state.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Totals {
     pub ready: usize,
@@ -123,11 +123,12 @@ impl Totals {
         let mut totals = Totals::default();
         for row in rows {
             match row.state.as_ref().map(ModelState::availability) {
-                // Without an index, what has metrics is served.
-                Some(Availability::Ready) | None => totals.ready += 1,
+                Some(Availability::Ready) => totals.ready += 1,
                 Some(Availability::Changing) => totals.changing += 1,
                 Some(Availability::Unloaded) => totals.unloaded += 1,
                 Some(Availability::Unavailable) => totals.unavailable += 1,
+                // Metrics alone do not say that a model is ready.
+                None => {}
             }
             let (sum, rates) = (&mut totals.rates, &row.rates);
             for (sum, value) in [

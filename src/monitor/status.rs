@@ -19,9 +19,15 @@ impl<'a> StatusReport<'a> {
         StatusReport { reading, overview: Overview::between(None, reading) }
     }
 
-    /// The server is ready and every model that it should serve is.
+    /// The server is ready and every model that it should serve is. Without the index nothing is known of the models.
     pub fn is_good(&self) -> bool {
-        self.reading.live && self.reading.ready && self.overview.totals.unavailable == 0
+        let reading = self.reading;
+        reading.live && reading.ready && reading.index.is_ok() && self.overview.totals.unavailable == 0
+    }
+
+    /// A number of models in a state; the index alone has states.
+    fn counted(&self, count: usize) -> Option<usize> {
+        self.reading.index.is_ok().then_some(count)
     }
 
     pub fn text(&self) -> String {
@@ -39,14 +45,15 @@ impl<'a> StatusReport<'a> {
         text.push('\n');
         text.push_str(&self.models());
         let totals = &overview.totals;
+        let counted = |count: usize| self.counted(count).map_or(ABSENT.to_owned(), |count| count.to_string());
         let total = |value: Option<f64>| value.map_or(ABSENT.to_owned(), number);
         text.push_str(&format!(
             "\n{} ready, {} loading or unloading, {} unavailable, {} unloaded; {} requests answered, {} failed, {} \
              waiting\n",
-            totals.ready,
-            totals.changing,
-            totals.unavailable,
-            totals.unloaded,
+            counted(totals.ready),
+            counted(totals.changing),
+            counted(totals.unavailable),
+            counted(totals.unloaded),
             total(totals.rates.success_total),
             total(totals.rates.failure_total),
             total(totals.rates.pending),
@@ -92,10 +99,10 @@ impl<'a> StatusReport<'a> {
             },
             "models": overview.rows.iter().map(|row| self.model(row)).collect::<Vec<_>>(),
             "totals": {
-                "ready": totals.ready,
-                "changing": totals.changing,
-                "unavailable": totals.unavailable,
-                "unloaded": totals.unloaded,
+                "ready": self.counted(totals.ready),
+                "changing": self.counted(totals.changing),
+                "unavailable": self.counted(totals.unavailable),
+                "unloaded": self.counted(totals.unloaded),
                 "requests": whole(totals.rates.success_total),
                 "failures": whole(totals.rates.failure_total),
                 "waiting": whole(totals.rates.pending),

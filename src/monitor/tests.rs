@@ -314,10 +314,16 @@ fn a_status_tells_good_from_bad() {
     let failed = reading(began, 0, "", &failed);
     let report = StatusReport::new(&failed);
     assert!(!report.is_good() && report.text().contains("FAILED     no such file"), "{}", report.text());
+    // Without the index nothing is known of the models, whatever has metrics.
+    let hidden = Reading { index: Err("403".into()), ..reading(began, 0, &page(10, 1), &index()) };
+    let report = StatusReport::new(&hidden);
+    assert!(!report.is_good() && report.text().contains("\nn/a ready, "), "{}", report.text());
+    assert!(report.text().contains("note: no repository index: 403"), "{}", report.text());
     // What a server does not show is null, and a note.
     let poor = Reading { figures: Err("refused".into()), index: Err("403".into()), ready: false, ..good };
     let report = StatusReport::new(&poor);
     let document: Value = serde_json::from_str(&report.json()).unwrap();
     assert_eq!((&document["totals"]["requests"], &document["server"]["uptime_secs"]), (&Value::Null, &Value::Null));
+    assert_eq!(document["totals"]["ready"], Value::Null);
     assert!(!report.is_good() && report.text().contains("note: no metrics: refused"), "{}", report.text());
 }

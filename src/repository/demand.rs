@@ -23,6 +23,8 @@ use failures::{Failure, Failures};
 use nereid_clock::now_ns;
 use nereid_request::{RefusalReason, Status};
 
+/// The longest name of a model for which a load is tried: that of an object in a bucket.
+const NAME_BYTES_MAX: usize = 1024;
 /// Requests that wait for the load of one model, and for all loads.
 const WAITING_FOR_MODEL_MAX: usize = 4096;
 const WAITING_MAX: usize = 65_536;
@@ -166,6 +168,10 @@ impl Demand {
     /// with none as without loads on demand.
     pub fn wait(self: &Arc<Self>, model: &[u8], waiter: Waiter) -> Result<LoadWait, Option<Status>> {
         let name = std::str::from_utf8(model).map_err(|_| None)?;
+        // No repository has such a model, and names of clients are kept here.
+        if name.is_empty() || name == "." || name.len() > NAME_BYTES_MAX {
+            return Err(None);
+        }
         let mut state = self.state();
         self.check(&mut state, name)?;
         if state.waiting >= WAITING_MAX {

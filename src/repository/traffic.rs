@@ -14,7 +14,7 @@ mod rule;
 mod shadow;
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::{info, warn};
@@ -47,6 +47,8 @@ pub struct Traffic {
     rollbacks: Count,
     /// Held for a few steps. Changes of weights and labels are made under it, one after the other.
     changes: Mutex<Changes>,
+    /// Another rule has taken its place. Late answers change nothing any more.
+    is_retired: AtomicBool,
 }
 
 /// What a rule knows of one version.
@@ -138,8 +140,19 @@ impl Traffic {
             shadow: Shadow::start(name, &rule, &families, services.pool)?,
             rollbacks: families.rollbacks(name),
             changes: Mutex::default(),
+            is_retired: AtomicBool::new(false),
             rule,
         }))
+    }
+
+    /// Another rule takes its place, or the model is unloaded.
+    pub fn retire(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
+    }
+
+    /// A request took longer than the limit of the automatic roll-back.
+    fn is_slow(&self, took_ns: u64) -> bool {
+        self.rule.rollback.as_ref().is_some_and(|rollback| rollback.is_slow(took_ns))
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {
@@ -209,12 +222,16 @@ impl Traffic {
         }
         let mut changes = self.changes();
         *changes = Changes::default();
-        for ruled in &self.versions {
-            let weight = weights.iter().find(|(version, _)| *version == ruled.version);
-            ruled.set_weight(weight.map_or(0, |(_, weight)| *weight));
-        }
+        self.set_all(|version| weights.iter().find(|(known, _)| *known == version).map_or(0, |(_, weight)| *weight));
         info!("model '{}' has new traffic weights: {}", self.name, self.shown_weights());
         Ok(())
+    }
+
+    /// Sets all weights, those that grow first: requests read them meanwhile, and never find none.
+    fn set_all(&self, weight_of: impl Fn(i64) -> u32) {
+        let (grow, shrink): (Vec<_>, Vec<_>) =
+            self.versions.iter().partition(|ruled| weight_of(ruled.version) >= ruled.weight());
+        grow.into_iter().chain(shrink).for_each(|ruled| ruled.set_weight(weight_of(ruled.version)));
     }
 
     fn shown_weights(&self) -> String {
@@ -227,9 +244,7 @@ impl Traffic {
         let version = self.known(text)?;
         let mut changes = self.changes();
         *changes = Changes::default();
-        for ruled in &self.versions {
-            ruled.set_weight(if ruled.version == version { WEIGHTS_SUM } else { 0 });
-        }
+        self.set_all(|known| if known == version { WEIGHTS_SUM } else { 0 });
         if let Some(stable) = self.labels.iter().find(|label| *label.name == *STABLE) {
             stable.version.store(version, Ordering::Relaxed);
         }
@@ -255,7 +270,9 @@ impl Traffic {
         let (taken, others): (Vec<_>, Vec<_>) = self.versions.iter().partition(|ruled| ruled.version == version);
         let sum: u32 = others.iter().map(|ruled| ruled.weight()).sum();
         if sum == 0 {
-            // The rest has no weight: the stable version gets all, else the highest.
+            // The rest has no weight: the stable version gets all, else the highest, but never the shadow version.
+            let shadow = self.rule.shadow.as_ref().map(|shadow| shadow.version);
+            let others: Vec<_> = others.into_iter().filter(|ruled| Some(ruled.version) != shadow).collect();
             let stable = self.label(STABLE.as_bytes()).filter(|stable| *stable != version);
             let stable = others.iter().find(|ruled| Some(ruled.version) == stable);
             let Some(heir) = stable.or_else(|| others.last()) else { return false };
@@ -269,6 +286,7 @@ impl Traffic {
                 *part += more;
                 left -= more;
             }
+            // All of them grow.
             others.iter().zip(parts).for_each(|(ruled, part)| ruled.set_weight(part));
         }
         taken.iter().for_each(|ruled| ruled.set_weight(0));
@@ -288,6 +306,9 @@ impl Traffic {
     /// can take its requests.
     fn answered(&self, version: i64, is_error: bool, took_ns: u64, now_ns: u64) {
         let Some(rollback) = self.rule.rollback.as_ref().filter(|_| self.is_watched(version)) else { return };
+        if self.is_retired.load(Ordering::Relaxed) {
+            return;
+        }
         let mut changes = self.changes();
         if changes.rolled_back.is_some() {
             return;

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Failure;
-use super::options::openai::{LanguageOptions, OpenAiAccess};
+use super::options::Listen;
+use super::options::openai::{LanguageOptions, OpenAiAccess, PORT};
 use super::options::{ModelControl, Options};
 use crate::api::{self, ApiKey, Bucket, Gate, RateLimit, RestrictedGroups};
 use crate::repository::{Lifecycle, ModelMap};
@@ -40,8 +41,24 @@ pub fn open_for_models(options: &mut Options, models: &ModelMap) -> bool {
         mark.is_some_and(|mark| matches!(&*mark, "true" | "on" | "1"))
     };
     let Some(model) = models.ready().find(is_marked) else { return false };
-    info!("model '{}' switches OpenAI's interface on; --allow-openai=false keeps it off", model.name);
+    let name = &model.name;
+    let is_restricted = !options.http_restricted.is_empty()
+        || !options.grpc_restricted.is_empty()
+        || options.http_restricted_file.is_some()
+        || options.grpc_restricted_file.is_some();
+    if is_restricted && options.openai.access == OpenAiAccess::default() {
+        warn!(
+            "model '{name}' would switch OpenAI's interface on, which stays off: other ports are restricted, and this one \
+             is not. Give --allow-openai=true, or keys with --openai-api-key-file"
+        );
+        return false;
+    }
+    info!("model '{name}' switches OpenAI's interface on; --allow-openai=false keeps it off");
     options.openai.listen.allowed = true;
+    if options.openai.listen.address == Listen::at(PORT).address {
+        // Who listens on one address alone wants that of all ports.
+        options.openai.listen.address.clone_from(&options.http.address);
+    }
     true
 }
 

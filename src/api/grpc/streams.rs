@@ -245,6 +245,8 @@ impl Streams {
         stream.is_held = false;
         stream.unordered.remove(&key.0);
         self.take_request(context, (token, Some(key)), message, None, arrival, replies);
+        // What follows in the stream is another request.
+        context.resumed = None;
         self.drive(context, token, replies);
     }
 

@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 
-use crate::api::access::Access;
+use crate::api::access::{Access, Restrictions};
 use crate::api::audit::Audited;
 use crate::api::error;
 use crate::api::infer_context::InferContext;
@@ -185,6 +185,12 @@ fn change(management: &mut Management, call: CallKey, route: &UiRoute<'_>, body:
     }
 }
 
+/// A key for gRPC alone says that configurations are not for everybody, and no request here can have it.
+fn withholds_config(access: &Access) -> bool {
+    let is_restricted = |of: &Restrictions| of.header_of(Category::ModelConfig).is_some();
+    is_restricted(&access.grpc) && !is_restricted(&access.http)
+}
+
 fn query(head: &Head, access: &Access) -> InspectQuery {
     let model = head.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("model=")));
     let decoded = |model: &str| percent_decode_str(model).decode_utf8_lossy().into_owned();
@@ -194,7 +200,7 @@ fn query(head: &Head, access: &Access) -> InspectQuery {
         repository_header: header(Category::ModelRepository),
         logging_header: header(Category::Logging),
         // Else a server whose configurations need a key would give them away here.
-        shows_config: access.http.lets_in(Category::ModelConfig, head),
+        shows_config: !withholds_config(access) && access.http.lets_in(Category::ModelConfig, head),
         config_header: header(Category::ModelConfig),
     }
 }
@@ -256,6 +262,7 @@ impl Drop for DataJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::access::GivenKey;
 
     #[test]
     fn paths_of_the_page() {
@@ -280,6 +287,20 @@ mod tests {
         ] {
             assert_eq!(route(path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_key_for_grpc_alone_withholds_configurations() {
+        let key = |group| [GivenKey { group, header: "admin", value: "hush", name: "admin" }].into_iter();
+        let (config, other) = (key("model-config"), key("health"));
+        let (none, http) = (Restrictions::default(), Restrictions::http(config.clone()));
+        let withholds = |http: &Restrictions, grpc: &Restrictions| {
+            withholds_config(&Access { http: http.clone(), grpc: grpc.clone(), ..Access::default() })
+        };
+        assert!(withholds(&none, &Restrictions::grpc(config.clone())));
+        assert!(!withholds(&none, &none) && !withholds(&none, &Restrictions::grpc(other)));
+        // The key for HTTP decides then.
+        assert!(!withholds(&http, &Restrictions::grpc(config)) && !withholds(&http, &none));
     }
 
     /// The hashes of the policy are those of what stands between the tags.

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::access::User;
+use nereid_monitor::plain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
@@ -105,9 +106,10 @@ impl Report {
             }
             text.push_str(&format!("\n{}\n", area.name()));
             for Finding { name, level, what, next, .. } in of_area {
-                text.push_str(&format!("  {:<7}  {name:<names$}  {what}\n", level.name()));
+                // Names of files and messages of libraries could have what steers a terminal.
+                text.push_str(&format!("  {:<7}  {name:<names$}  {}\n", level.name(), plain(what)));
                 if let Some(next) = next {
-                    text.push_str(&format!("  {:<7}  {:<names$}  next: {next}\n", "", ""));
+                    text.push_str(&format!("  {:<7}  {:<names$}  next: {}\n", "", "", plain(next)));
                 }
             }
         }

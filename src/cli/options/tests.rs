@@ -133,7 +133,9 @@ fn flags_for_gpus_are_noted_once() {
         let is_for_gpus = flags().any(|flag| flag.name == row.flag && matches!(flag.action, Action::ForGpus(_)));
         let Some((value, _)) = row.good.first().filter(|_| is_for_gpus) else { continue };
         let word = format!("--{}={value}", row.flag);
-        let options = ServeOptions::parse(&arguments(&[&word, &word]), |_| None).unwrap();
+        let mut words = vec![word.as_str(), &word];
+        words.extend(Some(row.beside).filter(|beside| !beside.is_empty()));
+        let options = ServeOptions::parse(&arguments(&words), |_| None).unwrap();
         assert_eq!(options.for_gpus, [format!("--{}", row.flag)]);
     }
     let words = [

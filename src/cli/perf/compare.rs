@@ -21,7 +21,8 @@ whether the difference exceeds the noise, which is how much the counted windows 
 differs in the set-ups (model, protocol, load, server, client) is listed too.
 
   --fail-over=<percent>  End with exit code 3 if throughput, average, p50, p90 or p99 latency, tokens a second or the
-                         times to tokens of B are worse by more than that at a load point.
+                         times to tokens of B are worse by more than that at a load point. One that only A has counts
+                         as 100 % worse.
 
 Exit codes: 0 compared; 2 a report cannot be read or compared; 3 B is worse than --fail-over allows.
 ";

@@ -62,6 +62,7 @@ mod tests {
             file: "recent_test.rs".into(),
             line: 3,
             message,
+            request_id: None,
             object: None,
         };
         note(&record(Severity::Info, "nothing".to_owned()));

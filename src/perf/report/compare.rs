@@ -142,7 +142,8 @@ pub struct Comparison {
     pub differences: Vec<String>,
     /// What limits the comparison.
     pub notes: Vec<String>,
-    /// By how many percent B is worse in its worst judged figure, and which that is.
+    /// By how many percent B is worse in its worst judged figure, and which that is. A load point that only A has is
+    /// worse by all of it.
     pub worst: Option<(f64, String)>,
 }
 
@@ -157,7 +158,11 @@ pub fn compare(a: &Run, b: &Run) -> Result<Comparison, String> {
                 found = true;
                 comparison.point(&load, point, other);
             }
-            None => comparison.notes.push(format!("{load} is in A only")),
+            // Else a run that ended before its heaviest load would pass.
+            None => {
+                comparison.judge(100.0, || format!("every figure at {load}, which is in A only"));
+                comparison.notes.push(format!("{load} is in A only"));
+            }
         }
     }
     let known: BTreeSet<String> = a.points().iter().map(load).collect();
@@ -167,6 +172,13 @@ pub fn compare(a: &Run, b: &Run) -> Result<Comparison, String> {
 }
 
 impl Comparison {
+    /// Keeps the worst.
+    fn judge(&mut self, worse: f64, name: impl FnOnce() -> String) {
+        if self.worst.as_ref().is_none_or(|(worst, _)| worse > *worst) {
+            self.worst = Some((worse, name()));
+        }
+    }
+
     fn point(&mut self, load: &str, a: &Value, b: &Value) {
         for figure in &FIGURES {
             let of = |point: &Value| point.pointer(figure.at).and_then(Value::as_f64).filter(|value| value.is_finite());
@@ -181,10 +193,8 @@ impl Comparison {
                 Some(_) => ratio.and_then(|ratio| worse(ratio, figure.better)),
                 None => Some(100.0),
             };
-            if let Some(worse) = worse.filter(|_| JUDGED.contains(&figure.name))
-                && self.worst.as_ref().is_none_or(|(worst, _)| worse > *worst)
-            {
-                self.worst = Some((worse, format!("{} at {load}", figure.name)));
+            if let Some(worse) = worse.filter(|_| JUDGED.contains(&figure.name)) {
+                self.judge(worse, || format!("{} at {load}", figure.name));
             }
             self.rows.push([
                 load.to_owned(),
@@ -338,6 +348,8 @@ mod tests {
         let notes =
             ["concurrency 1 is in A only", "concurrency 2: 3 requests of B failed", "concurrency 4 is in B only"];
         assert!(notes.iter().all(|note| found.notes.iter().any(|found| found == note)), "{:?}", found.notes);
+        let worst = (100.0, "every figure at concurrency 1, which is in A only".to_owned());
+        assert_eq!(found.worst, Some(worst));
         let c = Sample::new(&[LoadPoint::Rate(2.0)]);
         assert_eq!(compare(&run(&a), &run(&c)).unwrap_err(), "no load point is in both reports");
     }

@@ -390,7 +390,12 @@ impl Lifecycle {
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
             entry.reason.clear();
-            entry.traffic = traffic;
+            if let Some(old) = entry.traffic.take()
+                && traffic.as_ref().is_none_or(|new| !Arc::ptr_eq(new, &old))
+            {
+                old.retire();
+            }
+            entry.traffic = traffic.clone();
             // A version that once failed and is no longer chosen is not listed.
             entry.versions.retain(|version, state| chosen.contains(version) || state.reason() == UNLOADED);
             for (&version, running) in &slot.running {
@@ -431,7 +436,9 @@ impl Lifecycle {
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
             // Its metrics vanish with it.
-            entry.traffic = None;
+            if let Some(old) = entry.traffic.take() {
+                old.retire();
+            }
             for &version in running.keys() {
                 entry.versions.insert(version, VersionState::Unloading);
             }

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::{info, warn};
@@ -24,7 +24,7 @@ use super::waits::OnBehalf;
 use super::{Lifecycle, check_name, lock};
 use nereid_clock::{local_minute, now_ns};
 use nereid_observe::metrics::Registry;
-use nereid_request::Status;
+use nereid_request::{RefusalReason, Status};
 use nereid_scheduler::ServedModel;
 use nereid_wire::inference::model_config::SchedulingChoice;
 
@@ -101,13 +101,22 @@ impl Lifecycle {
             return Ok(false);
         }
         self.note_thrashing(demand, ids);
+        let mut is_there = false;
         self.with_room(demand, name, ids, || {
+            // This load may have waited for room, and a client may have loaded or unloaded the model meanwhile.
+            if ids.iter().any(has_version) {
+                is_there = true;
+                return Ok(());
+            }
+            if demand.is_held_back(name) {
+                return Err(Status::refused(RefusalReason::ModelUnavailable, "a client has unloaded it"));
+            }
             let mut changed = BTreeSet::new();
             let outcome = self.load_named(name, &Override::None, &mut changed);
             self.follow(&changed, &changed);
             outcome.map_err(|status| self.explained(ids, status))
         })?;
-        Ok(true)
+        Ok(!is_there)
     }
 
     /// Adds why the model did not pass its poll, which a client of the API does not get.
@@ -276,6 +285,8 @@ impl Lifecycle {
         let mut found = BTreeMap::new();
         for (id, entry) in map.iter() {
             let latest = entry.ready().next_back();
+            // A rule holds every version that serves.
+            let has_rule = usize::from(map.traffic(id.name.as_bytes()).is_some());
             let mut seen = Seen {
                 is_pinned: demand.settings.pinned.contains(&id.name)
                     || prewarmed.contains(&id.name)
@@ -294,7 +305,7 @@ impl Lifecycle {
                 }
                 // The running version, the entry and the map refer to it, and the map's name to the latest.
                 let is_latest = latest.is_some_and(|latest| Arc::ptr_eq(latest, served));
-                let ours = 3 + usize::from(is_latest) + served.pins.load(Ordering::SeqCst);
+                let ours = 3 + usize::from(is_latest) + has_rule + served.pins.load(Ordering::SeqCst);
                 let has_sequences =
                     matches!(served.spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)))
                         && served.scheduler.unfinished() > 0;
@@ -368,7 +379,11 @@ impl Lifecycle {
             return;
         }
         // A load that is under way does it.
-        let Ok(_room) = demand.room.try_lock() else { return };
+        let _room = match demand.room.try_lock() {
+            Ok(room) => room,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         self.refresh(demand);
         if !idle.is_zero() {
             let due = lock(&demand.residents).idle(now_ns(), idle);

@@ -4,7 +4,7 @@
 //! thread that delivers the answer, a worker or a shard, and passes the answer on before anything else happens.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Traffic;
@@ -22,6 +22,8 @@ pub struct Link {
     began_ns: u64,
     /// The answer is counted for a roll-back, or need not be.
     is_counted: AtomicBool,
+    /// The time until the first response; 0 before it.
+    first_ns: AtomicU64,
     /// The copy, until the first response. Locked for one exchange.
     draft: Mutex<Option<Draft>>,
 }
@@ -36,6 +38,7 @@ impl Link {
                 version,
                 began_ns: now_ns(),
                 is_counted: AtomicBool::new(!is_watched),
+                first_ns: AtomicU64::new(0),
                 draft: Mutex::new(draft),
             };
             (Arc::new(link), 0)
@@ -55,24 +58,32 @@ impl Link {
         }
     }
 
-    fn count(&self, error: Option<&Status>) {
-        if self.is_counted.swap(true, Ordering::Relaxed) {
+    /// Counts a request once: at its first error, else at its end, with the time until its first response.
+    fn count(&self, delivery: &Delivery) {
+        let error = delivery.response.as_ref().and_then(|response| response.error.as_ref());
+        let now_ns = now_ns();
+        let took_ns = now_ns.saturating_sub(self.began_ns).max(1);
+        let first = self.first_ns.compare_exchange(0, took_ns, Ordering::Relaxed, Ordering::Relaxed);
+        let took_ns = first.err().unwrap_or(took_ns);
+        if (error.is_none() && !delivery.last) || self.is_counted.swap(true, Ordering::Relaxed) {
             return;
         }
-        let is_error = match error.map(|status| status.code) {
-            // The client left, or its request was wrong: that says nothing of the version.
-            Some(Code::Cancelled | Code::InvalidArg) => return,
-            error => error.is_some(),
+        let is_error = match error {
+            // The client's request was wrong, or the server lacked something: that says nothing of the version.
+            Some(status) if status.code == Code::InvalidArg || status.refusal.is_some() => return,
+            // The client left, perhaps because it had waited for too long.
+            Some(status) if status.code == Code::Cancelled && !self.traffic.is_slow(took_ns) => return,
+            Some(status) => status.code != Code::Cancelled,
+            None => false,
         };
-        let now_ns = now_ns();
-        self.traffic.answered(self.version, is_error, now_ns.saturating_sub(self.began_ns), now_ns);
+        self.traffic.answered(self.version, is_error, took_ns, now_ns);
     }
 }
 
 impl Sink for Link {
     fn deliver(&self, _key: u64, delivery: Delivery) {
         let copy = self.copy(&delivery);
-        self.count(delivery.response.as_ref().and_then(|response| response.error.as_ref()));
+        self.count(&delivery);
         self.home.forward(delivery);
         if let (Some(copy), Some(shadow)) = (copy, &self.traffic.shadow) {
             shadow.send(copy);

@@ -35,5 +35,11 @@ fn a_marked_model_opens_the_port_unless_a_flag_decides() {
         let server = Server::start_with(variant, repository.path(), &flags, "/v2/health/ready");
         assert!(Peer::try_connect(address).is_err());
         server.stop();
+        // Other ports need a key, and this one would not.
+        let flags = [flag, "--http-restricted-api=inference:key=hush"];
+        let server = Server::start_with(variant, repository.path(), &flags, "/v2/health/ready");
+        assert!(Peer::try_connect(address).is_err());
+        let log = server.stop();
+        assert!(log.contains("model 'marked' would switch OpenAI's interface on, which stays off"), "{log}");
     });
 }

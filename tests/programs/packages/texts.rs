@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::output;
+use nereid_test_support::repository::Repository;
 use nereid_test_support::skip::skip;
 
 fn nereid(words: &[&str]) -> String {
@@ -74,8 +75,12 @@ fn zsh_and_fish_take_their_scripts() {
     }
     let fish = nereid(&["completion", "fish"]);
     if has("fish") {
+        // The script is longer than one argument of a program may be.
+        let folder = Repository::new();
+        folder.file("nereid.fish", &fish);
+        let file = folder.path().join("nereid.fish");
         let ask = |line: &str| {
-            let script = format!("{fish}\ncomplete -C '{line}'");
+            let script = format!("source {}\ncomplete -C '{line}'", file.display());
             output(Command::new("fish").args(["--no-config", "-c", &script]))
         };
         assert!(ask("nereid quickst").starts_with("quickstart\t"), "{}", ask("nereid quickst"));

@@ -124,7 +124,9 @@ fn a_default_server_answers_what_the_page_says() {
 /// The addresses of the page are the defaults that the program itself states.
 #[test]
 fn the_ports_of_the_page_are_the_defaults() {
-    let (_, _, help) = run_to_end(&["--help"]);
+    let (_, help, _) = run_to_end(&["--help"]);
+    // Lines of a text are those of the terminal.
+    let help = help.replace("\n        ", " ");
     let default_of = |flag: &str| {
         let at = help.find(&format!("--{flag} ")).unwrap_or_else(|| panic!("--{flag}: {help}"));
         let text = help[at..].split("Default: ").nth(1).expect("a default");

@@ -9,6 +9,8 @@ const POLL_MS = 1000, TIMEOUT_MS = 8000, PAGE_ROWS = 50;
 const RATE_SNAPSHOTS = 5, PERCENTILE_SNAPSHOTS = 15, HISTORY_MAX = 180, HISTORY_MODELS_MAX = 200;
 const PHASES = [["queue", "Queue"], ["input", "Input"], ["infer", "Model"], ["output", "Output"]];
 const COUNTER_ORDER = ["total", "queue", "input", "infer", "output"];
+// What a key may have: browsers send other characters in another encoding, or refuse the request.
+const KEY = /^[ -~]*$/;
 const SVG = "http://www.w3.org/2000/svg";
 
 const byId = (id) => document.getElementById(id);
@@ -162,12 +164,12 @@ function takeDetails(snapshot) {
   const seen = new Map();
   for (const version of snapshot.model.versions) {
     for (const worker of version.workers || []) {
-      const key = version.version + "\n" + worker.names, old = state.executing.get(key);
+      const key = keyOf(version) + "\n" + worker.names, old = state.executing.get(key);
       const same = old && old.executions === worker.executions;
       seen.set(key, { executions: worker.executions, since: same ? old.since : snapshot.server.clock_ns });
     }
-    const base = state.details[0] && state.details[0].model.versions.find((one) => one.version === version.version);
-    const shown = { at: snapshot.server.clock_ns, version: version.version };
+    const base = state.details[0] && state.details[0].model.versions.find((one) => keyOf(one) === keyOf(version));
+    const shown = { at: snapshot.server.clock_ns, key: keyOf(version) };
     if (version.histograms) {
       const old = base && base.histograms && base.histograms.request;
       for (const share of [50, 95, 99]) shown["p" + share] = percentile(version.histograms.request, old, share / 100);
@@ -218,7 +220,10 @@ async function poll() {
 }
 
 async function ask(path) {
-  const answer = await fetch("/" + path, { headers: { ...state.keys }, signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store" });
+  // A snapshot needs no key but the one for configurations, and the keys for changes stay here until there is a change.
+  const header = state.now && state.now.model && state.now.model.config_header;
+  const headers = header && state.keys[header] ? { [header]: state.keys[header] } : {};
+  const answer = await fetch("/" + path, { headers, signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store" });
   if (!answer.ok) throw new Error("status " + answer.status);
   return answer.json();
 }
@@ -376,10 +381,15 @@ function noteNode(place) {
 
 // The field for the value of a header; it stays in the memory of this page.
 function keyField(header, id) {
-  const field = h("input", { type: "password", id, autocomplete: "off", spellcheck: "false", size: 18,
-    oninput: () => { if (field.value) state.keys[header] = field.value; else delete state.keys[header]; show(); } });
+  const told = h("span", { class: "reason", role: "status" });
+  const field = h("input", { type: "password", id, autocomplete: "off", spellcheck: "false", size: 18, oninput: () => {
+    const usable = KEY.test(field.value);
+    if (field.value && usable) state.keys[header] = field.value; else delete state.keys[header];
+    text(told, usable ? "" : "Not used: a header can have only printable ASCII characters.");
+    show();
+  } });
   field.value = state.keys[header] || "";
-  return h("label", { for: id }, "Key (header " + header + ")", field);
+  return h("label", { for: id }, "Key (header " + header + ")", field, told);
 }
 
 // Views ------------------------------------------------------------------------------------------------------------
@@ -469,8 +479,9 @@ function compare(name, down) {
 function modelView(name) {
   const status = h("span", { class: "badge" });
   const buttons = h("div", { class: "tools" }), note = noteNode("model"), missing = h("p", { class: "soft" }), versions = h("div");
-  const node = h("div", {}, h("p", {}, h("a", { href: "#models" }, "← All models")), h("div", { class: "heading" }, h("h2", {}, name), status), buttons, note.node, missing, versions);
-  let madeButtons = "", made = "", parts = [];
+  const reader = h("div");
+  const node = h("div", {}, h("p", {}, h("a", { href: "#models" }, "← All models")), h("div", { class: "heading" }, h("h2", {}, name), status), buttons, note.node, reader, missing, versions);
+  let madeButtons = "", readerFor = null, made = "", parts = [];
   state.note.model = null;
   const update = () => {
     const { management, model } = state.now;
@@ -484,6 +495,13 @@ function modelView(name) {
     }
     for (const button of buttons.querySelectorAll("button")) button.disabled = !state.keys[header];
     note.update();
+    // The key for configurations has a field of its own unless the field above is for the same header.
+    const readHeader = model && model.config_header !== header ? model.config_header : null;
+    if (model && readHeader !== readerFor) {
+      readerFor = readHeader;
+      reader.replaceChildren(...(readHeader ? [keyField(readHeader, "config-key")] : []));
+      attribute(reader, "class", readHeader ? "tools" : "");
+    }
     const shown = model && model.name === name ? model.versions : null;
     text(missing, shown ? (shown.length ? "" : "No version of this model was loaded.") : model === null ? "There is no model of this name." : "Waiting for the details.");
     missing.hidden = !missing.textContent;
@@ -543,12 +561,12 @@ function versionPart(first) {
     const history = (state.histories.get(keyOf(version)) || []).map((point) => ({ ...point, queueNs: point.phases && point.phases[1], inferNs: point.phases && point.phases[3] }));
     rate.update(history);
     load.update(history);
-    latency.update(version.histograms ? state.percentiles.filter((point) => point.version === version.version) : history);
+    latency.update(version.histograms ? state.percentiles.filter((point) => point.key === keyOf(version)) : history);
     const now = row.change && row.change.phases, ever = version.success > 0 ? version.ns.map((ns) => ns / version.success) : [];
     const bar = now || ever;
     if (!phases.firstChild) phases.append(stack([0, 0, 0, 0], 0));
     putStack(phases.firstChild, bar.length ? bar.slice(1) : [0, 0, 0, 0], bar[0] || 0);
-    const old = state.details[0] && state.details[0].model.versions.find((one) => one.version === version.version);
+    const old = state.details[0] && state.details[0].model.versions.find((one) => keyOf(one) === keyOf(version));
     const names = ["request", "queue", "compute_input", "compute_infer", "compute_output"];
     phaseTable.update(COUNTER_ORDER.map((phase, place) => [phase === "total" ? "Request" : PHASES[place - 1][1], now && now[place], ever[place],
       ...(version.histograms ? [0.5, 0.95, 0.99].map((share) => percentile(version.histograms[names[place]], old && old.histograms && old.histograms[names[place]], share) ?? percentile(version.histograms[names[place]], null, share)) : [])]));
@@ -557,7 +575,8 @@ function versionPart(first) {
     tensors.update([...(version.inputs || []).map((one) => ["input", one]), ...(version.outputs || []).map((one) => ["output", one])]);
     const header = state.now.model.config_header;
     text(configNote, version.config ? (version.config.length ? "" : "The sources of these values are not known: the instances were changed while the model served.")
-      : header ? `The configuration needs a key: the header ${header}.` : "");
+      : header ? `The configuration needs a key: the header ${header}.`
+        : "The configuration is withheld: its group model-config has a key for gRPC only.");
     configNote.hidden = !configNote.textContent;
     config.update(version.config || []);
   };
@@ -566,7 +585,7 @@ function versionPart(first) {
 
 // The server keeps no times of executions: the page sees since when the count has not changed.
 function sinceOf(version, worker) {
-  const seen = state.executing.get(version.version + "\n" + worker.names);
+  const seen = state.executing.get(keyOf(version) + "\n" + worker.names);
   const passed = seen ? state.now.server.clock_ns - seen.since : 0;
   return passed >= 1e9 ? ago(passed / 1e6) : "< 1 s";
 }

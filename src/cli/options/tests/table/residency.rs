@@ -43,10 +43,7 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "model-device-memory-byte-size",
         beside: ON,
-        good: &[("1:5000000000", |o| {
-            on(o).device_bytes.insert(1, 5_000_000_000);
-            o.note_for_gpus("--model-device-memory-byte-size");
-        })],
+        good: &[("1:5000000000", |o| _ = on(o).device_bytes.insert(1, 5_000_000_000))],
         bad: &[
             (
                 "5",

@@ -48,8 +48,8 @@ pub fn open_for_models(options: &mut Options, models: &ModelMap) -> bool {
         || options.grpc_restricted_file.is_some();
     if is_restricted && options.openai.access == OpenAiAccess::default() {
         warn!(
-            "model '{name}' would switch OpenAI's interface on, which stays off: other ports are restricted, and this one \
-             is not. Give --allow-openai=true, or keys with --openai-api-key-file"
+            "model '{name}' would switch OpenAI's interface on, which stays off: other ports are restricted, and this \
+             one is not. Give --allow-openai=true, or keys with --openai-api-key-file"
         );
         return false;
     }

@@ -37,7 +37,10 @@ pub const KNOWN: [Known; 5] = [
     },
     Known {
         name: "Families of our own",
-        is: |it| it.case.contains(" nereid_") || it.case.ends_with(" nv_model_load_duration_secs"),
+        is: |it| {
+            let is_own = [" nereid_", " process_"].iter().any(|start| it.case.contains(start));
+            is_own || it.case.ends_with(" nv_model_load_duration_secs")
+        },
     },
     Known {
         name: "Counters of models that are gone",

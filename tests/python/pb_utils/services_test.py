@@ -4,11 +4,12 @@ import contextlib
 import gc
 import io
 import sys
+import threading
 import unittest
 
 import fake
 import numpy as np
-from nereid_python import control, metrics, wire
+from nereid_python import control, logger, metrics, wire
 
 import c_python_backend_utils as native
 import triton_python_backend_utils as pb_utils
@@ -32,8 +33,18 @@ class Log(unittest.TestCase):
         Logger.log_verbose(message="h")
         levels = [0, 1, 2, 3, 0, 1, 2, 3]
         lines = [here, here, here] + [here + at for at in range(1, 6)]
-        expected = [("LOG", level, __file__, at, text) for level, at, text in zip(levels, lines, "abcdefgh")]
+        expected = [("LOG", level, __file__, at, text, "") for level, at, text in zip(levels, lines, "abcdefgh")]
         self.assertEqual(server.told, expected)
+
+    def test_the_request_that_this_thread_executes(self):
+        server = fake.Server()
+        for thread, expected in ((threading.get_ident(), "r1"), (0, "")):
+            logger.executing = (thread, "r1")
+            try:
+                Logger.log_info("x")
+            finally:
+                logger.executing = None
+            self.assertEqual(server.told.pop()[-1], expected)
 
     def test_arguments(self):
         fake.Server()

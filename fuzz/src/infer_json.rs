@@ -126,6 +126,7 @@ fn rig(datatype: &str) -> Rig {
         load_duration_secs: 0.0,
         checks: nereid_scheduler::Checks::new("m", 1),
         pins: AtomicUsize::new(0),
+        provenance: None,
         load: Default::default(),
     };
     Rig { model: Arc::new(model), pool: pool(), regions: SharedMemory::default() }

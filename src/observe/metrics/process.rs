@@ -38,7 +38,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default()
 }
 
-/// From /proc and not by `clock_gettime`: rustix looks for the kernel's own code for it, where valgrind lets nobody look.
+/// From /proc and not by `clock_gettime`: rustix searches the kernel's own code for it, which valgrind hides.
 fn cpu_seconds() -> f64 {
     cpu_ticks(&read("stat")).map_or(0.0, |ticks| ticks as f64 / TICKS_PER_SECOND)
 }

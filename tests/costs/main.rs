@@ -37,5 +37,5 @@ mod system_calls;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {
-    nereid_test_support::variant::run_again_on_epoll();
+    nereid_test_support::variant::run_again_on_epoll(&[]);
 }

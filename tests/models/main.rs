@@ -18,5 +18,21 @@ mod tree_models;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {
-    nereid_test_support::variant::run_again_on_epoll();
+    nereid_test_support::variant::run_again_on_epoll(&[
+        "aoti::",
+        "cloud::",
+        "differential::",
+        "frameworks::",
+        "onnx::",
+        "openvino::",
+        "python_backend::chat::",
+        "python_backend::environments::",
+        "python_backend::leftovers::",
+        "python_backend::minilm::",
+        "pytorch::",
+        "repository::judge::",
+        "tensorflow::",
+        "tensorrt::",
+        "tree_models::",
+    ]);
 }

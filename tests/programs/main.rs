@@ -20,5 +20,24 @@ mod traffic;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {
-    nereid_test_support::variant::run_again_on_epoll();
+    nereid_test_support::variant::run_again_on_epoll(&[
+        "deployment::",
+        "dynamo::",
+        "java::",
+        "monitor::",
+        "monitoring::",
+        "packages::",
+        "process::deep_check::",
+        "process::explain::",
+        "process::flags::",
+        "process::front::",
+        "process::migrate::",
+        "process::models::",
+        "process::next_steps::",
+        "process::tuning::",
+        "process::without::",
+        "python_package::",
+        "ray::",
+        "supply::",
+    ]);
 }

@@ -65,16 +65,24 @@ pub fn usual() -> Variant {
 }
 
 /// Runs this test binary once more with epoll as the usual variant: the test `what_ran_on_io_uring_runs_on_epoll_too`,
-/// which every binary that starts servers contains.
-pub fn run_again_on_epoll() {
+/// which every binary that starts servers contains. `but`: modules whose tests say nothing of an engine, because what
+/// they are about lies behind or beside the shards.
+pub fn run_again_on_epoll(but: &[&str]) {
     let restricted = [ENGINE, OTHER_SERVER].iter().any(|name| std::env::var_os(name).is_some());
     if restricted || !io_uring_works() {
         return;
     }
-    let mut again = Command::new(std::env::current_exe().expect("the path of this test binary"));
+    let binary = std::env::current_exe().expect("the path of this test binary");
+    let tests = Command::new(&binary).arg("--list").output().expect("the tests of this binary").stdout;
+    let tests = String::from_utf8_lossy(&tests);
+    let unknown: Vec<&&str> =
+        but.iter().filter(|module| !tests.lines().any(|test| test.starts_with(**module))).collect();
+    assert!(unknown.is_empty(), "no test is in {unknown:?}");
+    let mut again = Command::new(&binary);
     // In parallel with the tests of the first run, which use the cores too.
     let output = again
         .args(["--test-threads=2", "--color=never"])
+        .args(but.iter().flat_map(|module| ["--skip", module]))
         .env(ENGINE, "epoll")
         .env(SECOND_RUN, "1")
         .stderr(std::process::Stdio::inherit())

@@ -4,6 +4,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -12,6 +13,7 @@ use super::http::{connect, refusal_of};
 use super::vectors::Vector;
 use nereid_test_support::http::{Answer, Peer, request};
 use nereid_test_support::random::Random;
+use nereid_test_support::server::PATIENCE;
 
 /// The input is in the first page; the output is in the last one, which nothing has touched.
 const PAGE: u64 = 4096;
@@ -40,7 +42,7 @@ fn post(peer: &mut Peer, path: &str, body: &str) -> Result<Answer, String> {
 fn with_object(shared: &Shared, peer: &mut Peer, name: &str, path: &Path, random: &mut Random) -> Result<(), String> {
     let Ok(file) = OpenOptions::new().read(true).write(true).create_new(true).open(path) else {
         shared.injects("shared memory refused to a client");
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
         return Ok(());
     };
     if file.set_len(PAGES * PAGE).is_err() {
@@ -83,11 +85,19 @@ fn with_object(shared: &Shared, peer: &mut Peer, name: &str, path: &Path, random
             break;
         }
     }
-    let unregistered = post(peer, &format!("{region}/unregister"), "{}")?;
-    if unregistered.status != 200 {
-        shared.is_wrong(format!("a region stays registered: {}", unregistered.text()));
+    let started = Instant::now();
+    loop {
+        let unregistered = post(peer, &format!("{region}/unregister"), "{}")?;
+        match unregistered.status {
+            200 => return Ok(()),
+            // The memory of requests may be exhausted just now.
+            503 if started.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+            _ => {
+                shared.is_wrong(format!("a region stays registered: {}", unregistered.text()));
+                return Ok(());
+            }
+        }
     }
-    Ok(())
 }
 
 fn infer(shared: &Shared, peer: &mut Peer, region: &str, vector: &Vector) -> Result<Answer, String> {

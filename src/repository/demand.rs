@@ -2,8 +2,9 @@
 //! failed.
 //!
 //! A shard whose look-up finds no version calls [`Demand::wait`], which takes a lock for a few steps and never blocks.
-//! Loads run on threads of their own, which exist as long as loads are queued; they call back to what waits. A request
-//! for a model that is loaded comes nowhere near here.
+//! A thread looks for the model in the repositories, so that names that clients make up do not wait among the loads,
+//! and hence not before those of models that exist. Loads run on threads of their own. All of them exist as long as
+//! they have work, and call back to what waits. A request for a model that is loaded comes nowhere near here.
 
 mod failures;
 
@@ -28,7 +29,7 @@ const NAME_BYTES_MAX: usize = 1024;
 /// Requests that wait for the load of one model, and for all loads.
 const WAITING_FOR_MODEL_MAX: usize = 4096;
 const WAITING_MAX: usize = 65_536;
-/// Models whose loads wait for a thread.
+/// Names that wait to be looked for, and as many models whose loads wait for a thread.
 const QUEUED_MAX: usize = 1024;
 /// Models that a client has unloaded, which loads on demand leave alone.
 const HELD_BACK_MAX: usize = 65_536;
@@ -78,8 +79,13 @@ pub struct Counts {
 #[derive(Default)]
 struct State {
     pending: HashMap<String, Pending>,
-    /// The names of those that no thread has yet.
+    /// The names of those that may be in no repository.
+    unplaced: VecDeque<String>,
+    /// A thread looks for them.
+    is_looking: bool,
+    /// The names of those that are in a repository, and that no thread loads yet.
     queue: VecDeque<String>,
+    /// Threads that load.
     threads: usize,
     waiting: usize,
     waits: u64,
@@ -94,7 +100,6 @@ struct Pending {
     waiters: BTreeMap<u64, Waiter>,
     /// A schedule wants it, whether requests wait or not.
     is_scheduled: bool,
-    has_begun: bool,
 }
 
 /// A request that waits for a load, until this is dropped.
@@ -116,6 +121,13 @@ impl Drop for LoadWait {
     }
 }
 
+/// What a thread is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Task {
+    LookUp,
+    Load,
+}
+
 thread_local! {
     static IS_HERE: Cell<bool> = const { Cell::new(false) };
 }
@@ -123,6 +135,23 @@ thread_local! {
 /// Whether this thread loads a model because requests came for it.
 pub fn is_here() -> bool {
     IS_HERE.get()
+}
+
+const EXITING: &str = "Server not ready";
+const TOO_MANY: &str = "or would be, but as many other loads as may wait do";
+
+fn exiting() -> Loaded {
+    Loaded::Failed(Status::refused(RefusalReason::Exiting, EXITING))
+}
+
+/// Whether something waits for the model, which is forgotten otherwise.
+fn is_wanted(state: &mut State, name: &str) -> bool {
+    let pending = state.pending.get(name);
+    let is_wanted = pending.is_some_and(|pending| pending.is_scheduled || !pending.waiters.is_empty());
+    if !is_wanted {
+        state.pending.remove(name);
+    }
+    is_wanted
 }
 
 /// The refusal of a request that has waited for too long.
@@ -191,7 +220,7 @@ impl Demand {
         }
         drop(state);
         if begins {
-            self.start_thread();
+            self.start_thread(Task::LookUp);
         }
         Ok(LoadWait { demand: Arc::clone(self), name: name.to_owned(), number })
     }
@@ -237,7 +266,7 @@ impl Demand {
             begins
         };
         match begins {
-            Ok(true) => self.start_thread(),
+            Ok(true) => self.start_thread(Task::LookUp),
             Ok(false) => {}
             Err(_) => warn!("model '{name}' is not loaded at the time of its schedule: {QUEUED_MAX} loads wait"),
         }
@@ -255,39 +284,105 @@ impl Demand {
         }
     }
 
-    /// Queues the load of a model, unless it is queued or under way. True if a thread is needed.
+    /// Queues a model to be looked for and loaded, unless it is queued or under way. True if a thread is needed.
     fn queue(&self, state: &mut State, name: &str) -> Result<bool, Option<Status>> {
         if state.pending.contains_key(name) {
             return Ok(false);
         }
-        if state.queue.len() >= QUEUED_MAX {
-            return Err(Some(loading(name, "or would be, but as many other loads as may wait do")));
+        if state.unplaced.len() >= QUEUED_MAX {
+            return Err(Some(loading(name, TOO_MANY)));
         }
         state.pending.insert(name.to_owned(), Pending::default());
-        state.queue.push_back(name.to_owned());
-        let begins = state.threads < self.threads_max;
-        state.threads += usize::from(begins);
-        Ok(begins)
+        state.unplaced.push_back(name.to_owned());
+        Ok(!std::mem::replace(&mut state.is_looking, true))
     }
 
-    fn start_thread(self: &Arc<Self>) {
+    fn start_thread(self: &Arc<Self>, task: Task) {
         let demand = Arc::clone(self);
-        let run = move || demand.run();
+        let run = move || match task {
+            Task::LookUp => demand.look_up(),
+            Task::Load => demand.load_queued(),
+        };
         if let Err(error) = std::thread::Builder::new().name("model-demand".to_owned()).spawn(run) {
             error!("no model can be loaded on demand because no thread can be started: {error}");
             let waiting = {
                 let mut state = self.state();
-                state.threads -= 1;
-                // Another thread does the rest.
-                if state.threads > 0 { Vec::new() } else { self.take_all(&mut state) }
+                let names = match task {
+                    Task::LookUp => {
+                        state.is_looking = false;
+                        std::mem::take(&mut state.unplaced)
+                    }
+                    Task::Load => {
+                        state.threads -= 1;
+                        // Another thread does the rest.
+                        if state.threads > 0 { VecDeque::new() } else { std::mem::take(&mut state.queue) }
+                    }
+                };
+                self.take(&mut state, names)
             };
             let status = Status::refused(RefusalReason::Operations, "no thread can be started to load the model");
             waiting.into_iter().for_each(|waiter| waiter(Loaded::Failed(status.clone())));
         }
     }
 
+    /// Looks for what is queued, and passes on what a repository has.
+    fn look_up(self: &Arc<Self>) {
+        loop {
+            let name = {
+                let mut state = self.state();
+                let Some(name) = state.unplaced.pop_front() else {
+                    state.is_looking = false;
+                    return;
+                };
+                if !is_wanted(&mut state, &name) {
+                    continue;
+                }
+                name
+            };
+            let found = catch_unwind(AssertUnwindSafe(|| self.find(&name)));
+            let panicked = || Err((Loaded::Failed(Status::internal(format!("the search of '{name}' panicked"))), 0));
+            let ended = match found.unwrap_or_else(|_| panicked()) {
+                Err(ended) => Some(ended),
+                Ok(()) => match self.pass_on(&name) {
+                    Ok(begins) => {
+                        if begins {
+                            self.start_thread(Task::Load);
+                        }
+                        None
+                    }
+                    Err(status) => Some((Loaded::Failed(status), 0)),
+                },
+            };
+            if let Some((loaded, stamp)) = ended {
+                self.tell(&name, loaded, stamp);
+            }
+        }
+    }
+
+    /// Queues the load of a model that is in a repository. True if a thread is needed.
+    fn pass_on(&self, name: &str) -> Result<bool, Status> {
+        let mut state = self.state();
+        if self.is_stopping.load(Ordering::SeqCst) {
+            return Err(Status::refused(RefusalReason::Exiting, EXITING));
+        }
+        if state.queue.len() >= QUEUED_MAX {
+            return Err(loading(name, TOO_MANY));
+        }
+        state.queue.push_back(name.to_owned());
+        let begins = state.threads < self.threads_max;
+        state.threads += usize::from(begins);
+        Ok(begins)
+    }
+
+    /// An error: no repository has the model, or there is none to ask.
+    fn find(&self, name: &str) -> Result<(), (Loaded, u64)> {
+        let Some(lifecycle) = self.lifecycle.upgrade() else { return Err((exiting(), 0)) };
+        let Places { ids, fingerprint } = lifecycle.places_of(name);
+        if ids.is_empty() { Err((Loaded::Unknown, fingerprint)) } else { Ok(()) }
+    }
+
     /// Loads what is queued.
-    fn run(self: &Arc<Self>) {
+    fn load_queued(self: &Arc<Self>) {
         IS_HERE.set(true);
         loop {
             let name = {
@@ -296,13 +391,7 @@ impl Demand {
                     state.threads -= 1;
                     return;
                 };
-                // All that waited have left.
-                if let Some(pending) = state.pending.get_mut(&name)
-                    && (pending.is_scheduled || !pending.waiters.is_empty())
-                {
-                    pending.has_begun = true;
-                } else {
-                    state.pending.remove(&name);
+                if !is_wanted(&mut state, &name) {
                     continue;
                 }
                 name
@@ -310,16 +399,19 @@ impl Demand {
             let loaded = catch_unwind(AssertUnwindSafe(|| self.load(&name)));
             let panicked = || (Loaded::Failed(Status::internal(format!("the load of model '{name}' panicked"))), 0);
             let (loaded, stamp) = loaded.unwrap_or_else(|_| panicked());
-            let waiting = self.end(&name, &loaded, stamp);
-            waiting.into_iter().for_each(|waiter| waiter(loaded.clone()));
+            self.tell(&name, loaded, stamp);
         }
+    }
+
+    /// Calls what waited for a load that has ended.
+    fn tell(&self, name: &str, loaded: Loaded, stamp: u64) {
+        let waiting = self.end(name, &loaded, stamp);
+        waiting.into_iter().for_each(|waiter| waiter(loaded.clone()));
     }
 
     /// The outcome, and a number that changes with the model's files.
     fn load(self: &Arc<Self>, name: &str) -> (Loaded, u64) {
-        let Some(lifecycle) = self.lifecycle.upgrade() else {
-            return (Loaded::Failed(Status::refused(RefusalReason::Exiting, "Server not ready")), 0);
-        };
+        let Some(lifecycle) = self.lifecycle.upgrade() else { return (exiting(), 0) };
         let Places { ids, fingerprint } = lifecycle.places_of(name);
         if ids.is_empty() {
             return (Loaded::Unknown, fingerprint);
@@ -358,8 +450,7 @@ impl Demand {
     }
 
     /// What waits for loads that have not begun; their models are not loaded.
-    fn take_all(&self, state: &mut State) -> Vec<Waiter> {
-        let names: Vec<String> = state.queue.drain(..).collect();
+    fn take(&self, state: &mut State, names: VecDeque<String>) -> Vec<Waiter> {
         let pending = names.iter().filter_map(|name| state.pending.remove(name)).collect::<Vec<_>>();
         let waiters: Vec<Waiter> = pending.into_iter().flat_map(|pending| pending.waiters.into_values()).collect();
         state.waiting -= waiters.len();
@@ -416,9 +507,13 @@ impl Demand {
         self.is_stopping.store(true, Ordering::SeqCst);
         *self.ended.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.ended.1.notify_all();
-        let waiting = self.take_all(&mut self.state());
-        let status = Status::refused(RefusalReason::Exiting, "Server not ready");
-        waiting.into_iter().for_each(|waiter| waiter(Loaded::Failed(status.clone())));
+        let waiting = {
+            let mut state = self.state();
+            let names = state.unplaced.drain(..).collect::<Vec<_>>().into_iter();
+            let names = names.chain(state.queue.drain(..)).collect();
+            self.take(&mut state, names)
+        };
+        waiting.into_iter().for_each(|waiter| waiter(exiting()));
     }
 
     /// Waits for the next round; false at the end of the server.

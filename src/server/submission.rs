@@ -168,7 +168,7 @@ impl Submission {
         }
         drop(state);
         if self.is_cancelled() {
-            self.post_cancellation();
+            self.call_off();
         }
     }
 
@@ -183,6 +183,15 @@ impl Submission {
             self.executor().forget(key);
         }
         drop((ticket, under_way));
+    }
+
+    /// A worker that takes the request from now on sees that nobody waits for it, however late the executor comes to
+    /// cancel it in its queue.
+    fn call_off(&self) {
+        if let Some(ticket) = self.ticket() {
+            ticket.admission().call_off();
+        }
+        self.post_cancellation();
     }
 
     /// On the executor, because the thread that wins answers at once, in user code that may need a lock that the caller
@@ -230,7 +239,7 @@ impl Call for Submission {
 
     fn cancel(&self) {
         if !self.is_cancelled.swap(true, Ordering::SeqCst) {
-            self.post_cancellation();
+            self.call_off();
         }
     }
 

@@ -32,22 +32,23 @@ fn what_waits_is_called_when_the_load_has_ended() {
 fn what_leaves_is_not_called_and_has_no_place() {
     let demand = demand();
     {
-        // No thread begins the load: as if all were at work.
-        demand.state().threads = 1;
+        // No thread begins: as if it were at work.
+        demand.state().is_looking = true;
     }
     let (waiter, end) = waiter();
     let wait = demand.wait(b"m", waiter).unwrap_or_else(|_| panic!("it may wait"));
     assert_eq!(demand.waiting(), 1);
     drop(wait);
     assert_eq!(demand.waiting(), 0);
-    demand.run();
+    demand.look_up();
+    demand.load_queued();
     assert!(end.recv().is_err() && demand.state().pending.is_empty(), "nothing was loaded for it");
 }
 
 #[test]
 fn places_and_loads_are_bounded() {
     let demand = demand();
-    demand.state().threads = 1;
+    demand.state().is_looking = true;
     let refusal = |name: &str| match demand.wait(name.as_bytes(), Box::new(|_| ())) {
         Ok(_) => panic!("there is no place"),
         Err(status) => status.unwrap_or_else(|| panic!("it is refused with a reason")),
@@ -91,7 +92,7 @@ fn a_model_that_failed_is_not_loaded_at_once_again() {
 #[test]
 fn the_end_of_the_server_refuses_what_waits() {
     let demand = demand();
-    demand.state().threads = 1;
+    demand.state().is_looking = true;
     let (waiter, end) = waiter();
     let wait = demand.wait(b"m", waiter);
     demand.stop();
@@ -99,4 +100,30 @@ fn the_end_of_the_server_refuses_what_waits() {
     drop(wait);
     assert!(matches!(demand.wait(b"m", Box::new(|_| ())), Err(None)) && !demand.sleep(Duration::from_secs(60)));
     assert_eq!(demand.waiting(), 0);
+}
+
+#[test]
+fn a_model_is_looked_for_while_all_loads_are_at_work() {
+    let demand = demand();
+    demand.state().threads = 1;
+    let (waiter, end) = waiter();
+    let _wait = demand.wait(b"m", waiter);
+    assert!(matches!(end.recv(), Ok(Loaded::Failed(status)) if status.refusal == Some(RefusalReason::Exiting)));
+}
+
+#[test]
+fn what_is_found_waits_for_a_thread_in_its_turn() {
+    let demand = demand();
+    demand.state().is_looking = true;
+    let waits = ["m", "n"].map(|name| demand.wait(name.as_bytes(), Box::new(|_| ())));
+    assert_eq!(["m", "n"].map(|name| demand.pass_on(name).ok()), [Some(true), Some(false)], "one thread for both");
+    assert_eq!(demand.state().queue, ["m", "n"]);
+    for at in 2..QUEUED_MAX {
+        assert!(demand.pass_on(&at.to_string()).is_ok());
+    }
+    assert_eq!(demand.pass_on("other").map_err(|status| status.refusal), Err(Some(RefusalReason::ModelLoading)));
+    demand.stop();
+    assert_eq!(demand.pass_on("m").map_err(|status| status.refusal), Err(Some(RefusalReason::Exiting)));
+    assert_eq!(demand.waiting(), 0);
+    drop(waits);
 }

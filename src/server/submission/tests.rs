@@ -192,6 +192,19 @@ fn requests_expire_and_are_cancelled_on_the_executor() {
     taken.call.cancel();
     taken.call.submit(taken.request).unwrap();
     assert_eq!(taken.events.recv().unwrap().0, "called off!");
+    // Nor one that takes it before the executor, which is busy, comes to it.
+    let queued = rig(ScriptedScheduler::default());
+    queued.call.submit(queued.request).unwrap();
+    let (release, released) = channel::<()>();
+    queued.callee.0.executor.post(Box::new(move |_: &mut dyn nereid_request::Home| {
+        let _ = released.recv();
+    }));
+    queued.call.cancel();
+    let request = queued.scheduler.requests.lock().unwrap().remove(0);
+    assert!(request.admission().take() && request.admission().is_cancelled());
+    request.fail(Status::cancelled("by its worker"));
+    drop(release);
+    assert_eq!(queued.events.recv().unwrap().0, "by its worker!");
 }
 
 #[test]

@@ -73,6 +73,25 @@ fn what_waits_for_too_long_is_refused_and_the_load_goes_on() {
 }
 
 #[test]
+fn names_that_no_repository_has_do_not_wait_for_loads() {
+    let repository = Repository::new();
+    let gate = Gate::new(&repository, "only");
+    add_python(&repository, "slow", &gate.lines());
+    let flags = ["--model-load-thread-count=1", "--model-load-wait-secs=600"];
+    let Some(server) = start_python(&repository, &flags) else { return };
+    let address = server.http;
+    let slow = std::thread::spawn(move || must_infer(&mut Peer::connect(address), "slow", 1));
+    server.wait_for_log("loading: slow:1");
+    let mut peer = Peer::connect(server.http);
+    for at in 0..100 {
+        assert_eq!(infer(&mut peer, &format!("nowhere{at}"), 1).status, 404);
+    }
+    gate.open();
+    slow.join().expect("a client");
+    server.stop();
+}
+
+#[test]
 fn the_end_of_the_server_refuses_what_waits() {
     let repository = Repository::new();
     let first = Gate::new(&repository, "first");

@@ -2,6 +2,7 @@
 //! the stop requires exit code 0.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,7 +20,7 @@ use crate::variant::Variant;
 pub use crate::ports::free_port;
 
 /// Longer than any step takes; it only turns a hang into a failure.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The path of another binary to test in place of ours, so that the tests can run against the original server (through
 /// a wrapper that removes the flags that it does not have).
@@ -307,7 +308,22 @@ impl Server {
     }
 
     pub fn threads(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("threads of the server").count()
+        self.thread_names().values().sum()
+    }
+
+    /// How many threads of each name the process has. Not the kernel's own for io_uring, one of which stays once it was
+    /// needed.
+    pub fn thread_names(&self) -> BTreeMap<String, usize> {
+        let mut names = BTreeMap::new();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("threads of the server");
+        for task in tasks.flatten() {
+            // It may have ended meanwhile.
+            let Ok(name) = std::fs::read_to_string(task.path().join("comm")) else { continue };
+            if !name.starts_with("iou-") {
+                *names.entry(name.trim_end().to_owned()).or_default() += 1;
+            }
+        }
+        names
     }
 
     /// Resident memory of the process in KiB.

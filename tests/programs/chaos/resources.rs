@@ -20,7 +20,7 @@ pub struct Resources {
     pub descriptors: usize,
     /// Of these, by what they are of.
     pub kinds: BTreeMap<String, usize>,
-    pub threads: usize,
+    pub threads: BTreeMap<String, usize>,
     /// Mapped memory files.
     pub mapped: usize,
     pub children: usize,
@@ -38,7 +38,7 @@ impl Resources {
         Resources {
             descriptors: kinds.values().sum(),
             kinds,
-            threads: server.threads(),
+            threads: server.thread_names(),
             mapped: maps.lines().filter(|line| line.contains("/memfd:")).count(),
             children: children(server).len(),
             shm: fs::read_dir(site.shm()).map_or(0, Iterator::count),
@@ -51,7 +51,7 @@ impl Resources {
     pub fn are_back_at(&self, before: &Resources) -> bool {
         let Resources { descriptors, kinds: _, threads, mapped, children, shm, pending, pool_bytes: _ } = self;
         *descriptors <= before.descriptors + LATE_FILES
-            && *threads <= before.threads
+            && threads.values().sum::<usize>() <= before.threads.values().sum()
             && *mapped <= before.mapped + LATE_FILES
             && *children == before.children
             && *shm <= before.shm

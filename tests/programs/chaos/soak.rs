@@ -110,7 +110,7 @@ fn check(readings: &[Reading]) {
     let (control, later) = readings[1..].split_at((readings.len() - 1) / 2);
     let level: [(&str, Count, usize); 5] = [
         ("other descriptors", |reading| reading.held.descriptors - memory_files(&reading.held), 0),
-        ("threads", |reading| reading.held.threads, 0),
+        ("threads", |reading| reading.held.threads.values().sum(), 0),
         ("memory files", |reading| memory_files(&reading.held), LATE_FILES),
         ("mapped memory files", |reading| reading.held.mapped, LATE_FILES),
         ("entries of /dev/shm", |reading| reading.held.shm, 0),

@@ -90,23 +90,25 @@ impl Overview {
 
 /// Joins the models of the metrics with the rows of the index.
 fn joined(models: Vec<(ModelKey, ModelRates)>, index: &[ModelState]) -> Vec<Row> {
-    let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut of_version: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut ready: HashMap<&str, usize> = HashMap::new();
     for (at, state) in index.iter().enumerate() {
-        by_name.entry(&state.name).or_default().push(at);
+        of_version.entry((&state.name, &state.version)).or_insert(at);
+        if state.availability() == Availability::Ready {
+            ready.entry(&state.name).or_insert(at);
+        }
     }
     let mut is_taken = vec![false; index.len()];
     let mut rows = Vec::with_capacity(models.len().max(index.len()));
     for (key, rates) in models {
-        let of_name = by_name.get(key.name.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let states = || of_name.iter().filter_map(|at| Some((*at, index.get(*at)?)));
+        let (name, version) = (key.name.as_str(), key.version.as_str());
         // The series of an ensemble is of version 1, whatever version serves.
-        let found = states()
-            .find(|(_, state)| state.version == key.version)
-            .or_else(|| states().find(|(_, state)| state.availability() == Availability::Ready));
-        if let Some(taken) = found.and_then(|(at, _)| is_taken.get_mut(at)) {
+        let found = of_version.get(&(name, version)).or_else(|| ready.get(name)).copied();
+        if let Some(taken) = found.and_then(|at| is_taken.get_mut(at)) {
             *taken = true;
         }
-        rows.push(Row { key, state: found.map(|(_, state)| state.clone()), rates });
+        let state = found.and_then(|at| index.get(at)).cloned();
+        rows.push(Row { key, state, rates });
     }
     let rest = index.iter().zip(is_taken).filter(|(_, is_taken)| !is_taken).map(|(state, _)| Row {
         key: ModelKey { name: state.name.clone(), version: state.version.clone(), namespace: String::new() },

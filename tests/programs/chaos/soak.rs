@@ -98,6 +98,7 @@ fn at_rest(site: &Site) -> Resources {
 fn row(reading: &Reading) -> String {
     let Reading { minute, resident_kib, requests, held } = reading;
     let Resources { descriptors, threads, .. } = held;
+    let threads: usize = threads.values().sum();
     format!("| {minute:.1} | {requests} | {resident_kib} | {descriptors} | {threads} | {} |", memory_files(held))
 }
 

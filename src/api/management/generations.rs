@@ -62,8 +62,7 @@ mod tests {
         let mut generations = Generations { serves: true, is_rolled_back: true, kept_max: 1, entries };
         let pool = Pool::new(1 << 20);
         let text = |generations: &Generations| {
-            let body = to_json("m", generations, &pool).into_slices();
-            let bytes: Vec<u8> = body.iter().flat_map(|slice| slice.to_vec()).collect();
+            let bytes = to_json("m", generations, &pool).to_vec();
             serde_json::from_slice::<serde_json::Value>(&bytes).unwrap()
         };
         let expected = serde_json::json!({

@@ -9,6 +9,7 @@ pub mod agents;
 mod composed;
 pub mod demand;
 mod directory;
+pub mod generations;
 mod index;
 pub mod inspect;
 mod lifecycle;
@@ -100,6 +101,8 @@ pub struct Settings {
     pub agents: agents::Agents,
     /// Which models stay in memory.
     pub residency: ResidencySettings,
+    /// `--keep-generations`: earlier generations of each model that can be loaded again.
+    pub keep_generations: usize,
     /// Whether models keep where the values of their configurations come from.
     pub keeps_provenance: bool,
 }

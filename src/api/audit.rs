@@ -80,6 +80,7 @@ fn of_http(port: Port, head: &Head, body: Option<&Slice>, has_page: bool) -> Opt
         Route::Traffic(model, TrafficAction::Rule) => ("traffic-weights", text(model)),
         Route::Traffic(model, TrafficAction::Promote) => ("traffic-promote", text(model)),
         Route::Traffic(model, TrafficAction::RollBack) => ("traffic-rollback", text(model)),
+        Route::Activate(model, _) => ("activate-generation", text(model)),
         Route::SharedMemory(kind, action, name) => (of_regions(kind, action)?, text(name.unwrap_or_default())),
         _ => return None,
     };

@@ -5,6 +5,7 @@
 //! [outcome](outcome::Outcome) comes back by mail.
 
 mod base;
+mod generations;
 pub(super) mod health;
 mod logging;
 pub(super) mod metadata;
@@ -105,6 +106,10 @@ impl Management {
                 facts.check_not_exiting()?;
                 Ok(json(statistics::to_json(&models.ready().collect::<Vec<_>>(), pool)))
             }
+            Route::Generations(model) => {
+                facts.check_not_exiting()?;
+                Ok(json(generations::to_json(&String::from_utf8_lossy(model), models.generations(model)?, pool)))
+            }
             Route::SharedMemory(..)
             | Route::Metrics
             | Route::Health
@@ -116,6 +121,7 @@ impl Management {
             | Route::Unload(..)
             | Route::Logging
             | Route::Traffic(..)
+            | Route::Activate(..)
             | Route::TraceSetting(_) => Err(Status::internal("this route has its own way in")),
         }
     }
@@ -267,6 +273,10 @@ fn repository_request(route: Route<'_>, body: &Slice) -> Option<Result<Repositor
         }
         Route::Unload(repository, model) => {
             named(repository, model).map(|model| RepositoryRequest::HttpUnload { model, body })
+        }
+        Route::Activate(model, generation) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            Ok(RepositoryRequest::HttpActivate { model: text(model), generation: text(generation) })
         }
         _ => return None,
     })

@@ -38,6 +38,10 @@ pub enum Route<'a> {
     TraceSetting(Option<&'a [u8]>),
     /// The traffic rule of a model.
     Traffic(&'a [u8], TrafficAction),
+    /// The generations of a model.
+    Generations(&'a [u8]),
+    /// A model, and the generation of it that is to serve.
+    Activate(&'a [u8], &'a [u8]),
     /// The region that the path names, if any.
     SharedMemory(MemoryKind, RegionAction, Option<&'a [u8]>),
     /// With `--http-metrics`: the page of the metrics port, and readiness as probes of other servers ask for it.
@@ -128,6 +132,7 @@ impl Route<'_> {
             | Route::ModelConfig(_)
             | Route::ModelStatistics(_)
             | Route::AllStatistics
+            | Route::Generations(_)
             | Route::Health => &[Method::Get],
             Route::Metrics => &[Method::Get, Method::Head],
             Route::Infer(_)
@@ -139,7 +144,7 @@ impl Route<'_> {
             Route::Logging | Route::TraceSetting(_) | Route::Traffic(_, TrafficAction::Rule) => {
                 &[Method::Get, Method::Post]
             }
-            Route::Traffic(..) => &[Method::Post],
+            Route::Traffic(..) | Route::Activate(..) => &[Method::Post],
             Route::SharedMemory(_, RegionAction::Status, _) => &[Method::Get],
             Route::SharedMemory(..) => &[Method::Post],
         }
@@ -165,9 +170,12 @@ impl Route<'_> {
             Route::ModelStatistics(_) | Route::AllStatistics | Route::Metrics => Category::Statistics,
             Route::TraceSetting(_) => Category::Trace,
             Route::Logging => Category::Logging,
-            Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) | Route::Traffic(..) => {
-                Category::ModelRepository
-            }
+            Route::RepositoryIndex
+            | Route::Load(..)
+            | Route::Unload(..)
+            | Route::Traffic(..)
+            | Route::Generations(_)
+            | Route::Activate(..) => Category::ModelRepository,
             Route::SharedMemory(..) => Category::SharedMemory,
         }
     }
@@ -231,7 +239,7 @@ fn is_version(segment: &[u8]) -> bool {
     !segment.is_empty() && segment.iter().all(u8::is_ascii_digit)
 }
 
-fn model_route<'a>(model: &'a [u8], version: Option<&'a [u8]>, action: &[&[u8]]) -> Option<Route<'a>> {
+fn model_route<'a>(model: &'a [u8], version: Option<&'a [u8]>, action: &[&'a [u8]]) -> Option<Route<'a>> {
     let target = Target { model, version };
     match action {
         _ if model.is_empty() => None,
@@ -246,6 +254,8 @@ fn model_route<'a>(model: &'a [u8], version: Option<&'a [u8]>, action: &[&[u8]])
         [b"traffic"] if version.is_none() => Some(Route::Traffic(model, TrafficAction::Rule)),
         [b"traffic", b"promote"] if version.is_none() => Some(Route::Traffic(model, TrafficAction::Promote)),
         [b"traffic", b"rollback"] if version.is_none() => Some(Route::Traffic(model, TrafficAction::RollBack)),
+        [b"generations"] if version.is_none() => Some(Route::Generations(model)),
+        [b"generations", id, b"activate"] if version.is_none() && !id.is_empty() => Some(Route::Activate(model, id)),
         _ => None,
     }
 }
@@ -309,6 +319,11 @@ mod tests {
             ("/v2/models/m/traffic/promote", Some(Route::Traffic(b"m", TrafficAction::Promote))),
             ("/v2/models/m/traffic/rollback", Some(Route::Traffic(b"m", TrafficAction::RollBack))),
             ("/v2/models/m/traffic/", None),
+            ("/v2/models/m/generations", Some(Route::Generations(b"m"))),
+            ("/v2/models/m/generations/0a-1/activate", Some(Route::Activate(b"m", b"0a-1"))),
+            ("/v2/models/m/generations/0a-1", None),
+            ("/v2/models/m/generations//activate", None),
+            ("/v2/models/m/versions/1/generations", None),
             ("/v2/models/m/versions/1/traffic", None),
             ("/v2/models/m/versions/canary/infer", None),
             ("/v2/logging", Some(Route::Logging)),

@@ -359,6 +359,16 @@ macro_rules! observes {
                 self.$begins(at_ns);
             }
 
+            fn generation(&self, id: Arc<str>) {
+                if let Some(trace) = &self.trace {
+                    trace.set_generation(id);
+                }
+            }
+
+            fn shows_generations(&self) -> bool {
+                self.trace.is_some()
+            }
+
             fn mark(&self, mark: Mark, at_ns: u64) {
                 let $self = self;
                 note_mark(self.trace.as_ref(), $timing, &self.lap, mark, at_ns);

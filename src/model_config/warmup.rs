@@ -17,6 +17,12 @@ use nereid_wire::inference::{DataType, ModelConfig, ModelWarmup};
 
 /// Directory of the data files, in the model's directory.
 const DIRECTORY: &str = "warmup";
+/// Directory of what samples must be answered with: a directory for each sample with a file for each output.
+const EXPECTED: &str = "warmup_expected";
+/// The parameter that says how far numbers with a fraction may be from that.
+const TOLERANCE: &str = "nereid.warmup.tolerance";
+/// Outputs of one sample that are checked.
+const EXPECTED_MAX: usize = 1024;
 
 /// Bytes that all samples of a model may hold together.
 pub const BYTES_MAX: usize = 1 << 30;
@@ -27,7 +33,7 @@ pub const BATCH_SIZE_MAX: u32 = 1 << 16;
 const PREFIX: &str = "[request id: <id_unknown>] ";
 
 /// A sample that is not skipped.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     pub name: String,
     /// Requests of batch size 1 in one execution; at least 1.
@@ -36,6 +42,20 @@ pub struct Sample {
     pub count: u32,
     /// Of each request, by name.
     pub inputs: Vec<SampleInput>,
+    /// What each request must be answered with, by name; empty where any answer does.
+    pub expected: Vec<ExpectedOutput>,
+    /// How far numbers with a fraction may be from what is expected.
+    pub tolerance: f64,
+}
+
+/// An output that a sample is checked for (docs/generations.md).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedOutput {
+    pub name: String,
+    /// The path of its file in the model's directory, for messages.
+    pub file: String,
+    /// As an answer over HTTP brings it in binary.
+    pub data: Arc<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +100,17 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
 pub fn resolve(spec: &ModelSpec, model_directory: &Path) -> Result<Vec<Sample>, Error> {
     check(&spec.config)?;
     let mut resolver = Resolver { spec, model_directory, room: BYTES_MAX, random: Random::new() };
-    active(&spec.config).map(|sample| resolver.sample(sample)).collect()
+    let tolerance = tolerance(&spec.config)?;
+    active(&spec.config).map(|sample| resolver.sample(sample, tolerance)).collect()
+}
+
+fn tolerance(config: &ModelConfig) -> Result<f64, Error> {
+    let Some(given) = config.parameters.get(TOLERANCE) else { return Ok(0.0) };
+    let text = &given.string_value;
+    let read = text.parse().ok().filter(|tolerance: &f64| tolerance.is_finite() && *tolerance >= 0.0);
+    read.ok_or_else(|| {
+        Error::invalid(format!("parameter '{TOLERANCE}' is '{text}', expected a number that is at least 0"))
+    })
 }
 
 /// A sample of batch size 0 is skipped, whatever it holds.
@@ -101,14 +131,54 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn sample(&mut self, sample: &ModelWarmup) -> Result<Sample, Error> {
+    fn sample(&mut self, sample: &ModelWarmup, tolerance: f64) -> Result<Sample, Error> {
         let inputs = sample.inputs.iter().map(|(name, input)| self.input(sample, name, input));
+        let inputs = inputs.collect::<Result<_, _>>()?;
         Ok(Sample {
             name: sample.name.clone(),
             batch_size: sample.batch_size,
             count: sample.count.max(1),
-            inputs: inputs.collect::<Result<_, _>>()?,
+            inputs,
+            expected: self.expected(&sample.name)?,
+            tolerance,
         })
+    }
+
+    /// The files of a sample's outputs, sorted; none where the directory of the sample is not there.
+    fn expected(&mut self, sample: &str) -> Result<Vec<ExpectedOutput>, Error> {
+        if sample.is_empty() || sample == "." || sample == ".." || sample.contains(['/', '\0']) {
+            return Ok(Vec::new());
+        }
+        let relative = format!("{EXPECTED}/{sample}");
+        let Ok(entries) = std::fs::read_dir(self.model_directory.join(&relative)) else { return Ok(Vec::new()) };
+        let names = entries.take(EXPECTED_MAX + 1).flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort_unstable();
+        if names.len() > EXPECTED_MAX {
+            return Err(Error::invalid(format!("'{relative}' has more than {EXPECTED_MAX} files")));
+        }
+        let mut expected = Vec::new();
+        for name in names {
+            let file = format!("{relative}/{name}");
+            if !self.spec.config.output.iter().any(|output| output.name == name) {
+                return Err(Error::invalid(format!("'{file}' is named after no output of model '{}'", self.spec.name)));
+            }
+            let path = self.model_directory.join(&file);
+            let cannot = |error: &dyn std::fmt::Display| Error::internal(format!("failed to read '{file}': {error}"));
+            if !std::fs::metadata(&path).map_err(|error| cannot(&error))?.is_file() {
+                return Err(cannot(&"it is not a file"));
+            }
+            let mut data = Vec::new();
+            let reader = File::open(&path).map_err(|error| cannot(&error))?;
+            let bound = self.room.saturating_add(1) as u64;
+            reader.take(bound).read_to_end(&mut data).map_err(|error| cannot(&error))?;
+            self.room = self
+                .room
+                .checked_sub(data.len())
+                .ok_or_else(|| Error::invalid(format!("'{file}' takes the warmup samples beyond {BYTES_MAX} bytes")))?;
+            expected.push(ExpectedOutput { name, file, data: Arc::new(data) });
+        }
+        Ok(expected)
     }
 
     fn input(&mut self, sample: &ModelWarmup, name: &str, input: &Input) -> Result<SampleInput, Error> {

@@ -95,6 +95,8 @@ pub struct ModelStatistics {
     devices: Mutex<Vec<Device>>,
     /// By which its slow requests are recorded; without it they are not.
     model: OnceLock<Arc<ModelName>>,
+    /// The id of the generation that serves the version now; empty where none is named.
+    generation: Mutex<Arc<str>>,
 }
 
 /// The executions of a model on one device.
@@ -136,12 +138,23 @@ impl ModelStatistics {
             wanted,
             devices: Mutex::default(),
             model: OnceLock::new(),
+            generation: Mutex::new(Arc::from("")),
         }
     }
 
     /// Names the model version, so that its [slowest] requests are recorded. The first name stays.
     pub fn set_model(&self, name: &str, version: i64) {
         let _ = self.model.set(Arc::new(ModelName { name: name.to_owned(), version }));
+    }
+
+    /// Names the state of the model that the version is part of from now on, for metrics and traces.
+    pub fn set_generation(&self, id: &Arc<str>) {
+        *self.generation.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(id);
+    }
+
+    /// The id of that state; empty where none is named.
+    pub fn generation(&self) -> Arc<str> {
+        Arc::clone(&self.generation.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The statistics of the device with this UUID, in which its instances count executions: a part of these.

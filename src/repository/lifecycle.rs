@@ -11,6 +11,7 @@
 //! two slots, so operations that touch several models (see `composition`) cannot deadlock.
 
 mod composition;
+mod generations;
 mod graph;
 mod measured;
 mod operation;
@@ -30,6 +31,7 @@ use tracing::{error, warn};
 
 use super::demand::Demand;
 use super::directory::Directory;
+use super::generations::{History, Keeper};
 use super::models::{ModelEntry, ModelId, ModelMap};
 use super::next_steps;
 use super::overrides::{Override, Parameter};
@@ -74,6 +76,8 @@ struct ModelSlot {
     source: Option<Arc<LoadSource>>,
     /// The stamp of the last attempt of polling, and how the attempt ended.
     attempt: Option<polling::Attempt>,
+    /// The states that it was loaded in.
+    generations: History<generations::KeptLoad>,
     /// Why the last load did not pass its poll; clients receive only that it did not.
     poll_failure: Option<Status>,
     /// The number of the operation that holds the slot, for loading models that may wait for it ([`Waits`]).
@@ -121,6 +125,8 @@ pub struct Lifecycle {
     measured: Measured,
     /// The metrics of traffic rules.
     traffic_metrics: Registry,
+    /// The files of generations that can be loaded again.
+    keeper: Keeper,
 }
 
 impl Drop for Lifecycle {
@@ -171,6 +177,7 @@ impl Lifecycle {
             is_ending: AtomicBool::new(false),
             polling: Mutex::new(()),
             traffic_metrics: Registry::default(),
+            keeper: Keeper::default(),
         }
     }
 

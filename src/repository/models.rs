@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::generations::Generations;
 use super::index::DUPLICATE;
 use super::traffic::{Fields, Reason, Route, RuledModel, Traffic, is_label};
 use nereid_request::{Code, RefusalReason, Status};
@@ -61,6 +62,8 @@ pub struct ModelEntry {
     pub is_forgotten: bool,
     /// Which version a request without one gets, where the configuration has a rule.
     pub traffic: Option<Arc<Traffic>>,
+    /// The states that it was loaded in; none before its first load.
+    pub generations: Option<Arc<Generations>>,
 }
 
 impl ModelEntry {
@@ -285,6 +288,15 @@ impl ModelMap {
     /// The rule of a model that serves.
     pub fn traffic(&self, name: &[u8]) -> Option<&Arc<Traffic>> {
         self.ruled(name).map(|ruled| &ruled.traffic)
+    }
+
+    /// The generations of a model, whether it serves or not; the error is that of every call.
+    pub fn generations(&self, name: &[u8]) -> Result<&Arc<Generations>, Status> {
+        let (entry, _) = self.named(name)?;
+        entry.generations.as_ref().ok_or_else(|| {
+            let shown = String::from_utf8_lossy(name);
+            Status::not_found(format!("Request for unknown model: '{shown}' has no available versions"))
+        })
     }
 
     /// The headers that rules read, in lower case.

@@ -111,20 +111,25 @@ impl Fingerprint {
 pub struct LocalModel {
     path: PathBuf,
     /// Removed with the value; `None` where the repository is on this host.
-    _copy: Option<ModelCopy>,
+    copy: Option<ModelCopy>,
 }
 
 impl LocalModel {
     fn of_directory(path: PathBuf) -> LocalModel {
-        LocalModel { path, _copy: None }
+        LocalModel { path, copy: None }
     }
 
     fn of_copy(copy: ModelCopy) -> LocalModel {
-        LocalModel { path: copy.path().to_owned(), _copy: Some(copy) }
+        LocalModel { path: copy.path().to_owned(), copy: Some(copy) }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The directory is a copy that nothing changes and that is removed with the value.
+    pub fn is_copy(&self) -> bool {
+        self.copy.is_some()
     }
 }
 

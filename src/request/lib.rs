@@ -10,6 +10,7 @@ mod control;
 mod datatype;
 pub mod delivery;
 mod grant;
+mod nearness;
 mod observer;
 mod parameters;
 mod placement;
@@ -37,6 +38,7 @@ pub use delivery::{
     local_delivery, mutants, never_wait_here, never_waits, shared,
 };
 pub use grant::{ExecutionLinks, Grant, Lender, ResourceLease};
+pub use nearness::are_near;
 pub use nereid_memory::RefusalReason;
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use parameters::{Parameter, Parameters, Value};

@@ -63,6 +63,14 @@ pub trait Observer: Send + Sync {
     /// The request, now one of `model`, is accepted.
     fn begins(&self, model: &str, version: i64, id: &Text, at_ns: u64);
 
+    /// The id of the model's state that the request enters, right before it begins; called only if
+    /// [`shows_generations`](Observer::shows_generations) is true.
+    fn generation(&self, _id: Arc<str>) {}
+
+    fn shows_generations(&self) -> bool {
+        false
+    }
+
     fn mark(&self, mark: Mark, at_ns: u64);
 
     /// The model reports the four times of an execution: start, computation's start and end, end.

@@ -82,6 +82,9 @@ impl ServedModel {
             return Err(Refused { status, request });
         }
         if let Some(observer) = &request.observer {
+            if observer.shows_generations() {
+                observer.generation(self.statistics.generation());
+            }
             observer.begins(&self.name, self.version, &request.id, request.stamps.started_ns);
         }
         request.mark_queued(now_ns);

@@ -151,6 +151,7 @@ impl Core {
             plugins: libraries.plugins,
             agents: Agents::new((libraries.agents)(options.agent_directory.clone())),
             residency: options.residency.clone(),
+            keep_generations: options.keep_generations,
             keeps_provenance: options.has_ui(),
         };
         let lifecycle = Lifecycle::new(settings);

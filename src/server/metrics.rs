@@ -157,7 +157,9 @@ pub fn page(
                 let exemplars = exemplars.filter(|_| model.namespace.is_empty());
                 let exemplars = exemplars.and_then(|exemplars| exemplars.of(&model.name, model.version)).map(Arc::new);
                 let own = exemplars.clone();
-                readings.push(Reading { model, gpu_uuid: "".into(), snapshot, distributions, exemplars: own });
+                let generation = model.statistics.generation();
+                let gpu_uuid = "".into();
+                readings.push(Reading { model, gpu_uuid, snapshot, distributions, exemplars: own, generation });
                 let of_devices = model.statistics.devices().into_iter();
                 readings.extend(of_devices.map(|DeviceReading { uuid, counters, distributions }| Reading {
                     model,
@@ -165,21 +167,25 @@ pub fn page(
                     snapshot: counters,
                     distributions,
                     exemplars: exemplars.clone(),
+                    generation: "".into(),
                 }));
             }
         }
     }
-    let samples = readings.iter().map(|Reading { model, gpu_uuid, snapshot, distributions, exemplars }| ModelSample {
-        name: &model.name,
-        namespace: &model.namespace,
-        version: if is_ensemble(model) { 1 } else { model.version },
-        gpu_uuid,
-        tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
-        snapshot,
-        running: load::running(model, snapshot.pending),
-        distributions: distributions.as_ref(),
-        exemplars: exemplars.as_deref(),
-        load_duration_secs: model.load_duration_secs,
+    let samples = readings.iter().map(|Reading { model, gpu_uuid, snapshot, distributions, exemplars, generation }| {
+        ModelSample {
+            name: &model.name,
+            namespace: &model.namespace,
+            version: if is_ensemble(model) { 1 } else { model.version },
+            gpu_uuid,
+            tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
+            snapshot,
+            running: load::running(model, snapshot.pending),
+            distributions: distributions.as_ref(),
+            exemplars: exemplars.as_deref(),
+            load_duration_secs: model.load_duration_secs,
+            generation,
+        }
     });
     render(samples, config, host, registries, format)
 }
@@ -191,6 +197,7 @@ struct Reading<'a> {
     snapshot: Snapshot,
     distributions: Option<Distributions>,
     exemplars: Option<Arc<ModelExemplars>>,
+    generation: Arc<str>,
 }
 
 fn is_ensemble(model: &ServedModel) -> bool {

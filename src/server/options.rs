@@ -261,6 +261,8 @@ pub struct Options {
     pub model_load_retry_count: u32,
     /// Models of one name may lie in several repositories.
     pub model_namespacing: bool,
+    /// `--keep-generations`: earlier generations of each model whose files are kept.
+    pub keep_generations: usize,
     /// Which models are loaded, and stay, by use.
     pub residency: ResidencySettings,
     /// In the order of the command line.
@@ -366,6 +368,7 @@ impl Default for Options {
             model_load_thread_count: 4,
             model_load_retry_count: 0,
             model_namespacing: false,
+            keep_generations: 0,
             residency: ResidencySettings::default(),
             host_policies: Vec::new(),
             cache_settings: Vec::new(),

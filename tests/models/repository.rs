@@ -6,6 +6,7 @@ mod life_cycle {
     mod changes;
     mod clients;
     pub mod control;
+    mod generations;
     mod hostile;
     mod in_flight;
     mod lines;

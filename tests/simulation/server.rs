@@ -105,6 +105,7 @@ fn lifecycle() -> Arc<Lifecycle> {
             plugins: nereid_backend::plugin::no_libraries,
             agents: Default::default(),
             residency: Default::default(),
+            keep_generations: 0,
             keeps_provenance: false,
             stores: Vec::new(),
             mode: ControlMode::None,

@@ -51,7 +51,7 @@ fn redirect(path: &[u8]) -> Result<Redirect<'_>, u16> {
         | AllStatistics
         | RepositoryIndex
         | SharedMemory(_, RegionAction::Status, _) => Ok(Redirect::Route(route)),
-        Load(..) | Unload(..) | Traffic(..) | SharedMemory(..) => Err(403),
+        Load(..) | Unload(..) | Traffic(..) | Generations(_) | Activate(..) | SharedMemory(..) => Err(403),
         Metrics | Health | Logging | Generate(_) | GenerateStream(_) | TraceSetting(_) => Err(400),
     }
 }

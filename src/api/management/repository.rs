@@ -31,6 +31,7 @@ pub(super) enum RepositoryRequest {
     HttpIndex { body: Slice },
     HttpLoad { model: String, body: Slice },
     HttpUnload { model: String, body: Slice },
+    HttpActivate { model: String, generation: String },
     GrpcIndex { message: Slice },
     GrpcLoad { message: Slice },
     GrpcUnload { message: Slice },
@@ -41,7 +42,8 @@ impl RepositoryRequest {
         match self {
             RepositoryRequest::HttpIndex { .. }
             | RepositoryRequest::HttpLoad { .. }
-            | RepositoryRequest::HttpUnload { .. } => Protocol::Http,
+            | RepositoryRequest::HttpUnload { .. }
+            | RepositoryRequest::HttpActivate { .. } => Protocol::Http,
             RepositoryRequest::GrpcIndex { .. }
             | RepositoryRequest::GrpcLoad { .. }
             | RepositoryRequest::GrpcUnload { .. } => Protocol::Grpc,
@@ -66,6 +68,10 @@ impl RepositoryRequest {
                 let unload_dependents = unload_body(&body)?;
                 lifecycle.unload(&model, unload_dependents)?;
                 Ok(Outcome::Unloaded)
+            }
+            RepositoryRequest::HttpActivate { model, generation } => {
+                lifecycle.activate(&model, &generation)?;
+                Ok(Outcome::Loaded)
             }
             RepositoryRequest::GrpcIndex { message } => {
                 let request: wire::RepositoryIndexRequest = decode(&message)?;

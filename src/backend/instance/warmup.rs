@@ -15,9 +15,11 @@ use crate::{Instance, InstanceContext, fail};
 use nereid_clock::now_ns;
 use nereid_memory::{BlockMut, Exhausted, Pool, Slice};
 use nereid_model_config::datatype;
-use nereid_model_config::warmup::{Sample, SampleInput};
+use nereid_model_config::warmup::{ExpectedOutput, Sample, SampleInput};
 use nereid_observe::log::verbose;
-use nereid_request::{Completion, DataType, Delivery, InputTensor, Origin, Request, Shape, Sink, Status, Text};
+use nereid_request::{
+    Completion, DataType, Delivery, InputTensor, Origin, OutputTensor, Request, Shape, Sink, Status, Text, are_near,
+};
 use nereid_scheduler::Payload;
 use nereid_scheduler::validate::{add_input, validate};
 
@@ -45,7 +47,7 @@ fn run_sample(
         let (model, name, sample_name) = (&context.model.name, &context.name, &sample.name);
         let what = format_args!("is running warmup sample '{sample_name}' for iteration {iteration}");
         verbose!(1, "model '{model}' instance {name} {what}");
-        let answers = Arc::new(Answers::new(sample.batch_size as usize, context.model.pool.clone()));
+        let answers = Arc::new(Answers::new(sample, context.model.pool.clone()));
         let mut payload = Payload::default();
         for number in 0..u64::from(sample.batch_size) {
             let request = Request::new(Completion::new(answers.clone(), number));
@@ -123,6 +125,9 @@ struct Answers {
     state: Mutex<State>,
     changed: Condvar,
     pool: Pool,
+    /// Outputs that each request must be answered with, and how far numbers may be from them.
+    expected: Vec<ExpectedOutput>,
+    tolerance: f64,
 }
 
 struct State {
@@ -130,12 +135,55 @@ struct State {
     open: usize,
     /// The first error of each request.
     errors: Vec<Option<String>>,
+    /// Whether the first answer of each request was there.
+    answered: Vec<bool>,
+}
+
+/// How an answer differs from what is expected of it: the first output that does.
+fn difference(expected: &[ExpectedOutput], given: &[OutputTensor], tolerance: f64) -> Option<String> {
+    expected.iter().find_map(|ExpectedOutput { name, file, data }| {
+        let Some(output) = given.iter().find(|output| output.name.as_bytes() == name.as_bytes()) else {
+            return Some(format!("output '{name}' is missing, and '{file}' is there"));
+        };
+        if output.on_device.is_some() {
+            return Some(format!("output '{name}' is on a device, where it cannot be compared with '{file}'"));
+        }
+        let bytes: Vec<u8> = output.data.iter().flat_map(|piece| piece.iter().copied()).collect();
+        if bytes.len() != data.len() {
+            return Some(format!("output '{name}' has {} bytes, and '{file}' has {}", bytes.len(), data.len()));
+        }
+        let at = bytes.iter().zip(&**data).position(|(given, expected)| given != expected)?;
+        let is_near = tolerance > 0.0 && are_near(output.datatype, data, &bytes, tolerance);
+        (!is_near).then(|| format!("output '{name}' differs from '{file}' at byte {at} of {}", data.len()))
+    })
 }
 
 impl Answers {
-    fn new(requests: usize, pool: Pool) -> Answers {
-        let state = State { open: requests, errors: vec![None; requests] };
-        Answers { state: Mutex::new(state), changed: Condvar::new(), pool }
+    fn new(sample: &Sample, pool: Pool) -> Answers {
+        let requests = sample.batch_size as usize;
+        let state = State { open: requests, errors: vec![None; requests], answered: vec![false; requests] };
+        let (expected, tolerance) = (sample.expected.clone(), sample.tolerance);
+        Answers { state: Mutex::new(state), changed: Condvar::new(), pool, expected, tolerance }
+    }
+
+    /// The error of an answer, or what is wrong with it.
+    fn complaint(&self, state: &mut State, key: usize, delivery: Delivery) -> Option<String> {
+        let has_answered = state.answered.get_mut(key)?;
+        match delivery.response {
+            Some(mut response) => {
+                if let Some(status) = response.error.take() {
+                    return Some(status.message.into_owned());
+                }
+                match std::mem::replace(has_answered, true) {
+                    true => None,
+                    false => difference(&self.expected, &response.outputs, self.tolerance),
+                }
+            }
+            None if delivery.last && !*has_answered && !self.expected.is_empty() => {
+                Some("it has no answer to compare with what is expected".to_owned())
+            }
+            None => None,
+        }
     }
 
     /// Waits for the end of every request; returns the errors, in the order of the requests.
@@ -158,12 +206,13 @@ impl Answers {
 impl Sink for Answers {
     fn deliver(&self, key: u64, delivery: Delivery) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(status) = delivery.response.and_then(|mut response| response.error.take())
-            && let Some(error) = usize::try_from(key).ok().and_then(|key| state.errors.get_mut(key))
+        let (key, is_last) = (usize::try_from(key).unwrap_or(usize::MAX), delivery.last);
+        if let Some(complaint) = self.complaint(&mut state, key, delivery)
+            && let Some(error) = state.errors.get_mut(key)
         {
-            error.get_or_insert(status.message.into_owned());
+            error.get_or_insert(complaint);
         }
-        if delivery.last {
+        if is_last {
             state.open = state.open.saturating_sub(1);
             self.changed.notify_all();
         }

@@ -9,6 +9,8 @@ const NEREID: Group = Group(GROUP);
 
 /// About 11 days.
 const SECS_MAX: u32 = 1_000_000;
+/// Each load of a model makes one, and each is a copy of its files.
+const GENERATIONS_MAX: u32 = 100;
 /// More models than any repository has.
 const COUNT_MAX: u32 = 1 << 24;
 
@@ -74,6 +76,13 @@ pub static FLAGS: &[Flag] = &[
         "A model that is loaded each day at a time of the host's time zone, and pinned until another. May be given \
          several times.",
         |g, v| prewarm(v).map(|given| g.options.residency.prewarm.push(given)),
+    ),
+    NEREID.set(
+        "keep-generations",
+        "integer",
+        "Earlier generations of each model whose files are kept in the directory for temporary files (TMPDIR), so that \
+         POST /v2/models/<m>/generations/<id>/activate can bring them back; at most 100. Default: 0.",
+        |g, v| natural(v, 0, GENERATIONS_MAX).map(|given| g.options.keep_generations = given as usize),
     ),
 ];
 

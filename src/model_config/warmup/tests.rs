@@ -164,3 +164,26 @@ fn what_cannot_be_run_is_refused() {
     ));
     assert_eq!(resolved(&[], 0, &empty).unwrap()[0].inputs[0].data.len(), 0);
 }
+
+#[test]
+fn expected_answers_are_read_with_their_sample() {
+    let zero = sample(&input("A", "data_type: TYPE_FP32 dims: [ 1 ] zero_data: true"));
+    let outputs = "output { name: \"O\" data_type: TYPE_FP32 dims: [ 1 ] }\n";
+    let tolerance = |text: &str| {
+        format!("parameters {{ key: \"nereid.warmup.tolerance\" value {{ string_value: \"{text}\" }} }}\n")
+    };
+    let text = format!("{outputs}{}{zero}", tolerance("0.5"));
+    let samples = resolved(&[("warmup_expected/s/O", &[1; 4]), ("warmup_expected/t/X", b"")], 0, &text).unwrap();
+    let expected = ExpectedOutput { name: "O".into(), file: "warmup_expected/s/O".into(), data: Arc::new(vec![1; 4]) };
+    assert_eq!((&samples[0].expected, samples[0].tolerance), (&vec![expected], 0.5));
+    let samples = resolved(&[], 0, &format!("{outputs}{zero}")).unwrap();
+    assert_eq!((samples[0].expected.len(), samples[0].tolerance), (0, 0.0));
+    let error = resolved(&[("warmup_expected/s/X", b"")], 0, &text).unwrap_err();
+    assert_eq!(error, "'warmup_expected/s/X' is named after no output of model 'm'");
+    for given in ["-1", "much", "NaN", ""] {
+        let error = resolved(&[], 0, &format!("{}{zero}", tolerance(given))).unwrap_err();
+        let expected =
+            format!("parameter 'nereid.warmup.tolerance' is '{given}', expected a number that is at least 0");
+        assert_eq!(error, expected);
+    }
+}

@@ -33,6 +33,8 @@ pub struct ModelSample<'a> {
     pub exemplars: Option<&'a ModelExemplars>,
     /// Seconds of the last load of this version.
     pub load_duration_secs: f64,
+    /// The id of the generation that it is part of; empty, and no series, where none is named.
+    pub generation: &'a str,
 }
 
 #[cfg(test)]
@@ -51,6 +53,7 @@ impl<'a> ModelSample<'a> {
             distributions: None,
             exemplars: None,
             load_duration_secs: 0.25,
+            generation: "",
         }
     }
 }
@@ -87,6 +90,12 @@ pub fn render<'a>(
     for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty()) {
         family.sample(labels.plain(), Value::Real(model.load_duration_secs));
     }
+    let help = "1, with the id of the state of its model that the version is part of";
+    let mut family = exposition.family(GENERATION, help, Kind::Gauge);
+    for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty() && !model.generation.is_empty())
+    {
+        family.sample(&labels.with_generation(model.generation), Value::Integer(1));
+    }
     let mut family = exposition.family(QUEUE_FULL, "Requests refused because their queue was full", Kind::Counter);
     for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty()) {
         let [queue_full, ..] = model.snapshot.refused;
@@ -106,6 +115,7 @@ pub fn render<'a>(
     exposition.into_text()
 }
 
+const GENERATION: &str = "nereid_model_generation_info";
 /// Our own family: Triton does not count refused requests.
 const QUEUE_FULL: &str = "nereid_queue_full_total";
 const REFUSED: &str = "nereid_model_refused_requests_total";
@@ -137,7 +147,7 @@ pub fn is_own(name: &str) -> bool {
 
 /// Whether a line of one of our own per-model families could begin with this name.
 fn is_per_model(name: &str) -> bool {
-    let families = PHASE_FAMILIES.into_iter().chain([QUEUE_FULL, REFUSED]);
+    let families = PHASE_FAMILIES.into_iter().chain([GENERATION, QUEUE_FULL, REFUSED]);
     families.into_iter().any(|family| name.starts_with(family))
 }
 
@@ -242,6 +252,8 @@ fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample
 /// Labels of a model in the order of their names, as Triton prints them; `reason` sorts between the two parts.
 pub(super) struct LabelText {
     until_model: String,
+    /// Bytes of it before the label `model`, without a comma at the end.
+    before_model: usize,
     version: String,
     all: String,
 }
@@ -261,6 +273,7 @@ impl LabelText {
         if !model.gpu_uuid.is_empty() {
             push_label(&mut until_model, "gpu_uuid", model.gpu_uuid);
         }
+        let before_model = until_model.len();
         push_label(&mut until_model, "model", model.name);
         if !model.namespace.is_empty() {
             push_label(&mut until_model, "namespace", model.namespace);
@@ -268,11 +281,20 @@ impl LabelText {
         let version = model.version.to_string();
         let mut all = until_model.clone();
         push_label(&mut all, "version", &version);
-        LabelText { until_model, version, all }
+        LabelText { until_model, before_model, version, all }
     }
 
     pub(super) fn plain(&self) -> &str {
         &self.all
+    }
+
+    fn with_generation(&self, generation: &str) -> String {
+        let (before, rest) = self.all.split_at(self.before_model);
+        let mut labels = before.to_owned();
+        push_label(&mut labels, "generation", generation);
+        labels.push(',');
+        labels.push_str(rest.trim_start_matches(','));
+        labels
     }
 
     fn with_reason(&self, reason: &str) -> String {
@@ -366,6 +388,21 @@ mod tests {
             r#"nereid_model_refused_requests_total{model="m",reason="model_calls",version="1"} 9"#,
         ];
         assert_eq!(samples, expected);
+    }
+
+    #[test]
+    fn the_generation_stands_in_the_order_of_labels() {
+        let snapshot = Snapshot::default();
+        let (tags, namespace, generation) = (vec![("zone", "a")], "n", "0a1b-2");
+        let tagged = ModelSample { tags, namespace, generation, ..sample("m", &snapshot) };
+        let (plain, unnamed) = (ModelSample { generation, ..sample("p", &snapshot) }, sample("u", &snapshot));
+        let text = render([tagged, plain, unnamed], &HostGauges::new(false, 0), &Registry::default());
+        let of: Vec<_> = text.lines().filter(|line| line.starts_with(GENERATION)).collect();
+        let expected = [
+            r#"nereid_model_generation_info{_zone="a",generation="0a1b-2",model="m",namespace="n",version="1"} 1"#,
+            r#"nereid_model_generation_info{generation="0a1b-2",model="p",version="1"} 1"#,
+        ];
+        assert_eq!(of, expected);
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(super) struct Identity {
     pub parent: u64,
     pub model: String,
     pub version: i64,
+    /// The id of the state of the model; empty where none is named.
+    pub generation: Arc<str>,
     pub request_id: Vec<u8>,
     pub span: SpanId,
     /// The span of the parent trace.
@@ -131,6 +133,7 @@ pub struct Trace {
     span: SpanId,
     parent_span: SpanId,
     named: OnceLock<Named>,
+    generation: OnceLock<Arc<str>>,
     context: CString,
 }
 
@@ -155,7 +158,7 @@ impl Trace {
             true => CString::new(root.position.context_at(span)).unwrap_or_default(),
             false => CString::default(),
         };
-        Trace { root, id, parent, span, parent_span, named: OnceLock::new(), context }
+        Trace { root, id, parent, span, parent_span, named: OnceLock::new(), generation: OnceLock::new(), context }
     }
 
     /// The trace of a request that is made on behalf of this one.
@@ -198,6 +201,11 @@ impl Trace {
         self.root.setting.levels().has(Levels::TIMESTAMPS)
     }
 
+    /// Sets the state of the model that the request is about to enter; the first call counts.
+    pub fn set_generation(&self, id: Arc<str>) {
+        let _ = self.generation.set(id);
+    }
+
     /// Sets the model and the request id of the trace; the first call counts.
     pub fn identify(&self, model: &str, version: i64, request_id: &[u8]) {
         let c_text = |bytes: &[u8]| CString::new(bytes.split(|b| *b == 0).next().unwrap_or_default());
@@ -212,6 +220,7 @@ impl Trace {
                 parent: self.parent,
                 model: model.to_owned(),
                 version,
+                generation: self.generation.get().cloned().unwrap_or_else(|| Arc::from("")),
                 request_id: request_id.to_owned(),
                 span: self.span,
                 parent_span: self.parent_span,

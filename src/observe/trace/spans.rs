@@ -98,6 +98,9 @@ impl<'a> RequestSpans<'a> {
             int("triton.trace_id", number(identity.trace)),
             int("triton.trace_parent_id", number(identity.parent)),
         ];
+        if !identity.generation.is_empty() {
+            model.span.attributes.push(text("nereid.generation", &*identity.generation));
+        }
         RequestSpans { identity, model, compute: Vec::new(), over: Vec::new(), open: Vec::new() }
     }
 

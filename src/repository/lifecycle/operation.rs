@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::{error, info};
 
 use super::super::Settings;
+use super::super::generations::Content;
 use super::super::models::{ModelId, UNLOADED, VersionState};
 use super::super::next_steps::{self, FailedModel};
 use super::super::overrides::{Override, write_files};
@@ -16,6 +17,7 @@ use super::super::poll::{Polled, poll};
 use super::super::store::{Store, TreeStamp};
 use super::super::traffic::{self, Traffic};
 use super::super::version::{Directory, RunningVersion};
+use super::generations::{FilesRead, KeptLoad};
 use super::graph::parts_of;
 use super::waits::OnBehalf;
 use super::{Lifecycle, ModelSlot, lock, poll_failed};
@@ -69,8 +71,23 @@ pub struct LoadSource {
     stamp: Option<TreeStamp>,
     directory: Directory,
     pub polled: Polled,
+    /// Empty for files of a request.
     location: String,
     given: Option<SentConfig>,
+    pub content: Content,
+    /// What loads it again, where that is kept.
+    pub kept: Option<KeptLoad>,
+    /// The id of the generation that is loaded again.
+    pub restores: Option<Arc<str>>,
+}
+
+impl LoadSource {
+    /// A kept generation, beside which whatever the repository has is new.
+    pub fn of_generation(id: Arc<str>, directory: Directory, polled: Polled, content: Content, kept: KeptLoad) -> Self {
+        let location = kept.location.clone();
+        let (stamp, given, kept, restores) = (None, None, Some(kept), Some(id));
+        LoadSource { stamp, directory, polled, location, given, content, kept, restores }
+    }
 }
 
 /// The configuration without the fields that can change in place.
@@ -118,6 +135,20 @@ impl Lifecycle {
                 return Err(failed);
             }
         };
+        if !source.location.is_empty() {
+            slot.generations.repository = Some(source.content);
+        }
+        self.load_source(id, slot, source, may_wait)
+    }
+
+    /// Loads what was read.
+    pub(super) fn load_source(
+        self: &Arc<Self>,
+        id: &ModelId,
+        slot: &mut ModelSlot,
+        source: Arc<LoadSource>,
+        may_wait: bool,
+    ) -> Result<Loading, Status> {
         if let Err(status) = check_rules(id, &source.polled) {
             error!("failed to load '{}': {status}", id.name);
             self.log_next_steps(id, &source.directory, &source.polled);
@@ -183,6 +214,10 @@ impl Lifecycle {
             }
         };
         let has_fresh = !fresh.is_empty();
+        let generation = self.note_generation(slot, &source, fitted, has_fresh);
+        let stays = |version: &i64| fitted.versions.contains(version) && !fresh.contains_key(version);
+        let stay = slot.running.iter().filter(|(version, _)| stays(version));
+        stay.chain(&fresh).for_each(|(_, running)| running.served.statistics.set_generation(&generation));
         fresh.values().for_each(RunningVersion::enter);
         let has_surplus = self.switch(id, slot, fresh, &fitted.versions, traffic);
         // This load may have been requested by a model in execution, possibly the one that has to end.
@@ -201,6 +236,7 @@ impl Lifecycle {
         });
         slot.source = source.is_of_an_ensemble().then_some(source);
         info!("successfully loaded '{}'", id.name);
+        info!("model '{}' is at generation {generation}", id.name);
         Ok(has_fresh || has_surplus)
     }
 
@@ -240,7 +276,7 @@ impl Lifecycle {
     }
 
     /// Polls the model and plans its load; `None` if all of it serves already. `next_steps`: what to do about an error.
-    fn poll_slot(
+    pub(super) fn poll_slot(
         &self,
         id: &ModelId,
         slot: &ModelSlot,
@@ -252,8 +288,12 @@ impl Lifecycle {
         let name = &id.name;
         if let Override::Files { config, files } = given {
             let directory = write_files(name, files)?;
+            let plain = directory.clone();
             let (directory, polled) = poll(&self.settings, name, directory, Some(config), false)?;
-            return Ok(Some(LoadSource { stamp: None, directory, polled, location: String::new(), given: None }));
+            let files = FilesRead { directory: &plain, is_copy: true, is_renamed: false, location: "" };
+            let (content, kept) = self.read_content(name, &files, Some(Arc::new(config.as_ref().clone())), &polled);
+            let (location, stamp, given, restores) = (String::new(), None, None, None);
+            return Ok(Some(LoadSource { stamp, directory, polled, location, given, content, kept, restores }));
         }
         let store = store.ok_or_else(|| Status::not_found("no model repository has a directory of this name"))?;
         let stamp = store.stamp(name)?;
@@ -265,8 +305,9 @@ impl Lifecycle {
             None => loaded.and_then(|loaded| loaded.given_beside(&stamp)),
         };
         let local = store.localize(name)?;
-        let path = local.path().to_owned();
+        let (path, is_copy) = (local.path().to_owned(), local.is_copy());
         let directory = Directory { path: path.clone(), keep: Arc::new(local), agents: None };
+        let plain = directory.clone();
         let config = given.as_ref().map(|given| &*given.config);
         let polled = poll(&self.settings, name, directory, config, store.maps(name));
         let (directory, polled) = polled.inspect_err(|_| {
@@ -274,7 +315,12 @@ impl Lifecycle {
             *next_steps = FailedModel::read(name, &path, config_name.as_deref(), backend_directory).steps();
         })?;
         let location = store.location().to_owned();
-        Ok(Some(LoadSource { stamp: Some(stamp), directory, polled, location, given }))
+        let is_renamed = store.maps(name);
+        let files = FilesRead { directory: &plain, is_copy, is_renamed, location: &location };
+        let config = given.as_ref().map(|given| Arc::clone(&given.config));
+        let (content, kept) = self.read_content(name, &files, config, &polled);
+        let stamp = Some(stamp);
+        Ok(Some(LoadSource { stamp, directory, polled, location, given, content, kept, restores: None }))
     }
 
     /// Loads the versions of the plan beside the serving ones: all of them, or none.
@@ -387,6 +433,7 @@ impl Lifecycle {
         let surplus: Vec<i64> = slot.running.keys().filter(|version| !chosen.contains(version)).copied().collect();
         let surplus: Vec<RunningVersion> =
             surplus.into_iter().filter_map(|version| slot.running.remove(&version)).collect();
+        let generations = self.shown_generations(slot);
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
             entry.reason.clear();
@@ -396,6 +443,7 @@ impl Lifecycle {
                 old.retire();
             }
             entry.traffic = traffic.clone();
+            entry.generations = Some(Arc::clone(&generations));
             // A version that once failed and is no longer chosen is not listed.
             entry.versions.retain(|version, state| chosen.contains(version) || state.reason() == UNLOADED);
             for (&version, running) in &slot.running {
@@ -415,6 +463,7 @@ impl Lifecycle {
     pub(super) fn unload_slot(self: &Arc<Self>, id: &ModelId, slot: &mut ModelSlot) {
         slot.source = None;
         slot.attempt = None;
+        slot.generations.unloaded();
         lock(&self.graph).forget(id);
         if !self.take_down(id, slot) {
             self.change(|entries| {
@@ -433,8 +482,10 @@ impl Lifecycle {
         if running.is_empty() {
             return false;
         }
+        let generations = self.shown_generations(slot);
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
+            entry.generations = Some(Arc::clone(&generations));
             // Its metrics vanish with it.
             if let Some(old) = entry.traffic.take() {
                 old.retire();

@@ -165,6 +165,7 @@ impl Lifecycle {
         slot.attempt = Some(attempt.clone());
         match attempt {
             Ok(_) if is_unchanged => Ok(Loading::Same),
+            Ok(_) if self.is_rolled_back_from(id, slot, store) => Ok(Loading::Same),
             Ok(_) => self.load_slot(id, slot, Some(store), &Override::None, true),
             Err(status) if is_unchanged => Err(status),
             Err(status) => Err(poll_failed(&id.name, &status)),

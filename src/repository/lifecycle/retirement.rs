@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tracing::{error, info};
 
+use super::super::generations::History;
 use super::super::models::{ModelId, UNLOADED, VersionState};
 use super::super::version::RunningVersion;
 use super::{Lifecycle, ModelSlot, lock};
@@ -119,8 +120,9 @@ impl Lifecycle {
     /// the slot.
     pub(super) fn end_slot(self: &Arc<Self>, id: &ModelId, slot: &Mutex<ModelSlot>) {
         if let Ok(mut slot) = slot.try_lock() {
-            // An ensemble's agents no longer wait for its parts.
+            // An ensemble's agents no longer wait for its parts, and nothing is loaded again.
             slot.source = None;
+            slot.generations = History::default();
             for running in std::mem::take(&mut slot.running).into_values() {
                 running.served.scheduler.stop();
                 self.end_in_background(id, running);
@@ -146,6 +148,7 @@ impl Lifecycle {
     /// Closes the agents and the response cache that models have used, once all models are gone.
     pub fn close(&self) {
         self.settings.agents.close();
+        self.keeper.close();
         if let Some(cache) = &self.settings.scheduling.cache {
             cache.close();
         }

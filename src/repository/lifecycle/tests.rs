@@ -14,6 +14,7 @@ use nereid_memory::Pool;
 use nereid_scheduler::ServedModel;
 
 mod failing;
+mod generations;
 mod namespaces;
 mod registration;
 mod residency;
@@ -98,6 +99,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         plugins: no_libraries,
         agents: Default::default(),
         residency: Default::default(),
+        keep_generations: 0,
         keeps_provenance: true,
         stores: places.iter().map(open).collect(),
         mode,

@@ -147,6 +147,7 @@ fn add_details(members: &mut Map<String, Value>, model: &ServedModel, query: &In
     let details = json!({
         "max_batch_size": model.spec.max_batch_size,
         "load_seconds": model.load_duration_secs,
+        "generation": &*model.statistics.generation(),
         "batches": batches.collect::<Vec<_>>(),
         "workers": workers.collect::<Vec<_>>(),
         "memory": memory.collect::<Vec<_>>(),

@@ -13,8 +13,9 @@ use nereid_wire::inference as wire;
 use super::restricted::{ROUTES, RPCS};
 
 /// What default flags refuse, whoever asks.
-const REFUSALS: [&str; 3] = [
+const REFUSALS: [&str; 4] = [
     "explicit model load / unload is not allowed",
+    "generations cannot be activated",
     "Client shared memory is disabled",
     "failed to register CUDA shared memory region: 'r', GPUs not supported",
 ];
@@ -37,7 +38,7 @@ fn names(cell: &str) -> Vec<String> {
 /// Without version and repository, and with names for what a client chooses.
 fn general(method: &str, path: &str) -> String {
     let path = path.replace("/versions/1", "").replace("/repository/any/", "/repository/");
-    let path = path.replace("/models/plain", "/models/<m>");
+    let path = path.replace("/models/plain", "/models/<m>").replace("/generations/x/", "/generations/<id>/");
     let path = match path.split_once("/region/r/") {
         Some((front, "register")) => format!("{front}/region/<r>/register"),
         Some((front, action)) => format!("{front}/{action}"),

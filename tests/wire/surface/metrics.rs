@@ -171,13 +171,14 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 38] = [
+const ALWAYS: [(&str, &str); 39] = [
     ("input_byte_size_counter", "counter"),
     ("nereid_audit_records_dropped", "counter"),
     ("nereid_build_info", "gauge"),
     ("nereid_connections", "gauge"),
     ("nereid_instance_stalls", "counter"),
     ("nereid_log_messages_dropped", "counter"),
+    ("nereid_model_generation_info", "gauge"),
     ("nereid_model_refused_requests_total", "counter"),
     ("nereid_panics_total", "counter"),
     ("nereid_pool_bytes_in_use", "gauge"),

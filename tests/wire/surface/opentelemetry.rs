@@ -181,6 +181,8 @@ fn check(spans: &[Span], request_id: &str, exchange: [&str; 4]) {
     assert_eq!(attribute(&model.attributes, "triton.model_version"), Some(Any::IntValue(1)));
     assert_eq!(attribute(&model.attributes, "triton.trace_parent_id"), Some(Any::IntValue(0)));
     assert!(matches!(attribute(&model.attributes, "triton.trace_id"), Some(Any::IntValue(1..))));
+    let generation = attribute(&model.attributes, "nereid.generation");
+    assert!(matches!(generation, Some(Any::StringValue(id)) if id.ends_with("-1")), "the model was loaded once");
     let now_ns = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     for span in spans {
         assert_eq!((span.kind, &span.trace_id), (2, &root.trace_id), "{}", span.name);

@@ -13,7 +13,7 @@ const GROUPS: [&str; 8] =
     ["metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace", "logging"];
 
 /// Category, method and path of every route (contract/http.md section 1).
-pub const ROUTES: [(&str, &str, &str); 37] = [
+pub const ROUTES: [(&str, &str, &str); 39] = [
     ("metadata", "GET", "/v2"),
     ("metadata", "GET", "/v2/models/plain"),
     ("metadata", "GET", "/v2/models/plain/versions/1"),
@@ -43,6 +43,8 @@ pub const ROUTES: [(&str, &str, &str); 37] = [
     ("model-repository", "POST", "/v2/models/plain/traffic"),
     ("model-repository", "POST", "/v2/models/plain/traffic/promote"),
     ("model-repository", "POST", "/v2/models/plain/traffic/rollback"),
+    ("model-repository", "GET", "/v2/models/plain/generations"),
+    ("model-repository", "POST", "/v2/models/plain/generations/x/activate"),
     ("shared-memory", "GET", "/v2/systemsharedmemory/status"),
     ("shared-memory", "GET", "/v2/systemsharedmemory/region/r/status"),
     ("shared-memory", "POST", "/v2/systemsharedmemory/region/r/register"),

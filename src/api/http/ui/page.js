@@ -551,7 +551,7 @@ function versionPart(first) {
   const update = (version) => {
     badge(status, version.state, kindOf(version));
     text(reason, version.reason);
-    text(facts, `${version.backend}, loaded in ${duration(version.load_seconds * 1e9)}, max batch size ${version.max_batch_size}`);
+    text(facts, `${version.backend}, loaded in ${duration(version.load_seconds * 1e9)}, generation ${version.generation}, max batch size ${version.max_batch_size}`);
     const row = state.now.byKey.get(keyOf(version)) || version, failures = version.failures || {};
     const refused = Object.entries(version.refused || {}).map(([why, count]) => [`Refused: ${why}`, number(count)]);
     pairs(counts, [["Succeeded", `${number(version.success)} requests, ${number(version.inferences)} inferences in ${number(version.executions)} executions`],

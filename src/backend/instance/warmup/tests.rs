@@ -53,7 +53,7 @@ fn input(name: &str, index: Option<usize>, shape: &[i64], data: &[u8]) -> Sample
 
 fn sample(batch_size: u32, count: u32) -> Sample {
     let inputs = vec![input("A", Some(0), &[1, 1], &[1, 2, 3, 4])];
-    Sample { name: "s".into(), batch_size, count, inputs }
+    Sample { name: "s".into(), batch_size, count, inputs, expected: Vec::new(), tolerance: 0.0 }
 }
 
 fn answer(payload: &mut Payload) -> Result<(), Status> {

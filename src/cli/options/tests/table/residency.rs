@@ -60,4 +60,10 @@ pub const ROWS: &[Row] = &[
         good: &[("m@08:30-17:00", |o| on(o).prewarm = vec!["m@08:30-17:00".parse().expect("a schedule")])],
         bad: &[("m@8", "--model-prewarm option format is '<name>@<HH:MM>[-<HH:MM>]'. Got m@8")],
     },
+    Row {
+        flag: "keep-generations",
+        beside: "",
+        good: &[("0", |_| {}), ("3", |o| o.keep_generations = 3)],
+        bad: &[("101", "Provided option value is out of bound. Got 101"), ("x", "Invalid option value. Got x")],
+    },
 ];

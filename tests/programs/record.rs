@@ -85,7 +85,7 @@ fn records(file: &Path) -> Vec<Record> {
 fn replay(file: &Path, server: &Server, more: &[&str]) -> (Option<i32>, serde_json::Value, String) {
     let file = file.display().to_string();
     let (url, grpc) = (format!("--url={}", server.http), format!("--grpc-url={}", server.grpc));
-    let arguments = [&["replay", &file, &url, &grpc, "--format=json"], more].concat();
+    let arguments = [&["replay", &*file, &*url, &*grpc, "--format=json"][..], more].concat();
     let (status, out, errors) = run_to_end(&arguments);
     (status.code(), serde_json::from_str(&out).unwrap_or_default(), errors)
 }

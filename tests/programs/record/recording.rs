@@ -51,7 +51,8 @@ fn contents_are_recorded_where_they_are_wanted_and_secrets_never() {
     each(&variant::ALL, |variant| {
         let repository = identity();
         let file = file(&repository);
-        let flags = [&*flag(&file), "--record-data=true", "--record-redact=Customer"];
+        let record = flag(&file);
+        let flags = [&*record, "--record-data=true", "--record-redact=Customer"];
         let server = Server::start(variant, repository.path(), &flags);
         traffic(&server);
         wait_for(&server, "written", 4);
@@ -81,7 +82,8 @@ fn contents_are_recorded_where_they_are_wanted_and_secrets_never() {
 fn keys_of_the_server_are_not_recorded() {
     let repository = identity();
     let file = file(&repository);
-    let flags = [&*flag(&file), "--record-data=true", "--http-restricted-api=inference:knock=of-eve"];
+    let record = flag(&file);
+    let flags = [&*record, "--record-data=true", "--http-restricted-api=inference:knock=of-eve"];
     let server = Server::start(usual(), repository.path(), &flags);
     let answer = Peer::connect(server.http).post(INFER, &[("knock", "of-eve")], b"{\"inputs\":[]}");
     assert_ne!(answer.status, 403, "{}", answer.text());
@@ -108,7 +110,8 @@ fn a_file_that_is_there_ends_the_start() {
 fn one_of_so_many_is_recorded_up_to_the_bound() {
     let repository = identity();
     let file = file(&repository);
-    let flags = [&*flag(&file), "--record-rate=3", "--record-data=true", "--record-byte-size=3000", "--io-cores=1"];
+    let record = flag(&file);
+    let flags = [&*record, "--record-rate=3", "--record-data=true", "--record-byte-size=3000", "--io-cores=1"];
     let server = Server::start(usual(), repository.path(), &flags);
     let mut peer = Peer::connect(server.http);
     for _ in 0..7 {

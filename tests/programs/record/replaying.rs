@@ -129,7 +129,7 @@ fn a_file_or_server_of_no_use_has_its_error() {
     let repository = identity();
     let file = recorded(&repository, true);
     let error = |arguments: &[&str]| {
-        let (status, _, errors) = run_to_end(&[&["replay"], arguments].concat());
+        let (status, _, errors) = run_to_end(&[&["replay"][..], arguments].concat());
         assert_eq!(status.code(), Some(2), "{errors}");
         errors
     };

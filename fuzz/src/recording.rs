@@ -1,7 +1,7 @@
 //! Files of recorded requests: whatever a file contains, its records are those that are there.
 //!
-//! What was read and is written again is read as the same, and a file that is cut anywhere gives the records in front of
-//! that place. Bodies of records are read as requests and answers, which must not panic.
+//! What was read and is written again is read as the same, and a file that is cut anywhere gives the records in front
+//! of that place. Bodies of records are read as requests and answers, which must not panic.
 
 use nereid_recording::{
     FileHead, Infer, Protocol, ReadError, Reader, Record, RecordHead, Redaction, RequestFacts, Tensor, VERSION,

@@ -28,6 +28,7 @@ mod management;
 mod openai;
 mod plan_cache;
 mod preparing;
+mod recording;
 mod response_router;
 pub mod routes;
 mod send_window;
@@ -77,6 +78,7 @@ use nereid_request::{Sink, local_delivery};
 use openai::port::OpenAiPort;
 use plan_cache::{PlanCache, grpc_requests};
 use preparing::end_preparing;
+use recording::RequestRecorder;
 use response_router::ResponseRouter;
 use steps::PackingBudget;
 use watch::{Arrival, Watches};
@@ -85,7 +87,7 @@ pub use access::{Access, GivenKey, Restrictions};
 pub use calls::CallBounds;
 pub use clouds::sagemaker::settings::{Inference, SageMaker};
 pub use clouds::vertex::settings::Vertex;
-pub use facts::{EXTENSIONS, Facts, Probes, SERVER_VERSION, ServerState, Settings};
+pub use facts::{EXTENSIONS, Facts, Probes, Records, SERVER_VERSION, ServerState, Settings};
 pub use forwarding::HeaderPattern;
 pub use http::inspect_page::{InspectQuery, RenderInspect};
 pub use load_reports::Orca;
@@ -108,6 +110,8 @@ pub struct Api {
     reflector: Reflector,
     load_streams: LoadStreams,
     openai: OpenAiPort,
+    /// Where requests are recorded.
+    recorder: Option<Box<RequestRecorder>>,
 }
 
 /// What a service is created from.
@@ -164,6 +168,11 @@ impl Api {
             reflector: Reflector::new(pool.clone(), settings.orca != Orca::Off),
             load_streams: LoadStreams::default(),
             openai,
+            recorder: settings
+                .records
+                .requests
+                .as_ref()
+                .map(|recorder| Box::new(RequestRecorder::new(Arc::clone(recorder), &pool))),
             context: InferContext {
                 models,
                 calls: Calls::new(call_bounds, settings.grpc_responses_max, sink, post, pool.clone()),
@@ -180,9 +189,13 @@ impl Api {
         }
     }
 
-    /// Records the changes that were answered after the mark, and adds the load reports to the answers that get one.
+    /// Records the requests and the changes that were answered after the mark, and adds the load reports to the answers
+    /// that get one.
     #[inline]
     fn settle(&mut self, replies: &mut Replies, mark: (usize, usize)) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.settle(replies, mark);
+        }
         if !self.context.load_reports.is_idle() {
             self.context.load_reports.settle(replies, mark, &self.context.pool);
         }
@@ -322,6 +335,11 @@ impl HttpService for Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let mark = replies.mark();
+        if let Some(recorder) = &mut self.recorder
+            && port == Port::Http
+        {
+            recorder.begin_http(call, head, &body, &self.context.access.http);
+        }
         let token = self.contain_call(Panicked::Call(call), replies, |api, replies| {
             let Api { context, management, http, openai, .. } = api;
             let arrival = since_ns.filter(|_| context.watches.times_http(head)).map(Arrival::since);
@@ -358,6 +376,9 @@ impl HttpService for Api {
         {
             self.context.load_reports.began(call, token);
         }
+        if let (Some(recorder), Some(token)) = (&mut self.recorder, token.flatten()) {
+            recorder.began(call, token);
+        }
         self.settle(replies, mark);
         token.flatten()
     }
@@ -368,7 +389,10 @@ impl GrpcService for Api {
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
         let panicked = || Err(GrpcStatus::new(Code::Internal, "an internal error ended this call"));
-        let plan = contained(|| self.grpc.plan_call(&self.context, headers)).unwrap_or_else(panicked);
+        let mut plan = contained(|| self.grpc.plan_call(&self.context, headers)).unwrap_or_else(panicked);
+        if let (Some(recorder), Ok(plan)) = (&mut self.recorder, &mut plan) {
+            recorder.plan_call(headers, plan, &self.context.access.grpc);
+        }
         plan.inspect_err(|refusal| {
             if let Some(audit) = &self.management.audit {
                 audit.refused_grpc(headers, refusal.code);
@@ -376,12 +400,12 @@ impl GrpcService for Api {
         })
     }
 
-    /// Whether requests are traced, and which keys are valid, can change at any time; everything else is in the
-    /// headers.
+    /// Whether requests are traced, and which keys are valid, can change at any time, and which calls are recorded is
+    /// decided for each; everything else is in the headers.
     fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
         let InferContext { access, plan_cache, facts, models, .. } = &self.context;
         let is_same = plan.access == access.number && plan.routing_number == models.routing_number();
-        plan_cache.is_on() && is_same && !plan.timed && !facts.settings.traces.is_on()
+        plan_cache.is_on() && self.recorder.is_none() && is_same && !plan.timed && !facts.settings.traces.is_on()
     }
 
     fn grpc_unary(
@@ -395,11 +419,17 @@ impl GrpcService for Api {
         if let Some(audit) = &mut self.management.audit {
             audit.begin_grpc(call, plan);
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin_grpc(call, plan, &message);
+        }
         let mark = replies.mark();
         let run = |api: &mut Api, replies: &mut Replies| {
             GrpcInfer::unary(&mut api.context, &mut api.management, call, plan, message, arrived, replies)
         };
         let token = self.contain_call(Panicked::Call(call), replies, run);
+        if let (Some(recorder), Some(token)) = (&mut self.recorder, token.flatten()) {
+            recorder.began(call, token);
+        }
         self.settle(replies, mark);
         token.flatten()
     }
@@ -502,6 +532,9 @@ impl Service for Api {
         }
         if !self.context.load_reports.is_idle() {
             self.context.load_reports.cancelled(token);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.cancelled(token);
         }
         self.context.calls.log_cancellation(token.0);
         let by_ns = self.context.calls.delays.cancellation_ns;

@@ -18,6 +18,7 @@ mod openai;
 pub mod options;
 mod perf;
 mod quickstart;
+mod replay;
 pub mod runtime;
 mod serve;
 mod server_flags;

@@ -43,6 +43,7 @@ use tracing::{error, info, warn};
 
 pub use self::core::host_policies;
 use self::core::{Core, Guard};
+use crate::api::Records;
 use control::RepositoryPoller;
 use inherited::InheritedSockets;
 use inspect::{FlagValue, Inspect};
@@ -51,6 +52,7 @@ pub use libraries::Libraries;
 use nereid_observe::audit::AuditLog;
 use nereid_observe::log::Logger;
 use nereid_observe::panics;
+use nereid_recording::Recorder;
 use nereid_request::Status;
 use nereid_shard::Host;
 use nereid_shard::listener::SocketFile;
@@ -98,6 +100,9 @@ fn report(failure: &Failure, options: &Options) {
     }
 }
 
+/// What a recording names as its server.
+const PROGRAM: &str = concat!("nereid ", env!("CARGO_PKG_VERSION"));
+
 /// Why the server does not start, or does not end in time.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -133,7 +138,10 @@ fn serve(
     let key_files = KeyFiles::open(options).map_err(Failure::Start)?;
     let audit = options.audit_log.as_deref().map(AuditLog::start).transpose();
     let audit = audit.map_err(|error| Failure::Start(format!("--audit-log: {error}")))?.map(Arc::new);
-    let core = Core::start(options, libraries, Guard { access: key_files.access(), audit })?;
+    let recorder = options.record.settings().map(|settings| Recorder::start(settings, PROGRAM)).transpose();
+    let requests = recorder.map_err(|error| Failure::Start(format!("--record: {error}")))?.map(Arc::new);
+    let records = Records { audit, requests };
+    let core = Core::start(options, libraries, Guard { access: key_files.access(), records })?;
     let Core { lifecycle, facts, options, .. } = &*core;
     if core.openai_is_on_by_model {
         let opened = listeners::load_tls(options)

@@ -47,6 +47,8 @@ const MAY_USE: [(&str, &[&str]); 7] = [
             "client",
             "monitor",
             "perf",
+            "recording",
+            "replay",
             "shard",
         ],
     ),
@@ -66,12 +68,13 @@ const MAY_USE: [(&str, &[&str]); 7] = [
             "openai",
             "protocol",
             "queue",
+            "recording",
             "scheduler",
             "shard",
         ],
     ),
     // The service of a shard reads its mailbox, which is an actor of `queue`.
-    ("api", &["repository", "protocol", "scheduler", "observe", "openai", "queue"]),
+    ("api", &["repository", "protocol", "scheduler", "observe", "openai", "queue", "recording"]),
     ("repository", &["native_backends", "backend", "scheduler", "observe"]),
     // The table of the backends that are built in.
     ("native_backends", &["backend", "fil", "openvino", "pytorch", "tensorflow", "tensorrt"]),

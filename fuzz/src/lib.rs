@@ -20,6 +20,7 @@ pub mod openai_request;
 pub mod openai_template;
 pub mod openai_tools;
 pub mod python;
+pub mod recording;
 pub mod shapes;
 
 use nereid_memory::Pool;
@@ -43,7 +44,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     http1::TARGET,
     json::TARGET,
     infer_json::TARGET,
@@ -61,6 +62,7 @@ pub const TARGETS: [Target; 17] = [
     openai_request::TARGET,
     openai_tools::TARGET,
     openai_template::TARGET,
+    recording::TARGET,
 ];
 
 /// Memory for one input: a pool takes long to make, so each thread has one. Nothing of it may be in use.

@@ -55,6 +55,13 @@ pub struct Access {
 /// The name of the key that let a request in; `None`: its group needs none.
 pub(super) type KeyName = Option<Arc<str>>;
 
+impl Restrictions {
+    /// Whether the value of that header may be a key.
+    pub fn is_key_header(&self, name: &str) -> bool {
+        self.keys.iter().flatten().any(|key| key.header.eq_ignore_ascii_case(name))
+    }
+}
+
 impl std::fmt::Debug for Restrictions {
     /// The values are secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

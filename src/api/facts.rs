@@ -16,6 +16,7 @@ use nereid_gpu::Gpus;
 use nereid_observe::audit::AuditLog;
 use nereid_observe::trace::Traces;
 use nereid_protocol::compression::Level;
+use nereid_recording::Recorder;
 use nereid_request::SharedMemory;
 
 /// Version that this server answers to: the release whose contract it keeps.
@@ -69,8 +70,7 @@ pub struct Settings {
     pub sagemaker: SageMaker,
     /// `None`: the port is off.
     pub vertex: Option<Vertex>,
-    /// `--audit-log`.
-    pub audit: Option<Arc<AuditLog>>,
+    pub records: Records,
     /// Which requests need a key, at the start.
     pub access: Arc<Access>,
     /// `--http-header-forward-pattern` and `--grpc-header-forward-pattern`.
@@ -88,6 +88,15 @@ pub struct Settings {
     pub probes: Probes,
     /// `--allow-ui`: the metrics port has the inspect page.
     pub ui: bool,
+}
+
+/// Where calls are recorded.
+#[derive(Debug, Clone, Default)]
+pub struct Records {
+    /// `--audit-log`.
+    pub audit: Option<Arc<AuditLog>>,
+    /// `--record`.
+    pub requests: Option<Arc<Recorder>>,
 }
 
 /// The routes for probes and scrapers that the HTTP port has beside Triton's.

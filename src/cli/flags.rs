@@ -12,6 +12,7 @@ mod memory;
 mod metrics;
 mod openai;
 mod own;
+mod record;
 mod repository;
 mod residency;
 mod server;
@@ -63,7 +64,7 @@ impl Flag {
 
 /// The flags in the order of the usage text.
 pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
-    static GROUPS: [&[Flag]; 12] = [
+    static GROUPS: [&[Flag]; 13] = [
         server::FLAGS,
         repository::FLAGS,
         http::FLAGS,
@@ -75,6 +76,7 @@ pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
         deprecated::FLAGS,
         own::FLAGS,
         residency::FLAGS,
+        record::FLAGS,
         openai::FLAGS,
     ];
     GROUPS.iter().flat_map(|group| group.iter())

@@ -154,6 +154,7 @@ fn section(flag: &Flag) -> &'static str {
     }
     match flag.name {
         "drain-delay" | "take-over" | "stall-timeout" | "strict-device-liveness" | "audit-log" => "Server",
+        name if name == "record" || name.starts_with("record-") => "Server",
         "io-cores" | "io-engine" | "spin-us" | "run-to-completion" | "request-plan-cache" => THREADS,
         "orca" | "engine-metrics" => "Metrics",
         name if name.starts_with("http-") => "HTTP",

@@ -1,4 +1,5 @@
-//! The flags of `nereid top` and `nereid status`: the server, its metrics, TLS as `nereid perf` has it.
+//! The flags of `nereid top`, `nereid status` and `nereid replay`: the server, its metrics, TLS as `nereid perf` has
+//! it.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -122,8 +123,8 @@ impl ServerFlags {
         Ok(true)
     }
 
-    /// The server; nothing is sent yet.
-    pub fn source(&self) -> Result<Source, String> {
+    /// The server's HTTP port.
+    pub fn address(&self) -> Result<ServerAddress, String> {
         let url = self.url.as_deref().unwrap_or("localhost");
         let wrong = || format!("--url: '{url}' is not host, host:port, http://…, https://… or unix:<path>");
         let (scheme, endpoint) = Endpoint::parse(url, HTTP_PORT).ok_or_else(wrong)?;
@@ -132,10 +133,24 @@ impl ServerFlags {
             "https" => true,
             _ => return Err(wrong()),
         };
+        Ok(ServerAddress { endpoint, has_tls, tls: self.tls.clone(), headers: self.headers.clone() })
+    }
+
+    /// Whether a server is named.
+    pub fn has_url(&self) -> bool {
+        self.url.is_some()
+    }
+
+    /// The longest time without a byte of the server, if it is given.
+    pub fn patience(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// The server; nothing is sent yet.
+    pub fn source(&self) -> Result<Source, String> {
+        let server = self.address()?;
         let metrics = self.metrics_url.as_deref().map_or(Ok(MetricsAddress::Usual), metrics_address)?;
-        let patience = self.timeout.unwrap_or(Duration::from_secs(5));
-        let server = ServerAddress { endpoint, has_tls, tls: self.tls.clone(), headers: self.headers.clone() };
-        Source::new(server, metrics, patience)
+        Source::new(server, metrics, self.timeout.unwrap_or(Duration::from_secs(5)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::{
     Arguments, check, completion, doctor, explain, flags, help, install, manual, migrate, nearest, perf, quickstart,
-    runtime, serve, status, top,
+    replay, runtime, serve, status, top,
 };
 
 /// What the help text lists together, in its order.
@@ -94,7 +94,7 @@ fn names() -> Vec<&'static str> {
 }
 
 /// All of them; those of a group stand together.
-pub static ALL: [Subcommand; 15] = [
+pub static ALL: [Subcommand; 16] = [
     Subcommand {
         name: "serve",
         group: Group::Serve,
@@ -157,6 +157,15 @@ pub static ALL: [Subcommand; 15] = [
         words: || vec![perf::COMPARE],
         table: Some(perf::options),
         main: perf::run,
+    },
+    Subcommand {
+        name: "replay",
+        group: Group::Measure,
+        purpose: "send recorded requests to a server and compare its answers",
+        usage: || replay::USAGE.to_owned(),
+        words: none,
+        table: None,
+        main: replay::run,
     },
     Subcommand {
         name: "top",
@@ -271,7 +280,7 @@ impl Subcommand {
 
     /// Whether files may follow its words.
     pub fn takes_files(&self) -> bool {
-        self.name == "perf"
+        matches!(self.name, "perf" | "replay")
     }
 
     pub fn has_table(&self) -> bool {

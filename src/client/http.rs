@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::wire::Wire;
-use nereid_protocol::http1::{RequestBody, RequestHead, ResponseParser, ResponseSink};
+use nereid_protocol::http1::{JSON_LENGTH, RequestBody, RequestHead, ResponseParser, ResponseSink};
 
 /// More than any answer to a call has.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -29,13 +29,17 @@ pub struct HttpClient {
 #[derive(Debug, Default)]
 pub struct Answer {
     pub status: u16,
+    /// How many bytes of the body are JSON, where binary tensors follow.
+    pub json_len: Option<usize>,
     pub body: Vec<u8>,
     done: bool,
 }
 
 impl ResponseSink for Answer {
-    fn head(&mut self, status: u16, _headers: &[(&str, &[u8])]) {
+    fn head(&mut self, status: u16, headers: &[(&str, &[u8])]) {
         self.status = status;
+        let length = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(JSON_LENGTH));
+        self.json_len = length.and_then(|(_, value)| std::str::from_utf8(value).ok()?.trim().parse().ok());
     }
 
     fn body(&mut self, bytes: &[u8]) {
@@ -77,13 +81,25 @@ impl HttpClient {
 
     /// Sends a request and reads the answer to it, whatever its status.
     pub fn exchange(&mut self, method: &str, target: &str, body: &str) -> Result<Answer, CallError> {
-        let mut headers = vec![("Content-Type", "application/json")];
+        self.exchange_bytes(method, target, &[("Content-Type", "application/json")], body.as_bytes(), ANSWER_BYTES_MAX)
+    }
+
+    /// The same with headers of its own, with any bytes as the body, and with a bound on those of the answer.
+    pub fn exchange_bytes(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        answer_bytes_max: usize,
+    ) -> Result<Answer, CallError> {
+        let mut headers = headers.to_vec();
         headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let kind = if method == "GET" { RequestBody::None } else { RequestBody::Length(body.len()) };
         let head = RequestHead { method, target, host: &self.host, headers: &headers, body: kind };
         let mut request = Vec::new();
         head.encode(&mut request);
-        request.extend_from_slice(body.as_bytes());
+        request.extend_from_slice(body);
         self.wire.send(&request).map_err(CallError::Connection)?;
         self.parser.sent(false);
         let mut answer = Answer::default();
@@ -97,7 +113,7 @@ impl HttpClient {
                 // An answer without a length lasts up to here.
                 Err(error) => self.parser.end(&mut answer).map_err(|_| CallError::Connection(error))?,
             }
-            if answer.body.len() > ANSWER_BYTES_MAX {
+            if answer.body.len() > answer_bytes_max {
                 return Err(CallError::Connection("an answer that does not end".to_owned()));
             }
         }

@@ -20,7 +20,6 @@ use nereid_backend::instance::{self, StallWatch};
 use nereid_backend::{Host, HostPolicies};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
-use nereid_observe::audit::AuditLog;
 use nereid_observe::metrics::{CallbackMetric, HostGauges, HostPoller, MetricsConfig, PageFormat, Registry};
 use nereid_observe::statistics::slowest;
 use nereid_observe::trace::Traces;
@@ -29,7 +28,7 @@ use nereid_request::Status;
 use nereid_scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
 use nereid_shard::placement::{Cores, Placement};
 
-/// Time limit at the end of the server for writing or sending traces, and the same for the audit log.
+/// Time limit at the end of the server for writing or sending traces, and the same for the audit log and the recording.
 const TRACE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// See the [module](self).
@@ -60,7 +59,7 @@ pub struct Core {
 #[derive(Default)]
 pub struct Guard {
     pub access: Arc<api::Access>,
-    pub audit: Option<Arc<AuditLog>>,
+    pub records: api::Records,
 }
 
 impl Core {
@@ -214,19 +213,23 @@ impl Core {
 
     /// The facts about this server for shards that serve with other options of their ports.
     pub fn facts_of_ports(&self, options: &Options, access: Arc<api::Access>) -> Result<Arc<Facts>, Failure> {
-        let api::Settings { traces, gpus, audit, .. } = &self.facts.settings;
-        let guard = Guard { access, audit: audit.clone() };
+        let api::Settings { traces, gpus, records, .. } = &self.facts.settings;
+        let guard = Guard { access, records: records.clone() };
         let settings = settings(options, guard, &self.lifecycle, Arc::clone(gpus), Arc::clone(traces))?;
         Ok(Arc::new(self.facts.with_settings(settings)))
     }
 
-    /// Waits until the traces and the audit log are written; logs if that takes too long.
+    /// Waits until the traces, the audit log and the recording are written; logs if that takes too long.
     pub fn finish_records(&self) {
         if !self.traces.finish(TRACE_PATIENCE) {
             warn!("not all traces could be written before the end");
         }
-        if self.facts.settings.audit.as_ref().is_some_and(|audit| !audit.flush(TRACE_PATIENCE)) {
+        let api::Records { audit, requests } = &self.facts.settings.records;
+        if audit.as_ref().is_some_and(|audit| !audit.flush(TRACE_PATIENCE)) {
             warn!("not all records of the audit log could be written before the end");
+        }
+        if requests.as_ref().is_some_and(|recorder| !recorder.flush(TRACE_PATIENCE)) {
+            warn!("not all recorded requests could be written before the end");
         }
     }
 }
@@ -273,7 +276,7 @@ fn settings(
         vertex,
         openai: openai::settings(options, lifecycle)?,
         access: guard.access,
-        audit: guard.audit,
+        records: guard.records,
         http_forwarded: forwarded("http", &options.http_header_forward_pattern)?,
         grpc_forwarded: forwarded("grpc", &options.grpc_header_forward_pattern)?,
         grpc_packing: options.grpc_response_compression,

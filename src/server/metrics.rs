@@ -81,7 +81,8 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<M
     let (facts, pool, watched) = (Arc::clone(facts), pool.clone(), Arc::clone(facts));
     let (of_shards, of_connections) = (Arc::clone(&facts), Arc::clone(&facts));
     let bytes_max = pool.limit() as f64;
-    let audit = watched.settings.audit.clone();
+    let audit = watched.settings.records.audit.clone();
+    let recorder = watched.settings.records.requests.clone();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let gauges = [
         metrics.counter("nereid_audit_records_dropped", "Records of the audit log that are lost", &[], move || {
@@ -121,7 +122,20 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<M
         let (labels, help) = ([("reason", reason.name())], "Refusals sent to clients that may come again");
         metrics.counter("nereid_refused_requests_total", help, &labels, move || reason.sent())
     });
-    gauges.into_iter().chain(panics).chain(refused).collect()
+    let recorded = nereid_recording::Outcome::ALL.map(|outcome| {
+        let (labels, help) =
+            ([("outcome", outcome.name())], "Requests that were chosen to be recorded, by what became of them");
+        let recorder = recorder.clone();
+        metrics.counter("nereid_recorded_requests_total", help, &labels, move || {
+            recorder.as_ref().map_or(0, |recorder| recorder.count(outcome))
+        })
+    });
+    let of_bytes = recorder.clone();
+    let bytes =
+        metrics.counter("nereid_recorded_bytes_total", "Bytes of the file of recorded requests", &[], move || {
+            of_bytes.as_ref().map_or(0, |recorder| recorder.bytes_written())
+        });
+    gauges.into_iter().chain(recorded).chain([bytes]).chain(panics).chain(refused).collect()
 }
 
 /// The settings of `--metrics-config`. As in Triton none of them makes the start fail.

@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub mod openai;
+pub mod record;
 
 use openai::OpenAiOptions;
+use record::RecordOptions;
 
 pub use crate::api::{HeaderPattern, Orca};
 use crate::repository::ResidencySettings;
@@ -210,6 +212,7 @@ pub struct Options {
     pub grpc_restricted_file: Option<PathBuf>,
     /// Where calls that change the server are recorded; `-`: on stdout.
     pub audit_log: Option<PathBuf>,
+    pub record: RecordOptions,
     /// `--grpc-infer-response-compression-level`; `None`: answers are not compressed.
     pub grpc_response_compression: Option<Level>,
     pub metrics: Listen,
@@ -338,6 +341,7 @@ impl Default for Options {
             grpc_restricted: Vec::new(),
             grpc_restricted_file: None,
             audit_log: None,
+            record: RecordOptions::default(),
             grpc_response_compression: None,
             metrics: Listen::at(8002),
             sagemaker: Listen { allowed: false, ..Listen::at(8080) },

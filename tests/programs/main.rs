@@ -15,6 +15,7 @@ mod perf;
 mod process;
 mod python_package;
 mod ray;
+mod record;
 mod supply;
 mod traffic;
 

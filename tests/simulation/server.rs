@@ -146,7 +146,7 @@ fn facts(bounds: &Bounds) -> Arc<Facts> {
         vertex: None,
         openai: None,
         access: Default::default(),
-        audit: None,
+        records: Default::default(),
         http_forwarded: None,
         grpc_forwarded: None,
         grpc_packing: None,

@@ -58,7 +58,8 @@ impl Management {
         pool: Pool,
         post: Post,
     ) -> Management {
-        let audit = facts.settings.audit.as_ref().map(|log| Box::new(Auditor::new(Arc::clone(log), facts.settings.ui)));
+        let audit =
+            facts.settings.records.audit.as_ref().map(|log| Box::new(Auditor::new(Arc::clone(log), facts.settings.ui)));
         Management { facts, models, lifecycle, pool, post, encoder: Encoder::new(), audit }
     }
 

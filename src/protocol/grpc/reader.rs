@@ -20,6 +20,8 @@ pub enum Mode {
     Collect,
     /// Each is a ModelInferRequest, scanned as it arrives.
     Infer,
+    /// Each is a ModelInferRequest that is kept in pieces as it came, and scanned by a [`super::MessageUnpacker`].
+    Kept,
 }
 
 /// A message that arrived whole.
@@ -27,7 +29,8 @@ pub enum Mode {
 pub enum Message {
     Infer(Box<InferRequest>),
     Collected(Slice),
-    /// Packed with the call's encoding, for [`super::MessageUnpacker`], with the bounds of what comes out.
+    /// Packed with the call's encoding, or plain where it is kept, for [`super::MessageUnpacker`], with the bounds of
+    /// what comes out.
     Compressed(Encoding, Vec<Slice>, Limits),
 }
 
@@ -45,6 +48,7 @@ enum MessageReaderState {
     },
     /// A compressed message is kept in pieces: unpacking needs no more.
     Packed {
+        encoding: Encoding,
         pieces: Vec<Slice>,
         open: BlockMut,
         left: usize,
@@ -56,7 +60,7 @@ enum MessageReaderState {
 enum Ready {
     Scanned,
     Collected(Slice),
-    Packed(Vec<Slice>),
+    Packed(Encoding, Vec<Slice>),
 }
 
 const BEGINNING: MessageReaderState = MessageReaderState::Prefix { bytes: [0; PREFIX_BYTES], len: 0 };
@@ -185,8 +189,8 @@ impl MessageReader {
                 Some(Message::Infer(self.scanner.as_mut()?.take(spare)?))
             }
             MessageReaderState::Ready(Ready::Collected(message)) => Some(Message::Collected(message)),
-            MessageReaderState::Ready(Ready::Packed(pieces)) => {
-                Some(Message::Compressed(self.encoding, pieces, self.limits))
+            MessageReaderState::Ready(Ready::Packed(encoding, pieces)) => {
+                Some(Message::Compressed(encoding, pieces, self.limits))
             }
             other => {
                 self.state = other;
@@ -252,7 +256,7 @@ impl MessageReader {
                 self.end_collection();
                 Ok(chunk.len())
             }
-            MessageReaderState::Packed { pieces, open, left } => {
+            MessageReaderState::Packed { pieces, open, left, .. } => {
                 if open.spare() == 0 {
                     let mut next = self.pool.get((*left).min(PACKED_BLOCK_BYTES))?;
                     next.set_len(0);
@@ -285,15 +289,17 @@ impl MessageReader {
             self.state = MessageReaderState::Scanning { left: len };
             self.end_scan();
         } else {
+            let is_kept = compressed || self.mode == Mode::Kept;
             let is_first = !std::mem::replace(&mut self.has_begun, true);
             let mut block = match self.mode {
                 Mode::Collect if is_first && len <= ALWAYS_TAKEN_BYTES => self.pool.get_anyway(len),
-                _ if compressed => self.pool.get(len.min(TRUSTED_BYTES))?,
+                _ if is_kept => self.pool.get(len.min(TRUSTED_BYTES))?,
                 _ => self.pool.begin(len)?,
             };
             block.set_len(0);
-            self.state = match compressed {
-                true => MessageReaderState::Packed { pieces: Vec::new(), open: block, left: len },
+            let encoding = if compressed { self.encoding } else { Encoding::Identity };
+            self.state = match is_kept {
+                true => MessageReaderState::Packed { encoding, pieces: Vec::new(), open: block, left: len },
                 false => MessageReaderState::Collecting { block, left: len },
             };
             self.end_collection();
@@ -316,9 +322,9 @@ impl MessageReader {
         }
         self.state = match std::mem::replace(&mut self.state, BEGINNING) {
             MessageReaderState::Collecting { block, .. } => MessageReaderState::Ready(Ready::Collected(block.freeze())),
-            MessageReaderState::Packed { mut pieces, open, .. } => {
+            MessageReaderState::Packed { encoding, mut pieces, open, .. } => {
                 pieces.push(open.freeze());
-                MessageReaderState::Ready(Ready::Packed(pieces))
+                MessageReaderState::Ready(Ready::Packed(encoding, pieces))
             }
             other => other,
         };

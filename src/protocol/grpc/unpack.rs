@@ -18,9 +18,14 @@ pub struct MessageUnpacker {
 }
 
 enum Stage {
+    /// Kept as it came.
+    Plain(Vec<Slice>),
     Unpacking(Unpacker),
     Joining(Joiner),
-    Scanning { scanner: Box<InferScanner>, pieces: VecDeque<Slice> },
+    Scanning {
+        scanner: Box<InferScanner>,
+        pieces: VecDeque<Slice>,
+    },
     Over,
 }
 
@@ -36,7 +41,9 @@ pub enum Unpacked {
 
 impl MessageUnpacker {
     pub fn new(mode: Mode, encoding: Encoding, limits: Limits, packed: Vec<Slice>) -> MessageUnpacker {
-        // A message with the flag of compression, on a call that named no encoding, never gets here.
+        if encoding == Encoding::Identity {
+            return MessageUnpacker { mode, encoding, limits, stage: Stage::Plain(packed) };
+        }
         let framing = encoding.format().map_or(Framing::Any, Framing::Only);
         let bytes_max = limits.message_bytes_max.min(MESSAGE_BYTES_MAX);
         let unpacker = Unpacker::new(packed, framing, bytes_max, 0);
@@ -54,6 +61,7 @@ impl MessageUnpacker {
                 }
                 Step::Done => self.unpacked(unpacker.finish(), pool)?,
             },
+            Stage::Plain(pieces) => self.unpacked(pieces, pool)?,
             Stage::Joining(mut joiner) => {
                 if joiner.step() {
                     return Ok(Unpacked::Message(Message::Collected(joiner.finish())));
@@ -188,6 +196,36 @@ mod tests {
             let empty = packed(encoding, b"");
             let message = unpack(Mode::Infer, encoding, Limits::default(), &pool, empty).unwrap();
             assert!(matches!(message, Message::Infer(request) if request.model_name().is_empty()));
+        }
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    /// Messages that are kept as they come mean the same as those that are scanned at once.
+    #[test]
+    fn kept_messages_are_scanned_later() {
+        let pool = Pool::new(1 << 26);
+        let raw = |len: usize| Bytes::from(vec![7; len]);
+        let message = |lens: &[usize]| ModelInferRequest {
+            model_name: "m".into(),
+            raw_input_contents: lens.iter().map(|len| raw(*len)).collect(),
+            ..Default::default()
+        };
+        for sent in [message(&[]), message(&[10]), message(&[500_000, 3]), ModelInferRequest::default()] {
+            let plain = sent.encode_to_vec();
+            let mut reader = super::super::MessageReader::new(pool.clone(), Limits::default(), Mode::Kept);
+            let frame = [&[0][..], &(plain.len() as u32).to_be_bytes(), &plain].concat();
+            assert_eq!(reader.feed(&frame).unwrap(), frame.len());
+            let Some(Message::Compressed(encoding, pieces, limits)) = reader.next_message() else {
+                panic!("not kept");
+            };
+            assert_eq!(pieces.iter().flat_map(|piece| piece.to_vec()).collect::<Vec<_>>(), plain);
+            let Message::Infer(request) = unpack(Mode::Kept, encoding, limits, &pool, pieces).unwrap() else {
+                panic!("no request");
+            };
+            assert_eq!(request.model_name(), sent.model_name);
+            assert!(
+                request.raw.iter().map(|raw| raw.to_vec()).eq(sent.raw_input_contents.iter().map(|raw| raw.to_vec()))
+            );
         }
         assert_eq!(pool.bytes_in_use(), 0);
     }

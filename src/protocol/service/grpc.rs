@@ -72,6 +72,8 @@ pub struct GrpcPlan {
     pub response_encoding: grpc::Encoding,
     /// The end of the call has the service's load report, however it ends.
     pub reports_load: bool,
+    /// What is recorded of a call whose message is kept.
+    pub recorded: Kept,
     /// The service needs the times when its requests began to arrive.
     pub timed: bool,
     /// The service's own number of the rules that let the call in.
@@ -92,6 +94,7 @@ impl GrpcPlan {
             routing_number: 0,
             response_encoding: grpc::Encoding::Identity,
             reports_load: false,
+            recorded: Kept::new(),
             timed: false,
             access: 0,
             key: None,

@@ -171,7 +171,7 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 39] = [
+const ALWAYS: [(&str, &str); 41] = [
     ("input_byte_size_counter", "counter"),
     ("nereid_audit_records_dropped", "counter"),
     ("nereid_build_info", "gauge"),
@@ -185,6 +185,8 @@ const ALWAYS: [(&str, &str); 39] = [
     ("nereid_pool_bytes_limit", "gauge"),
     ("nereid_queue_full_total", "counter"),
     ("nereid_ready", "gauge"),
+    ("nereid_recorded_bytes_total", "counter"),
+    ("nereid_recorded_requests_total", "counter"),
     ("nereid_refused_requests_total", "counter"),
     ("nereid_shards", "gauge"),
     ("nereid_shards_stuck", "gauge"),

@@ -4,6 +4,7 @@ mod host;
 mod models;
 mod openai;
 mod ports;
+mod record;
 mod residency;
 mod shares;
 
@@ -25,7 +26,9 @@ type Change = fn(&mut ServeOptions);
 
 /// In the order of the flags.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [models::ROWS, ports::ROWS, host::ROWS, shares::ROWS, residency::ROWS, openai::ROWS].into_iter().flatten()
+    [models::ROWS, ports::ROWS, host::ROWS, shares::ROWS, residency::ROWS, record::ROWS, openai::ROWS]
+        .into_iter()
+        .flatten()
 }
 
 fn explicit(options: &mut ServeOptions, models: &[&str]) {

@@ -1,0 +1,230 @@
+//! A recorded request as it is sent again, over its protocol or the other one.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::plan::{Contents, Plan};
+use nereid_recording::{Infer, Protocol, REDACTED, Record, Tensor, made_contents};
+
+/// Of what a path is made without escapes.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Headers that belong to the recorded connection or to a form of the answer that is not read here.
+const LEFT_OUT: [&str; 15] = [
+    "host",
+    "connection",
+    "keep-alive",
+    "expect",
+    "upgrade",
+    "te",
+    "trailer",
+    "accept-encoding",
+    "content-length",
+    "content-encoding",
+    "transfer-encoding",
+    "inference-header-content-length",
+    "user-agent",
+    "traceparent",
+    "tracestate",
+];
+
+/// What goes to the server.
+#[derive(Debug, PartialEq)]
+pub enum Prepared {
+    Http { target: String, headers: Vec<(String, String)>, body: Vec<u8> },
+    Grpc { metadata: Vec<(String, String)>, message: Vec<u8> },
+}
+
+/// The request again, or why it cannot be sent.
+pub fn prepare(record: &Record, number: u64, plan: &Plan) -> Result<Prepared, String> {
+    let head = &record.head;
+    let protocol = plan.protocol.unwrap_or(head.protocol);
+    if head.request.malformed {
+        return Err("it was no valid request, and its body was not recorded".to_owned());
+    }
+    if let Some(input) = head.request.inputs.iter().find(|input| input.shared_memory) {
+        return Err(format!("its input '{}' was in shared memory", input.name));
+    }
+    let model = plan.model(&head.model);
+    let is_same = protocol == head.protocol;
+    let headers = kept(record, protocol);
+    let json_len = head.request.json_byte_size.and_then(|len| usize::try_from(len).ok());
+    if let (true, Some(body)) = (is_same, &record.request_body) {
+        if protocol == Protocol::Http {
+            return Ok(http(record, model, headers, body.clone(), json_len));
+        }
+        if model == head.model {
+            return Ok(Prepared::Grpc { metadata: headers, message: body.clone() });
+        }
+    }
+    let mut infer = match &record.request_body {
+        Some(body) => match head.protocol {
+            Protocol::Http => Infer::from_http(body, json_len),
+            Protocol::Grpc => Infer::from_grpc(body.clone().into()),
+        }
+        .map_err(|error| error.to_string())?,
+        None => made(record, number, plan)?,
+    };
+    (infer.model, infer.version) = (model.to_owned(), head.version.clone());
+    match protocol {
+        Protocol::Grpc => {
+            let message = infer.to_grpc().map_err(|error| error.to_string())?;
+            Ok(Prepared::Grpc { metadata: headers, message })
+        }
+        Protocol::Http => {
+            // JSON where the recorded request had it.
+            let has_binary = head.request.inputs.iter().any(|input| input.byte_size.is_some());
+            let (body, json_len) = infer.to_http(has_binary).map_err(|error| error.to_string())?;
+            Ok(http(record, model, headers, body, json_len))
+        }
+    }
+}
+
+fn http(
+    record: &Record,
+    model: &str,
+    mut headers: Vec<(String, String)>,
+    body: Vec<u8>,
+    json_len: Option<usize>,
+) -> Prepared {
+    let head = &record.head;
+    let target = match model == head.model && !head.request.path.is_empty() {
+        true => head.request.path.clone(),
+        false => {
+            let escaped = |text: &str| utf8_percent_encode(text, SEGMENT).to_string();
+            let version = match head.version.is_empty() {
+                true => String::new(),
+                false => format!("/versions/{}", escaped(&head.version)),
+            };
+            format!("/v2/models/{}{version}/infer", escaped(model))
+        }
+    };
+    if let Some(json_len) = json_len {
+        headers.push(("Inference-Header-Content-Length".to_owned(), json_len.to_string()));
+    }
+    Prepared::Http { target, headers, body }
+}
+
+/// Recorded headers that are sent again. Where the protocol is another one, none.
+fn kept(record: &Record, protocol: Protocol) -> Vec<(String, String)> {
+    if protocol != record.head.protocol {
+        return Vec::new();
+    }
+    let is_plain = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_kept = |name: &str, value: &str| {
+        let lower = name.to_ascii_lowercase();
+        let of_grpc = protocol == Protocol::Grpc && (lower == "content-type" || lower.starts_with("grpc-"));
+        // A file may hold anything.
+        let fits = !lower.is_empty() && lower.bytes().all(is_token) && value.bytes().all(is_plain);
+        fits && value != REDACTED && !of_grpc && !LEFT_OUT.contains(&&*lower)
+    };
+    let headers = &record.head.request.headers;
+    headers.iter().filter(|(name, value)| is_kept(name, value)).cloned().collect()
+}
+
+/// A request with made contents for the recorded shapes.
+fn made(record: &Record, number: u64, plan: &Plan) -> Result<Infer, String> {
+    let facts = &record.head.request;
+    if facts.inputs.is_empty() {
+        return Err("neither its contents nor its inputs were recorded".to_owned());
+    }
+    let mut inputs = Vec::new();
+    for (at, input) in facts.inputs.iter().enumerate() {
+        let seed = match plan.contents {
+            Contents::Zero => None,
+            Contents::Random(seed) => Some(seed.wrapping_add(number).wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
+        };
+        let contents = made_contents(&input.datatype, &input.shape, input.byte_size, seed)
+            .map_err(|error| format!("contents of input '{}' cannot be made: {error}", input.name))?;
+        let (name, datatype, shape) = (input.name.clone(), input.datatype.clone(), input.shape.clone());
+        inputs.push(Tensor { name, datatype, shape, contents: Some(contents), ..Tensor::default() });
+    }
+    let outputs = facts.outputs.iter().map(|name| (name.clone(), Default::default())).collect();
+    Ok(Infer { inputs, outputs, ..Infer::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::{Server, Speed};
+    use nereid_client::Endpoint;
+    use nereid_recording::{RecordHead, RequestFacts, TensorFacts};
+
+    fn plan() -> Plan {
+        let endpoint = Endpoint::Tcp { host: "h".to_owned(), port: 1 };
+        let patience = Duration::from_secs(1);
+        Plan {
+            server: Server { http: endpoint.clone(), grpc: endpoint, tls: None, headers: Vec::new(), patience },
+            protocol: None,
+            speed: Speed::Max,
+            concurrency_max: 1,
+            compares: true,
+            tolerance: 0.0,
+            renames: vec![("a".to_owned(), "b c".to_owned())],
+            contents: Contents::Zero,
+        }
+    }
+
+    fn record(model: &str, body: Option<&[u8]>) -> Record {
+        let input = TensorFacts {
+            name: "x".to_owned(),
+            datatype: "INT8".to_owned(),
+            shape: vec![2],
+            byte_size: body.is_none().then_some(2),
+            shared_memory: false,
+        };
+        let headers = [("Host", "h"), ("X-A", "b"), ("Authorization", REDACTED), ("X-B", "a\r\nb"), ("", "x")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let path = format!("/v2/models/{model}/infer");
+        let request = RequestFacts { inputs: vec![input], headers, path, ..RequestFacts::default() };
+        let (model, version) = (model.to_owned(), "2".to_owned());
+        let head = RecordHead { at_ns: 0, took_ns: 0, protocol: Protocol::Http, model, version, request, answer: None };
+        Record { head, request_body: body.map(<[u8]>::to_vec), answer_body: None }
+    }
+
+    #[test]
+    fn a_request_goes_as_it_came_unless_its_model_has_another_name() {
+        let Ok(Prepared::Http { target, headers, body }) = prepare(&record("m", Some(b"{}")), 1, &plan()) else {
+            panic!("not over HTTP");
+        };
+        assert_eq!((&*target, &*body), ("/v2/models/m/infer", &b"{}"[..]));
+        assert_eq!(headers, [("X-A".to_owned(), "b".to_owned())]);
+        let Ok(Prepared::Http { target, .. }) = prepare(&record("a", Some(b"{}")), 1, &plan()) else {
+            panic!("not over HTTP");
+        };
+        assert_eq!(target, "/v2/models/b%20c/versions/2/infer");
+    }
+
+    #[test]
+    fn contents_are_made_and_protocols_change() {
+        let over_grpc = Plan { protocol: Some(Protocol::Grpc), ..plan() };
+        let Ok(Prepared::Grpc { metadata, message }) = prepare(&record("a", None), 1, &over_grpc) else {
+            panic!("not over gRPC");
+        };
+        assert!(metadata.is_empty());
+        let infer = Infer::from_grpc(message.into()).unwrap();
+        assert_eq!((&*infer.model, &*infer.version), ("b c", "2"));
+        assert_eq!(infer.inputs[0].contents.as_deref(), Some(&[0, 0][..]));
+        let Ok(Prepared::Http { headers, body, .. }) = prepare(&record("m", None), 1, &plan()) else {
+            panic!("not over HTTP");
+        };
+        assert!(headers.iter().any(|(name, _)| name == "Inference-Header-Content-Length"));
+        assert!(body.ends_with(&[0, 0]));
+    }
+
+    #[test]
+    fn what_cannot_be_sent_says_why() {
+        let mut shared = record("m", Some(b"{}"));
+        shared.head.request.inputs[0].shared_memory = true;
+        assert!(prepare(&shared, 1, &plan()).unwrap_err().contains("shared memory"));
+        let mut open = record("m", None);
+        open.head.request.inputs[0].shape = vec![-1];
+        assert!(prepare(&open, 1, &plan()).unwrap_err().contains("cannot be made"));
+        open.head.request.inputs.clear();
+        assert!(prepare(&open, 1, &plan()).unwrap_err().contains("nor its inputs"));
+        let over_grpc = Plan { protocol: Some(Protocol::Grpc), ..plan() };
+        assert!(prepare(&record("m", Some(b"[")), 1, &over_grpc).unwrap_err().contains("JSON"));
+    }
+}

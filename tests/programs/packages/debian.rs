@@ -120,7 +120,7 @@ fn the_programs_keep_the_names_of_their_functions() {
     let Some(package) = Package::get() else { return };
     let root = package.folder.join("unpacked");
     output(Command::new("dpkg-deb").arg("--extract").arg(&package.deb).arg(&root));
-    for (name, function) in [("bin/nereid", "tritonserver::cli::main"), ("lib/libtritonserver.so", "tritonserver::")] {
+    for (name, function) in [("bin/nereid", "tritonserver::cli::"), ("lib/libtritonserver.so", "tritonserver::")] {
         let path = root.join("opt/nereid").join(name);
         let names = output(Command::new("nm").args(["--demangle", "--defined-only"]).arg(&path));
         assert!(names.contains(function), "{function} is not in {name}");

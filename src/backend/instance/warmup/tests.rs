@@ -150,7 +150,7 @@ fn a_late_answer_is_waited_for() {
 
 #[test]
 fn a_missing_end_holds_it_up_and_is_said() {
-    let answers = Arc::new(Answers::new(1, Pool::new(0)));
+    let answers = Arc::new(Answers::new(&sample(1, 1), Pool::new(0)));
     let waiting = std::thread::spawn({
         let answers = Arc::clone(&answers);
         move || answers.wait("m_0", "s", Duration::from_millis(1))

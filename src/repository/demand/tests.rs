@@ -41,7 +41,6 @@ fn what_leaves_is_not_called_and_has_no_place() {
     drop(wait);
     assert_eq!(demand.waiting(), 0);
     demand.look_up();
-    demand.load_queued();
     assert!(end.recv().is_err() && demand.state().pending.is_empty(), "nothing was loaded for it");
 }
 

@@ -97,7 +97,7 @@ fn ids_follow_the_content_and_bring_it_back() {
         server.wait_for_log(&format!("model 'm' is at generation {first}"));
         // Nothing changed.
         must_load(&server);
-        assert_eq!(ids(&server), [first.clone()]);
+        assert_eq!(ids(&server), std::slice::from_ref(&first));
         write(&repository, "b", "");
         must_load(&server);
         let second = present(&server);

@@ -338,7 +338,7 @@ impl HttpService for Api {
         if let Some(recorder) = &mut self.recorder
             && port == Port::Http
         {
-            recorder.begin_http(call, head, &body, &self.context.access.http);
+            recorder.begin_http(call, head, &body, &self.context.access);
         }
         let token = self.contain_call(Panicked::Call(call), replies, |api, replies| {
             let Api { context, management, http, openai, .. } = api;
@@ -391,7 +391,7 @@ impl GrpcService for Api {
         let panicked = || Err(GrpcStatus::new(Code::Internal, "an internal error ended this call"));
         let mut plan = contained(|| self.grpc.plan_call(&self.context, headers)).unwrap_or_else(panicked);
         if let (Some(recorder), Ok(plan)) = (&mut self.recorder, &mut plan) {
-            recorder.plan_call(headers, plan, &self.context.access.grpc);
+            recorder.plan_call(headers, plan, &self.context.access);
         }
         plan.inspect_err(|refusal| {
             if let Some(audit) = &self.management.audit {
@@ -405,7 +405,9 @@ impl GrpcService for Api {
     fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
         let InferContext { access, plan_cache, facts, models, .. } = &self.context;
         let is_same = plan.access == access.number && plan.routing_number == models.routing_number();
-        plan_cache.is_on() && self.recorder.is_none() && is_same && !plan.timed && !facts.settings.traces.is_on()
+        let may_be_recorded = self.recorder.as_ref().is_some_and(|recorder| !recorder.is_over());
+        let is_new = may_be_recorded || plan.mode == nereid_protocol::grpc::Mode::Kept;
+        plan_cache.is_on() && !is_new && is_same && !plan.timed && !facts.settings.traces.is_on()
     }
 
     fn grpc_unary(

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::access::Restrictions;
+use super::access::Access;
 use super::grpc::methods::Method;
 use super::http::events;
 use super::routes::{Route, labelled_route, route};
@@ -22,12 +22,21 @@ use nereid_recording::{Answer, Body, Exchange, Protocol, REDACTED, Recorder};
 const OPEN_MAX: usize = 4096;
 /// The part of the memory of requests that may wait to be written.
 const POOL_PART: u64 = 16;
+/// The part of it that requests of a shard may keep until their answers are there.
+const OPEN_PART: u64 = 64;
+/// Bytes of a body that are copied, so that the rest of it is not kept for them.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+/// Bytes of an answer that are copied because others can change them, or need them back.
+const STABLE_BYTES_MAX: usize = 1 << 20;
 
 /// The recorder of one shard.
 pub struct RequestRecorder {
     recorder: Arc<Recorder>,
     /// Bytes that may wait to be written.
     held_max: u64,
+    /// Bytes that requests may keep until their answers are there, and that they do keep.
+    open_max: u64,
+    open_bytes: u64,
     /// Requests since the last one that was chosen.
     passed: u32,
     open: HashMap<CallKey, Open>,
@@ -36,6 +45,8 @@ pub struct RequestRecorder {
 
 struct Open {
     exchange: Exchange,
+    /// Bytes of the request.
+    held: u64,
     token: Option<Token>,
 }
 
@@ -56,25 +67,44 @@ fn shared(gather: &mut Gather) -> Vec<Slice> {
     pieces
 }
 
-/// The pieces of an answer; of one with binary tensors only its JSON, unless contents are recorded.
-fn answer_of(pieces: &[Slice], json_len: Option<usize>, has_data: bool) -> Body {
+/// The pieces of an answer; of one with binary tensors only its JSON, unless contents are recorded. None: more would have
+/// to be copied than a shard has time for.
+fn answer_of(pieces: &[Slice], json_len: Option<usize>, has_data: bool) -> Option<Body> {
     let byte_size = pieces.iter().map(|piece| piece.len() as u64).sum();
     let mut left = json_len.filter(|_| !has_data).unwrap_or(usize::MAX);
-    let mut of_body = Vec::new();
+    let (mut of_body, mut pinned, mut copied) = (Vec::new(), 0, 0);
     for piece in pieces {
         let n = piece.len().min(left);
         left -= n;
-        if n > 0 {
-            of_body.push(kept(&piece.window(0..n)));
+        if n == 0 {
+            continue;
         }
+        let part = piece.window(0..n);
+        if part.is_lent() || part.shared().is_some() {
+            copied += n;
+            if copied > STABLE_BYTES_MAX {
+                return None;
+            }
+        } else {
+            pinned += piece.len() as u64;
+        }
+        of_body.push(kept(&part));
     }
-    Body { pieces: of_body, byte_size, json_len, ..Body::default() }
+    Some(Body { pieces: of_body, byte_size, pinned, json_len, ..Body::default() })
 }
 
 impl RequestRecorder {
     pub fn new(recorder: Arc<Recorder>, pool: &Pool) -> RequestRecorder {
-        let held_max = pool.limit() as u64 / POOL_PART;
-        RequestRecorder { recorder, held_max, passed: 0, open: HashMap::new(), tokens: HashMap::new() }
+        let limit = pool.limit() as u64;
+        RequestRecorder {
+            recorder,
+            held_max: limit / POOL_PART,
+            open_max: limit / OPEN_PART,
+            open_bytes: 0,
+            passed: 0,
+            open: HashMap::new(),
+            tokens: HashMap::new(),
+        }
     }
 
     fn has_data(&self) -> bool {
@@ -98,13 +128,19 @@ impl RequestRecorder {
         has_room
     }
 
-    fn value(&self, name: &str, value: &[u8], keys: &Restrictions) -> String {
-        let is_secret = keys.is_key_header(name) || self.recorder.settings().redaction.redacts_header(name);
+    /// Whether nothing more is recorded.
+    pub fn is_over(&self) -> bool {
+        self.recorder.is_over()
+    }
+
+    fn value(&self, name: &str, value: &[u8], access: &Access) -> String {
+        let is_key = access.http.is_key_header(name) || access.grpc.is_key_header(name);
+        let is_secret = is_key || self.recorder.settings().redaction.redacts_header(name);
         if is_secret { REDACTED.to_owned() } else { text(value) }
     }
 
     /// A request came through the HTTP port.
-    pub fn begin_http(&mut self, call: CallKey, head: &Head, body: &Slice, keys: &Restrictions) {
+    pub fn begin_http(&mut self, call: CallKey, head: &Head, body: &Slice, access: &Access) {
         let path = head.path().as_bytes();
         let Some(Route::Infer(target)) = route(path).or_else(|| labelled_route(path)) else { return };
         if head.method() != http1::Method::Post || events::wanted(head) || !self.chooses() {
@@ -116,8 +152,12 @@ impl RequestRecorder {
             Some(json_len) if !self.has_data() && !is_packed => body.window(0..json_len.min(body.len())),
             _ => body.clone(),
         };
+        let (of_body, pinned) = match of_body.len() {
+            len if len < body.len() && len <= COPIED_BYTES_MAX => (Slice::copy_of(&of_body), 0),
+            _ => (kept(&of_body), byte_size),
+        };
         let headers = match self.has_data() {
-            true => head.headers().map(|(name, value)| (name.to_owned(), self.value(name, value, keys))).collect(),
+            true => head.headers().map(|(name, value)| (name.to_owned(), self.value(name, value, access))).collect(),
             false => Vec::new(),
         };
         let exchange = Exchange {
@@ -128,14 +168,14 @@ impl RequestRecorder {
             version: text(target.version.unwrap_or_default()),
             path: head.path().to_owned(),
             headers,
-            request: Body { pieces: vec![kept(&of_body)], byte_size, is_packed, json_len, has_prefix: false },
+            request: Body { pieces: vec![of_body], byte_size, pinned, is_packed, json_len, has_prefix: false },
             answer: None,
         };
-        self.open.insert(call, Open { exchange, token: None });
+        self.keep(call, exchange);
     }
 
     /// A call begins: if it is chosen, its message is kept.
-    pub fn plan_call(&mut self, headers: &Headers, plan: &mut GrpcPlan, keys: &Restrictions) {
+    pub fn plan_call(&mut self, headers: &Headers, plan: &mut GrpcPlan, access: &Access) {
         if Method::from_number(plan.method) != Some(Method::ModelInfer) || !self.chooses() {
             return;
         }
@@ -143,17 +183,37 @@ impl RequestRecorder {
         if self.has_data() {
             let own = headers.iter().filter(|(name, _)| !name.starts_with(b":"));
             plan.recorded = own
-                .map(|(name, value)| (name.into(), self.value(&text(name), value, keys).into_bytes().into()))
+                .map(|(name, value)| (name.into(), self.value(&text(name), value, access).into_bytes().into()))
                 .collect();
         }
     }
 
+    /// Keeps a request until its answer is there, if there is room for it.
+    fn keep(&mut self, call: CallKey, exchange: Exchange) {
+        let held = exchange.held();
+        if self.open.len() >= OPEN_MAX || self.open_bytes.saturating_add(held) > self.open_max {
+            return self.recorder.drop_one();
+        }
+        self.open_bytes += held;
+        self.open.insert(call, Open { exchange, held, token: None });
+    }
+
+    fn take(&mut self, call: CallKey) -> Option<Exchange> {
+        let Open { exchange, held, token } = self.open.remove(&call)?;
+        self.open_bytes = self.open_bytes.saturating_sub(held);
+        token.and_then(|token| self.tokens.remove(&token));
+        Some(exchange)
+    }
+
     /// The message of a call is here.
     pub fn begin_grpc(&mut self, call: CallKey, plan: &GrpcPlan, message: &Message) {
-        let Message::Compressed(encoding, pieces, _) = message else { return };
         if plan.mode != Mode::Kept {
             return;
         }
+        let Message::Compressed(encoding, pieces, _) = message else {
+            // It was too large to be kept.
+            return self.recorder.drop_one();
+        };
         let pieces: Vec<Slice> = pieces.iter().map(kept).collect();
         let exchange = Exchange {
             at_ns: self.recorder.now_ns(),
@@ -171,7 +231,7 @@ impl RequestRecorder {
             },
             answer: None,
         };
-        self.open.insert(call, Open { exchange, token: None });
+        self.keep(call, exchange);
     }
 
     /// The work of a call goes on under this token.
@@ -190,8 +250,7 @@ impl RequestRecorder {
     }
 
     fn end(&mut self, call: CallKey, answer: Option<Answer>) {
-        let Some(Open { mut exchange, token }) = self.open.remove(&call) else { return };
-        token.and_then(|token| self.tokens.remove(&token));
+        let Some(mut exchange) = self.take(call) else { return };
         exchange.took_ns = self.recorder.now_ns().saturating_sub(exchange.at_ns);
         exchange.answer = answer;
         self.recorder.record(exchange, self.held_max);
@@ -225,21 +284,23 @@ impl RequestRecorder {
                     let json_len = plain.is_binary.then_some(plain.json.len());
                     let pieces: Vec<Slice> = std::iter::once(&plain.json).chain(&plain.tail).cloned().collect();
                     let body = answer_of(&pieces, json_len, self.has_data());
-                    self.end(*call, Some(Answer { status: 200, message: String::new(), body }));
+                    let answer = body.map(|body| Answer { status: 200, message: String::new(), body });
+                    self.end_with(*call, answer);
                 }
                 Reply::Http(HttpReply::Answer(response)) => {
                     let answer = self.http_answer(response);
-                    self.end(*call, Some(answer));
+                    self.end_with(*call, answer);
                 }
                 Reply::Grpc(GrpcReply::Message(message)) => {
                     let answer = self.grpc_answer(message);
-                    if let Some(open) = self.open.get_mut(call) {
-                        open.exchange.answer = Some(answer);
+                    match self.open.get_mut(call) {
+                        Some(open) if answer.is_some() => open.exchange.answer = answer,
+                        _ => self.end_with(*call, None),
                     }
                 }
                 Reply::Grpc(GrpcReply::Answer(message)) => {
                     let answer = self.grpc_answer(message);
-                    self.end(*call, Some(answer));
+                    self.end_with(*call, answer);
                 }
                 Reply::Grpc(GrpcReply::End(status)) => {
                     let answer = self.open.get_mut(call).and_then(|open| open.exchange.answer.take());
@@ -250,7 +311,19 @@ impl RequestRecorder {
         }
     }
 
-    fn http_answer(&self, response: &mut http1::Response) -> Answer {
+    /// Records a request with its answer; without one it is dropped.
+    fn end_with(&mut self, call: CallKey, answer: Option<Answer>) {
+        match answer {
+            Some(answer) => self.end(call, Some(answer)),
+            None => {
+                self.take(call);
+                self.recorder.drop_one();
+            }
+        }
+    }
+
+    /// None: it is too large to be copied, where that is needed.
+    fn http_answer(&self, response: &mut http1::Response) -> Option<Answer> {
         let header = |wanted: &str| {
             let found = response.head.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
             found.map(|(_, value)| value)
@@ -263,13 +336,13 @@ impl RequestRecorder {
         let is_packed = header("Content-Encoding").is_some();
         let status = response.head.status;
         let pieces = shared(&mut response.body);
-        let body = Body { is_packed, ..answer_of(&pieces, json_len, self.has_data() || is_packed) };
-        Answer { status, message: String::new(), body }
+        let body = Body { is_packed, ..answer_of(&pieces, json_len, self.has_data() || is_packed)? };
+        Some(Answer { status, message: String::new(), body })
     }
 
-    fn grpc_answer(&self, message: &mut Gather) -> Answer {
-        let body = answer_of(&shared(message), None, true);
+    fn grpc_answer(&self, message: &mut Gather) -> Option<Answer> {
+        let body = answer_of(&shared(message), None, true)?;
         let byte_size = body.byte_size.saturating_sub(PREFIX_BYTES as u64);
-        Answer { body: Body { byte_size, has_prefix: true, ..body }, ..Answer::default() }
+        Some(Answer { body: Body { byte_size, has_prefix: true, ..body }, ..Answer::default() })
     }
 }

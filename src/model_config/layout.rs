@@ -12,7 +12,7 @@ use super::text::MAX_FILE_BYTES;
 pub const MAX_ENTRIES: usize = 1 << 16;
 
 /// Sub-directories with a meaning of their own, about which no word is lost.
-const RESERVED: [&str; 3] = ["warmup", "initial_state", "configs"];
+const RESERVED: [&str; 4] = ["warmup", "warmup_expected", "initial_state", "configs"];
 
 /// A model's directory as it was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

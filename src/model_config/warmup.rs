@@ -150,9 +150,15 @@ impl Resolver<'_> {
             return Ok(Vec::new());
         }
         let relative = format!("{EXPECTED}/{sample}");
-        let Ok(entries) = std::fs::read_dir(self.model_directory.join(&relative)) else { return Ok(Vec::new()) };
-        let names = entries.take(EXPECTED_MAX + 1).flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<String> = names.collect();
+        let unread = |error: std::io::Error| Error::internal(format!("failed to read '{relative}': {error}"));
+        let entries = match std::fs::read_dir(self.model_directory.join(&relative)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(unread)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries.take(EXPECTED_MAX + 1) {
+            names.push(entry.map_err(unread)?.file_name().to_string_lossy().into_owned());
+        }
         names.sort_unstable();
         if names.len() > EXPECTED_MAX {
             return Err(Error::invalid(format!("'{relative}' has more than {EXPECTED_MAX} files")));

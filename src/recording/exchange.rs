@@ -23,6 +23,8 @@ pub struct Body {
     pub pieces: Vec<Slice>,
     /// Of the whole, of which `pieces` may be the beginning.
     pub byte_size: u64,
+    /// Bytes that `pieces` keep from being given back, if these are more than they have.
+    pub pinned: u64,
     pub is_packed: bool,
     /// Over HTTP: the bytes that are JSON; none: all of them.
     pub json_len: Option<usize>,
@@ -33,7 +35,7 @@ pub struct Body {
 impl Body {
     /// Bytes that it holds.
     pub fn held(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+        self.pieces.iter().map(|piece| piece.len() as u64).sum::<u64>().max(self.pinned)
     }
 
     fn bytes(&self) -> Vec<u8> {

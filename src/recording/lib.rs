@@ -7,6 +7,7 @@
 //!
 //! A shard hands an exchange over as it is; whatever costs time for each byte happens on the writer's thread.
 
+mod bounded;
 mod compare;
 mod exchange;
 mod format;

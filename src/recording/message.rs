@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value, json};
 
+use super::bounded;
 use super::format::{RequestFacts, TensorFacts};
 use super::values::{self, put_text};
 use nereid_wire::inference::infer_parameter::ParameterChoice;
@@ -17,6 +18,10 @@ use nereid_wire::inference::{InferParameter, InferTensorContents, ModelInferRequ
 const BINARY_SIZE: &str = "binary_data_size";
 const REGION: &str = "shared_memory_region";
 const REGION_BYTES: &str = "shared_memory_byte_size";
+
+/// The fields of raw contents in a request and in an answer.
+const RAW_INPUTS: u64 = 7;
+const RAW_OUTPUTS: u64 = 6;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
@@ -34,6 +39,8 @@ pub enum MessageError {
     Element(&'static str),
     #[error("a shape is open or too large")]
     Shape,
+    #[error("it has more than is read of a message: tensors, parameters or bytes outside of raw contents")]
+    TooLarge,
     #[error("tensor '{0}' is in shared memory")]
     SharedMemory(String),
 }
@@ -80,9 +87,9 @@ struct JsonTensor<D> {
     name: String,
     #[serde(default)]
     datatype: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list")]
     shape: Vec<i64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::members")]
     parameters: Map<String, Value>,
     #[serde(default = "none")]
     data: Option<D>,
@@ -97,11 +104,11 @@ fn none<D>() -> Option<D> {
 struct JsonMessage<D> {
     #[serde(default)]
     id: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::members")]
     parameters: Map<String, Value>,
-    #[serde(default = "Vec::new")]
+    #[serde(default = "Vec::new", deserialize_with = "bounded::list")]
     inputs: Vec<JsonTensor<D>>,
-    #[serde(default = "Vec::new")]
+    #[serde(default = "Vec::new", deserialize_with = "bounded::list")]
     outputs: Vec<JsonTensor<D>>,
 }
 
@@ -428,6 +435,7 @@ pub(crate) fn facts_of_http(json: &[u8]) -> Result<RequestFacts, MessageError> {
 
 /// The same of a message over gRPC; the model and its version.
 pub(crate) fn facts_of_grpc(message: Bytes) -> Result<(RequestFacts, String, String), MessageError> {
+    bounded::check_message(&message, RAW_INPUTS)?;
     let mut message: ModelInferRequest = decode(message)?;
     let (model, version) = (std::mem::take(&mut message.model_name), std::mem::take(&mut message.model_version));
     let parameters = std::mem::take(&mut message.parameters).into_keys().collect();
@@ -444,6 +452,7 @@ pub(crate) fn outputs_of_http(json: &[u8]) -> Result<Vec<TensorFacts>, MessageEr
 }
 
 pub(crate) fn outputs_of_grpc(message: Bytes) -> Result<Vec<TensorFacts>, MessageError> {
+    bounded::check_message(&message, RAW_OUTPUTS)?;
     let (outputs, mut raw) = outputs(decode(message)?);
     Ok(outputs.map(|output| output.facts(&mut raw)).collect())
 }

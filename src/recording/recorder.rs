@@ -165,6 +165,11 @@ impl Recorder {
         !is_over
     }
 
+    /// Nothing more is written.
+    pub fn is_over(&self) -> bool {
+        self.shared.is_over.load(Ordering::Relaxed)
+    }
+
     /// A request that is not kept until its answer, because too many are.
     pub fn drop_one(&self) {
         self.shared.count(Outcome::Dropped);

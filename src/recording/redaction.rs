@@ -14,7 +14,7 @@ use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferRespon
 pub const REDACTED: &str = "<redacted>";
 
 /// A header whose name contains one of these is redacted always.
-const HEADER_PARTS: [&str; 12] = [
+const HEADER_PARTS: [&str; 17] = [
     "authorization",
     "cookie",
     "api-key",
@@ -27,11 +27,26 @@ const HEADER_PARTS: [&str; 12] = [
     "signature",
     "triton-grpc-protocol-",
     "forwarded-client-cert",
+    "jwt",
+    "oidc",
+    "passwd",
+    "dpop",
+    "session",
 ];
 
-/// A parameter of one of these names is redacted always.
-const PARAMETERS: [&str; 8] =
-    ["authorization", "api_key", "apikey", "api-key", "password", "secret", "access_token", "auth_token"];
+/// A header or parameter whose name ends with one of these is redacted always.
+const KEY_ENDS: [&str; 2] = ["-key", "_key"];
+
+/// A parameter whose name contains one of these is redacted always. Not "token", which counts of tokens contain.
+const PARAMETER_PARTS: [&str; 9] =
+    ["authorization", "cookie", "api-key", "apikey", "api_key", "secret", "password", "passwd", "credential"];
+/// Nor is a parameter of this name or with such an end recorded.
+const TOKEN: &str = "token";
+const TOKEN_ENDS: [&str; 2] = ["_token", "-token"];
+
+fn is_key(lower: &str) -> bool {
+    KEY_ENDS.iter().any(|end| lower.ends_with(end))
+}
 
 /// The names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,12 +71,14 @@ impl Redaction {
 
     pub fn redacts_header(&self, name: &str) -> bool {
         let lower = name.to_ascii_lowercase();
-        self.is_named(&lower) || HEADER_PARTS.iter().any(|part| lower.contains(part))
+        self.is_named(&lower) || is_key(&lower) || HEADER_PARTS.iter().any(|part| lower.contains(part))
     }
 
     pub fn redacts_parameter(&self, name: &str) -> bool {
         let lower = name.to_ascii_lowercase();
-        self.is_named(&lower) || PARAMETERS.contains(&&*lower)
+        let is_token = lower == TOKEN || TOKEN_ENDS.iter().any(|end| lower.ends_with(end));
+        let has_part = || PARAMETER_PARTS.iter().any(|part| lower.contains(part));
+        self.is_named(&lower) || is_token || is_key(&lower) || has_part()
     }
 
     /// The value of a header as it is kept.

@@ -4,7 +4,8 @@ use std::io::{self, Read};
 
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
-use super::format::BODY_BYTES_MAX;
+/// Bytes of a body when it is unpacked. Its client needs a thousandth of them to make it.
+const UNPACKED_BYTES_MAX: u64 = 64 << 20;
 
 /// The first bytes of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -12,12 +13,12 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// The bytes say how they are packed.
 pub fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
     let mut plain = Vec::new();
-    let most = BODY_BYTES_MAX.saturating_add(1);
+    let most = UNPACKED_BYTES_MAX + 1;
     let read = match packed.starts_with(&GZIP) {
         true => MultiGzDecoder::new(packed).take(most).read_to_end(&mut plain)?,
         false => ZlibDecoder::new(packed).take(most).read_to_end(&mut plain)?,
     };
-    match read as u64 > BODY_BYTES_MAX {
+    match read as u64 > UNPACKED_BYTES_MAX {
         true => Err(io::Error::other("a body that is too long when it is unpacked")),
         false => Ok(plain),
     }

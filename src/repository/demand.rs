@@ -63,6 +63,8 @@ pub struct Demand {
     is_stopping: AtomicBool,
     /// Loads at a time.
     threads_max: usize,
+    /// Names that are looked for at a time.
+    lookers_max: usize,
     lifecycle: Weak<Lifecycle>,
     pub(super) counts: Counts,
 }
@@ -81,8 +83,8 @@ struct State {
     pending: HashMap<String, Pending>,
     /// The names of those that may be in no repository.
     unplaced: VecDeque<String>,
-    /// A thread looks for them.
-    is_looking: bool,
+    /// Threads that look for them.
+    lookers: usize,
     /// The names of those that are in a repository, and that no thread loads yet.
     queue: VecDeque<String>,
     /// Threads that load.
@@ -93,6 +95,8 @@ struct State {
     held_back: HashSet<String>,
     /// Models that a client has loaded with a configuration or files of its own.
     overridden: HashSet<String>,
+    /// Models of which a client has activated an earlier generation.
+    activated: HashSet<String>,
 }
 
 #[derive(Default)]
@@ -178,6 +182,8 @@ impl Demand {
             ended: Default::default(),
             is_stopping: AtomicBool::new(false),
             threads_max: if settings.has_budget() { 1 } else { threads.max(1) },
+            // A repository that does not answer holds up one.
+            lookers_max: threads.max(2),
             settings: settings.clone(),
             lifecycle,
             counts: Counts::default(),
@@ -294,7 +300,9 @@ impl Demand {
         }
         state.pending.insert(name.to_owned(), Pending::default());
         state.unplaced.push_back(name.to_owned());
-        Ok(!std::mem::replace(&mut state.is_looking, true))
+        let begins = state.lookers < self.lookers_max;
+        state.lookers += usize::from(begins);
+        Ok(begins)
     }
 
     fn start_thread(self: &Arc<Self>, task: Task) {
@@ -309,8 +317,8 @@ impl Demand {
                 let mut state = self.state();
                 let names = match task {
                     Task::LookUp => {
-                        state.is_looking = false;
-                        std::mem::take(&mut state.unplaced)
+                        state.lookers -= 1;
+                        if state.lookers > 0 { VecDeque::new() } else { std::mem::take(&mut state.unplaced) }
                     }
                     Task::Load => {
                         state.threads -= 1;
@@ -331,7 +339,7 @@ impl Demand {
             let name = {
                 let mut state = self.state();
                 let Some(name) = state.unplaced.pop_front() else {
-                    state.is_looking = false;
+                    state.lookers -= 1;
                     return;
                 };
                 if !is_wanted(&mut state, &name) {
@@ -377,6 +385,9 @@ impl Demand {
     /// An error: no repository has the model, or there is none to ask.
     fn find(&self, name: &str) -> Result<(), (Loaded, u64)> {
         let Some(lifecycle) = self.lifecycle.upgrade() else { return Err((exiting(), 0)) };
+        if lifecycle.is_in_a_repository(name) {
+            return Ok(());
+        }
         let Places { ids, fingerprint } = lifecycle.places_of(name);
         if ids.is_empty() { Err((Loaded::Unknown, fingerprint)) } else { Ok(()) }
     }
@@ -405,8 +416,10 @@ impl Demand {
 
     /// Calls what waited for a load that has ended.
     fn tell(&self, name: &str, loaded: Loaded, stamp: u64) {
-        let waiting = self.end(name, &loaded, stamp);
-        waiting.into_iter().for_each(|waiter| waiter(loaded.clone()));
+        for waiter in self.end(name, &loaded, stamp) {
+            // One that panics takes neither the others nor the thread with it.
+            let _ = catch_unwind(AssertUnwindSafe(|| waiter(loaded.clone())));
+        }
     }
 
     /// The outcome, and a number that changes with the model's files.
@@ -444,6 +457,9 @@ impl Demand {
             Loaded::Failed(_) => {}
         }
         let pending = state.pending.remove(name).unwrap_or_default();
+        if let (true, Loaded::Failed(status)) = (pending.is_scheduled, loaded) {
+            warn!("model '{name}' is not loaded at the time of its schedule: {}", status.message);
+        }
         state.waiting -= pending.waiters.len();
         self.counts.waiting.store(state.waiting, Ordering::Relaxed);
         pending.waiters.into_values().collect()
@@ -462,6 +478,7 @@ impl Demand {
     pub(super) fn hold_back(&self, name: &str, is_in_repository: bool) {
         let mut state = self.state();
         state.overridden.remove(name);
+        state.activated.remove(name);
         if !is_in_repository {
             return;
         }
@@ -479,13 +496,24 @@ impl Demand {
         state.failures.forget(name);
     }
 
+    /// A client has activated an earlier generation of the model, which another load would not bring.
+    pub(super) fn activated(&self, name: &str) {
+        self.state().activated.insert(name.to_owned());
+    }
+
+    /// A client has loaded the model as the repository has it.
+    pub(super) fn no_more_activated(&self, name: &str) {
+        self.state().activated.remove(name);
+    }
+
     /// A client has loaded the model with a configuration or files of its own, which another load would not have.
     pub(super) fn overridden(&self, name: &str) {
         self.state().overridden.insert(name.to_owned());
     }
 
     pub(super) fn is_overridden(&self, name: &str) -> bool {
-        self.state().overridden.contains(name)
+        let state = self.state();
+        state.overridden.contains(name) || state.activated.contains(name)
     }
 
     pub(super) fn is_held_back(&self, name: &str) -> bool {

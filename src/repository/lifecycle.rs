@@ -365,8 +365,11 @@ impl Lifecycle {
         demand.release(name);
         let ids = self.places_of(name).ids;
         let outcome = self.with_room(demand, name, &ids, load);
-        if outcome.is_ok() && !matches!(given, Override::None) {
-            demand.overridden(name);
+        if outcome.is_ok() {
+            demand.no_more_activated(name);
+            if !matches!(given, Override::None) {
+                demand.overridden(name);
+            }
         }
         // The parts of an ensemble were loaded with it.
         changed.iter().for_each(|id| demand.release(&id.name));

@@ -20,9 +20,13 @@ pub enum Mode {
     Collect,
     /// Each is a ModelInferRequest, scanned as it arrives.
     Infer,
-    /// Each is a ModelInferRequest that is kept in pieces as it came, and scanned by a [`super::MessageUnpacker`].
+    /// Each is a ModelInferRequest that is kept in pieces as it came, and scanned by a [`super::MessageUnpacker`]; but
+    /// a large one, which would need its memory twice, is scanned as it arrives.
     Kept,
 }
+
+/// A longer message is not kept ([`Mode::Kept`]).
+const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// A message that arrived whole.
 #[derive(Debug)]
@@ -283,7 +287,8 @@ impl MessageReader {
         if len > bytes_max {
             return Err(ReadError::TooLarge { bytes: len, bytes_max });
         }
-        if self.mode == Mode::Infer && !compressed {
+        let is_scanned = self.mode == Mode::Infer || self.mode == Mode::Kept && len > KEPT_BYTES_MAX;
+        if is_scanned && !compressed {
             let (pool, limits) = (&self.pool, self.limits);
             self.scanner.get_or_insert_with(|| Box::new(InferScanner::new(pool.clone(), limits))).begin(len)?;
             self.state = MessageReaderState::Scanning { left: len };

@@ -33,7 +33,7 @@ fn what_leaves_is_not_called_and_has_no_place() {
     let demand = demand();
     {
         // No thread begins: as if it were at work.
-        demand.state().is_looking = true;
+        demand.state().lookers = demand.lookers_max;
     }
     let (waiter, end) = waiter();
     let wait = demand.wait(b"m", waiter).unwrap_or_else(|_| panic!("it may wait"));
@@ -47,7 +47,7 @@ fn what_leaves_is_not_called_and_has_no_place() {
 #[test]
 fn places_and_loads_are_bounded() {
     let demand = demand();
-    demand.state().is_looking = true;
+    demand.state().lookers = demand.lookers_max;
     let refusal = |name: &str| match demand.wait(name.as_bytes(), Box::new(|_| ())) {
         Ok(_) => panic!("there is no place"),
         Err(status) => status.unwrap_or_else(|| panic!("it is refused with a reason")),
@@ -91,7 +91,7 @@ fn a_model_that_failed_is_not_loaded_at_once_again() {
 #[test]
 fn the_end_of_the_server_refuses_what_waits() {
     let demand = demand();
-    demand.state().is_looking = true;
+    demand.state().lookers = demand.lookers_max;
     let (waiter, end) = waiter();
     let wait = demand.wait(b"m", waiter);
     demand.stop();
@@ -113,7 +113,7 @@ fn a_model_is_looked_for_while_all_loads_are_at_work() {
 #[test]
 fn what_is_found_waits_for_a_thread_in_its_turn() {
     let demand = demand();
-    demand.state().is_looking = true;
+    demand.state().lookers = demand.lookers_max;
     let waits = ["m", "n"].map(|name| demand.wait(name.as_bytes(), Box::new(|_| ())));
     assert_eq!(["m", "n"].map(|name| demand.pass_on(name).ok()), [Some(true), Some(false)], "one thread for both");
     assert_eq!(demand.state().queue, ["m", "n"]);

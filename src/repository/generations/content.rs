@@ -5,7 +5,6 @@
 //! bounds. Beyond them only names and sizes count, and what cannot be read counts by its name: a hash never fails a
 //! load.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{Read, Seek, SeekFrom};
@@ -25,8 +24,11 @@ const DEPTH_MAX: usize = 128;
 const WHOLE_BYTES_MAX: u64 = 4 << 20;
 const PIECES: u64 = 64;
 const PIECE_BYTES: usize = 64 << 10;
-/// Bytes that are read of one model; of the files behind them only names and sizes count.
-const READ_BYTES_MAX: u64 = 1 << 30;
+/// Bytes and files that are read of one model; of the files behind them only names and sizes count.
+const READ_BYTES_MAX: u64 = 256 << 20;
+const READ_FILES_MAX: usize = 1024;
+/// What Python writes beside the files that it compiles; it follows from them.
+const BYTECODE: &str = "__pycache__";
 
 /// The hash of one content, in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,18 +48,16 @@ pub struct FoundFile {
     pub metadata: Metadata,
 }
 
-/// The files and directories below `root` in the order of their names, each directory before what it holds. Links are
-/// followed, but no directory is visited twice. The second value is false if there is more than the bounds allow, or if
+/// The files and directories below `root` in the order of their names, each directory before what it holds; without
+/// compiled Python. Links are followed, but not to a directory that they are in. The second value is false if there is more than the bounds allow, or if
 /// some of it cannot be read.
 pub fn files_of(root: &Path, is_over: &dyn Fn() -> bool) -> (Vec<FoundFile>, bool) {
-    let (mut found, mut is_whole, mut seen) = (Vec::new(), true, HashSet::new());
-    if let Ok(metadata) = fs::metadata(root) {
-        seen.insert((metadata.dev(), metadata.ino()));
-    }
-    // The next one last.
-    let mut pending = vec![(PathBuf::new(), 1)];
-    while let Some((folder, depth)) = pending.pop() {
-        if is_over() || depth > DEPTH_MAX {
+    let (mut found, mut is_whole) = (Vec::new(), true);
+    let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+    // Each with the directories that it is in, itself included; the next one last.
+    let mut pending = vec![(PathBuf::new(), Vec::from_iter(fs::metadata(root).ok().map(|root| identity(&root))))];
+    while let Some((folder, within)) = pending.pop() {
+        if is_over() || within.len() > DEPTH_MAX {
             return (found, false);
         }
         let Ok(entries) = fs::read_dir(root.join(&folder)) else {
@@ -80,10 +80,12 @@ pub fn files_of(root: &Path, is_over: &dyn Fn() -> bool) -> (Vec<FoundFile>, boo
                 continue;
             };
             if metadata.is_dir() {
-                if !seen.insert((metadata.dev(), metadata.ino())) {
+                let is_bytecode = relative.file_name().is_some_and(|name| name == BYTECODE);
+                if is_bytecode || within.contains(&identity(&metadata)) {
                     continue;
                 }
-                folders.push((relative.clone(), depth + 1));
+                let within = within.iter().copied().chain([identity(&metadata)]).collect();
+                folders.push((relative.clone(), within));
             }
             found.push(FoundFile { relative, path, metadata });
         }
@@ -99,7 +101,7 @@ pub fn read(directory: &Path, polled: &Polled, is_over: &dyn Fn() -> bool) -> Co
     for version in &polled.versions {
         context.update(&version.to_le_bytes());
     }
-    let mut room = READ_BYTES_MAX;
+    let mut room = Room { bytes: READ_BYTES_MAX, files: READ_FILES_MAX };
     let (files, _) = files_of(directory, is_over);
     for file in files.iter().filter(|file| counts(&file.relative, polled)) {
         if is_over() {
@@ -129,8 +131,14 @@ fn put(context: &mut Context, bytes: &[u8]) {
     context.update(bytes);
 }
 
+/// What may still be read.
+struct Room {
+    bytes: u64,
+    files: usize,
+}
+
 /// What cannot be read is left out; its size counts.
-fn put_file(context: &mut Context, file: &FoundFile, room: &mut u64) {
+fn put_file(context: &mut Context, file: &FoundFile, room: &mut Room) {
     let size = file.metadata.len();
     context.update(&size.to_le_bytes());
     let pieces: Vec<(u64, u64)> = match size <= WHOLE_BYTES_MAX {
@@ -144,10 +152,11 @@ fn put_file(context: &mut Context, file: &FoundFile, room: &mut u64) {
         }
     };
     let wanted: u64 = pieces.iter().map(|(_, len)| len).sum();
-    if wanted > *room {
+    if wanted > room.bytes || room.files == 0 {
         return;
     }
-    *room -= wanted;
+    room.bytes -= wanted;
+    room.files -= 1;
     let Ok(mut open) = File::open(&file.path) else { return };
     let mut buffer = vec![0; PIECE_BYTES];
     for (start, len) in pieces {

@@ -15,7 +15,7 @@ use super::super::poll::{Polled, poll};
 use super::super::store::Store;
 use super::super::version::Directory;
 use super::operation::{LoadSource, Loading};
-use super::{Lifecycle, ModelSlot, poll_failed};
+use super::{Lifecycle, ModelSlot, lock, poll_failed};
 use nereid_request::{RefusalReason, Status};
 use nereid_wire::inference::ModelConfig;
 
@@ -127,6 +127,8 @@ impl Lifecycle {
         let id = map.only(name).cloned().unwrap_or_default();
         drop(map);
         let load = || {
+            // Or a poll that finds the model gone could take its slot away while this waits for it.
+            let _polling = (self.settings.mode == ControlMode::Poll).then(|| lock(&self.polling));
             let loading = self.with_slot(&id, |slot| self.activate_in_slot(&id, slot, wanted))??;
             if loading == Loading::Changed {
                 let changed = BTreeSet::from([id.clone()]);
@@ -135,10 +137,10 @@ impl Lifecycle {
             Ok(())
         };
         let Some(demand) = &self.demand else { return load() };
-        demand.release(name);
         self.with_room(demand, name, &BTreeSet::from([id.clone()]), load)?;
+        demand.release(name);
         // A load on demand would bring the repository's files back.
-        demand.overridden(name);
+        demand.activated(name);
         Ok(())
     }
 

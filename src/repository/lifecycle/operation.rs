@@ -135,10 +135,14 @@ impl Lifecycle {
                 return Err(failed);
             }
         };
-        if !source.location.is_empty() {
-            slot.generations.repository = Some(source.content);
+        let content = (!source.location.is_empty()).then_some(source.content);
+        let was_rolled_back = slot.generations.is_rolled_back();
+        let outcome = self.load_source(id, slot, source, may_wait);
+        // What failed is tried again, and a roll-back holds against what the repository had when it was made.
+        if content.is_some() && (!was_rolled_back || outcome.is_ok()) {
+            slot.generations.repository = content;
         }
-        self.load_source(id, slot, source, may_wait)
+        outcome
     }
 
     /// Loads what was read.

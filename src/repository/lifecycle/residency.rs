@@ -73,6 +73,11 @@ impl Lifecycle {
         self.map().iter().filter(|(_, entry)| entry.ready().next().is_some()).count()
     }
 
+    /// Whether a repository has a model of this name, or cannot say so.
+    pub(in super::super) fn is_in_a_repository(&self, name: &str) -> bool {
+        check_name(name).is_ok() && self.stores_of(name).iter().any(|store| !matches!(store.holds(name), Ok(false)))
+    }
+
     /// Where a model lies. Reads its directories, or asks its buckets.
     pub(in super::super) fn places_of(&self, name: &str) -> Places {
         let (mut ids, mut hasher) = (BTreeSet::new(), DefaultHasher::new());

@@ -3,7 +3,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::plan::{Contents, Plan};
-use nereid_recording::{Infer, Protocol, REDACTED, Record, Tensor, made_contents};
+use nereid_recording::{BODY_BYTES_MAX, Infer, Protocol, REDACTED, Record, Tensor, made_contents};
 
 /// Of what a path is made without escapes.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -87,7 +87,7 @@ fn http(
     json_len: Option<usize>,
 ) -> Prepared {
     let head = &record.head;
-    let target = match model == head.model && !head.request.path.is_empty() {
+    let target = match model == head.model && is_of_inference(&head.request.path) {
         true => head.request.path.clone(),
         false => {
             let escaped = |text: &str| utf8_percent_encode(text, SEGMENT).to_string();
@@ -102,6 +102,13 @@ fn http(
         headers.push(("Inference-Header-Content-Length".to_owned(), json_len.to_string()));
     }
     Prepared::Http { target, headers, body }
+}
+
+/// Whether a recorded path is sent as it is. A file may hold anything: a blank or a line feed would begin another
+/// request, and another route would be called with the key that `--header` gives.
+fn is_of_inference(path: &str) -> bool {
+    let is_plain = |byte: u8| (b'!'..=b'~').contains(&byte) && byte != b'?' && byte != b'#';
+    path.starts_with('/') && path.ends_with("/infer") && path.bytes().all(is_plain)
 }
 
 /// Recorded headers that are sent again. Where the protocol is another one, none.
@@ -128,14 +135,15 @@ fn made(record: &Record, number: u64, plan: &Plan) -> Result<Infer, String> {
     if facts.inputs.is_empty() {
         return Err("neither its contents nor its inputs were recorded".to_owned());
     }
-    let mut inputs = Vec::new();
+    let (mut inputs, mut bytes_left) = (Vec::new(), BODY_BYTES_MAX);
     for (at, input) in facts.inputs.iter().enumerate() {
         let seed = match plan.contents {
             Contents::Zero => None,
             Contents::Random(seed) => Some(seed.wrapping_add(number).wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
         };
-        let contents = made_contents(&input.datatype, &input.shape, input.byte_size, seed)
+        let contents = made_contents(&input.datatype, &input.shape, input.byte_size, seed, bytes_left)
             .map_err(|error| format!("contents of input '{}' cannot be made: {error}", input.name))?;
+        bytes_left = bytes_left.saturating_sub(contents.len() as u64);
         let (name, datatype, shape) = (input.name.clone(), input.datatype.clone(), input.shape.clone());
         inputs.push(Tensor { name, datatype, shape, contents: Some(contents), ..Tensor::default() });
     }
@@ -195,6 +203,46 @@ mod tests {
             panic!("not over HTTP");
         };
         assert_eq!(target, "/v2/models/b%20c/versions/2/infer");
+    }
+
+    #[test]
+    fn a_path_that_is_not_of_inference_is_not_sent() {
+        let target = |path: &str| {
+            let mut record = record("m", Some(b"{}"));
+            record.head.request.path = path.to_owned();
+            match prepare(&record, 1, &plan()) {
+                Ok(Prepared::Http { target, .. }) => target,
+                other => panic!("not over HTTP: {other:?}"),
+            }
+        };
+        for kept in ["/v2/models/m/infer", "/v2/models/a%20b/versions/3/infer"] {
+            assert_eq!(target(kept), kept);
+        }
+        for wrong in [
+            "",
+            "v2/models/m/infer",
+            "/v2/repository/models/m/unload",
+            "/v2/repository/models/m/unload?/infer",
+            "/v2/repository/models/m/unload#/infer",
+            "/ HTTP/1.1\r\nHost: h\r\n\r\nPOST /infer",
+            "/v2/models/m /infer",
+            "/v2/models/m\u{e9}/infer",
+        ] {
+            assert_eq!(target(wrong), "/v2/models/m/versions/2/infer", "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn made_contents_are_bounded_together() {
+        let mut large = record("m", None);
+        let mut input = large.head.request.inputs[0].clone();
+        (input.shape, input.byte_size) = (vec![0], Some(0));
+        large.head.request.inputs = vec![input; 3];
+        large.head.request.inputs[0].shape = vec![1 << 20];
+        large.head.request.inputs[1].shape = vec![(1 << 30) - (1 << 20) + 1];
+        assert!(prepare(&large, 1, &plan()).unwrap_err().contains("cannot be made"));
+        large.head.request.inputs[1].shape = vec![1 << 20];
+        assert!(prepare(&large, 1, &plan()).is_ok());
     }
 
     #[test]

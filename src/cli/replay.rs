@@ -52,7 +52,7 @@ Server:
   --header=<name:value>
                        (also -H <name:value>) A header of each request, such as a key: a recording has none. Can be
                        repeated.
-  --timeout-secs=<n>   The longest time without a byte of the server. Default: 60.
+  --timeout-secs=<n>   The longest time until the head of an answer, and from then for each 64 KiB of it. Default: 60.
   --ssl-https-verify-peer=<0|1>
                        With https://: whether its certificate is checked. Default: 1.
   --ssl-https-verify-host=<0|1|2>

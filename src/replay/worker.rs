@@ -89,13 +89,16 @@ impl Worker {
         let started = Instant::now();
         let given = match self.send(&prepared) {
             Ok(given) => given,
-            Err(CallError::Connection(reason) | CallError::Refused(reason)) => return (Verdict::Failed(reason), None),
+            Err(CallError::Connection(reason) | CallError::TimedOut(reason) | CallError::Refused(reason)) => {
+                return (Verdict::Failed(reason), None);
+            }
         };
         let took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         (self.judge(record, &given), Some(took_ns))
     }
 
-    /// Sends on the connection that is there, and once more on a new one if that has ended meanwhile.
+    /// Sends on the connection that is there, and once more on a new one if that has ended meanwhile. A request that took
+    /// too long is not sent again: the server may still be working on it.
     fn send(&mut self, prepared: &Prepared) -> Result<Given, CallError> {
         let had_connection = match prepared {
             Prepared::Http { .. } => self.http.is_some(),

@@ -13,8 +13,7 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub enum CallError {
     /// The connection failed, before the call or during it.
     Connection(String),
-    /// No answer, or no more of it, came in time. It is not worth a second try, which would wait as long and do the work
-    /// twice.
+    /// No answer, or no more of it, came in time. A second try would wait as long, and have the work done twice.
     TimedOut(String),
     /// The server refused.
     Refused(String),

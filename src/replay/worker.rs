@@ -106,8 +106,8 @@ impl Worker {
         (self.judge(record, &given), Some(took_ns))
     }
 
-    /// Sends on the connection that is there, and once more on a new one if that has ended meanwhile. A request that took
-    /// too long is not sent again: the server may still be working on it.
+    /// Sends on the connection that is there, and once more on a new one if that has ended meanwhile. A request that
+    /// took too long is not sent again: the server may still be working on it.
     fn send(&mut self, prepared: &Prepared) -> Result<Given, CallError> {
         let had_connection = match prepared {
             Prepared::Http { .. } => self.http.is_some(),

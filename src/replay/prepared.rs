@@ -8,6 +8,9 @@ use nereid_recording::{BODY_BYTES_MAX, Infer, Protocol, REDACTED, Record, Tensor
 /// Of what a path is made without escapes.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
+/// Contents that are sent as JSON, where each number takes many times its bytes before it is text.
+const JSON_CONTENTS_BYTES_MAX: usize = 64 << 20;
+
 /// Headers that belong to the recorded connection or to a form of the answer that is not read here.
 const LEFT_OUT: [&str; 15] = [
     "host",
@@ -72,7 +75,9 @@ pub fn prepare(record: &Record, number: u64, plan: &Plan) -> Result<Prepared, St
         }
         Protocol::Http => {
             // JSON where the recorded request had it.
-            let has_binary = head.request.inputs.iter().any(|input| input.byte_size.is_some());
+            let bytes: usize = infer.inputs.iter().filter_map(|input| input.contents.as_ref()).map(Vec::len).sum();
+            let was_binary = head.request.inputs.iter().any(|input| input.byte_size.is_some());
+            let has_binary = was_binary || bytes > JSON_CONTENTS_BYTES_MAX;
             let (body, json_len) = infer.to_http(has_binary).map_err(|error| error.to_string())?;
             Ok(http(record, model, headers, body, json_len))
         }

@@ -12,11 +12,11 @@ use super::check::print;
 use super::server_flags::{ServerFlags, Words};
 use nereid_client::Endpoint;
 use nereid_recording::{Protocol, Reader};
-use nereid_replay::{CONCURRENCY_MAX, Contents, Plan, Server, Speed, Summary, replay};
+use nereid_replay::{CONCURRENCY_MAX, Contents, Outcome, Plan, Server, Speed, Summary, replay};
 
-/// An answer differs, or does not come.
+/// An answer differs or does not come, or the file is damaged.
 const DIFFERENT: u8 = 1;
-/// The command line or the file is of no use, or no server answers.
+/// The command line or the file is of no use, no server answers, or nothing could be compared.
 const USELESS: u8 = 2;
 
 const GRPC_PORT: u16 = 8001;
@@ -52,7 +52,7 @@ Server:
   --header=<name:value>
                        (also -H <name:value>) A header of each request, such as a key: a recording has none. Can be
                        repeated.
-  --timeout-secs=<n>   The longest time without a byte of the server. Default: 60.
+  --timeout-secs=<n>   The longest time until the head of an answer, and from then for each 64 KiB of it. Default: 60.
   --ssl-https-verify-peer=<0|1>
                        With https://: whether its certificate is checked. Default: 1.
   --ssl-https-verify-host=<0|1|2>
@@ -64,8 +64,8 @@ Server:
   --ssl-https-private-key-file=<path>
                        Its key.
 
-Exit codes: 0 every answer is as it was recorded; 1 one differs or does not come; 2 the command line or the file is of
-no use, or no server answers.
+Exit codes: 0 every answer is as it was recorded; 1 one differs or does not come, or the file is damaged; 2 the command
+line or the file is of no use, no server answers, or nothing could be compared.
 ";
 
 #[derive(Debug)]
@@ -90,7 +90,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match replayed(&parsed.file, parsed.plan) {
         Ok(summary) => {
             print(&if parsed.is_json { format!("{:#}\n", summary.json()) } else { summary.text() });
-            if summary.is_equal() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
+            match summary.outcome() {
+                Outcome::Equal => ExitCode::SUCCESS,
+                Outcome::Different => ExitCode::from(DIFFERENT),
+                Outcome::NotCompared => {
+                    let text = "nothing could be compared: no request was sent whose answer was recorded";
+                    let _ = writeln!(std::io::stderr(), "error: {text}");
+                    ExitCode::from(USELESS)
+                }
+            }
         }
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");

@@ -1,7 +1,7 @@
 //! Unary calls over gRPC, one after the other on one connection.
 
 use super::http::CallError;
-use super::wire::Wire;
+use super::wire::{Deadline, Wire};
 use nereid_memory::Pool;
 use nereid_protocol::grpc::{Code, PREFIX_BYTES, decode_message};
 use nereid_protocol::http2::{Config, Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
@@ -29,14 +29,19 @@ pub struct GrpcAnswer {
     pub message: Vec<u8>,
 }
 
-/// The answer to the one call that is open.
-#[derive(Default)]
+/// The answer to the one call that is open. What still comes for an earlier one is read and dropped.
 struct Collected {
+    stream: StreamId,
     frame: Vec<u8>,
-    end: Option<Result<(Code, String), String>>,
+    has_head: bool,
+    end: Option<Result<(Code, String), CallError>>,
 }
 
 impl Collected {
+    fn new(stream: StreamId) -> Collected {
+        Collected { stream, frame: Vec::new(), has_head: false, end: None }
+    }
+
     fn end(&mut self, headers: &Headers) {
         self.end = Some(match headers.get(b"grpc-status") {
             Some(status) => {
@@ -45,36 +50,52 @@ impl Collected {
             }
             None => {
                 let status = headers.status().map_or_else(|| "none".into(), String::from_utf8_lossy);
-                Err(format!("an answer without a gRPC status (HTTP status {status})"))
+                Err(CallError::Refused(format!("an answer without a gRPC status (HTTP status {status})")))
             }
         });
     }
 }
 
 impl Handler for Collected {
-    fn headers(&mut self, _stream: StreamId, headers: &Headers, end_stream: bool) {
+    fn headers(&mut self, stream: StreamId, headers: &Headers, end_stream: bool) {
+        if stream != self.stream {
+            return;
+        }
+        self.has_head = true;
         if end_stream || headers.status() != Some(b"200") {
             self.end(headers);
         }
     }
 
-    fn data(&mut self, _stream: StreamId, bytes: &[u8], end_stream: bool) -> usize {
+    fn data(&mut self, stream: StreamId, bytes: &[u8], end_stream: bool) -> usize {
+        if stream != self.stream {
+            return bytes.len();
+        }
         match self.frame.len().saturating_add(bytes.len()) <= ANSWER_BYTES_MAX {
             true => self.frame.extend_from_slice(bytes),
-            false => self.end = Some(Err("an answer that does not end".to_owned())),
+            false => self.end = Some(Err(CallError::Refused("an answer that does not end".to_owned()))),
         }
         if end_stream {
-            self.end.get_or_insert_with(|| Err("an answer without a gRPC status".to_owned()));
+            let missing = || Err(CallError::Refused("an answer without a gRPC status".to_owned()));
+            self.end.get_or_insert_with(missing);
         }
         bytes.len()
     }
 
-    fn trailers(&mut self, _stream: StreamId, headers: &Headers) {
-        self.end(headers);
+    fn trailers(&mut self, stream: StreamId, headers: &Headers) {
+        if stream == self.stream {
+            self.end(headers);
+        }
     }
 
-    fn reset(&mut self, _stream: StreamId, code: ErrorCode, _cause: ResetCause) {
-        self.end.get_or_insert_with(|| Err(format!("the call was reset: {code}")));
+    fn reset(&mut self, stream: StreamId, code: ErrorCode, cause: ResetCause) {
+        if stream == self.stream {
+            let text = format!("the call was reset: {code}");
+            // A server that shuts down has not seen the call; otherwise it has answered it in its way.
+            let is_unseen = matches!(cause, ResetCause::GoingAway) || code == ErrorCode::REFUSED_STREAM;
+            let error = if is_unseen { CallError::Connection(text) } else { CallError::Refused(text) };
+            self.end.get_or_insert(Err(error));
+        }
     }
 }
 
@@ -118,21 +139,52 @@ impl GrpcClient {
         frame.extend_from_slice(&length.to_be_bytes());
         frame.extend_from_slice(message);
         self.connection.send_bytes(stream, &frame, true).map_err(|error| broken(&error))?;
-        let mut collected = Collected::default();
+        let mut collected = Collected::new(stream);
         let mut buffer = vec![0; 64 * 1024];
+        let mut deadline = Deadline::new(self.wire.patience());
         while collected.end.is_none() {
             let waiting = self.connection.output();
             let output = waiting.to_vec();
             waiting.clear();
-            self.wire.send(&output).map_err(CallError::Connection)?;
-            let n = self.wire.receive(&mut buffer).map_err(CallError::Connection)?;
+            self.wire.send(&output)?;
+            // Bytes of this call in both directions: pings and other streams earn it no time.
+            let sent = frame.len().saturating_sub(self.connection.unsent(stream));
+            deadline.note(sent.saturating_add(collected.frame.len()), collected.has_head);
+            let n = self.wire.receive_until(&mut buffer, deadline.at())?;
             let received = self.connection.receive(buffer.get(..n).unwrap_or_default(), &mut collected);
             received.map_err(|error| broken(&error))?;
         }
-        let Collected { mut frame, end } = collected;
-        let end = end.unwrap_or_else(|| Err("the call has no end".to_owned()));
-        let (code, text) = end.map_err(CallError::Connection)?;
+        // An answer may come before the whole request is sent; then the rest is of no use.
+        self.connection.reset(stream, ErrorCode::CANCEL);
+        let Collected { mut frame, end, .. } = collected;
+        let (code, text) = end.unwrap_or_else(|| Err(CallError::Connection("the call has no end".to_owned())))?;
         let message = frame.split_off(frame.len().min(PREFIX_BYTES));
         Ok(GrpcAnswer { code, text, message })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_late_for_an_earlier_call_is_dropped() {
+        let mut connection = Connection::client(Config::default(), Pool::new(1 << 20));
+        let mut open = || {
+            let fields: [(&[u8], &[u8]); 4] =
+                [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"h")];
+            let stream = connection.open(fields, false).unwrap();
+            connection.reset(stream, ErrorCode::NO_ERROR);
+            stream
+        };
+        let (earlier, stream) = (open(), open());
+        let mut collected = Collected::new(stream);
+        assert_eq!(collected.data(earlier, b"ab", true), 2);
+        collected.reset(earlier, ErrorCode::NO_ERROR, ResetCause::Peer);
+        assert!(collected.end.is_none() && collected.frame.is_empty());
+        assert_eq!(collected.data(stream, b"c", false), 1);
+        assert_eq!(collected.frame, b"c");
+        collected.reset(stream, ErrorCode::INTERNAL_ERROR, ResetCause::Peer);
+        assert!(matches!(collected.end, Some(Err(CallError::Refused(_)))));
     }
 }

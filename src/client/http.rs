@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::wire::Wire;
+use super::wire::{Deadline, Wire};
 use nereid_protocol::http1::{JSON_LENGTH, RequestBody, RequestHead, ResponseParser, ResponseSink};
 
 /// More than any answer to a call has.
@@ -13,6 +13,8 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub enum CallError {
     /// The connection failed, before the call or during it.
     Connection(String),
+    /// No answer, or no more of it, came in time. A second try would wait as long, and have the work done twice.
+    TimedOut(String),
     /// The server refused.
     Refused(String),
 }
@@ -100,23 +102,55 @@ impl HttpClient {
         let mut request = Vec::new();
         head.encode(&mut request);
         request.extend_from_slice(body);
-        self.wire.send(&request).map_err(CallError::Connection)?;
+        self.wire.send(&request)?;
         self.parser.sent(false);
         let mut answer = Answer::default();
         let mut buffer = vec![0; 64 * 1024];
+        let mut deadline = Deadline::new(self.wire.patience());
         while !answer.done {
-            match self.wire.receive(&mut buffer) {
+            match self.wire.receive_until(&mut buffer, deadline.at()) {
                 Ok(n) => {
                     let received = self.parser.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
                     received.map_err(|error| CallError::Connection(error.to_string()))?;
                 }
                 // An answer without a length lasts up to here.
-                Err(error) => self.parser.end(&mut answer).map_err(|_| CallError::Connection(error))?,
+                Err(CallError::Connection(reason)) => {
+                    self.parser.end(&mut answer).map_err(|_| CallError::Connection(reason))?;
+                }
+                Err(error) => return Err(error),
             }
+            deadline.note(answer.body.len(), answer.status != 0);
             if answer.body.len() > answer_bytes_max {
                 return Err(CallError::Connection("an answer that does not end".to_owned()));
             }
         }
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Endpoint;
+
+    #[test]
+    fn single_bytes_do_not_put_the_end_of_the_wait_off() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        let server = std::thread::spawn(move || {
+            let mut peer = listener.accept().unwrap().0;
+            while peer.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let wire = Wire::connect(&endpoint, None, Duration::from_millis(300)).unwrap();
+        let mut client = HttpClient::new(wire, endpoint.authority(), Vec::new());
+        assert!(matches!(client.page("/"), Err(CallError::TimedOut(_))));
+        drop(client);
+        server.join().unwrap();
     }
 }

@@ -17,7 +17,8 @@ pub struct HttpLink {
 }
 
 impl HttpLink {
-    /// `patience`: the longest time without a byte of the server. The error names the file of `tls` that is of no use.
+    /// `patience`: the longest time until an answer, or more of it, is there. The error names the file of `tls` that is
+    /// of no use.
     pub fn new(
         endpoint: Endpoint,
         tls: Option<&Tls>,
@@ -37,6 +38,11 @@ impl HttpLink {
         if let Some(client) = &mut self.client {
             match call(client) {
                 Err(CallError::Connection(_)) => self.client = None,
+                Err(error @ CallError::TimedOut(_)) => {
+                    // The answer may still come, and is none to the next call.
+                    self.client = None;
+                    return Err(error);
+                }
                 outcome => return outcome,
             }
         }
@@ -44,7 +50,7 @@ impl HttpLink {
         let wire = wire.map_err(CallError::Connection)?;
         let mut client = HttpClient::new(wire, self.endpoint.authority(), self.headers.clone());
         let outcome = call(&mut client);
-        if !matches!(outcome, Err(CallError::Connection(_))) {
+        if !matches!(outcome, Err(CallError::Connection(_) | CallError::TimedOut(_))) {
             self.client = Some(client);
         }
         outcome

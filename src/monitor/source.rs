@@ -121,7 +121,7 @@ impl Source {
         let mut probe = |path: &str| {
             let status = self.http.call(|client| client.exchange("GET", path, "")).map(|answer| answer.status);
             status.map(|status| status == 200).or_else(|error| match error {
-                CallError::Connection(reason) => Err(lost(reason)),
+                CallError::Connection(reason) | CallError::TimedOut(reason) => Err(lost(reason)),
                 CallError::Refused(_) => Ok(false),
             })
         };
@@ -130,7 +130,7 @@ impl Source {
             |method: &str, path: &str, body: &str| match self.http.call(|client| client.call(method, path, body)) {
                 Ok(value) => Ok(Ok(value)),
                 Err(CallError::Refused(reason)) => Ok(Err(reason)),
-                Err(CallError::Connection(reason)) => Err(lost(reason)),
+                Err(CallError::Connection(reason) | CallError::TimedOut(reason)) => Err(lost(reason)),
             };
         let metadata = document("GET", "/v2", "")?.unwrap_or(Value::Null);
         let index = document("POST", "/v2/repository/index", "{}")?.map(|answer| rows(&answer));
@@ -154,7 +154,9 @@ impl Source {
                 // The port has no such page: the other one is asked from now on.
                 Ok(_) | Err(CallError::Refused(_)) if self.is_open => {}
                 Ok(_) => return Err("the page is empty".to_owned()),
-                Err(CallError::Refused(reason) | CallError::Connection(reason)) => return Err(reason),
+                Err(CallError::Refused(reason) | CallError::Connection(reason) | CallError::TimedOut(reason)) => {
+                    return Err(reason);
+                }
             }
         }
         let Some(metrics) = &mut self.metrics else { return Err("there is no page".to_owned()) };
@@ -164,7 +166,9 @@ impl Source {
             self.is_open = false;
         }
         page.map_err(|error| match error {
-            CallError::Refused(reason) | CallError::Connection(reason) => format!("{at}: {reason}"),
+            CallError::Refused(reason) | CallError::Connection(reason) | CallError::TimedOut(reason) => {
+                format!("{at}: {reason}")
+            }
         })
     }
 }

@@ -26,7 +26,9 @@ pub fn fetch(endpoint: &Endpoint, path: &str) -> Result<String, PerfError> {
         .map_err(CallError::Connection)
         .and_then(|wire| HttpClient::new(wire, endpoint.authority(), Vec::new()).page(path));
     page.map_err(|trouble| match trouble {
-        CallError::Connection(reason) => PerfError::Unreachable { endpoint: endpoint.clone(), reason },
+        CallError::Connection(reason) | CallError::TimedOut(reason) => {
+            PerfError::Unreachable { endpoint: endpoint.clone(), reason }
+        }
         CallError::Refused(reason) => PerfError::Refused { what: format!("{endpoint}{path}"), reason },
     })
 }
@@ -94,7 +96,7 @@ impl MetadataClient {
         }
         outcome.map_err(|trouble| match trouble {
             CallError::Refused(reason) => PerfError::Refused { what: what.to_owned(), reason },
-            CallError::Connection(reason) => {
+            CallError::Connection(reason) | CallError::TimedOut(reason) => {
                 self.link = None;
                 PerfError::Unreachable { endpoint: self.target.endpoint.clone(), reason }
             }

@@ -1,5 +1,7 @@
 //! Compares two answers by the names, types, shapes and contents of their outputs.
 
+use std::collections::BTreeMap;
+
 use super::message::Tensor;
 use nereid_request::DataType;
 
@@ -20,9 +22,17 @@ pub fn compare(recorded: &[Tensor], given: &[Tensor], tolerance: f64, has_conten
     if recorded.len() != given.len() {
         return Some(Difference(format!("the answer has {} outputs, not {}", given.len(), recorded.len())));
     }
+    // Looked up, not searched: a server and a file may name as many outputs as fit into an answer.
+    let mut by_name = BTreeMap::new();
+    for tensor in given {
+        if by_name.insert(&*tensor.name, tensor).is_some() {
+            return Some(Difference(format!("output '{}' is there twice", tensor.name)));
+        }
+    }
     recorded.iter().find_map(|expected| {
         let name = &expected.name;
-        let Some(found) = given.iter().find(|found| found.name == *name) else {
+        // Taken out, so that a name that was recorded twice is a difference as well.
+        let Some(found) = by_name.remove(&**name) else {
             return Some(Difference(format!("there is no output '{name}'")));
         };
         if found.datatype != expected.datatype {
@@ -118,6 +128,8 @@ mod tests {
         let text = |given: &[Tensor]| compare(&[a()], given, 0.0, true).map(|difference| difference.0);
         assert_eq!(text(&[]).as_deref(), Some("the answer has 0 outputs, not 1"));
         assert_eq!(text(&[b()]).as_deref(), Some("there is no output 'A'"));
+        assert_eq!(compare(&[a(), b()], &[a(), a()], 0.0, true).unwrap().0, "output 'A' is there twice");
+        assert_eq!(compare(&[a(), a()], &[a(), b()], 0.0, true).unwrap().0, "there is no output 'A'");
         let other = tensor("A", "INT8", &[2], b"ab");
         assert_eq!(text(&[other]).as_deref(), Some("output 'A' has datatype INT8, not UINT8"));
         let other = tensor("A", "UINT8", &[1, 2], b"ab");

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::format::BODY_BYTES_MAX;
 use super::message::MessageError;
 use nereid_request::DataType;
 
@@ -121,12 +120,14 @@ pub(crate) fn texts(mut contents: &[u8]) -> impl Iterator<Item = Result<&[u8], M
 }
 
 /// Contents for a tensor that was recorded without them: zeros, or numbers that follow from a seed: 0 and 1 for
-/// integers, from 0 to 1 for others. `byte_size`: what a tensor of texts had.
+/// integers, from 0 to 1 for others. `byte_size`: what a tensor of texts had. `bytes_max`: what the request has left; a
+/// file may state any shapes, and as many inputs as fit into a line.
 pub fn made_contents(
     name: &str,
     shape: &[i64],
     byte_size: Option<u64>,
     seed: Option<u64>,
+    bytes_max: u64,
 ) -> Result<Vec<u8>, MessageError> {
     let (of_type, count) = (datatype(name)?, elements(shape)?);
     let text_bytes = match (byte_size, count) {
@@ -137,7 +138,7 @@ pub fn made_contents(
         0 => text_bytes.saturating_add(LENGTH_BYTES as u64),
         size => size,
     };
-    let bytes = count.checked_mul(each).filter(|bytes| *bytes <= BODY_BYTES_MAX).ok_or(MessageError::Shape)?;
+    let bytes = count.checked_mul(each).filter(|bytes| *bytes <= bytes_max).ok_or(MessageError::Shape)?;
     let mut made = Vec::with_capacity(usize::try_from(bytes).map_err(|_| MessageError::Shape)?);
     let mut state = seed.map(|seed| seed | 1);
     let mut next = || {
@@ -202,19 +203,24 @@ mod tests {
         }
     }
 
+    const MOST: u64 = 1 << 30;
+
     #[test]
     fn made_contents_have_the_recorded_size() {
-        assert_eq!(made_contents("INT32", &[2, 3], None, None).unwrap(), [0; 24]);
-        assert_eq!(made_contents("INT32", &[0], None, None).unwrap(), [0; 0]);
-        assert_eq!(made_contents("BYTES", &[2], Some(14), None).unwrap(), b"\x03\0\0\0aaa\x03\0\0\0aaa");
-        assert_eq!(made_contents("BYTES", &[1], None, Some(3)).unwrap().len(), 12);
-        let numbers = made_contents("FP32", &[100], None, Some(7)).unwrap();
+        assert_eq!(made_contents("INT32", &[2, 3], None, None, MOST).unwrap(), [0; 24]);
+        assert_eq!(made_contents("INT32", &[0], None, None, MOST).unwrap(), [0; 0]);
+        assert_eq!(made_contents("BYTES", &[2], Some(14), None, MOST).unwrap(), b"\x03\0\0\0aaa\x03\0\0\0aaa");
+        assert_eq!(made_contents("BYTES", &[1], None, Some(3), MOST).unwrap().len(), 12);
+        let numbers = made_contents("FP32", &[100], None, Some(7), MOST).unwrap();
         let numbers: Vec<f32> = numbers.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
         assert!(numbers.iter().any(|number| *number != numbers[0]));
         for shape in [&[-1][..], &[i64::MAX, 2], &[1 << 40]] {
-            assert!(made_contents("INT8", shape, None, None).is_err(), "{shape:?}");
+            assert!(made_contents("INT8", shape, None, None, MOST).is_err(), "{shape:?}");
         }
-        assert!(made_contents("BYTES", &[1 << 20], Some(u64::MAX), None).is_err());
+        assert!(made_contents("BYTES", &[1 << 20], Some(u64::MAX), None, MOST).is_err());
+        assert!(
+            made_contents("INT8", &[8], None, None, 8).is_ok() && made_contents("INT8", &[9], None, None, 8).is_err()
+        );
     }
 }

@@ -11,7 +11,7 @@ use super::plan::{Plan, Speed};
 use super::summary::Summary;
 use super::worker::{Done, Verdict, Worker, security};
 use nereid_client::{Endpoint, Wire};
-use nereid_recording::Reader;
+use nereid_recording::{Protocol, Reader};
 
 /// Connections that fail one after the other until the server counts as gone.
 const FAILURES_MAX: u32 = 20;
@@ -40,9 +40,10 @@ pub fn replay<R: BufRead>(reader: Reader<R>, plan: Plan) -> Result<Summary, Repl
         .map_err(|reason| ReplayError::Unreachable { endpoint: endpoint.clone(), reason })?;
     let (done, news) = channel();
     let plan = Arc::new(plan);
-    let workers = Workers { plan: Arc::clone(&plan), sessions, records: Vec::new(), idle: Vec::new(), done };
+    let workers =
+        Workers { plan: Arc::clone(&plan), sessions, records: Vec::new(), idle: Vec::new(), done: Some(done) };
     let summary = Summary::new(plan.compares);
-    Dispatch { workers, news, summary, failures: 0, last_failure: String::new(), busy: 0 }.run(lookahead, first)
+    Dispatch { workers, news, summary, failures: 0, last_failure: None, busy: 0 }.run(lookahead, first)
 }
 
 struct Workers {
@@ -50,7 +51,8 @@ struct Workers {
     sessions: [Option<nereid_client::Security>; 2],
     records: Vec<SyncSender<Numbered>>,
     idle: Vec<usize>,
-    done: Sender<Done>,
+    /// Only while workers may be added: news end when no worker is left.
+    done: Option<Sender<Done>>,
 }
 
 impl Workers {
@@ -61,11 +63,12 @@ impl Workers {
         }
         let number = self.records.len();
         if number >= self.plan.concurrency_max.max(1) {
-            return Ok(None);
+            self.done = None;
         }
+        let Some(done) = self.done.clone() else { return Ok(None) };
         // One record: a worker gets the next when it has finished the last.
         let (records, waiting) = sync_channel(1);
-        let (worker, done) = (Worker::new(Arc::clone(&self.plan), self.sessions.clone()), self.done.clone());
+        let worker = Worker::new(Arc::clone(&self.plan), self.sessions.clone());
         let thread = thread::Builder::new().name("replay".to_owned());
         thread.spawn(move || worker.run(number, &waiting, &done)).map_err(ReplayError::Thread)?;
         self.records.push(records);
@@ -79,7 +82,7 @@ struct Dispatch {
     summary: Summary,
     /// Connections that failed since the last answer.
     failures: u32,
-    last_failure: String,
+    last_failure: Option<(Protocol, String)>,
     busy: usize,
 }
 
@@ -118,15 +121,18 @@ impl Dispatch {
             }
             next = lookahead.take();
         }
+        self.workers.done = None;
         while self.busy > 0 {
             let Ok(done) = self.news.recv() else { break };
             self.note(done);
         }
-        if self.failures >= FAILURES_MAX {
-            let endpoint = self.workers.plan.server.http.clone();
-            return Err(ReplayError::Unreachable { endpoint, reason: self.last_failure });
+        if let Some((protocol, reason)) = self.last_failure
+            && self.failures >= FAILURES_MAX
+        {
+            let endpoint = self.workers.plan.server.endpoint(protocol).clone();
+            return Err(ReplayError::Unreachable { endpoint, reason });
         }
-        self.summary.finish(started.elapsed(), lookahead.note());
+        self.summary.finish(started.elapsed(), lookahead.note(), lookahead.is_damaged());
         Ok(self.summary)
     }
 
@@ -147,7 +153,7 @@ impl Dispatch {
         match &done.verdict {
             Verdict::Failed(reason) => {
                 self.failures = self.failures.saturating_add(1);
-                self.last_failure.clone_from(reason);
+                self.last_failure = Some((done.protocol, reason.clone()));
             }
             Verdict::Skipped(_) => {}
             Verdict::Equal | Verdict::NotCompared | Verdict::Different(_) => self.failures = 0,

@@ -13,4 +13,4 @@ mod worker;
 
 pub use dispatch::{ReplayError, replay};
 pub use plan::{CONCURRENCY_MAX, Contents, Plan, Server, Speed};
-pub use summary::Summary;
+pub use summary::{Outcome, Summary};

@@ -55,6 +55,11 @@ impl<R: BufRead> Lookahead<R> {
         Some(Numbered { number, record })
     }
 
+    /// The file cannot be read to its end. One that is merely cut short can.
+    pub fn is_damaged(&self) -> bool {
+        self.error.is_some()
+    }
+
     /// What is wrong with the end of the file, if anything is.
     pub fn note(&self) -> Option<String> {
         match &self.error {
@@ -96,6 +101,10 @@ mod tests {
         let order: Vec<_> =
             std::iter::from_fn(|| lookahead.take()).map(|one| (one.record.head.at_ns, one.number)).collect();
         assert_eq!(order, [(10, 2), (20, 3), (20, 4), (30, 1)]);
-        assert!(lookahead.note().unwrap().contains("inside of a record"));
+        assert!(lookahead.note().unwrap().contains("inside of a record") && !lookahead.is_damaged());
+        file.extend_from_slice(b"}\n");
+        let mut lookahead = Lookahead::new(Reader::new(&file[..]).unwrap());
+        assert_eq!(std::iter::from_fn(|| lookahead.take()).count(), 4);
+        assert!(lookahead.is_damaged());
     }
 }

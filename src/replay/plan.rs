@@ -17,7 +17,7 @@ pub struct Server {
     pub tls: Option<Tls>,
     /// Of every request, beside those that were recorded: keys, which no recording has.
     pub headers: Vec<(String, String)>,
-    /// The longest time without a byte of the server.
+    /// The longest time until the head of an answer, and from then for each 64 KiB of it.
     pub patience: Duration,
 }
 

@@ -3,10 +3,13 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::plan::{Contents, Plan};
-use nereid_recording::{Infer, Protocol, REDACTED, Record, Tensor, made_contents};
+use nereid_recording::{BODY_BYTES_MAX, Infer, Protocol, REDACTED, Record, Tensor, made_contents};
 
 /// Of what a path is made without escapes.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Contents that are sent as JSON, where each number takes many times its bytes before it is text.
+const JSON_CONTENTS_BYTES_MAX: usize = 64 << 20;
 
 /// Headers that belong to the recorded connection or to a form of the answer that is not read here.
 const LEFT_OUT: [&str; 15] = [
@@ -72,7 +75,9 @@ pub fn prepare(record: &Record, number: u64, plan: &Plan) -> Result<Prepared, St
         }
         Protocol::Http => {
             // JSON where the recorded request had it.
-            let has_binary = head.request.inputs.iter().any(|input| input.byte_size.is_some());
+            let bytes: usize = infer.inputs.iter().filter_map(|input| input.contents.as_ref()).map(Vec::len).sum();
+            let was_binary = head.request.inputs.iter().any(|input| input.byte_size.is_some());
+            let has_binary = was_binary || bytes > JSON_CONTENTS_BYTES_MAX;
             let (body, json_len) = infer.to_http(has_binary).map_err(|error| error.to_string())?;
             Ok(http(record, model, headers, body, json_len))
         }
@@ -87,7 +92,7 @@ fn http(
     json_len: Option<usize>,
 ) -> Prepared {
     let head = &record.head;
-    let target = match model == head.model && !head.request.path.is_empty() {
+    let target = match model == head.model && is_of_inference(&head.request.path) {
         true => head.request.path.clone(),
         false => {
             let escaped = |text: &str| utf8_percent_encode(text, SEGMENT).to_string();
@@ -102,6 +107,13 @@ fn http(
         headers.push(("Inference-Header-Content-Length".to_owned(), json_len.to_string()));
     }
     Prepared::Http { target, headers, body }
+}
+
+/// Whether a recorded path is sent as it is. A file may hold anything: a blank or a line feed would begin another
+/// request, and another route would be called with the key that `--header` gives.
+fn is_of_inference(path: &str) -> bool {
+    let is_plain = |byte: u8| (b'!'..=b'~').contains(&byte) && byte != b'?' && byte != b'#';
+    path.starts_with('/') && path.ends_with("/infer") && path.bytes().all(is_plain)
 }
 
 /// Recorded headers that are sent again. Where the protocol is another one, none.
@@ -128,14 +140,15 @@ fn made(record: &Record, number: u64, plan: &Plan) -> Result<Infer, String> {
     if facts.inputs.is_empty() {
         return Err("neither its contents nor its inputs were recorded".to_owned());
     }
-    let mut inputs = Vec::new();
+    let (mut inputs, mut bytes_left) = (Vec::new(), BODY_BYTES_MAX);
     for (at, input) in facts.inputs.iter().enumerate() {
         let seed = match plan.contents {
             Contents::Zero => None,
             Contents::Random(seed) => Some(seed.wrapping_add(number).wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
         };
-        let contents = made_contents(&input.datatype, &input.shape, input.byte_size, seed)
+        let contents = made_contents(&input.datatype, &input.shape, input.byte_size, seed, bytes_left)
             .map_err(|error| format!("contents of input '{}' cannot be made: {error}", input.name))?;
+        bytes_left = bytes_left.saturating_sub(contents.len() as u64);
         let (name, datatype, shape) = (input.name.clone(), input.datatype.clone(), input.shape.clone());
         inputs.push(Tensor { name, datatype, shape, contents: Some(contents), ..Tensor::default() });
     }
@@ -195,6 +208,46 @@ mod tests {
             panic!("not over HTTP");
         };
         assert_eq!(target, "/v2/models/b%20c/versions/2/infer");
+    }
+
+    #[test]
+    fn a_path_that_is_not_of_inference_is_not_sent() {
+        let target = |path: &str| {
+            let mut record = record("m", Some(b"{}"));
+            record.head.request.path = path.to_owned();
+            match prepare(&record, 1, &plan()) {
+                Ok(Prepared::Http { target, .. }) => target,
+                other => panic!("not over HTTP: {other:?}"),
+            }
+        };
+        for kept in ["/v2/models/m/infer", "/v2/models/a%20b/versions/3/infer"] {
+            assert_eq!(target(kept), kept);
+        }
+        for wrong in [
+            "",
+            "v2/models/m/infer",
+            "/v2/repository/models/m/unload",
+            "/v2/repository/models/m/unload?/infer",
+            "/v2/repository/models/m/unload#/infer",
+            "/ HTTP/1.1\r\nHost: h\r\n\r\nPOST /infer",
+            "/v2/models/m /infer",
+            "/v2/models/m\u{e9}/infer",
+        ] {
+            assert_eq!(target(wrong), "/v2/models/m/versions/2/infer", "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn made_contents_are_bounded_together() {
+        let mut large = record("m", None);
+        let mut input = large.head.request.inputs[0].clone();
+        (input.shape, input.byte_size) = (vec![0], Some(0));
+        large.head.request.inputs = vec![input; 3];
+        large.head.request.inputs[0].shape = vec![1 << 20];
+        large.head.request.inputs[1].shape = vec![(1 << 30) - (1 << 20) + 1];
+        assert!(prepare(&large, 1, &plan()).unwrap_err().contains("cannot be made"));
+        large.head.request.inputs[1].shape = vec![1 << 20];
+        assert!(prepare(&large, 1, &plan()).is_ok());
     }
 
     #[test]

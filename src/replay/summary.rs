@@ -24,6 +24,17 @@ struct Shown {
     text: String,
 }
 
+/// What a replay says of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every answer is as it was recorded.
+    Equal,
+    /// An answer differs or did not come, or what the file has beyond its damage was not compared.
+    Different,
+    /// No answer was compared, so nothing is known.
+    NotCompared,
+}
+
 pub struct Summary {
     compares: bool,
     records: u64,
@@ -40,6 +51,7 @@ pub struct Summary {
     delays: Histogram<u64>,
     took: Duration,
     note: Option<String>,
+    is_damaged: bool,
 }
 
 fn histogram() -> Histogram<u64> {
@@ -68,6 +80,7 @@ impl Summary {
             delays: histogram(),
             took: Duration::ZERO,
             note: None,
+            is_damaged: false,
         }
     }
 
@@ -108,13 +121,17 @@ impl Summary {
         }
     }
 
-    pub(crate) fn finish(&mut self, took: Duration, note: Option<String>) {
-        (self.took, self.note) = (took, note);
+    pub(crate) fn finish(&mut self, took: Duration, note: Option<String>, is_damaged: bool) {
+        (self.took, self.note, self.is_damaged) = (took, note, is_damaged);
     }
 
-    /// Every answer is as it was recorded.
-    pub fn is_equal(&self) -> bool {
-        self.different == 0 && self.failed == 0
+    pub fn outcome(&self) -> Outcome {
+        match (self.different + self.failed, self.equal) {
+            (1.., _) => Outcome::Different,
+            (0, 0) => Outcome::NotCompared,
+            (0, _) if self.is_damaged => Outcome::Different,
+            (0, _) => Outcome::Equal,
+        }
     }
 
     fn sent(&self) -> u64 {
@@ -184,7 +201,7 @@ impl Summary {
             "skipped": self.skipped,
             "not_compared": self.not_compared,
             "compared": if self.compares { "answers" } else { "statuses" },
-            "is_equal": self.is_equal(),
+            "is_equal": self.outcome() == Outcome::Equal,
             "took_s": self.took.as_secs_f64(),
             "requests_per_s": self.rate(),
             "latency_ms": {
@@ -207,9 +224,11 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nereid_recording::Protocol;
 
     fn done(number: u64, verdict: Verdict) -> Done {
-        Done { worker: 0, number, model: "m\u{1b}".to_owned(), verdict, took_ns: Some(2_000_000) }
+        let (model, protocol) = ("m\u{1b}".to_owned(), Protocol::Http);
+        Done { worker: 0, number, model, protocol, verdict, took_ns: Some(2_000_000) }
     }
 
     #[test]
@@ -217,13 +236,13 @@ mod tests {
         let mut summary = Summary::new(true);
         assert!(summary.text().contains("n/a") && summary.json()["latency_ms"]["replayed"].is_null());
         summary.note(done(1, Verdict::Equal));
-        assert!(summary.is_equal());
+        assert_eq!(summary.outcome(), Outcome::Equal);
         for number in 2..40 {
             summary.note(done(number, Verdict::Different(format!("text\n{number}"))));
         }
         summary.note(done(40, Verdict::Failed("gone".to_owned())));
-        summary.finish(Duration::from_secs(2), Some("cut".to_owned()));
-        assert!(!summary.is_equal());
+        summary.finish(Duration::from_secs(2), Some("cut".to_owned()), false);
+        assert_eq!(summary.outcome(), Outcome::Different);
         let text = summary.text();
         assert!(text.contains("1 equal, 38 different, 1 without an answer"), "{text}");
         assert!(text.contains("record 2, model 'm ': text 2\n") && !text.contains("record 12,"), "{text}");
@@ -231,5 +250,21 @@ mod tests {
         let json = summary.json();
         assert_eq!((&json["different"], &json["is_equal"]), (&38.into(), &false.into()));
         assert_eq!(json["differences"].as_array().map(Vec::len), Some(10));
+    }
+
+    #[test]
+    fn what_was_not_compared_is_not_equal() {
+        let outcome = |verdicts: Vec<Verdict>, is_damaged| {
+            let mut summary = Summary::new(false);
+            verdicts.into_iter().for_each(|verdict| summary.note(done(1, verdict)));
+            summary.finish(Duration::ZERO, None, is_damaged);
+            summary.outcome()
+        };
+        let skipped = || Verdict::Skipped(String::new());
+        assert_eq!(outcome(vec![skipped(), Verdict::NotCompared], false), Outcome::NotCompared);
+        assert_eq!(outcome(vec![skipped()], true), Outcome::NotCompared);
+        assert_eq!(outcome(vec![skipped(), Verdict::Equal], false), Outcome::Equal);
+        assert_eq!(outcome(vec![Verdict::Equal], true), Outcome::Different);
+        assert_eq!(outcome(vec![Verdict::Failed(String::new())], false), Outcome::Different);
     }
 }

@@ -1,5 +1,6 @@
 //! Sends one request after the other on a connection of its own, and compares the answers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
@@ -32,6 +33,8 @@ pub struct Done {
     pub worker: usize,
     pub number: u64,
     pub model: String,
+    /// Over which it was sent, or was to be.
+    pub protocol: Protocol,
     pub verdict: Verdict,
     /// Of the exchange, if there was one.
     pub took_ns: Option<u64>,
@@ -73,9 +76,15 @@ impl Worker {
     /// Works until no record comes any more.
     pub fn run(mut self, worker: usize, records: &Receiver<Numbered>, done: &Sender<Done>) {
         for Numbered { number, record } in records {
-            let (verdict, took_ns) = self.replay(number, &record);
+            let protocol = self.plan.protocol.unwrap_or(record.head.protocol);
+            // Without news of this record the replay would wait for ever.
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.replay(number, &record)));
+            let (verdict, took_ns) = outcome.unwrap_or_else(|_| {
+                (self.http, self.grpc) = (None, None);
+                (Verdict::Failed("the program panicked at this record".to_owned()), None)
+            });
             let model = record.head.model;
-            if done.send(Done { worker, number, model, verdict, took_ns }).is_err() {
+            if done.send(Done { worker, number, model, protocol, verdict, took_ns }).is_err() {
                 return;
             }
         }
@@ -89,13 +98,16 @@ impl Worker {
         let started = Instant::now();
         let given = match self.send(&prepared) {
             Ok(given) => given,
-            Err(CallError::Connection(reason) | CallError::Refused(reason)) => return (Verdict::Failed(reason), None),
+            Err(CallError::Connection(reason) | CallError::TimedOut(reason) | CallError::Refused(reason)) => {
+                return (Verdict::Failed(reason), None);
+            }
         };
         let took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         (self.judge(record, &given), Some(took_ns))
     }
 
-    /// Sends on the connection that is there, and once more on a new one if that has ended meanwhile.
+    /// Sends on the connection that is there, and once more on a new one if that has ended meanwhile. A request that
+    /// took too long is not sent again: the server may still be working on it.
     fn send(&mut self, prepared: &Prepared) -> Result<Given, CallError> {
         let had_connection = match prepared {
             Prepared::Http { .. } => self.http.is_some(),

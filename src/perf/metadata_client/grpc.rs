@@ -85,8 +85,8 @@ impl GrpcMetadataClient {
             let waiting = self.connection.output();
             let output = waiting.to_vec();
             waiting.clear();
-            self.wire.send(&output).map_err(CallError::Connection)?;
-            let n = self.wire.receive(&mut buffer).map_err(CallError::Connection)?;
+            self.wire.send(&output)?;
+            let n = self.wire.receive(&mut buffer)?;
             let received = self.connection.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
             received.map_err(|error| broken(&error))?;
         }

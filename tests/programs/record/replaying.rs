@@ -149,3 +149,39 @@ fn a_file_or_server_of_no_use_has_its_error() {
     assert!(report["note"].as_str().is_some_and(|note| note.contains("inside of a record")), "{report:#}");
     server.stop();
 }
+
+/// An exit code of 0 says that answers are as they were; it must not come of a file that shows none.
+#[test]
+fn what_cannot_be_compared_is_not_equal() {
+    let repository = identity();
+    // Without contents a file is lines of text.
+    let text = std::fs::read_to_string(recorded(&repository, false)).expect("the file");
+    let server = Server::start(usual(), repository.path(), &[]);
+    let run = |text: String| {
+        let changed = repository.path().join("changed");
+        std::fs::write(&changed, text).expect("write");
+        replay(&changed, &server, &[])
+    };
+    for fact in ["\"malformed\":true", "\"inputs\":[{\"name\":\"x\",\"shared_memory\":true}]"] {
+        let lines = text.lines().enumerate().map(|(at, line)| match at {
+            0 => format!("{line}\n"),
+            _ => {
+                let mut record: serde_json::Value = serde_json::from_str(line).expect("a record");
+                let fact: serde_json::Value = serde_json::from_str(&format!("{{{fact}}}")).expect("a fact");
+                for (name, value) in fact.as_object().expect("members") {
+                    record["request"][name] = value.clone();
+                }
+                format!("{record}\n")
+            }
+        });
+        let (code, report, errors) = run(lines.collect());
+        assert_eq!((code, counts(&report)), (Some(2), [0, 0, 0, 4]), "{report:#} {errors}");
+        assert!(errors.contains("nothing could be compared"), "{errors}");
+    }
+    // What is behind the damage was not compared.
+    let whole: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
+    let (code, report, errors) = run(format!("{whole}damage\n"));
+    assert_eq!((code, counts(&report)), (Some(1), [1, 0, 0, 0]), "{report:#} {errors}");
+    assert!(report["note"].as_str().is_some_and(|note| note.contains("record 2 at byte")), "{report:#}");
+    server.stop();
+}

@@ -67,8 +67,8 @@ fn shared(gather: &mut Gather) -> Vec<Slice> {
     pieces
 }
 
-/// The pieces of an answer; of one with binary tensors only its JSON, unless contents are recorded. None: more would have
-/// to be copied than a shard has time for.
+/// The pieces of an answer; of one with binary tensors only its JSON, unless contents are recorded. None: more would
+/// have to be copied than a shard has time for.
 fn answer_of(pieces: &[Slice], json_len: Option<usize>, has_data: bool) -> Option<Body> {
     let byte_size = pieces.iter().map(|piece| piece.len() as u64).sum();
     let mut left = json_len.filter(|_| !has_data).unwrap_or(usize::MAX);

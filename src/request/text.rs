@@ -32,7 +32,12 @@ impl Text {
                 place[PLACE - 1] = (PLACE - 1 - bytes.len()) as u8;
                 Text(TextStorage::Here(place))
             }
-            _ => Text(TextStorage::Apart(bytes.iter().copied().chain([0]).collect())),
+            _ => {
+                let mut terminated = Vec::with_capacity(bytes.len() + 1);
+                terminated.extend_from_slice(bytes);
+                terminated.push(0);
+                Text(TextStorage::Apart(terminated.into()))
+            }
         }
     }
 

@@ -49,8 +49,8 @@ pub struct FoundFile {
 }
 
 /// The files and directories below `root` in the order of their names, each directory before what it holds; without
-/// compiled Python. Links are followed, but not to a directory that they are in. The second value is false if there is more than the bounds allow, or if
-/// some of it cannot be read.
+/// compiled Python. Links are followed, but not to a directory that they are in. The second value is false if there is
+/// more than the bounds allow, or if some of it cannot be read.
 pub fn files_of(root: &Path, is_over: &dyn Fn() -> bool) -> (Vec<FoundFile>, bool) {
     let (mut found, mut is_whole) = (Vec::new(), true);
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());

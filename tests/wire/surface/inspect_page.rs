@@ -109,7 +109,13 @@ fn a_snapshot_shows_models_requests_messages_and_flags() {
         let repository = repository();
         let server = start(variant, &repository, &["--metrics-config=histogram_phases=true", "--id=shown"]);
         (0..3).for_each(|_| infer(&server));
-        let all = snapshot(&server, "", &[]);
+        // Threads of their own bring messages and slow requests there.
+        let mut all = Value::Null;
+        server.wait_until("the page has messages and slow requests", || {
+            all = snapshot(&server, "", &[]);
+            let is_slow = |slow: &Vec<Value>| slow.iter().any(|request| request["model"] == "plain");
+            all["messages"].to_string().contains("<b>nothing</b>") && all["slow"].as_array().is_some_and(is_slow)
+        });
         assert_eq!((&all["server"]["name"], &all["server"]["state"]), (&"shown".into(), &"READY".into()));
         assert_eq!(all["server"]["version"], env!("CARGO_PKG_VERSION"));
         let plain = named(&all["models"], "name", "plain");

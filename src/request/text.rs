@@ -19,8 +19,8 @@ enum TextStorage {
     /// The last byte is the number of unused bytes before it, and so the NUL of a text that uses all. Unused bytes are
     /// zero.
     Here([u8; PLACE]),
-    /// With the NUL. A clone shares it.
-    Apart(Arc<[u8]>),
+    /// With the NUL. A clone shares it. Not a slice, into which a text would be copied a second time.
+    Apart(Arc<Vec<u8>>),
 }
 
 impl Text {
@@ -36,7 +36,7 @@ impl Text {
                 let mut terminated = Vec::with_capacity(bytes.len() + 1);
                 terminated.extend_from_slice(bytes);
                 terminated.push(0);
-                Text(TextStorage::Apart(terminated.into()))
+                Text(TextStorage::Apart(Arc::new(terminated)))
             }
         }
     }
@@ -53,7 +53,7 @@ impl Text {
     pub fn as_c_str(&self) -> &CStr {
         let with_nul = match &self.0 {
             TextStorage::Here(place) => &place[..],
-            TextStorage::Apart(bytes) => bytes,
+            TextStorage::Apart(bytes) => &bytes[..],
         };
         CStr::from_bytes_until_nul(with_nul).unwrap_or_default()
     }

@@ -19,7 +19,7 @@ Server:
                        where the server has --http-metrics, or else at port 8002 of its host.
   --header=<name:value>
                        (also -H <name:value>) A header of the requests to the HTTP port, such as a key. Can be repeated.
-  --timeout-secs=<n>   The longest time without a byte of the server. Default: 5.
+  --timeout-secs=<n>   The longest time in which an answer makes no progress. Default: 5.
   --ssl-https-verify-peer=<0|1>
                        With https://: whether its certificate is checked. Default: 1.
   --ssl-https-verify-host=<0|1|2>
@@ -141,7 +141,7 @@ impl ServerFlags {
         self.url.is_some()
     }
 
-    /// The longest time without a byte of the server, if it is given.
+    /// The longest time in which an answer makes no progress, if it is given.
     pub fn patience(&self) -> Option<Duration> {
         self.timeout
     }

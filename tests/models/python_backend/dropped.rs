@@ -41,6 +41,16 @@ fn a_request_that_a_model_drops_gets_an_error() {
             let text = stream(&mut peer, words);
             assert!(text.contains(&format!("model 'decoupled_0_0', message: {TEXT}")), "{words}: {text}");
         }
+        // A last response that could not be sent is none.
+        let answer = trouble::act(&mut peer, "dropping", "lack_memory");
+        assert!(answer.error().contains("MemoryError: none for a message"), "{}", answer.text());
+        assert!(stream(&mut peer, "lack_memory").contains("MemoryError: none for a message"));
+        let answer = trouble::act(&mut peer, "dropping", "lack_memory_and_go_on");
+        assert!(answer.error().contains(TEXT), "{}", answer.text());
+        assert!(stream(&mut peer, "lack_memory_and_go_on").contains(TEXT));
+        let answer = trouble::act(&mut peer, "dropping", "lack_memory_and_try_again");
+        assert_eq!(trouble::done(&answer), "now");
+        assert!(stream(&mut peer, "lack_memory_and_try_again").contains(r#""DONE":"now""#));
         // The one response of a model that is not decoupled is complete; the others of a decoupled one are missing.
         for words in ["drop_after_response", "drop_in_thread"] {
             assert_eq!(trouble::done(&trouble::act(&mut peer, "dropping", words)), "one", "{words}");

@@ -131,6 +131,28 @@ fn whatever_a_model_does_its_request_is_answered_and_the_next_one_works() {
     assert!(log.contains("Fatal Python error: Aborted"));
 }
 
+/// Memory that the server shares with a worker which cannot take it, because of a limit of the process.
+#[test]
+fn a_worker_that_cannot_take_its_memory_ends_and_keeps_no_request() {
+    each(&variant::ALL, |variant| {
+        let repository = models::repository(&[]);
+        trouble::add(&repository, "trouble", 1, "");
+        let Some(server) = models::serve(variant, &repository, &[]) else { return };
+        let mut peer = Peer::connect(server.http);
+        // More than the memory that a worker begins with.
+        let large = format!("length {}", "a".repeat(6 << 20));
+        for limit in ["memory", "descriptors"] {
+            let before = trouble::worker_after_pauses(&mut peer, "trouble");
+            assert_eq!(trouble::done(&trouble::act(&mut peer, "trouble", &format!("limit {limit}"))), "done");
+            let answer = trouble::act(&mut peer, "trouble", &large);
+            assert!(answer.error().contains("is not healthy"), "{limit}: {} {}", answer.status, answer.text());
+            assert_ne!(before, trouble::worker_after_pauses(&mut peer, "trouble"), "{limit}");
+            assert_eq!(trouble::done(&trouble::act(&mut peer, "trouble", &large)), format!("{}", 6 << 20), "{limit}");
+        }
+        server.stop();
+    });
+}
+
 #[test]
 fn an_execution_that_takes_too_long_is_ended_and_names_its_limit() {
     each(&variant::ALL, |variant| {

@@ -160,7 +160,8 @@ impl Campaign {
     }
 
     fn check(&self, tally: &Tally) {
-        assert!(tally.wrong.is_empty(), "{}: {:#?}\n{}", self.place(), tally.wrong, self.log_end());
+        // The cause last: a report that is cut keeps its end.
+        assert!(tally.wrong.is_empty(), "{}: {}\n{:#?}", self.place(), self.log_end(), tally.wrong);
         let is_alive = std::fs::read_to_string(format!("/proc/{}/stat", self.site.server.pid()));
         let is_alive = is_alive.is_ok_and(|stat| !stat.contains(") Z "));
         assert!(is_alive, "{}: the server has ended\n{}", self.place(), self.log_end());

@@ -28,7 +28,7 @@ fn outcome(shared: &Shared, vector: &Vector, answer: &Answer, expected: &[i32]) 
 }
 
 /// Whether the server ends the connection behind this answer, as it does if it does not take the rest of a request.
-fn is_last(answer: &Answer) -> bool {
+pub fn is_last(answer: &Answer) -> bool {
     answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
 }
 

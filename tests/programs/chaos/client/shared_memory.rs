@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::Shared;
-use super::http::{connect, refusal_of};
+use super::http::{connect, is_last, refusal_of};
 use super::vectors::Vector;
 use nereid_test_support::http::{Answer, Peer, request};
 use nereid_test_support::random::Random;
@@ -32,11 +32,16 @@ pub fn run(shared: &Shared, mut random: Random) {
     }
 }
 
-fn post(peer: &mut Peer, path: &str, body: &str) -> Result<Answer, String> {
+fn post(shared: &Shared, peer: &mut Peer, path: &str, body: &str) -> Result<Answer, String> {
     if !peer.try_send(&request("POST", path, &[], body.as_bytes())) {
         return Err("the server takes no more bytes".to_owned());
     }
-    peer.try_answer()
+    let answer = peer.try_answer()?;
+    // A request that is refused unread, for want of memory, ends its connection.
+    if is_last(&answer) {
+        *peer = Peer::try_connect(shared.order.http).map_err(|error| format!("no connection: {error}"))?;
+    }
+    Ok(answer)
 }
 
 fn with_object(shared: &Shared, peer: &mut Peer, name: &str, path: &Path, random: &mut Random) -> Result<(), String> {
@@ -50,7 +55,7 @@ fn with_object(shared: &Shared, peer: &mut Peer, name: &str, path: &Path, random
     }
     let region = format!("/v2/systemsharedmemory/region/{name}");
     let body = json!({ "key": format!("/{name}"), "offset": 0, "byte_size": PAGES * PAGE }).to_string();
-    let registered = post(peer, &format!("{region}/register"), &body)?;
+    let registered = post(shared, peer, &format!("{region}/register"), &body)?;
     if registered.status != 200 {
         shared.asks("plain");
         shared.ends("plain", Err(refusal_of(&registered)));
@@ -87,7 +92,7 @@ fn with_object(shared: &Shared, peer: &mut Peer, name: &str, path: &Path, random
     }
     let started = Instant::now();
     loop {
-        let unregistered = post(peer, &format!("{region}/unregister"), "{}")?;
+        let unregistered = post(shared, peer, &format!("{region}/unregister"), "{}")?;
         match unregistered.status {
             200 => return Ok(()),
             // The memory of requests may be exhausted just now.
@@ -109,5 +114,5 @@ fn infer(shared: &Shared, peer: &mut Peer, region: &str, vector: &Vector) -> Res
         "outputs": [{ "name": "OUTPUT0", "parameters": place((PAGES - 1) * PAGE) }],
     });
     shared.asks("plain");
-    post(peer, "/v2/models/plain/infer", &body.to_string())
+    post(shared, peer, "/v2/models/plain/infer", &body.to_string())
 }

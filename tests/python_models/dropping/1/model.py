@@ -59,6 +59,27 @@ class TritonPythonModel:
         while requests:
             requests.pop()
 
+    def lack_memory(self, requests):
+        """The message of the last response does not fit into the memory that is left, once."""
+        from nereid_python.wire import link
+
+        def fail(kind, value):
+            del link._packed
+            raise MemoryError("none for a message")
+
+        link._packed = fail
+        self.send(requests, "now")
+
+    def lack_memory_and_go_on(self, requests):
+        try:
+            self.lack_memory(requests)
+        except MemoryError:
+            pass
+
+    def lack_memory_and_try_again(self, requests):
+        self.lack_memory_and_go_on(requests)
+        self.now(requests)
+
     def keep(self, requests):
         self.kept.extend(requests)
 

@@ -50,6 +50,19 @@ def exhaust_for_good():
     raise MemoryError("nothing is left")
 
 
+def limit_memory():
+    """From now on nothing more can be mapped."""
+    with open("/proc/self/statm") as statm:
+        now = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now, now))
+
+
+def limit_descriptors():
+    """From now on nothing more can be opened."""
+    highest = max(descriptors())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest, highest))
+
+
 def descriptors():
     return [int(name) for name in os.listdir("/proc/self/fd")]
 
@@ -151,6 +164,8 @@ ACTS = {
     "abort": lambda rest: os.abort(),
     "exhaust": lambda rest: exhaust(),
     "exhaust_for_good": lambda rest: exhaust_for_good(),
+    "limit": lambda rest: {"memory": limit_memory, "descriptors": limit_descriptors}[rest](),
+    "length": lambda rest: str(len(rest)),
     "close": lambda rest: close_descriptors(),
     "print": lambda rest: print_garbage(),
     "nonsense": lambda rest: talk_nonsense(),

@@ -252,7 +252,11 @@ class Worker:
                     is_ready, wrong = None, "is_ready() must return a boolean value"
             except BaseException as error:
                 is_ready, wrong = None, describe(error)
-            link.send(wire.READY, (number, is_ready, wrong))
+            try:
+                link.send(wire.READY, (number, is_ready, wrong))
+            except BaseException:
+                # Without this thread no query would be answered any more.
+                wire.fail()
 
     def run(self):
         receive = link.receive

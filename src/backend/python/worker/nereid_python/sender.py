@@ -7,7 +7,7 @@ from threading import get_ident
 from . import kinds
 from .errors import TritonModelException, whole, wrong
 from .response import InferenceResponse
-from .wire import Refused, link
+from .wire import Refused, fail, link
 
 FINAL = 1
 
@@ -59,22 +59,37 @@ class InferenceResponseSender:
             wire = None if response is None else self._packed(response)
         except Refused as refused:
             self._take_back(flags)
-            raise TritonModelException("An error occurred while sending a response. " + refused.text) from None
+            raise _refused(refused) from None
         except BaseException:
             self._take_back(flags)
             raise
         if self._mark is not None:
             # The main thread and other threads use different streams to the server.
             link.follow(self._mark)
-        if (flags == 0 and sent % kinds.SENDS_BETWEEN_QUERIES == 0) or (wire is not None and _has_to_wait(wire, flags)):
+        has_to_wait = flags == 0 and sent % kinds.SENDS_BETWEEN_QUERIES == 0
+        slot = None
+        try:
+            if has_to_wait or (wire is not None and _has_to_wait(wire, flags)):
+                slot = link.ask(kinds.SEND, self._token, wire, flags)
+            else:
+                link.notify(kinds.SEND, self._token, wire, flags)
+        except BaseException as error:
+            # Nothing was sent, for want of memory: the request is still open.
+            self._take_back(flags)
+            if wire is not None:
+                link.discard(wire[0])
+            if isinstance(error, Refused):
+                raise _refused(error) from None
+            raise
+        if slot is not None:
             try:
-                link.query(kinds.SEND, self._token, wire, flags)
+                slot.wait()
             except Refused as refused:
-                raise TritonModelException("An error occurred while sending a response. " + refused.text) from None
-        else:
-            link.notify(kinds.SEND, self._token, wire, flags)
-            if flags == 0:
-                self._mark = link.mark()
+                raise _refused(refused) from None
+            finally:
+                slot.close()
+        elif flags == 0:
+            self._mark = link.mark()
 
     def _packed(self, response):
         """The response for its message. Memory of other responses is freed as their clients read them."""
@@ -137,15 +152,23 @@ class InferenceResponseSender:
         self._is_closed = True
         # The one response of a model that is not decoupled was complete without the flag.
         is_complete = not self._is_decoupled and self._sent > 0
-        if self._mark is not None:
-            link.follow(self._mark)
-        link.notify(kinds.SEND, self._token, None if is_complete else ((), (), (INTERNAL, text)), FINAL)
+        try:
+            if self._mark is not None:
+                link.follow(self._mark)
+            link.notify(kinds.SEND, self._token, None if is_complete else ((), (), (INTERNAL, text)), FINAL)
+        except BaseException:
+            # Nobody hears of an error in a finalizer.
+            fail()
 
     def _take_back(self, flags):
         with _counting:
             self._sent -= 1
             if flags == FINAL:
                 self._is_closed = False
+
+
+def _refused(refused):
+    return TritonModelException("An error occurred while sending a response. " + refused.text)
 
 
 def _has_to_wait(wire, flags):

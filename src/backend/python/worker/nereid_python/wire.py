@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 import time
+import traceback
 
 from . import kinds
 from .memory import INLINE_MAX, PLACE_BITS, Memory, Refused, class_bytes  # noqa: F401
@@ -104,6 +105,15 @@ def _fence_of(descriptor):
     return fence
 
 
+def fail():
+    """Ends the process for the error that is handled now. For what cannot be made good: a message of the server that is
+    lost, or the end of a request that nobody can report. The server fails what was open, and starts another worker."""
+    try:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
 def _lost():
     return Refused(4, "a child of a model's process has no connection to the server")
 
@@ -148,6 +158,7 @@ class _Output:
             return
         self.busy = True
         fence = self.fence
+        before = self.pushed
         try:
             while True:
                 length = len(payload)
@@ -168,7 +179,8 @@ class _Output:
                 if skipped:
                     _HEAD.pack_into(memory, start, SKIP, 0)
                     start = self.base
-                memory[start : start + 8 + length] = _HEAD.pack(length, kind) + payload
+                _HEAD.pack_into(memory, start, length, kind)
+                memory[start + 8 : start + 8 + length] = payload
                 if fence is not None:
                     # Between the bytes and the position that announces them.
                     fence()
@@ -180,6 +192,11 @@ class _Output:
                     return
                 kind, payload = waiting.pop(0)
                 rings = True
+        except BaseException:
+            if self.pushed != before:
+                # The caller would take its message back, which the server has.
+                fail()
+            raise
         finally:
             self.busy = False
 
@@ -320,14 +337,24 @@ class Link(Memory):
     def _take_message(self):
         """Takes one message from the socket; a refusal is raised. Needs the socket's lock."""
         message, descriptors = self._receive_message()
+        try:
+            return self._took(message, descriptors)
+        except Refused:
+            raise
+        except BaseException:
+            # Limits on memory or descriptors of the process can cause it. The server does not send the message again,
+            # and whoever needs it would wait for ever.
+            fail()
+
+    def _took(self, message, descriptors):
         what = message[0]
         if what == "segment":
-            memory = mmap.mmap(descriptors[0], message[2])
-            os.close(descriptors[0])
-            self.segments[message[1]] = memory
             # It replaces segments without references.
             for number in message[4]:
                 self.segments.pop(number, None)
+            memory = mmap.mmap(descriptors[0], message[2])
+            os.close(descriptors[0])
+            self.segments[message[1]] = memory
         elif what == "slots":
             memory = mmap.mmap(descriptors[0], SLOTS_PER_BANK * SLOT_BYTES)
             os.close(descriptors[0])
@@ -418,7 +445,7 @@ class Link(Memory):
         return value
 
     def send(self, kind, value):
-        """Sends a message of the loop's own, without a slot."""
+        """Sends a message of the loop's own, without a slot. If it raises, nothing was sent."""
         if self.is_lost:
             raise _lost()
         kind, payload = self._packed(kind, value)
@@ -474,12 +501,21 @@ class Link(Memory):
 
     def query(self, kind, *payload):
         """Sends a query, and blocks until its answer arrives; other threads run meanwhile."""
-        slot = self.open_slot()
+        slot = self.ask(kind, *payload)
         try:
-            self.send(kind, (slot.number,) + payload)
             return slot.wait()
         finally:
             slot.close()
+
+    def ask(self, kind, *payload):
+        """Sends a query; returns the slot of its answer, for the caller to close. If it raises, nothing was sent."""
+        slot = self.open_slot()
+        try:
+            self.send(kind, (slot.number,) + payload)
+        except BaseException:
+            slot.close()
+            raise
+        return slot
 
     def open_slot(self):
         """A slot of the pool, which grows as needed."""

@@ -139,15 +139,15 @@ fn a_worker_that_cannot_take_its_memory_ends_and_keeps_no_request() {
         trouble::add(&repository, "trouble", 1, "");
         let Some(server) = models::serve(variant, &repository, &[]) else { return };
         let mut peer = Peer::connect(server.http);
-        // More than the memory that a worker begins with.
-        let large = format!("length {}", "a".repeat(6 << 20));
-        for limit in ["memory", "descriptors"] {
+        // Each time more than the memory that a worker begins with, which is all that the one before had.
+        for (limit, length) in [("memory", 6 << 20), ("descriptors", 20 << 20)] {
+            let large = format!("length {}", "a".repeat(length));
             let before = trouble::worker_after_pauses(&mut peer, "trouble");
             assert_eq!(trouble::done(&trouble::act(&mut peer, "trouble", &format!("limit {limit}"))), "done");
             let answer = trouble::act(&mut peer, "trouble", &large);
             assert!(answer.error().contains("is not healthy"), "{limit}: {} {}", answer.status, answer.text());
             assert_ne!(before, trouble::worker_after_pauses(&mut peer, "trouble"), "{limit}");
-            assert_eq!(trouble::done(&trouble::act(&mut peer, "trouble", &large)), format!("{}", 6 << 20), "{limit}");
+            assert_eq!(trouble::done(&trouble::act(&mut peer, "trouble", &large)), length.to_string(), "{limit}");
         }
         server.stop();
     });

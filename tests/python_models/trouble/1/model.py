@@ -59,8 +59,9 @@ def limit_memory():
 
 def limit_descriptors():
     """From now on nothing more can be opened."""
-    highest = max(descriptors())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest, highest))
+    lowest_free = os.dup(2)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, lowest_free))
 
 
 def descriptors():

@@ -11,8 +11,8 @@ use super::Arguments;
 use super::check::print;
 use super::server_flags::{ServerFlags, Words};
 use nereid_client::Endpoint;
-use nereid_recording::{Protocol, Reader};
-use nereid_replay::{CONCURRENCY_MAX, Contents, Outcome, Plan, Server, Speed, Summary, replay};
+use nereid_recording::{Contents, Protocol, Reader};
+use nereid_replay::{CONCURRENCY_MAX, Outcome, Plan, Server, Speed, Summary, replay};
 
 /// An answer differs or does not come, or the file is damaged.
 const DIFFERENT: u8 = 1;

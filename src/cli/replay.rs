@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::Arguments;
 use super::check::print;
-use super::server_flags::{ServerFlags, Words};
+use super::server_flags::{ServerFlags, TLS_USAGE, Words};
 use nereid_client::Endpoint;
-use nereid_recording::{Protocol, Reader};
-use nereid_replay::{CONCURRENCY_MAX, Contents, Outcome, Plan, Server, Speed, Summary, replay};
+use nereid_recording::{Contents, Protocol, Reader};
+use nereid_replay::{CONCURRENCY_MAX, Outcome, Plan, Server, Speed, Summary, replay};
 
 /// An answer differs or does not come, or the file is damaged.
 const DIFFERENT: u8 = 1;
@@ -23,7 +23,7 @@ const GRPC_PORT: u16 = 8001;
 /// Of random contents, so that they are the same each time.
 const SEED: u64 = 1;
 
-pub const USAGE: &str = "\
+const INTRODUCTION: &str = "\
 Usage: nereid replay <file> [-u <address>] [--compare] [options]
 
 Sends the requests of a file that a server has recorded (nereid serve --record=<file>) to a server, at the times of the
@@ -53,20 +53,16 @@ Server:
                        (also -H <name:value>) A header of each request, such as a key: a recording has none. Can be
                        repeated.
   --timeout-secs=<n>   The longest time until the head of an answer, and from then for each 64 KiB of it. Default: 60.
-  --ssl-https-verify-peer=<0|1>
-                       With https://: whether its certificate is checked. Default: 1.
-  --ssl-https-verify-host=<0|1|2>
-                       Whether its name is checked, 1 and 2 alike. Default: 2.
-  --ssl-https-ca-certificates-file=<path>
-                       Authorities that the server is checked against. Default: those of the system.
-  --ssl-https-client-certificate-file=<path>
-                       Certificate that the client shows.
-  --ssl-https-private-key-file=<path>
-                       Its key.
+";
 
+const EXIT_CODES: &str = "
 Exit codes: 0 every answer is as it was recorded; 1 one differs or does not come, or the file is damaged; 2 the command
 line or the file is of no use, no server answers, or nothing could be compared.
 ";
+
+pub fn usage() -> String {
+    format!("{INTRODUCTION}{TLS_USAGE}{EXIT_CODES}")
+}
 
 #[derive(Debug)]
 struct ReplayArguments {
@@ -79,7 +75,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let parsed = match parse(arguments) {
         Ok(Some(parsed)) => parsed,
         Ok(None) => {
-            print(USAGE);
+            print(&usage());
             return ExitCode::SUCCESS;
         }
         Err(mistake) => {

@@ -10,8 +10,7 @@ use nereid_monitor::{MetricsAddress, ServerAddress, Source};
 const HTTP_PORT: u16 = 8000;
 const METRICS_PORT: u16 = 8002;
 
-/// The lines of a usage text that explain these flags.
-pub const USAGE: &str = "
+const USAGE: &str = "
 Server:
   --url=<address>      (also -u <address>) The HTTP port: host, host:port, http://…, https://… or unix:<path>.
                        Default: localhost:8000.
@@ -20,7 +19,10 @@ Server:
   --header=<name:value>
                        (also -H <name:value>) A header of the requests to the HTTP port, such as a key. Can be repeated.
   --timeout-secs=<n>   The longest time in which an answer makes no progress. Default: 5.
-  --ssl-https-verify-peer=<0|1>
+";
+
+/// The lines of a usage text that explain the flags of TLS.
+pub const TLS_USAGE: &str = "  --ssl-https-verify-peer=<0|1>
                        With https://: whether its certificate is checked. Default: 1.
   --ssl-https-verify-host=<0|1|2>
                        Whether its name is checked, 1 and 2 alike. Default: 2.
@@ -31,6 +33,11 @@ Server:
   --ssl-https-private-key-file=<path>
                        Its key.
 ";
+
+/// The lines of a usage text that explain these flags.
+pub fn usage() -> String {
+    format!("{USAGE}{TLS_USAGE}")
+}
 
 /// The words of a command line, one after the other.
 pub struct Words<'a> {

@@ -31,7 +31,7 @@ index of models cannot be read; 2 no server answers at the address; 3 the comman
 ";
 
 pub fn usage() -> String {
-    format!("{INTRODUCTION}{}{EXIT_CODES}", server_flags::USAGE)
+    format!("{INTRODUCTION}{}{EXIT_CODES}", server_flags::usage())
 }
 
 /// Reads the server once and prints the report.

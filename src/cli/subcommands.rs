@@ -162,7 +162,7 @@ pub static ALL: [Subcommand; 16] = [
         name: "replay",
         group: Group::Measure,
         purpose: "send recorded requests to a server and compare its answers",
-        usage: || replay::USAGE.to_owned(),
+        usage: replay::usage,
         words: none,
         table: None,
         main: replay::run,

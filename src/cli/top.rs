@@ -54,7 +54,7 @@ with --once: no server answers at the address.
 ";
 
 pub fn usage() -> String {
-    format!("{INTRODUCTION}{}{KEYS}", server_flags::USAGE)
+    format!("{INTRODUCTION}{}{KEYS}", server_flags::usage())
 }
 
 struct TopArguments {

@@ -74,8 +74,17 @@ impl Endpoint {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// A port of this machine, and who listens there.
+    pub fn listen() -> (TcpListener, Endpoint) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, Endpoint::Tcp { host: "127.0.0.1".to_owned(), port })
+    }
 
     #[test]
     fn endpoints_are_written_as_they_are_asked_for() {

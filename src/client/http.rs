@@ -131,16 +131,14 @@ impl HttpClient {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::net::TcpListener;
     use std::time::Duration;
 
     use super::*;
-    use crate::Endpoint;
+    use crate::endpoint::tests::listen;
 
     #[test]
     fn single_bytes_do_not_put_the_end_of_the_wait_off() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        let (listener, endpoint) = listen();
         let server = std::thread::spawn(move || {
             let mut peer = listener.accept().unwrap().0;
             while peer.write_all(b"H").is_ok() {

@@ -60,14 +60,13 @@ impl HttpLink {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
-    use std::net::TcpListener;
 
     use super::*;
+    use crate::endpoint::tests::listen;
 
     #[test]
     fn a_connection_that_ended_is_replaced_and_one_that_lasts_is_kept() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        let (listener, endpoint) = listen();
         // Two answers on the first connection, one on the second, then no server.
         let server = std::thread::spawn(move || {
             for answers in [2, 1] {

@@ -92,7 +92,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// `patience`: the longest time in which an answer makes no progress. The error names the file of TLS that is of no use.
+    /// `patience`: the longest time in which an answer makes no progress. The error names the file of TLS that is of no
+    /// use.
     pub fn new(server: ServerAddress, metrics: MetricsAddress, patience: Duration) -> Result<Source, String> {
         let ServerAddress { endpoint, has_tls, tls, headers } = server;
         let (is_open, at, path, metrics_have_tls) = match metrics {

@@ -10,6 +10,9 @@ use nereid_request::DataType;
 
 const LOAD_MAX: usize = 1 << 20;
 const RATE_MAX: f64 = 1e8;
+/// Parameters that have a place of their own in the plan; in one with a recording, only those of sequences.
+const TAKEN: [&str; 5] = ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout"];
+pub const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
 
 /// Without a call to the server.
 pub fn check_plan(plan: &Plan) -> Result<(), PerfError> {
@@ -114,6 +117,17 @@ fn check_load(plan: &Plan) -> Result<(), PerfError> {
             }
             false
         }
+        Load::Recorded(times) => {
+            if times.offsets.len() != plan.work.streams.iter().map(Vec::len).sum::<usize>() {
+                return refuse("the times of a recording are not those of the requests".to_owned());
+            }
+            if !(times.speed.is_finite() && times.speed > 0.0) || times.round_ns().is_none() {
+                let reason = "the recording has no times to follow, because it has one request for this model or all \
+                              came at once; give --concurrency-range or --request-rate-range";
+                return refuse(reason.to_owned());
+            }
+            false
+        }
     };
     if endless && !has_threshold {
         return refuse("a sweep without an end needs a latency threshold".to_owned());
@@ -186,13 +200,16 @@ pub fn check_against(plan: &Plan, model_info: &ModelInfo) -> Result<(), PerfErro
     if model_info.sequences && plan.work.sequences.is_none() {
         return refuse(format!("model '{model}' is scheduled by sequences, and the plan has none"));
     }
+    let taken = if plan.work.recording.is_some() { &OF_SEQUENCES[..] } else { &TAKEN };
     for (number, template) in plan.work.streams.iter().flatten().enumerate() {
-        check_template(template, model_info).map_err(|text| PerfError::Plan(format!("request {number}: {text}")))?;
+        check_template(template, model_info, taken)
+            .map_err(|text| PerfError::Plan(format!("request {number}: {text}")))?;
     }
     Ok(())
 }
 
-fn check_template(template: &Template, model_info: &ModelInfo) -> Result<(), String> {
+/// `taken`: names of parameters that a template may not have.
+pub fn check_template(template: &Template, model_info: &ModelInfo, taken: &[&str]) -> Result<(), String> {
     let model = &model_info.model;
     for (at, input) in template.inputs.iter().enumerate() {
         let facts = model_info.inputs.iter().find(|facts| facts.name == input.name);
@@ -214,7 +231,6 @@ fn check_template(template: &Template, model_info: &ModelInfo) -> Result<(), Str
         }
     }
     for (name, value) in &template.parameters {
-        let taken = ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout"];
         if taken.contains(&name.as_str()) {
             return Err(format!("parameter '{name}' has a place of its own in the plan"));
         }

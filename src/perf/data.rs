@@ -1,5 +1,5 @@
 //! What requests hold: zeros, seeded random values, or the contents of files, in the shapes that the model and its user
-//! agree on.
+//! agree on; or what a recording has.
 //!
 //! Made once, before the first request, and bounded: a file or a model that would fill the memory is refused. Names of
 //! inputs come from the server; what they could do to a path is looked at before anything is opened.
@@ -8,6 +8,7 @@ mod directory;
 mod encode;
 mod json;
 mod random;
+mod recording;
 mod shapes;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,11 @@ use std::path::PathBuf;
 use super::{Expected, Input, ModelInfo, Parameter, Template, TensorFacts};
 use encode::Elements;
 use nereid_memory::Slice;
+use nereid_recording::ReadError;
 use nereid_request::DataType;
 use random::Random;
+
+pub use recording::{Recorded, RecordingPlan, recorded};
 
 /// All templates of a run together.
 pub const DATA_BYTES_MAX: usize = 4 << 30;
@@ -68,6 +72,13 @@ pub enum DataError {
     TooLarge,
     #[error("{0} requests are more than {TEMPLATES_MAX}")]
     TooMany(usize),
+    #[error("--input-recording: {0}")]
+    Recording(#[from] ReadError),
+    #[error(
+        "model '{0}' is scheduled by sequences, and recorded requests are sent without theirs; send them with `nereid \
+         replay <file> --speed=max --concurrency-max=1`, or give --input-data"
+    )]
+    RecordedSequences(String),
 }
 
 impl DataError {

@@ -42,8 +42,8 @@ pub use measurement::{
 };
 pub use model_info::{ModelInfo, TensorFacts};
 pub use plan::{
-    Client, Compression, Endpoint, Expected, Form, Input, Load, MetricsSource, Parameter, Plan, Protocol, Rules,
-    Sequences, Service, SharedMemory, Spacing, Sweep, Target, Template, Tls, Window, Work,
+    Client, Compression, Endpoint, Expected, Form, Input, Load, MetricsSource, Parameter, Plan, Protocol, Recording,
+    Rules, Sequences, Service, SharedMemory, Spacing, Sweep, Target, Template, Times, Tls, Window, Work,
 };
 
 /// Why a run gives no figures.

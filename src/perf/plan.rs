@@ -3,8 +3,10 @@
 //! Plain data that a command line fills in. Nothing here is looked at while requests run: drivers make their own,
 //! ready-to-send form of it once, before the first request.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::measurement::ErrorTexts;
 use super::openai::OpenAi;
 use nereid_client::{Alpn, Security};
 use nereid_memory::Slice;
@@ -101,6 +103,22 @@ pub struct Work {
     pub priority: u64,
     /// The `timeout` parameter: how long a request may wait in the server's queue, in microseconds.
     pub queue_timeout_us: Option<u64>,
+    /// Where the templates come from, if that is a recording. Each load then begins with the first of them.
+    pub recording: Option<Recording>,
+}
+
+/// A file of recorded requests, and what is sent of it.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    pub file: PathBuf,
+    /// Requests that are sent.
+    pub used: u64,
+    /// Those of them whose contents were not recorded, and are made.
+    pub made: u64,
+    /// Requests that are not sent, by the reason.
+    pub left_out: ErrorTexts,
+    /// What is wrong with the end of the file, if anything is.
+    pub note: Option<String>,
 }
 
 /// One request, but for its id and the flags of its sequence.
@@ -138,6 +156,7 @@ pub struct Expected {
 pub enum Parameter {
     Bool(bool),
     Int(i64),
+    Uint(u64),
     Double(f64),
     String(String),
 }
@@ -189,6 +208,44 @@ pub enum Load {
     Rate { sweep: Sweep<f64>, spacing: Spacing },
     /// Open loop: the times between requests, again and again.
     Intervals(Vec<Duration>),
+    /// Open loop: the times of a recording, again and again.
+    Recorded(Times),
+}
+
+/// When the requests of a recording came.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Times {
+    /// Of each template since the first, in order.
+    pub offsets: Vec<Duration>,
+    /// How many times as fast they are sent.
+    pub speed: f64,
+}
+
+impl Times {
+    /// No request lies further away than a year, whatever a file states.
+    const LONGEST_NS: f64 = 31_536_000.0 * 1e9;
+
+    fn scaled_ns(&self, offset: Duration) -> u64 {
+        (offset.as_nanos() as f64 / self.speed).clamp(0.0, Times::LONGEST_NS) as u64
+    }
+
+    /// From the first request to the first of the next round, in nanoseconds: the last one and the first are apart as
+    /// two requests are on average. None if all come at once, as a single one does.
+    pub fn round_ns(&self) -> Option<u64> {
+        let last_ns = self.scaled_ns(self.offsets.last().copied()?);
+        let gaps = self.offsets.len().saturating_sub(1) as u64;
+        (last_ns > 0).then(|| last_ns.saturating_add(last_ns / gaps.max(1)))
+    }
+
+    /// When each is due, in nanoseconds since the first.
+    pub fn due_ns(&self) -> impl Iterator<Item = u64> {
+        self.offsets.iter().map(|offset| self.scaled_ns(*offset))
+    }
+
+    /// Requests a second on average; 0 if they have no times.
+    pub fn rate(&self) -> f64 {
+        self.round_ns().map_or(0.0, |round_ns| self.offsets.len() as f64 * 1e9 / round_ns as f64)
+    }
 }
 
 /// From `start` to `end`, included. Without an end the sweep goes on until the latency threshold is passed.
@@ -296,6 +353,22 @@ pub struct MetricsSource {
 pub(super) mod tests {
     use super::*;
 
+    #[test]
+    fn recorded_times_go_round_at_their_speed() {
+        let times = |offsets: &[u64], speed| Times {
+            offsets: offsets.iter().map(|secs| Duration::from_secs(*secs)).collect(),
+            speed,
+        };
+        let twice = times(&[0, 1, 4], 2.0);
+        assert_eq!(twice.due_ns().collect::<Vec<_>>(), [0, 500_000_000, 2_000_000_000]);
+        assert_eq!((twice.round_ns(), twice.rate()), (Some(3_000_000_000), 1.0));
+        for without in [&[][..], &[0], &[0, 0]] {
+            assert_eq!((times(without, 1.0).round_ns(), times(without, 1.0).rate()), (None, 0.0));
+        }
+        let far = times(&[0, u64::MAX], 0.001);
+        assert!(far.round_ns().is_some_and(|round_ns| round_ns < 1 << 60), "{far:?}");
+    }
+
     /// One request in flight, of one template without tensors, for a tenth of a second.
     pub fn plan(target: Target) -> Plan {
         Plan {
@@ -314,6 +387,7 @@ pub(super) mod tests {
                 decoupled: false,
                 priority: 0,
                 queue_timeout_us: None,
+                recording: None,
             },
             load: Load::Concurrency(Sweep { start: 1, end: Some(1), step: 1 }),
             rules: Rules { window: Window::Time(Duration::from_millis(100)), ..Rules::default() },

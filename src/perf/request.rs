@@ -309,6 +309,7 @@ fn grpc_parameter(value: &Parameter) -> InferParameter {
     choice(match value {
         Parameter::Bool(value) => ParameterChoice::BoolParam(*value),
         Parameter::Int(value) => ParameterChoice::Int64Param(*value),
+        Parameter::Uint(value) => ParameterChoice::Uint64Param(*value),
         Parameter::Double(value) => ParameterChoice::DoubleParam(*value),
         Parameter::String(value) => ParameterChoice::StringParam(value.clone()),
     })
@@ -440,6 +441,7 @@ fn http_parameter(value: &Parameter) -> Value {
     match value {
         Parameter::Bool(value) => json!(value),
         Parameter::Int(value) => json!(value),
+        Parameter::Uint(value) => json!(value),
         Parameter::Double(value) => json!(value),
         Parameter::String(value) => json!(value),
     }

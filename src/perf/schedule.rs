@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::plan::Spacing;
+use super::plan::{Spacing, Times};
 
 const SECOND_NS: f64 = 1e9;
 
@@ -31,9 +31,10 @@ enum Arrivals {
         random: Random,
         offset_ns: f64,
     },
-    /// Ends of intervals in one round, of which this thread takes every `step`th, counted through all rounds.
+    /// Times in one round, of which this thread takes every `step`th, counted through all rounds.
     Given {
-        ends_ns: Vec<u64>,
+        times_ns: Vec<u64>,
+        round_ns: u64,
         next: u64,
         step: u64,
     },
@@ -70,11 +71,19 @@ impl Schedule {
             end_ns
         });
         let ends_ns: Vec<u64> = ends.collect();
-        if ends_ns.last().is_none_or(|&round| round == 0) {
-            return None;
-        }
-        let arrivals = Arrivals::Given { ends_ns, next: share.thread as u64, step: share.threads.max(1) as u64 };
-        Some(Schedule::starting(arrivals, began_ns))
+        let round_ns = ends_ns.last().copied().filter(|round_ns| *round_ns > 0)?;
+        Some(Schedule::in_rounds(ends_ns, round_ns, share, began_ns))
+    }
+
+    /// The first request is due at the begin. Requests that all come at once would never end a round.
+    pub fn of_times(times: &Times, share: Share, began_ns: u64) -> Option<Schedule> {
+        let round_ns = times.round_ns()?;
+        Some(Schedule::in_rounds(times.due_ns().collect(), round_ns, share, began_ns))
+    }
+
+    fn in_rounds(times_ns: Vec<u64>, round_ns: u64, share: Share, began_ns: u64) -> Schedule {
+        let (next, step) = (share.thread as u64, share.threads.max(1) as u64);
+        Schedule::starting(Arrivals::Given { times_ns, round_ns, next, step }, began_ns)
     }
 
     fn starting(arrivals: Arrivals, began_ns: u64) -> Schedule {
@@ -104,12 +113,11 @@ impl Schedule {
                 *offset_ns += -random.open_unit().ln() / *rate * SECOND_NS;
                 *offset_ns as u64
             }
-            Arrivals::Given { ends_ns, next, step } => {
-                let (len, number) = (ends_ns.len() as u64, *next);
+            Arrivals::Given { times_ns, round_ns, next, step } => {
+                let (len, number) = (times_ns.len() as u64, *next);
                 *next = next.saturating_add(*step);
-                let round_ns = ends_ns.last().copied().unwrap_or_default();
-                let end_ns = ends_ns.get((number % len.max(1)) as usize).copied().unwrap_or_default();
-                (number / len.max(1)).saturating_mul(round_ns).saturating_add(end_ns)
+                let time_ns = times_ns.get((number % len.max(1)) as usize).copied().unwrap_or_default();
+                (number / len.max(1)).saturating_mul(*round_ns).saturating_add(time_ns)
             }
         };
         self.began_ns.saturating_add(offset_ns)
@@ -194,5 +202,16 @@ mod tests {
         assert!(Schedule::of_intervals(&[Duration::ZERO; 3], alone, 0).is_none());
         let long = Schedule::of_intervals(&[Duration::MAX, Duration::MAX], alone, 5).unwrap();
         assert_eq!(times(long, 3), [u64::MAX; 3]);
+    }
+
+    #[test]
+    fn recorded_times_are_repeated_and_the_first_is_due_at_once() {
+        let recorded = Times { offsets: [0, 40, 60].map(Duration::from_nanos).to_vec(), speed: 2.0 };
+        let alone = Schedule::of_times(&recorded, Share { thread: 0, threads: 1 }, 100).unwrap();
+        assert_eq!(times(alone, 7), [100, 120, 130, 145, 165, 175, 190]);
+        let second = Schedule::of_times(&recorded, Share { thread: 1, threads: 2 }, 100).unwrap();
+        assert_eq!(times(second, 3), [120, 145, 175]);
+        let at_once = Times { offsets: vec![Duration::ZERO; 2], speed: 1.0 };
+        assert!(Schedule::of_times(&at_once, Share { thread: 0, threads: 1 }, 0).is_none());
     }
 }

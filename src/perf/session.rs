@@ -363,6 +363,10 @@ impl Session<'_> {
                     Some(schedule) => LoopMode::Open { schedule, outstanding_max },
                     None => LoopMode::Closed(0),
                 },
+                (_, Load::Recorded(times)) => match Schedule::of_times(times, share, began_ns) {
+                    Some(schedule) => LoopMode::Open { schedule, outstanding_max },
+                    None => LoopMode::Closed(0),
+                },
                 (_, Load::Concurrency(Sweep { .. }) | Load::Rate { .. }) => LoopMode::Closed(0),
             };
             Assignment {

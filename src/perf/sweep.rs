@@ -59,6 +59,7 @@ impl Course {
                 let rate = if total > 0.0 { intervals.len() as f64 / total } else { 0.0 };
                 (Kind::Intervals, rate, Some(rate), 1.0)
             }
+            Load::Recorded(times) => (Kind::Intervals, times.rate(), Some(times.rate()), 1.0),
         };
         let way = match end {
             Some(end) if rules.binary_search => Way::Halving { low: start, high: end, step, stage: Stage::Start },

@@ -22,7 +22,7 @@ pub struct Picker {
 
 #[derive(Debug)]
 enum Kind {
-    Templates { next: usize, step: usize, count: usize },
+    Templates { next: usize, step: usize, count: usize, restarts_at: Option<usize> },
     Sequences(Box<Running>),
 }
 
@@ -61,7 +61,11 @@ impl Picker {
             first += stream.len();
         }
         let kind = match &work.sequences {
-            None => Kind::Templates { next: share.thread % first.max(1), step: share.threads, count: first.max(1) },
+            None => {
+                let next = share.thread % first.max(1);
+                let restarts_at = work.recording.as_ref().map(|_| next);
+                Kind::Templates { next, step: share.threads, count: first.max(1), restarts_at }
+            }
             Some(sequences) => Kind::Sequences(Box::new(Running {
                 sequences: sequences.clone(),
                 share,
@@ -80,7 +84,11 @@ impl Picker {
 
     /// A load begins, with so many sequences at a time.
     pub fn begin(&mut self, at_once: usize) {
-        let Kind::Sequences(running) = &mut self.kind else { return };
+        let running = match &mut self.kind {
+            Kind::Sequences(running) => running,
+            // The times of recorded requests begin again, too.
+            Kind::Templates { next, restarts_at, .. } => return *next = restarts_at.unwrap_or(*next),
+        };
         running.ending = false;
         running.wanted = at_once;
         for place in running.places.len()..at_once {
@@ -121,7 +129,7 @@ impl Picker {
     /// The next request; None if every sequence has one in flight.
     pub fn pick(&mut self) -> Option<Pick> {
         match &mut self.kind {
-            Kind::Templates { next, step, count } => {
+            Kind::Templates { next, step, count, .. } => {
                 let template = *next;
                 *next = (*next + *step) % *count;
                 Some(Pick { template, sequence: None })
@@ -202,7 +210,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Endpoint, Protocol, Target, Template, tests::plan};
+    use crate::plan::{Endpoint, Protocol, Recording, Target, Template, tests::plan};
 
     fn work(streams: &[usize], sequences: Option<Sequences>) -> Work {
         let endpoint = Endpoint::Unix("/".into());
@@ -228,6 +236,23 @@ mod tests {
         assert_eq!(picks(ALONE), [0, 1, 2, 0, 1]);
         assert_eq!(picks(Share { thread: 0, threads: 2 }), [0, 2, 1, 0, 2]);
         assert_eq!(picks(Share { thread: 1, threads: 2 }), [1, 0, 2, 1, 0]);
+    }
+
+    #[test]
+    fn each_load_begins_with_the_first_recorded_request() {
+        let mut work = work(&[3], None);
+        let file = "f".into();
+        let recording = Recording { file, used: 3, made: 0, left_out: Default::default(), note: None };
+        for (recording, expected) in [(Some(recording), [0, 1, 0, 1]), (None, [0, 1, 2, 0])] {
+            work.recording = recording;
+            let mut picker = Picker::new(&work, ALONE, 1);
+            let mut picks = Vec::new();
+            for _ in 0..2 {
+                picker.begin(0);
+                picks.extend((0..2).filter_map(|_| picker.pick()).map(|pick| pick.template));
+            }
+            assert_eq!(picks, expected);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! (docs/record-and-replay.md).
 //!
 //! ```text
-//! shard ─ Exchange ─► Recorder (bounded queue) ─► writer's thread: facts, redaction ─► file ─► Reader ─► replay
+//! shard ─ Exchange ─► Recorder (bounded queue) ─► writer's thread: facts, redaction ─► file ─► Reader ─► replay, perf
 //! ```
 //!
 //! A shard hands an exchange over as it is; whatever costs time for each byte happens on the writer's thread.
@@ -15,6 +15,7 @@ mod message;
 mod reader;
 mod recorder;
 mod redaction;
+mod resend;
 mod unpack;
 mod values;
 
@@ -28,4 +29,5 @@ pub use message::{Infer, MessageError, Parameter, Tensor};
 pub use reader::{ReadError, Reader};
 pub use recorder::{Outcome, Recorder, RecorderError, Settings};
 pub use redaction::{REDACTED, Redaction};
+pub use resend::{Contents, ResendError};
 pub use values::{element_bytes, made_contents};

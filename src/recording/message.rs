@@ -336,6 +336,7 @@ impl Infer {
     }
 
     pub fn from_grpc(message: Bytes) -> Result<Infer, MessageError> {
+        bounded::check_message(&message, RAW_INPUTS)?;
         let mut message: ModelInferRequest = decode(message)?;
         let taken = |text: &mut String| std::mem::take(text);
         let (model, version) = (taken(&mut message.model_name), taken(&mut message.model_version));

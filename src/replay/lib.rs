@@ -12,5 +12,5 @@ mod summary;
 mod worker;
 
 pub use dispatch::{ReplayError, replay};
-pub use plan::{CONCURRENCY_MAX, Contents, Plan, Server, Speed};
+pub use plan::{CONCURRENCY_MAX, Plan, Server, Speed};
 pub use summary::{Outcome, Summary};

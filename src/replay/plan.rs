@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nereid_client::{Endpoint, Tls};
-use nereid_recording::Protocol;
+use nereid_recording::{Contents, Protocol};
 
 /// Requests at a time.
 pub const CONCURRENCY_MAX: usize = 1024;
@@ -36,14 +36,6 @@ pub enum Speed {
     Times(f64),
     /// As soon as a place is free.
     Max,
-}
-
-/// What stands in for contents that were not recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contents {
-    Zero,
-    /// Numbers that follow from this seed and the number of the record.
-    Random(u64),
 }
 
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::plan::{Contents, Plan};
-use nereid_recording::{BODY_BYTES_MAX, Infer, Protocol, REDACTED, Record, Tensor, made_contents};
+use super::plan::Plan;
+use nereid_recording::{Protocol, REDACTED, Record};
 
 /// Of what a path is made without escapes.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -41,33 +41,20 @@ pub enum Prepared {
 pub fn prepare(record: &Record, number: u64, plan: &Plan) -> Result<Prepared, String> {
     let head = &record.head;
     let protocol = plan.protocol.unwrap_or(head.protocol);
-    if head.request.malformed {
-        return Err("it was no valid request, and its body was not recorded".to_owned());
-    }
-    if let Some(input) = head.request.inputs.iter().find(|input| input.shared_memory) {
-        return Err(format!("its input '{}' was in shared memory", input.name));
-    }
+    record.check_resend().map_err(|error| error.to_string())?;
     let model = plan.model(&head.model);
     let is_same = protocol == head.protocol;
     let headers = kept(record, protocol);
-    let json_len = head.request.json_byte_size.and_then(|len| usize::try_from(len).ok());
     if let (true, Some(body)) = (is_same, &record.request_body) {
         if protocol == Protocol::Http {
-            return Ok(http(record, model, headers, body.clone(), json_len));
+            return Ok(http(record, model, headers, body.clone(), record.json_len()));
         }
         if model == head.model {
             return Ok(Prepared::Grpc { metadata: headers, message: body.clone() });
         }
     }
-    let mut infer = match &record.request_body {
-        Some(body) => match head.protocol {
-            Protocol::Http => Infer::from_http(body, json_len),
-            Protocol::Grpc => Infer::from_grpc(body.clone().into()),
-        }
-        .map_err(|error| error.to_string())?,
-        None => made(record, number, plan)?,
-    };
-    (infer.model, infer.version) = (model.to_owned(), head.version.clone());
+    let mut infer = record.infer(number, plan.contents).map_err(|error| error.to_string())?;
+    model.clone_into(&mut infer.model);
     match protocol {
         Protocol::Grpc => {
             let message = infer.to_grpc().map_err(|error| error.to_string())?;
@@ -134,28 +121,6 @@ fn kept(record: &Record, protocol: Protocol) -> Vec<(String, String)> {
     headers.iter().filter(|(name, value)| is_kept(name, value)).cloned().collect()
 }
 
-/// A request with made contents for the recorded shapes.
-fn made(record: &Record, number: u64, plan: &Plan) -> Result<Infer, String> {
-    let facts = &record.head.request;
-    if facts.inputs.is_empty() {
-        return Err("neither its contents nor its inputs were recorded".to_owned());
-    }
-    let (mut inputs, mut bytes_left) = (Vec::new(), BODY_BYTES_MAX);
-    for (at, input) in facts.inputs.iter().enumerate() {
-        let seed = match plan.contents {
-            Contents::Zero => None,
-            Contents::Random(seed) => Some(seed.wrapping_add(number).wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
-        };
-        let contents = made_contents(&input.datatype, &input.shape, input.byte_size, seed, bytes_left)
-            .map_err(|error| format!("contents of input '{}' cannot be made: {error}", input.name))?;
-        bytes_left = bytes_left.saturating_sub(contents.len() as u64);
-        let (name, datatype, shape) = (input.name.clone(), input.datatype.clone(), input.shape.clone());
-        inputs.push(Tensor { name, datatype, shape, contents: Some(contents), ..Tensor::default() });
-    }
-    let outputs = facts.outputs.iter().map(|name| (name.clone(), Default::default())).collect();
-    Ok(Infer { inputs, outputs, ..Infer::default() })
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -163,7 +128,7 @@ mod tests {
     use super::*;
     use crate::plan::{Server, Speed};
     use nereid_client::Endpoint;
-    use nereid_recording::{RecordHead, RequestFacts, TensorFacts};
+    use nereid_recording::{Contents, Infer, RecordHead, RequestFacts, TensorFacts};
 
     fn plan() -> Plan {
         let endpoint = Endpoint::Tcp { host: "h".to_owned(), port: 1 };

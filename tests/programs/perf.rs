@@ -8,6 +8,7 @@ mod loads;
 mod openai;
 mod plans;
 mod program;
+mod recordings;
 mod reports;
 mod sequences;
 mod shared_memory;

@@ -28,7 +28,7 @@ fn file(repository: &Repository) -> PathBuf {
     repository.path().join("recording")
 }
 
-fn flag(file: &Path) -> String {
+pub fn flag(file: &Path) -> String {
     format!("--record={}", file.display())
 }
 
@@ -71,12 +71,12 @@ fn traffic(server: &Server) {
 }
 
 /// Waits until so many requests have that outcome.
-fn wait_for(server: &Server, outcome: &str, count: u64) {
+pub fn wait_for(server: &Server, outcome: &str, count: u64) {
     let sample = format!("nereid_recorded_requests_total{{outcome=\"{outcome}\"}} {count}\n");
     server.wait_until(&sample, || Peer::connect(server.metrics).get("/metrics").text().contains(&sample));
 }
 
-fn records(file: &Path) -> Vec<Record> {
+pub fn records(file: &Path) -> Vec<Record> {
     let mut reader = Reader::open(file).expect("a recording");
     std::iter::from_fn(|| reader.next_record().expect("a record")).collect()
 }

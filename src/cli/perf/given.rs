@@ -11,6 +11,9 @@ use super::value::Span;
 use super::words::Items;
 use nereid_perf::{Client, Compression, Form, Parameter, Rules, Spacing};
 
+/// Of random strings, in perf_analyzer.
+const STRING_LENGTH: usize = 128;
+
 /// Fills up while flags are read.
 #[derive(Debug, Clone)]
 pub struct Given {
@@ -31,6 +34,8 @@ pub struct Given {
     pub rate: Option<Span<f64>>,
     pub spacing: Option<Spacing>,
     pub intervals: Option<PathBuf>,
+    /// Of the times of a recording.
+    pub speed: Option<f64>,
     pub old_start: Option<usize>,
     pub old_end: Option<usize>,
     pub old_sweep: bool,
@@ -44,6 +49,7 @@ pub struct Given {
 
     pub batch: u32,
     pub sources: Vec<Source>,
+    pub recording: Option<PathBuf>,
     pub shapes: Vec<(String, Vec<i64>)>,
     pub string_length: usize,
     pub string: Option<String>,
@@ -162,6 +168,7 @@ impl Default for Given {
             rate: None,
             spacing: None,
             intervals: None,
+            speed: None,
             old_start: None,
             old_end: None,
             old_sweep: false,
@@ -173,8 +180,9 @@ impl Default for Given {
             window_count: 50,
             batch: 1,
             sources: Vec::new(),
+            recording: None,
             shapes: Vec::new(),
-            string_length: 128,
+            string_length: STRING_LENGTH,
             string: None,
             memory: Memory::None,
             output_bytes: 100 * 1024,
@@ -227,11 +235,13 @@ impl Given {
         self.check_service()?;
         self.check_wire()?;
         self.check_sources()?;
+        self.check_recording()?;
         self.check_reports()?;
         self.check_client()
     }
 
-    fn check_load(&self) -> Result<(), Mistake> {
+    /// The flags that set a load, of those that are given.
+    pub fn loads(&self) -> impl Iterator<Item = &'static str> {
         let has_old = self.old_start.is_some() || self.old_end.is_some() || self.old_sweep;
         let modes = [
             ("--concurrency-range", self.concurrency.is_some()),
@@ -239,8 +249,12 @@ impl Given {
             ("--request-intervals", self.intervals.is_some()),
             ("-t, -c and -d", has_old),
         ];
-        let mut chosen = modes.iter().filter(|(_, is_given)| *is_given);
-        if let (Some((one, _)), Some((other, _))) = (chosen.next(), chosen.next()) {
+        modes.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag)
+    }
+
+    fn check_load(&self) -> Result<(), Mistake> {
+        let mut chosen = self.loads();
+        if let (Some(one), Some(other)) = (chosen.next(), chosen.next()) {
             return Err(Mistake::Conflict(one, other, ": there is one load"));
         }
         if self.old_sweep && self.old_end.is_none() {
@@ -328,6 +342,29 @@ impl Given {
             return Err(Mistake::Other(format!("--request-parameter gives '{name}' two values")));
         }
         Ok(())
+    }
+
+    /// Requests of a recording are as they came.
+    fn check_recording(&self) -> Result<(), Mistake> {
+        if self.recording.is_none() {
+            let needs = "--input-recording, whose times it changes";
+            return if self.speed.is_some() { Err(Mistake::Without { flag: "--speed", needs }) } else { Ok(()) };
+        }
+        let has_files = self.sources.iter().any(|source| matches!(source, Source::At(_)));
+        let foreign = [
+            ("--input-data=<path>", has_files, ": requests have one source"),
+            ("--shape", !self.shapes.is_empty(), ": shapes are those of the recording"),
+            ("-b", self.batch != 1, ": batches are those of the recording"),
+            ("--string-length", self.string_length != STRING_LENGTH, ": strings have their recorded lengths"),
+            ("--string-data", self.string.is_some(), ": strings are those of the recording"),
+        ];
+        if let Some((flag, _, hint)) = foreign.iter().find(|(_, is_given, _)| *is_given) {
+            return Err(Mistake::Conflict("--input-recording", flag, hint));
+        }
+        match (self.speed, self.loads().next()) {
+            (Some(_), Some(load)) => Err(Mistake::Conflict("--speed", load, ": that load has times of its own")),
+            _ => Ok(()),
+        }
     }
 
     fn check_reports(&self) -> Result<(), Mistake> {

@@ -157,6 +157,7 @@ impl Given {
             ("flags of sequences", has_sequences, ""),
             ("-b", self.batch != 1, ": a request has one prompt"),
             ("--input-data", !self.sources.is_empty(), ": give prompts with --input-file"),
+            ("--input-recording", self.recording.is_some(), ": give prompts with --input-file"),
             ("--shape", !self.shapes.is_empty(), ": prompts have no shapes; --prompt-tokens sets their length"),
             ("--string-data", self.string.is_some(), ": give prompts with --input-file"),
             ("--shared-memory", self.memory != Memory::None, ""),
@@ -271,6 +272,7 @@ impl Given {
             decoupled: false,
             priority: 0,
             queue_timeout_us: None,
+            recording: None,
         };
         Ok(Plan {
             metrics: self.metrics_source(&target)?,

@@ -7,11 +7,13 @@ use std::time::Duration;
 use super::given::{Given, Memory, Source, WindowMode};
 use super::mistake::Mistake;
 use super::openai::ServiceKind;
-use nereid_perf::data::{self, DataError, DataPlan};
+use nereid_perf::data::{self, DataError, DataPlan, Recorded, RecordingPlan};
 use nereid_perf::openai::PromptError;
 use nereid_perf::{
-    Client, Load, ModelInfo, Plan, Rules, Sequences, Service, SharedMemory, Sweep, Target, Window, Work,
+    Client, Load, ModelInfo, Plan, Recording, Rules, Sequences, Service, SharedMemory, Sweep, Target, Template, Times,
+    Window, Work,
 };
+use nereid_recording::Contents;
 
 /// Times in a file of intervals.
 const INTERVALS_MAX: usize = 1 << 24;
@@ -31,6 +33,13 @@ pub enum PlanError {
     Prompt(#[from] PromptError),
 }
 
+/// What is sent, and how fast.
+struct Data {
+    streams: Vec<Vec<Template>>,
+    load: Load,
+    recording: Option<Recording>,
+}
+
 impl Given {
     /// `cores` is how many this process may use.
     pub fn plan(&self, target: Target, model_info: &ModelInfo, cores: usize) -> Result<Plan, PlanError> {
@@ -38,8 +47,9 @@ impl Given {
             return self.openai_plan(target, cores);
         }
         let has_data = self.sources.iter().any(|source| matches!(source, Source::At(path) if !path.is_dir()));
+        let Data { streams, load, recording } = self.data(model_info)?;
         let work = Work {
-            streams: data::streams(model_info, &self.data_plan()?)?,
+            streams,
             headers: self.headers.clone(),
             sequences: model_info.sequences.then(|| self.sequences(has_data)),
             input_form: self.input_form.unwrap_or_default(),
@@ -52,6 +62,7 @@ impl Given {
             decoupled: model_info.decoupled,
             priority: self.priority,
             queue_timeout_us: self.queue_timeout_us,
+            recording,
         };
         let mut composing: Vec<String> = model_info.composing_models.clone();
         for name in &self.composing {
@@ -66,7 +77,7 @@ impl Given {
             model: self.model.clone(),
             version: self.version.clone(),
             work,
-            load: self.load()?,
+            load,
             rules: self.rules(),
             client: self.client(cores),
             server_statistics: self.server_statistics,
@@ -123,6 +134,26 @@ impl Given {
             _ => Some(start),
         };
         Ok(Load::Concurrency(Sweep { start, end, step: 1 }))
+    }
+
+    /// The requests, and the load, which a recording may give.
+    fn data(&self, model_info: &ModelInfo) -> Result<Data, PlanError> {
+        let Some(file) = &self.recording else {
+            let streams = data::streams(model_info, &self.data_plan()?)?;
+            return Ok(Data { streams, load: self.load()?, recording: None });
+        };
+        let contents = match self.sources.as_slice() {
+            [Source::Random] => Contents::Random(self.rules.seed),
+            _ => Contents::Zero,
+        };
+        let (model, parameters) = (self.model.clone(), self.parameters.clone());
+        let plan = RecordingPlan { file: file.clone(), model, contents, parameters };
+        let Recorded { templates, offsets, recording } = data::recorded(model_info, &plan)?;
+        let load = match self.loads().next() {
+            Some(_) => self.load()?,
+            None => Load::Recorded(Times { offsets, speed: self.speed.unwrap_or(1.0) }),
+        };
+        Ok(Data { streams: vec![templates], load, recording: Some(recording) })
     }
 
     fn data_plan(&self) -> Result<DataPlan, Mistake> {

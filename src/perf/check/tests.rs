@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::plan::tests::plan;
-use crate::plan::{Endpoint, Expected, Sequences, Spacing, Target};
+use crate::plan::{Endpoint, Expected, Sequences, Spacing, Target, Times};
 use nereid_memory::Slice;
 
 fn good() -> Plan {
@@ -20,6 +20,11 @@ fn rate(start: f64, end: Option<f64>, step: f64) -> Load {
     Load::Rate { sweep: Sweep { start, end, step }, spacing: Spacing::Constant }
 }
 
+/// Requests that all came at once.
+fn recorded(requests: usize) -> Load {
+    Load::Recorded(Times { offsets: vec![Duration::ZERO; requests], speed: 1.0 })
+}
+
 fn sequences(end_id: Option<u64>) -> Option<Sequences> {
     Some(Sequences { at_once: 4, length: Some(3), length_variation_percent: 0.0, first_id: 1, end_id })
 }
@@ -28,7 +33,7 @@ fn sequences(end_id: Option<u64>) -> Option<Sequences> {
 fn plans_that_cannot_be_run_are_refused_with_a_reason() {
     check_plan(&good()).unwrap();
     type Change = fn(&mut Plan);
-    let cases: [(&str, Change); 22] = [
+    let cases: [(&str, Change); 24] = [
         ("there is no request", |plan| plan.work.streams = vec![Vec::new()]),
         ("header 'a b'", |plan| plan.work.headers = vec![("a b".into(), "c".into())]),
         ("header 'a'", |plan| plan.work.headers = vec![("a".into(), "c\r\nd: e".into())]),
@@ -41,6 +46,8 @@ fn plans_that_cannot_be_run_are_refused_with_a_reason() {
         ("rates goes from -1", |plan| plan.load = rate(-1.0, None, 1.0)),
         ("rates goes from NaN", |plan| plan.load = rate(f64::NAN, Some(1.0), 1.0)),
         ("nothing but zeros", |plan| plan.load = Load::Intervals(vec![Duration::ZERO])),
+        ("no times to follow", |plan| plan.load = recorded(1)),
+        ("not those of the requests", |plan| plan.load = recorded(2)),
         ("2 connections", |plan| {
             plan.load = concurrency(3, Some(3), 1);
             plan.client.connections = Some(2);

@@ -92,7 +92,7 @@ const JUDGED: [&str; 9] = [
 ];
 
 /// Parts of the set-up that explain a difference: a name, and the place in the report.
-const SETTINGS: [(&str, &str); 31] = [
+const SETTINGS: [(&str, &str); 32] = [
     ("server", "/server/name"),
     ("server version", "/server/version"),
     ("server build", "/server/build"),
@@ -110,6 +110,7 @@ const SETTINGS: [(&str, &str); 31] = [
     ("streams of requests", "/plan/streams"),
     ("different requests", "/plan/requests"),
     ("first request", "/plan/first_request"),
+    ("recording", "/plan/recording/file"),
     ("input format", "/plan/input_tensor_format"),
     ("output format", "/plan/output_tensor_format"),
     ("compression", "/plan/compression"),

@@ -60,6 +60,9 @@ fn head(report: &Report<'_>, page: &mut String) {
             Some(("Model", rest)) => ("Model", rest),
             Some(("Server", rest)) => ("Server", rest),
             Some(("Batch", _)) => ("Requests", line),
+            Some(("Recording", rest)) => ("Recording", rest),
+            Some(("Left", rest)) => ("Left out", rest.trim_start_matches("out: ")),
+            Some(("Note:", rest)) => ("Note", rest),
             Some(("Prompts:", rest)) => ("Prompts", rest),
             Some(("Answers:", rest)) => ("Answers", rest),
             Some(("Closed" | "Open", _)) => ("Load", line),
@@ -359,6 +362,20 @@ mod tests {
         let page = render(&sample.report());
         assert!(!page.contains("<img"), "{page}");
         assert!(page.matches("&lt;img").count() >= 5);
+    }
+
+    #[test]
+    fn a_recording_is_named_with_what_is_left_out() {
+        let mut sample = Sample::new(&[LoadPoint::Intervals(2.0)]);
+        sample.record();
+        let page = render(&sample.report());
+        for part in [
+            "<dt>Recording</dt><dd>monday.rec: 4 of its 6 requests, 3 of them with made contents</dd>",
+            "<dt>Left out</dt><dd>2, it is of another model</dd>",
+            "<dt>Note</dt><dd>the file ends</dd>",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use super::figures::{Breakdown, Phases, doubts};
 use super::{Report, generation, version};
 use crate::{
-    Compression, Form, Load, LoadPoint, Measurement, Phase, Plan, Protocol, ServerSide, SharedMemory, Spacing, Window,
+    Compression, Form, Load, LoadPoint, Measurement, Phase, Plan, Protocol, Recording, ServerSide, SharedMemory,
+    Spacing, Window,
 };
 
 /// Changes with the meaning of what stands in the file.
@@ -104,6 +105,7 @@ fn plan(plan: &Plan, batch: u32) -> Value {
             "first_id": sequences.first_id,
             "end_id": sequences.end_id,
         })),
+        "recording": work.recording.as_ref().map(recording),
         "load": load(&plan.load),
         "rules": {
             "window_ms": match plan.rules.window {
@@ -135,6 +137,18 @@ fn plan(plan: &Plan, batch: u32) -> Value {
     })
 }
 
+fn recording(recording: &Recording) -> Value {
+    json!({
+        "file": recording.file.to_string_lossy(),
+        "requests": recording.used,
+        "requests_with_made_contents": recording.made,
+        "left_out": recording.left_out.total(),
+        "reasons": recording.left_out.counts,
+        "other_reasons": recording.left_out.other,
+        "note": recording.note,
+    })
+}
+
 fn load(load: &Load) -> Value {
     match load {
         Load::Concurrency(sweep) => {
@@ -148,6 +162,9 @@ fn load(load: &Load) -> Value {
             },
         }),
         Load::Intervals(intervals) => json!({ "kind": "intervals", "count": intervals.len() }),
+        Load::Recorded(times) => {
+            json!({ "kind": "recorded", "count": times.offsets.len(), "speed": times.speed, "rate": times.rate() })
+        }
     }
 }
 
@@ -304,6 +321,20 @@ mod tests {
         assert_eq!(p99, expected.value_at_quantile(0.99) as f64 / 1e3);
         assert_eq!(point["server"]["queue"], json!({ "count": 1000, "ns": 5_000_000 }));
         assert_eq!(point["send_lag"], json!({ "count": 0 }));
+    }
+
+    #[test]
+    fn what_a_recording_gives_and_what_not_is_told() {
+        let mut sample = Sample::new(&[LoadPoint::Intervals(2.0)]);
+        assert_eq!(render(&sample.report())["plan"]["recording"], Value::Null);
+        sample.record();
+        let plan = &render(&sample.report())["plan"];
+        let recording = json!({
+            "file": "monday.rec", "requests": 4, "requests_with_made_contents": 3, "left_out": 2,
+            "reasons": { "it is of another model": 2 }, "other_reasons": 0, "note": "the file ends",
+        });
+        assert_eq!(plan["recording"], recording);
+        assert_eq!(plan["load"], json!({ "kind": "recorded", "count": 3, "speed": 2.0, "rate": 2.0 }));
     }
 
     #[test]

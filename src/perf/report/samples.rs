@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::{Machine, Report};
 use crate::{
     Client, ClientLimits, Compression, Endpoint, ErrorTexts, Form, Histograms, Load, LoadPoint, Measurement,
-    MetricsSource, ModelInfo, Phase, Plan, Protocol, RequestCounts, Rules, ServerSide, Service, SharedMemory, Sweep,
-    Target, Timeline, WindowFigures, Work,
+    MetricsSource, ModelInfo, Phase, Plan, Protocol, Recording, RequestCounts, Rules, ServerSide, Service,
+    SharedMemory, Sweep, Target, Timeline, Times, WindowFigures, Work,
 };
 
 /// Owns what a report borrows.
@@ -29,6 +29,17 @@ impl Sample {
         let began = vec![UNIX_EPOCH + Duration::from_secs(1_700_000_000); points.len()];
         let model_info = ModelInfo { model: "identity".into(), version: "1".into(), ..ModelInfo::default() };
         Sample { plan: plan(), model_info, batch: 1, machine: Machine::here(), points, began }
+    }
+
+    /// The requests and their times are those of a recording.
+    pub fn record(&mut self) {
+        let mut left_out = ErrorTexts::default();
+        left_out.count_many("it is of another model", 2);
+        let note = Some("the file ends".to_owned());
+        let recording = Recording { file: "monday.rec".into(), used: 4, made: 3, left_out, note };
+        self.plan.work.recording = Some(recording);
+        let offsets = [0, 1000, 2000].map(Duration::from_millis).to_vec();
+        self.plan.load = Load::Recorded(Times { offsets, speed: 2.0 });
     }
 
     pub fn report(&self) -> Report<'_> {
@@ -65,6 +76,7 @@ pub fn plan() -> Plan {
             decoupled: false,
             priority: 0,
             queue_timeout_us: None,
+            recording: None,
         },
         load: Load::Concurrency(Sweep { start: 1, end: Some(2), step: 1 }),
         rules: Rules::default(),

@@ -8,7 +8,9 @@ use super::figures::{
     NONE, Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant, usec, whole,
 };
 use super::{Report, generation};
-use crate::{Compression, Load, LoadPoint, Measurement, Protocol, Rules, ServerSide, SharedMemory, Spacing, Window};
+use crate::{
+    Compression, Load, LoadPoint, Measurement, Protocol, Recording, Rules, ServerSide, SharedMemory, Spacing, Window,
+};
 
 /// Percentiles of a block.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
@@ -41,7 +43,10 @@ pub fn settings(report: &Report<'_>) -> String {
     let _ = writeln!(text, "Model {model} at {at}, {protocol}{tls}");
     text.push_str(&server_line(report));
     let plural = if templates == 1 { "" } else { "s" };
-    let _ = write!(text, "  Batch size {}, {templates} different request{plural}", report.batch);
+    let _ = match &work.recording {
+        Some(_) => write!(text, "  Batch sizes as recorded, {templates} different request{plural}"),
+        None => write!(text, "  Batch size {}, {templates} different request{plural}", report.batch),
+    };
     match work.shared_memory {
         SharedMemory::System { .. } => text.push_str(", tensors in system shared memory"),
         SharedMemory::None => {}
@@ -52,7 +57,33 @@ pub fn settings(report: &Report<'_>) -> String {
         Compression::Deflate => text.push_str(", packed with deflate"),
     }
     text.push('\n');
+    if let Some(recording) = &work.recording {
+        recorded(recording, &mut text);
+    }
     text + &course(report)
+}
+
+/// What of a recording is sent, and what is not.
+fn recorded(recording: &Recording, text: &mut String) {
+    let (used, left_out) = (recording.used, &recording.left_out);
+    let all = used.saturating_add(left_out.total());
+    let _ = write!(text, "  Recording {}: {used} of its {all} requests", plain(&recording.file.to_string_lossy()));
+    let _ = match recording.made {
+        0 => writeln!(text, ", contents as recorded"),
+        made if made == used => writeln!(text, ", with made contents"),
+        made => writeln!(text, ", {made} of them with made contents"),
+    };
+    for (reason, count) in left_out.counts.iter().take(ERRORS_SHOWN) {
+        let _ = writeln!(text, "  Left out: {count}, {}", plain(reason));
+    }
+    let shown: u64 = left_out.counts.values().take(ERRORS_SHOWN).sum();
+    let rest = left_out.total().saturating_sub(shown);
+    if rest > 0 {
+        let _ = writeln!(text, "  Left out: {rest} for other reasons");
+    }
+    if let Some(note) = &recording.note {
+        let _ = writeln!(text, "  Note: {note}");
+    }
 }
 
 /// The server by its metadata, and the program behind it by its metrics.
@@ -102,6 +133,13 @@ pub fn load_line(load: &Load) -> String {
             format!("Open loop, requests a second: {}, {spacing}", span(start, sweep.end.map(significant), step))
         }
         Load::Intervals(intervals) => format!("Open loop, {} intervals again and again", intervals.len()),
+        Load::Recorded(times) => {
+            let speed = match times.speed == 1.0 {
+                true => String::new(),
+                false => format!(", {} times as fast", significant(times.speed)),
+            };
+            format!("Open loop, {} requests at their recorded times again and again{speed}", times.offsets.len())
+        }
     }
 }
 
@@ -498,6 +536,22 @@ mod tests {
         }
         let text = settings(&sample.report());
         for part in ["20 requests long, varied by 20 %", "p85 latency up to 5 ms", "Model identity, version 1 at"] {
+            assert!(text.contains(part), "{part:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_recording_says_what_it_gives_and_what_not() {
+        let mut sample = Sample::new(&[LoadPoint::Intervals(2.0)]);
+        sample.record();
+        let text = settings(&sample.report());
+        for part in [
+            "  Batch sizes as recorded, 0 different requests\n",
+            "  Recording monday.rec: 4 of its 6 requests, 3 of them with made contents\n",
+            "  Left out: 2, it is of another model\n",
+            "  Note: the file ends\n",
+            "  Open loop, 3 requests at their recorded times again and again, 2 times as fast\n",
+        ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
     }

@@ -64,6 +64,7 @@ pub fn plan(server: &Server, protocol: Protocol, model: &str, templates: Vec<Tem
             decoupled: false,
             priority: 0,
             queue_timeout_us: None,
+            recording: None,
         },
         load: concurrency(3),
         rules: Rules {

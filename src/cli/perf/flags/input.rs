@@ -33,6 +33,18 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
+    Flag::set(
+        "input-recording",
+        "path",
+        "The requests of a recording (`nereid serve --record=<file>`) for the model, in turn, at their times unless a \
+         flag sets the load. --input-data=zero|random makes the contents that were not recorded; the default is then \
+         zero.",
+        |g, v| {
+            g.recording = Some(v.path()?);
+            Ok(())
+        },
+    )
+    .own(),
     Flag::switch("zero-input", "The old form of --input-data=zero.", |g| g.sources.push(Source::Zero)).or('z').own(),
     Flag::set("data-directory", "path", "The old form of --input-data=<directory>.", |g, v| {
         g.sources.push(Source::At(v.path()?));

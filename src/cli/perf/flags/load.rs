@@ -1,12 +1,16 @@
 //! Flags of the load: requests in flight, or requests a second.
 
 use super::Flag;
+use crate::cli::perf::mistake::Mistake;
+use crate::cli::perf::value::Value;
 use nereid_perf::Spacing;
 
 /// Beyond it no machine has the ports.
 const CONCURRENCY_MAX: usize = 1 << 16;
 const RATE_MAX: f64 = 1e8;
 const SEQUENCE_LENGTH_MAX: usize = 1 << 31;
+const SPEED_MIN: f64 = 1e-3;
+const SPEED_MAX: f64 = 1e6;
 
 pub static FLAGS: &[Flag] = &[
     Flag::set(
@@ -48,6 +52,16 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
+    Flag::set(
+        "speed",
+        "times",
+        "Open loop of --input-recording: 1 is the speed of the recording, 2 twice that. Default: 1.",
+        |g, v| {
+            g.speed = Some(speed(v)?);
+            Ok(())
+        },
+    )
+    .own(),
     Flag::switch(
         "binary-search",
         "Search for the highest load within --latency-threshold by halving the range; its step is the precision.",
@@ -129,3 +143,12 @@ pub static FLAGS: &[Flag] = &[
         .or('d')
         .own(),
 ];
+
+/// As `nereid replay` has it, without the fastest.
+fn speed(value: &Value<'_>) -> Result<f64, Mistake> {
+    let given = value.text()?.trim().parse().ok().filter(|times: &f64| (SPEED_MIN..=SPEED_MAX).contains(times));
+    given.ok_or_else(|| {
+        let hint = "--concurrency-range sends as fast as answers come";
+        value.wrong(&format!("a number from {SPEED_MIN} to {SPEED_MAX}; {hint}"))
+    })
+}

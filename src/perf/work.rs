@@ -243,7 +243,8 @@ mod tests {
     }
 
     fn recording() -> Recording {
-        Recording { file: "f".into(), used: 3, made: 0, left_out: Default::default(), note: None }
+        let (file, contents) = ("f".into(), nereid_recording::Contents::Zero);
+        Recording { file, used: 3, made: 0, contents, left_out: Default::default(), note: None }
     }
 
     #[test]

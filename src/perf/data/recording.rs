@@ -100,7 +100,8 @@ fn read<R: BufRead>(
     let first_ns = kept.first().map_or(0, |(at_ns, _)| *at_ns);
     let offset = |(at_ns, _): &(u64, Template)| Duration::from_nanos(at_ns.saturating_sub(first_ns));
     let offsets = kept.iter().map(offset).collect();
-    let recording = Recording { file: plan.file.clone(), used: kept.len() as u64, made, left_out, note };
+    let (file, used) = (plan.file.clone(), kept.len() as u64);
+    let recording = Recording { file, used, made, contents: plan.contents, left_out, note };
     Ok(Recorded { templates: kept.into_iter().map(|(_, template)| template).collect(), offsets, recording })
 }
 

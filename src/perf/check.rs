@@ -1,5 +1,8 @@
 //! What a plan must be before anything is sent: possible by itself, and fit for the model.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use super::PerfError;
 use super::model_info::{ModelInfo, TensorFacts};
 use super::openai::OpenAi;
@@ -121,9 +124,19 @@ fn check_load(plan: &Plan) -> Result<(), PerfError> {
             if times.offsets.len() != plan.work.streams.iter().map(Vec::len).sum::<usize>() {
                 return refuse("the times of a recording are not those of the requests".to_owned());
             }
-            if !(times.speed.is_finite() && times.speed > 0.0) || times.round_ns().is_none() {
+            if !(times.speed.is_finite() && times.speed > 0.0) {
+                return refuse(format!(
+                    "a recording cannot be sent {} times as fast; give --speed above 0",
+                    times.speed
+                ));
+            }
+            if times.offsets.iter().all(Duration::is_zero) {
                 let reason = "the recording has no times to follow, because it has one request for this model or all \
                               came at once; give --concurrency-range or --request-rate-range";
+                return refuse(reason.to_owned());
+            }
+            if times.round_ns().is_none() {
+                let reason = "at this speed all requests are due at once; give a lower --speed or --concurrency-range";
                 return refuse(reason.to_owned());
             }
             false
@@ -212,23 +225,24 @@ pub fn check_against(plan: &Plan, model_info: &ModelInfo) -> Result<(), PerfErro
 pub fn check_template(template: &Template, model_info: &ModelInfo, taken: &[&str]) -> Result<(), String> {
     let model = &model_info.model;
     for (at, input) in template.inputs.iter().enumerate() {
-        let facts = model_info.inputs.iter().find(|facts| facts.name == input.name);
-        let facts = facts.ok_or_else(|| format!("model '{model}' has no input '{}'", input.name))?;
+        let elements = check_form(&input.name, &input.datatype, &input.shape, model_info)?;
         if template.inputs.iter().take(at).any(|other| other.name == input.name) {
             return Err(format!("input '{}' is there twice", input.name));
         }
-        check_input(input, facts, model_info).map_err(|text| format!("input '{}': {text}", input.name))?;
+        check_contents(input, elements).map_err(|text| format!("input '{}': {text}", input.name))?;
     }
     let missing = |facts: &&TensorFacts| !template.inputs.iter().any(|input| input.name == facts.name);
     if let Some(facts) = model_info.inputs.iter().filter(|facts| !facts.optional).find(missing) {
         return Err(format!("input '{}' of model '{model}' is missing", facts.name));
     }
-    let named = template.outputs.iter();
-    let named = named.chain(template.expected.iter().flatten().map(|expected| &expected.name));
-    for name in named {
+    let expected = template.expected.iter().flatten().map(|expected| &expected.name);
+    for name in template.outputs.iter().chain(expected) {
         if !model_info.outputs.iter().any(|facts| facts.name == *name) {
             return Err(format!("model '{model}' has no output '{name}'"));
         }
+    }
+    if let Some(name) = repeated(&template.outputs) {
+        return Err(format!("output '{name}' is requested twice"));
     }
     for (name, value) in &template.parameters {
         if taken.contains(&name.as_str()) {
@@ -241,21 +255,38 @@ pub fn check_template(template: &Template, model_info: &ModelInfo, taken: &[&str
     Ok(())
 }
 
-fn check_input(input: &Input, facts: &TensorFacts, model_info: &ModelInfo) -> Result<(), String> {
-    if input.datatype != facts.datatype {
-        return Err(format!("the model takes {}, not {}", facts.datatype, input.datatype));
+/// The first name that was there before.
+fn repeated(names: &[String]) -> Option<&String> {
+    let mut seen = BTreeSet::new();
+    names.iter().find(|name| !seen.insert(*name))
+}
+
+/// Whether the model takes an input of that form, whatever its contents, and the number of its elements.
+pub fn check_form(name: &str, datatype: &str, shape: &[i64], model_info: &ModelInfo) -> Result<u64, String> {
+    let facts = model_info.inputs.iter().find(|facts| facts.name == name);
+    let facts = facts.ok_or_else(|| format!("model '{}' has no input '{name}'", model_info.model))?;
+    fitting(datatype, shape, facts, model_info).map_err(|text| format!("input '{name}': {text}"))
+}
+
+fn fitting(datatype: &str, shape: &[i64], facts: &TensorFacts, model_info: &ModelInfo) -> Result<u64, String> {
+    if datatype != facts.datatype {
+        return Err(format!("the model takes {}, not {datatype}", facts.datatype));
     }
-    let fits = input.shape.len() == facts.shape.len()
-        && input.shape.iter().zip(&facts.shape).all(|(dim, wanted)| *dim >= 0 && (*wanted < 0 || dim == wanted));
+    let fits = shape.len() == facts.shape.len()
+        && shape.iter().zip(&facts.shape).all(|(dim, wanted)| *dim >= 0 && (*wanted < 0 || dim == wanted));
     if !fits {
-        return Err(format!("the shape {:?} does not fit the model's {:?}", input.shape, facts.shape));
+        return Err(format!("the shape {shape:?} does not fit the model's {:?}", facts.shape));
     }
-    let batch = input.shape.first().and_then(|batch| u64::try_from(*batch).ok()).unwrap_or(0);
+    let batch = shape.first().and_then(|batch| u64::try_from(*batch).ok()).unwrap_or(0);
     if model_info.max_batch_size > 0 && !facts.is_shape_tensor && batch > model_info.max_batch_size {
         return Err(format!("a batch of {batch} is more than the model's {}", model_info.max_batch_size));
     }
-    let elements = input.shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?));
-    let elements = elements.ok_or_else(|| format!("the shape {:?} has too many elements", input.shape))?;
+    let elements = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?));
+    elements.ok_or_else(|| format!("the shape {shape:?} has too many elements"))
+}
+
+/// Whether contents have so many elements.
+fn check_contents(input: &Input, elements: u64) -> Result<(), String> {
     let Some(datatype) = DataType::from_name(input.datatype.as_bytes()) else {
         return Err(format!("no datatype is named '{}'", input.datatype));
     };

@@ -18,9 +18,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::connection::Connection;
 use super::exchange::{Finished, Flight, NotBegun, Outcomes, RequestSet};
 use super::measurement::Record;
-use super::plan::Work;
 use super::request::Marks;
-use super::schedule::{Schedule, Share};
+use super::schedule::Schedule;
 use super::threads::{Assignment, Counters, LoopMode, Order, Report};
 use super::window_totals::WindowTotals;
 use super::work::{Pick, Picker};
@@ -40,9 +39,6 @@ const PARTING_S: u32 = 1;
 pub struct Settings {
     pub thread: usize,
     pub request_set: Arc<RequestSet>,
-    pub work: Work,
-    pub share: Share,
-    pub seed: u64,
     pub security: Option<Security>,
     pub request_timeout: Duration,
     /// A connection carries one request at a time.
@@ -93,8 +89,7 @@ fn cpu_ns() -> u64 {
 }
 
 impl Driver {
-    pub fn new(settings: Settings, core: &mut Core<()>) -> io::Result<Driver> {
-        let picker = Picker::new(&settings.work, settings.share, settings.seed);
+    pub fn new(settings: Settings, picker: Picker, core: &mut Core<()>) -> io::Result<Driver> {
         core.timers.start(core.now_ns() + SECOND_NS, ()).map_err(io::Error::other)?;
         // Sleeps last as long as requested: the kernel adds 50 µs otherwise, and requests leave late.
         let slack = format!("/proc/{}/timerslack_ns", rustix::thread::gettid().as_raw_nonzero());
@@ -126,9 +121,9 @@ impl Driver {
     }
 
     fn begin_load(&mut self, assignment: Assignment) {
-        let Assignment { mode, budget, sequences, point_began_ns, records_max } = assignment;
+        let Assignment { mode, share, budget, sequences, point_began_ns, records_max } = assignment;
         (self.budget, self.point_began_ns, self.records_max) = (budget, point_began_ns, records_max);
-        self.picker.begin(sequences);
+        self.picker.begin(sequences, share);
         let places = match &mode {
             LoopMode::Closed(most) => *most,
             LoopMode::Open { outstanding_max, .. } => *outstanding_max,

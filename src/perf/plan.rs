@@ -10,6 +10,7 @@ use super::measurement::ErrorTexts;
 use super::openai::OpenAi;
 use nereid_client::{Alpn, Security};
 use nereid_memory::Slice;
+use nereid_recording::Contents;
 use nereid_shard::EngineKind;
 
 pub use nereid_client::{Endpoint, Tls};
@@ -115,6 +116,8 @@ pub struct Recording {
     pub used: u64,
     /// Those of them whose contents were not recorded, and are made.
     pub made: u64,
+    /// What is made.
+    pub contents: Contents,
     /// Requests that are not sent, by the reason.
     pub left_out: ErrorTexts,
     /// What is wrong with the end of the file, if anything is.

@@ -425,7 +425,8 @@ fn http_input(input: &Input, at: usize, placement: Option<&Placement>, binary: b
         _ if binary => value["parameters"] = json!({"binary_data_size": input.data.len()}),
         _ => {
             let data = json::values(&input.datatype, &input.data).map_err(|reason| {
-                PerfError::Plan(format!("input '{}' cannot be sent as JSON: {reason}", input.name))
+                let next = "send it with --input-tensor-format=binary";
+                PerfError::Plan(format!("input '{}' cannot be sent as JSON: {reason}; {next}", input.name))
             })?;
             value["data"] = Value::Array(data);
         }

@@ -371,6 +371,7 @@ impl Session<'_> {
             };
             Assignment {
                 mode,
+                share,
                 budget: budget.map(|budget| part_of(usize::try_from(budget).unwrap_or(usize::MAX), thread) as u64),
                 sequences: part_of(at_once, thread),
                 point_began_ns: began_ns,

@@ -12,6 +12,7 @@ use super::exchange::RequestSet;
 use super::plan::{Load, Plan, Protocol};
 use super::schedule::{Schedule, Share};
 use super::window_totals::WindowTotals;
+use super::work::Picker;
 use nereid_client::Security;
 use nereid_memory::Pool;
 use nereid_shard::engine::Limits;
@@ -39,6 +40,8 @@ pub enum Order {
 /// What one thread has to do until its next order.
 pub struct Assignment {
     pub mode: LoopMode,
+    /// Of the threads that have something to do.
+    pub share: Share,
     /// Requests that may begin; None has no end.
     pub budget: Option<u64>,
     /// Sequences at a time, if the work has any.
@@ -147,12 +150,11 @@ impl Threads {
             timers_max: TIMERS_MAX,
             pool: Pool::new(POOL_BYTES),
         };
+        let share = Share { thread, threads: plan.client.threads.max(1) };
+        let picker = Picker::new(&plan.work, share, plan.rules.seed);
         let settings = Settings {
             thread,
             request_set: Arc::clone(request_set),
-            work: plan.work.clone(),
-            share: Share { thread, threads: plan.client.threads.max(1) },
-            seed: plan.rules.seed,
             security,
             request_timeout: plan.client.request_timeout,
             one_each: one_each(plan),
@@ -161,7 +163,7 @@ impl Threads {
             reports,
             connect: Box::new(self.connector.request(mailbox.clone())),
         };
-        let running = nereid_shard::start(options, inbox, move |core| Driver::new(settings, core))
+        let running = nereid_shard::start(options, inbox, move |core| Driver::new(settings, picker, core))
             .map_err(|error| system(std::io::Error::other(error.to_string())))?;
         Ok(Hand { mailbox, counters, running: Some(running), connections: 0 })
     }

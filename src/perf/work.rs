@@ -22,7 +22,7 @@ pub struct Picker {
 
 #[derive(Debug)]
 enum Kind {
-    Templates { next: usize, step: usize, count: usize, restarts_at: Option<usize> },
+    Templates { next: usize, step: usize, count: usize, restarts: bool },
     Sequences(Box<Running>),
 }
 
@@ -63,8 +63,8 @@ impl Picker {
         let kind = match &work.sequences {
             None => {
                 let next = share.thread % first.max(1);
-                let restarts_at = work.recording.as_ref().map(|_| next);
-                Kind::Templates { next, step: share.threads, count: first.max(1), restarts_at }
+                let restarts = work.recording.is_some();
+                Kind::Templates { next, step: share.threads, count: first.max(1), restarts }
             }
             Some(sequences) => Kind::Sequences(Box::new(Running {
                 sequences: sequences.clone(),
@@ -82,12 +82,16 @@ impl Picker {
         Picker { kind }
     }
 
-    /// A load begins, with so many sequences at a time.
-    pub fn begin(&mut self, at_once: usize) {
+    /// A load begins, with so many sequences at a time. `share`: of the threads that have something to do in it.
+    pub fn begin(&mut self, at_once: usize, share: Share) {
         let running = match &mut self.kind {
             Kind::Sequences(running) => running,
-            // The times of recorded requests begin again, too.
-            Kind::Templates { next, restarts_at, .. } => return *next = restarts_at.unwrap_or(*next),
+            // The times of recorded requests begin again, too, and are those of the same share.
+            Kind::Templates { next, step, count, restarts: true } => {
+                (*next, *step) = (share.thread % *count, share.threads);
+                return;
+            }
+            Kind::Templates { restarts: false, .. } => return,
         };
         running.ending = false;
         running.wanted = at_once;
@@ -238,17 +242,20 @@ mod tests {
         assert_eq!(picks(Share { thread: 1, threads: 2 }), [1, 0, 2, 1, 0]);
     }
 
+    fn recording() -> Recording {
+        let (file, contents) = ("f".into(), nereid_recording::Contents::Zero);
+        Recording { file, used: 3, made: 0, contents, left_out: Default::default(), note: None }
+    }
+
     #[test]
     fn each_load_begins_with_the_first_recorded_request() {
         let mut work = work(&[3], None);
-        let file = "f".into();
-        let recording = Recording { file, used: 3, made: 0, left_out: Default::default(), note: None };
-        for (recording, expected) in [(Some(recording), [0, 1, 0, 1]), (None, [0, 1, 2, 0])] {
+        for (recording, expected) in [(Some(recording()), [0, 1, 0, 1]), (None, [0, 1, 2, 0])] {
             work.recording = recording;
             let mut picker = Picker::new(&work, ALONE, 1);
             let mut picks = Vec::new();
             for _ in 0..2 {
-                picker.begin(0);
+                picker.begin(0, ALONE);
                 picks.extend((0..2).filter_map(|_| picker.pick()).map(|pick| pick.template));
             }
             assert_eq!(picks, expected);
@@ -256,9 +263,23 @@ mod tests {
     }
 
     #[test]
+    fn recorded_requests_take_turns_over_the_threads_that_work() {
+        let mut work = work(&[3], None);
+        work.recording = Some(recording());
+        let mut picker = Picker::new(&work, Share { thread: 0, threads: 2 }, 1);
+        let mut picks = |share| {
+            picker.begin(0, share);
+            (0..3).map(|_| picker.pick().unwrap().template).collect::<Vec<_>>()
+        };
+        assert_eq!(picks(ALONE), [0, 1, 2]);
+        assert_eq!(picks(Share { thread: 0, threads: 2 }), [0, 2, 1]);
+        assert_eq!(picks(Share { thread: 1, threads: 2 }), [1, 0, 2]);
+    }
+
+    #[test]
     fn a_sequence_has_one_request_in_flight_and_its_marks() {
         let mut picker = Picker::new(&work(&[1, 3], sequences(None, 0.0, None)), ALONE, 1);
-        picker.begin(2);
+        picker.begin(2, ALONE);
         let mark = |pick: Pick| pick.sequence.unwrap();
         let first = picker.pick().unwrap();
         let second = picker.pick().unwrap();
@@ -280,7 +301,7 @@ mod tests {
         assert_eq!(picker.pick(), None, "no sequence begins any more");
         picker.ended(mark(next).0, mark(next).1, false);
         assert_eq!((picker.open(), picker.take_ended()), (0, 1));
-        picker.begin(1);
+        picker.begin(1, ALONE);
         assert_eq!(mark(picker.pick().unwrap()).1, SequenceMark { id: 13, start: true, end: false });
         assert_eq!(picker.pick(), None);
     }
@@ -288,7 +309,7 @@ mod tests {
     #[test]
     fn a_failure_ends_its_sequence() {
         let mut picker = Picker::new(&work(&[1], sequences(Some(5), 0.0, Some(12))), ALONE, 1);
-        picker.begin(1);
+        picker.begin(1, ALONE);
         let mut ids = Vec::new();
         for good in [true, false, true, false, false] {
             let (place, mark) = picker.pick().unwrap().sequence.unwrap();
@@ -304,8 +325,9 @@ mod tests {
         let mut lengths = Vec::new();
         let mut ids = Vec::new();
         for thread in 0..2 {
-            let mut picker = Picker::new(&work, Share { thread, threads: 2 }, 7);
-            picker.begin(1);
+            let share = Share { thread, threads: 2 };
+            let mut picker = Picker::new(&work, share, 7);
+            picker.begin(1, share);
             let mut length = 0;
             while lengths.len() < 2000 * (thread + 1) {
                 let (place, mark) = picker.pick().unwrap().sequence.unwrap();

@@ -13,6 +13,8 @@ use super::message::MessageError;
 const MEMBERS_MAX: usize = 4096;
 /// Bytes of a message over gRPC that are no raw contents.
 const TYPED_BYTES_MAX: usize = 16 << 20;
+/// Bytes of JSON whose contents are read: each of its numbers takes many times its bytes until it is in a tensor.
+pub const JSON_BYTES_MAX: usize = 64 << 20;
 
 struct List<T>(PhantomData<T>);
 

@@ -39,7 +39,7 @@ pub enum MessageError {
     Element(&'static str),
     #[error("a shape is open or too large")]
     Shape,
-    #[error("it has more than is read of a message: tensors, parameters or bytes outside of raw contents")]
+    #[error("it has more than is read of a message: tensors, parameters or bytes outside of raw or binary contents")]
     TooLarge,
     #[error("tensor '{0}' is in shared memory")]
     SharedMemory(String),
@@ -321,6 +321,9 @@ impl Infer {
     /// From a body, which does not name the model.
     pub fn from_http(body: &[u8], json_len: Option<usize>) -> Result<Infer, MessageError> {
         let (json, mut rest) = split(body, json_len)?;
+        if json.len() > bounded::JSON_BYTES_MAX {
+            return Err(MessageError::TooLarge);
+        }
         let message: JsonMessage<Value> = parse(json)?;
         let inputs = message.inputs.into_iter().map(|input| input.tensor(&mut rest));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
@@ -552,6 +555,9 @@ mod tests {
         assert_eq!(error, Err(MessageError::Short("x".to_owned())));
         let body = with_tail.len();
         assert_eq!(Infer::from_http(&with_tail, Some(900)), Err(MessageError::JsonLength { json: 900, body }));
+        let large = vec![0; bounded::JSON_BYTES_MAX + 1];
+        assert_eq!(Infer::from_http(&large, None), Err(MessageError::TooLarge));
+        assert!(matches!(Infer::from_http(&large, Some(large.len() - 1)), Err(MessageError::Json(_))));
         assert!(Infer::from_http(b"[", None).is_err() && Infer::from_grpc(Bytes::from_static(b"\xff")).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::format::{BODY_BYTES_MAX, Protocol, Record};
 use super::message::{Infer, MessageError, Tensor};
-use super::values::made_contents;
+use super::values::{made_byte_size, made_contents};
 
 /// What stands in for contents that were not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub enum ResendError {
     SharedMemory(String),
     #[error("neither its contents nor its inputs were recorded")]
     NoInputs,
+    /// Its body is the contents of an input that the server knows.
+    #[error("it was a raw binary request, which names no inputs")]
+    RawBinary,
     #[error("contents of input '{input}' cannot be made: {error}")]
     Made { input: String, error: MessageError },
     #[error(transparent)]
@@ -49,6 +52,9 @@ impl Record {
     /// contents differ.
     pub fn infer(&self, number: u64, contents: Contents) -> Result<Infer, ResendError> {
         self.check_resend()?;
+        if self.head.protocol == Protocol::Http && self.head.request.json_byte_size == Some(0) {
+            return Err(ResendError::RawBinary);
+        }
         let infer = match &self.request_body {
             Some(body) => match self.head.protocol {
                 Protocol::Http => Infer::from_http(body, self.json_len()),
@@ -57,6 +63,18 @@ impl Record {
             None => self.made(number, contents)?,
         };
         Ok(Infer { model: self.head.model.clone(), version: self.head.version.clone(), ..infer })
+    }
+
+    /// Bytes of the contents that [`Record::infer`] makes, or why it cannot; 0 where a body has them.
+    pub fn made_bytes(&self) -> Result<u64, ResendError> {
+        let inputs = if self.request_body.is_some() { &[][..] } else { &self.head.request.inputs };
+        let mut bytes_left = BODY_BYTES_MAX;
+        for input in inputs {
+            let bytes = made_byte_size(&input.datatype, &input.shape, input.byte_size, bytes_left)
+                .map_err(|error| ResendError::Made { input: input.name.clone(), error })?;
+            bytes_left = bytes_left.saturating_sub(bytes);
+        }
+        Ok(BODY_BYTES_MAX.saturating_sub(bytes_left))
     }
 
     /// A request with made contents for the recorded shapes.
@@ -111,6 +129,7 @@ mod tests {
         assert_eq!((made.inputs[0].contents.as_deref(), &*made.outputs[0].0), (Some(&[0, 0][..]), "y"));
         let mut long = record(None);
         long.head.request.inputs[0].shape = vec![64];
+        assert_eq!((long.made_bytes(), record(Some(json)).made_bytes()), (Ok(64), Ok(0)));
         let numbers = |number| long.infer(number, Contents::Random(1)).unwrap().inputs.remove(0).contents;
         assert_eq!(numbers(1), numbers(1));
         assert_ne!(numbers(1), numbers(2));
@@ -127,8 +146,15 @@ mod tests {
         let mut open = record(None);
         open.head.request.inputs[0].shape = vec![-1];
         assert!(open.infer(1, Contents::Zero).unwrap_err().to_string().contains("input 'x' cannot be made"));
+        assert_eq!(open.made_bytes(), open.infer(1, Contents::Zero).map(|_| 0));
         open.head.request.inputs.clear();
         assert_eq!(open.infer(1, Contents::Zero), Err(ResendError::NoInputs));
+        for body in [Some(&b"ab"[..]), None] {
+            let mut raw = record(body);
+            raw.head.request.inputs.clear();
+            raw.head.request.json_byte_size = Some(0);
+            assert_eq!(raw.infer(1, Contents::Zero), Err(ResendError::RawBinary));
+        }
         assert!(matches!(record(Some(b"[")).infer(1, Contents::Zero), Err(ResendError::Message(_))));
     }
 }

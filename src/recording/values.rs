@@ -119,6 +119,29 @@ pub(crate) fn texts(mut contents: &[u8]) -> impl Iterator<Item = Result<&[u8], M
     })
 }
 
+/// Bytes of a text of a tensor with so many, which had `byte_size` together.
+fn made_text_bytes(count: u64, byte_size: Option<u64>) -> u64 {
+    match (byte_size, count) {
+        (Some(all), 1..) => (all / count).saturating_sub(LENGTH_BYTES as u64),
+        _ => TEXT_BYTES,
+    }
+}
+
+/// Bytes of what [`made_contents`] makes.
+pub(crate) fn made_byte_size(
+    name: &str,
+    shape: &[i64],
+    byte_size: Option<u64>,
+    bytes_max: u64,
+) -> Result<u64, MessageError> {
+    let (of_type, count) = (datatype(name)?, elements(shape)?);
+    let each = match of_type.byte_size() as u64 {
+        0 => made_text_bytes(count, byte_size).saturating_add(LENGTH_BYTES as u64),
+        size => size,
+    };
+    count.checked_mul(each).filter(|bytes| *bytes <= bytes_max).ok_or(MessageError::Shape)
+}
+
 /// Contents for a tensor that was recorded without them: zeros, or numbers that follow from a seed: 0 and 1 for
 /// integers, from 0 to 1 for others. `byte_size`: what a tensor of texts had. `bytes_max`: what the request has left; a
 /// file may state any shapes, and as many inputs as fit into a line.
@@ -130,15 +153,8 @@ pub fn made_contents(
     bytes_max: u64,
 ) -> Result<Vec<u8>, MessageError> {
     let (of_type, count) = (datatype(name)?, elements(shape)?);
-    let text_bytes = match (byte_size, count) {
-        (Some(all), 1..) => (all / count).saturating_sub(LENGTH_BYTES as u64),
-        _ => TEXT_BYTES,
-    };
-    let each = match of_type.byte_size() as u64 {
-        0 => text_bytes.saturating_add(LENGTH_BYTES as u64),
-        size => size,
-    };
-    let bytes = count.checked_mul(each).filter(|bytes| *bytes <= bytes_max).ok_or(MessageError::Shape)?;
+    let text_bytes = made_text_bytes(count, byte_size);
+    let bytes = made_byte_size(name, shape, byte_size, bytes_max)?;
     let mut made = Vec::with_capacity(usize::try_from(bytes).map_err(|_| MessageError::Shape)?);
     let mut state = seed.map(|seed| seed | 1);
     let mut next = || {

@@ -14,6 +14,9 @@ use nereid_perf::{Client, Compression, Form, Parameter, Rules, Spacing};
 /// Of random strings, in perf_analyzer.
 const STRING_LENGTH: usize = 128;
 
+/// Why parameters of sequences contradict a recording.
+const WITHOUT_SEQUENCES: &str = ": requests of a recording belong to no sequence; nereid replay sends those that do";
+
 /// Fills up while flags are read.
 #[derive(Debug, Clone)]
 pub struct Given {
@@ -357,6 +360,9 @@ impl Given {
             ("-b", self.batch != 1, ": batches are those of the recording"),
             ("--string-length", self.string_length != STRING_LENGTH, ": strings have their recorded lengths"),
             ("--string-data", self.string.is_some(), ": strings are those of the recording"),
+            ("--request-parameter sequence_id", self.has_parameter("sequence_id"), WITHOUT_SEQUENCES),
+            ("--request-parameter sequence_start", self.has_parameter("sequence_start"), WITHOUT_SEQUENCES),
+            ("--request-parameter sequence_end", self.has_parameter("sequence_end"), WITHOUT_SEQUENCES),
         ];
         if let Some((flag, _, hint)) = foreign.iter().find(|(_, is_given, _)| *is_given) {
             return Err(Mistake::Conflict("--input-recording", flag, hint));
@@ -365,6 +371,10 @@ impl Given {
             (Some(_), Some(load)) => Err(Mistake::Conflict("--speed", load, ": that load has times of its own")),
             _ => Ok(()),
         }
+    }
+
+    fn has_parameter(&self, name: &str) -> bool {
+        self.parameters.iter().any(|(given, _)| given == name)
     }
 
     fn check_reports(&self) -> Result<(), Mistake> {

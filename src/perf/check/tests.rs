@@ -20,9 +20,13 @@ fn rate(start: f64, end: Option<f64>, step: f64) -> Load {
     Load::Rate { sweep: Sweep { start, end, step }, spacing: Spacing::Constant }
 }
 
-/// Requests that all came at once.
-fn recorded(requests: usize) -> Load {
-    Load::Recorded(Times { offsets: vec![Duration::ZERO; requests], speed: 1.0 })
+/// Requests that came so many nanoseconds after the first.
+fn recorded(offsets_ns: &[u64], speed: f64) -> Load {
+    Load::Recorded(Times { offsets: offsets_ns.iter().copied().map(Duration::from_nanos).collect(), speed })
+}
+
+fn two_templates() -> Vec<Vec<Template>> {
+    vec![vec![Template::default(); 2]]
 }
 
 fn sequences(end_id: Option<u64>) -> Option<Sequences> {
@@ -33,7 +37,7 @@ fn sequences(end_id: Option<u64>) -> Option<Sequences> {
 fn plans_that_cannot_be_run_are_refused_with_a_reason() {
     check_plan(&good()).unwrap();
     type Change = fn(&mut Plan);
-    let cases: [(&str, Change); 24] = [
+    let cases: [(&str, Change); 27] = [
         ("there is no request", |plan| plan.work.streams = vec![Vec::new()]),
         ("header 'a b'", |plan| plan.work.headers = vec![("a b".into(), "c".into())]),
         ("header 'a'", |plan| plan.work.headers = vec![("a".into(), "c\r\nd: e".into())]),
@@ -46,8 +50,15 @@ fn plans_that_cannot_be_run_are_refused_with_a_reason() {
         ("rates goes from -1", |plan| plan.load = rate(-1.0, None, 1.0)),
         ("rates goes from NaN", |plan| plan.load = rate(f64::NAN, Some(1.0), 1.0)),
         ("nothing but zeros", |plan| plan.load = Load::Intervals(vec![Duration::ZERO])),
-        ("no times to follow", |plan| plan.load = recorded(1)),
-        ("not those of the requests", |plan| plan.load = recorded(2)),
+        ("no times to follow", |plan| plan.load = recorded(&[0], 1.0)),
+        ("not those of the requests", |plan| plan.load = recorded(&[0, 0], 1.0)),
+        ("no times to follow", |plan| {
+            (plan.work.streams, plan.load) = (two_templates(), recorded(&[0, 0], 1.0));
+        }),
+        ("at this speed all requests are due at once", |plan| {
+            (plan.work.streams, plan.load) = (two_templates(), recorded(&[0, 900], 1000.0));
+        }),
+        ("cannot be sent NaN times as fast", |plan| plan.load = recorded(&[0], f64::NAN)),
         ("2 connections", |plan| {
             plan.load = concurrency(3, Some(3), 1);
             plan.client.connections = Some(2);
@@ -126,6 +137,7 @@ fn requests_have_to_fit_the_model() {
         (strings(b"\x01\0\0\0x"), "1 elements do not fill"),
         (strings(b"\x09\0\0\0x"), "a string of 9 bytes is cut off"),
         (named("P"), "model 'm' has no output 'P'"),
+        (Template { outputs: vec!["O".into(); 2], ..named("O") }, "output 'O' is requested twice"),
         (Template { expected: Some(vec![expects]), ..template(vec![whole()]) }, "model 'm' has no output 'P'"),
         (
             Template { parameters: vec![("sequence_id".into(), Parameter::Int(1))], ..template(vec![whole()]) },

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{DATA_BYTES_MAX, DataError, Room, TEMPLATES_MAX};
-use crate::check::{OF_SEQUENCES, check_template};
+use crate::check::{OF_SEQUENCES, check_form, check_template};
 use crate::{ErrorTexts, Input, ModelInfo, Parameter, Recording, Template};
 use nereid_memory::Slice;
 use nereid_recording::{Contents, Reader, Record, ResendError};
@@ -100,7 +100,8 @@ fn read<R: BufRead>(
     let first_ns = kept.first().map_or(0, |(at_ns, _)| *at_ns);
     let offset = |(at_ns, _): &(u64, Template)| Duration::from_nanos(at_ns.saturating_sub(first_ns));
     let offsets = kept.iter().map(offset).collect();
-    let recording = Recording { file: plan.file.clone(), used: kept.len() as u64, made, left_out, note };
+    let (file, used) = (plan.file.clone(), kept.len() as u64);
+    let recording = Recording { file, used, made, contents: plan.contents, left_out, note };
     Ok(Recorded { templates: kept.into_iter().map(|(_, template)| template).collect(), offsets, recording })
 }
 
@@ -149,17 +150,34 @@ impl Taking<'_> {
         if self.is_full {
             return Err(Unsent::Full);
         }
+        record.check_resend()?;
+        if record.request_body.is_none() {
+            self.check_made(record)?;
+        }
         let template = self.template(record, number)?;
         check_template(&template, self.model_info, &OF_SEQUENCES).map_err(Unsent::Model)?;
-        let bytes: usize = template.inputs.iter().map(|input| input.data.len()).sum();
-        match (self.room.bytes.checked_sub(bytes), self.room.templates.checked_sub(1)) {
+        match (self.room.bytes.checked_sub(held(&template)), self.room.templates.checked_sub(1)) {
             (Some(bytes), Some(templates)) => self.room = Room { bytes, templates },
-            _ => {
-                self.is_full = true;
-                return Err(Unsent::Full);
-            }
+            _ => return Err(self.full()),
         }
         Ok(template)
+    }
+
+    /// A line of a file may state any inputs: those that are not sent are not made.
+    fn check_made(&mut self, record: &Record) -> Result<(), Unsent> {
+        for input in &record.head.request.inputs {
+            check_form(&input.name, &input.datatype, &input.shape, self.model_info).map_err(Unsent::Model)?;
+        }
+        let bytes = record.made_bytes()?;
+        match usize::try_from(bytes).is_ok_and(|bytes| bytes <= self.room.bytes) {
+            true => Ok(()),
+            false => Err(self.full()),
+        }
+    }
+
+    fn full(&mut self) -> Unsent {
+        self.is_full = true;
+        Unsent::Full
     }
 
     fn template(&self, record: &Record, number: u64) -> Result<Template, Unsent> {
@@ -186,6 +204,20 @@ impl Taking<'_> {
         let parameters = recorded.chain(given.iter().cloned()).collect();
         Ok(Template { inputs, outputs, parameters, ..Template::default() })
     }
+}
+
+/// Bytes that a template takes.
+fn held(template: &Template) -> usize {
+    let inputs = template.inputs.iter().map(|input| {
+        let names = input.name.len() + input.datatype.len();
+        size_of::<Input>() + names + size_of_val(input.shape.as_slice()) + input.data.len()
+    });
+    let outputs = template.outputs.iter().map(|name| size_of::<String>() + name.len());
+    let parameters = template.parameters.iter().map(|(name, value)| {
+        let text = if let Parameter::String(text) = value { text.len() } else { 0 };
+        size_of::<(String, Parameter)>() + name.len() + text
+    });
+    size_of::<Template>() + inputs.chain(outputs).chain(parameters).sum::<usize>()
 }
 
 fn parameter(recorded: nereid_recording::Parameter) -> Parameter {
@@ -250,6 +282,8 @@ mod tests {
         file
     }
 
+    const ROOMY: usize = 1 << 20;
+
     fn read_with(file: &[u8], bytes: usize) -> Result<Recorded, DataError> {
         read(Reader::new(file)?, &model_info(), &plan(), Room { bytes, templates: 100 })
     }
@@ -258,7 +292,7 @@ mod tests {
     fn requests_come_in_their_order_with_their_times_and_contents() {
         let json = r#"{"id":"7","parameters":{"given":7,"priority":2,"big":18446744073709551615,"a":"b"},
             "inputs":[{"name":"x","datatype":"INT8","shape":[2],"data":[1,2]}],"outputs":[]}"#;
-        let found = read_with(&file([record(900, 3), with_body(100, json), record(400, 1)]), 1000).unwrap();
+        let found = read_with(&file([record(900, 3), with_body(100, json), record(400, 1)]), ROOMY).unwrap();
         assert_eq!(found.offsets, [0, 300, 800].map(Duration::from_nanos));
         let shapes: Vec<_> = found.templates.iter().map(|template| template.inputs[0].shape[0]).collect();
         assert_eq!(shapes, [2, 1, 3]);
@@ -289,42 +323,69 @@ mod tests {
             "outputs":[{"name":"o","parameters":{"classification":3}}]}"#;
         let classified = with_body(1, classified);
         let all = [of_sequence, shared, foreign, other, classified];
-        let found = read_with(&file(all.clone().into_iter().chain([record(2, 2)])), 1000).unwrap();
+        let found = read_with(&file(all.clone().into_iter().chain([record(2, 2)])), ROOMY).unwrap();
         assert_eq!((found.recording.used, found.recording.left_out.total()), (1, 5));
         let reasons: String = found.recording.left_out.counts.keys().map(|reason| format!("{reason}\n")).collect();
         for part in ["another model", "a sequence", "in shared memory", "no input 'y'", "has parameters"] {
             assert!(reasons.contains(part), "{part}: {reasons}");
         }
-        let error = |records: &[Record]| read_with(&file(records.iter().cloned()), 1000).unwrap_err().to_string();
+        let error = |records: &[Record]| read_with(&file(records.iter().cloned()), ROOMY).unwrap_err().to_string();
         let nothing = error(&all);
         assert!(nothing.starts_with("f: no recorded request can be sent to model 'm'"), "{nothing}");
         assert!(nothing.ends_with("with -m: 'n'"), "{nothing}");
         assert!(error(&[]).contains("the recording has no requests; record others"));
         let sequences = ModelInfo { sequences: true, ..model_info() };
         let whole = file([record(1, 2)]);
-        let room = Room { bytes: 1000, templates: 100 };
+        let room = Room { bytes: ROOMY, templates: 100 };
         let refused = read(Reader::new(&whole[..]).unwrap(), &sequences, &plan(), room).unwrap_err();
         assert!(refused.to_string().contains("nereid replay"), "{refused}");
     }
 
     #[test]
     fn what_finds_no_room_is_left_out() {
-        let found = read_with(&file([record(1, 6), record(2, 5), record(3, 1)]), 10).unwrap();
+        let held_by = |record: Record| held(&read_with(&file([record]), ROOMY).unwrap().templates[0]);
+        let left = |second: Record, bytes| {
+            let found = read_with(&file([record(1, 6), second, record(3, 1)]), bytes).unwrap();
+            assert!(found.recording.left_out.counts.keys().all(|reason| reason.contains("no room")));
+            found.recording.left_out.total()
+        };
+        let two = held_by(record(1, 6)) + held_by(record(2, 5));
+        assert_eq!((left(record(2, 5), two), left(record(2, 5), two - 1)), (1, 2));
+        assert_eq!(left(record(2, 1 << 29), two), 2, "contents for which there is no room are not made");
+        let json = |parameters: &str| {
+            let input = r#""inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]"#;
+            with_body(2, &format!(r#"{{{input}{parameters}}}"#))
+        };
+        let long = json(r#","parameters":{"name":"a text"}"#);
+        let parameter_bytes = size_of::<(String, Parameter)>() + "name".len() + "a text".len();
+        assert_eq!(held_by(long), held_by(json("")) + parameter_bytes);
+    }
+
+    #[test]
+    fn contents_that_the_model_does_not_take_are_not_made() {
+        let mut other_type = record(1, 2);
+        other_type.head.request.inputs[0].datatype = "INT64".into();
+        let mut other_rank = record(1, 2);
+        other_rank.head.request.inputs[0].shape = vec![1 << 20, 1 << 20];
+        let found = read_with(&file([other_type, other_rank, record(2, 2)]), ROOMY).unwrap();
         assert_eq!((found.recording.used, found.recording.left_out.total()), (1, 2));
-        assert!(found.recording.left_out.counts.keys().all(|reason| reason.contains("no room")));
+        let reasons: String = found.recording.left_out.counts.keys().map(|reason| format!("{reason}\n")).collect();
+        for part in ["takes INT8, not INT64", "does not fit the model's [-1]"] {
+            assert!(reasons.contains(part), "{part}: {reasons}");
+        }
     }
 
     #[test]
     fn a_file_is_read_up_to_where_it_is_cut_and_not_beyond_damage() {
         let mut whole = file([record(1, 1), record(2, 1)]);
         whole.truncate(whole.len() - 5);
-        let found = read_with(&whole, 1000).unwrap();
+        let found = read_with(&whole, ROOMY).unwrap();
         assert_eq!(found.recording.used, 1);
         assert!(found.recording.note.is_some_and(|note| note.contains("inside of a record")));
         let mut damaged = file([record(1, 1)]);
         damaged.extend_from_slice(b"nonsense\n");
-        let error = read_with(&damaged, 1000).unwrap_err().to_string();
+        let error = read_with(&damaged, ROOMY).unwrap_err().to_string();
         assert!(error.starts_with("--input-recording: record 2 at byte"), "{error}");
-        assert!(matches!(read_with(b"{}\n", 1000), Err(DataError::Recording(_))));
+        assert!(matches!(read_with(b"{}\n", ROOMY), Err(DataError::Recording(_))));
     }
 }

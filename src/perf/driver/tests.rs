@@ -10,6 +10,7 @@ use crate::connector::Socket;
 use crate::plan::tests::plan;
 use crate::plan::{Endpoint, Protocol, Spacing, Target, Template};
 use crate::request::Prepared;
+use crate::schedule::Share;
 use nereid_memory::Pool;
 use nereid_shard::clock::{Clock, Manual};
 use nereid_shard::engine::{Epoll, Fake, Limits};
@@ -18,6 +19,7 @@ use nereid_shard::{MailOf, Mailbox, Shard, mailbox};
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 const MS: u64 = 1_000_000;
 const BEGAN_NS: u64 = 5 * MS;
+const ALONE: Share = Share { thread: 0, threads: 1 };
 
 /// A driver with one connection, and the peer on its other end.
 struct Bench {
@@ -43,9 +45,6 @@ impl Bench {
         let settings = Settings {
             thread: 0,
             request_set: Arc::new(RequestSet::new(&plan, vec![template], vec![None])),
-            work: plan.work.clone(),
-            share: Share { thread: 0, threads: 1 },
-            seed: 1,
             security: None,
             request_timeout: Duration::from_secs(60),
             one_each: true,
@@ -58,7 +57,8 @@ impl Bench {
         let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), inbox.waker()).unwrap();
         let engine = Box::new(Fake::new(epoll, seed).with_clock(clock.clone()));
         let mut core = Core::new(engine, Rc::new(clock.clone()), Pool::new(1 << 20), 100);
-        let driver = Driver::new(settings, &mut core).unwrap();
+        let picker = Picker::new(&plan.work, ALONE, 1);
+        let driver = Driver::new(settings, picker, &mut core).unwrap();
         let (mine, peer) = UnixStream::pair().unwrap();
         peer.set_nonblocking(true).unwrap();
         mailbox.post(Order::Connection(Ok(Socket(mine.into()))));
@@ -67,7 +67,8 @@ impl Bench {
     }
 
     fn begin(&self, mode: LoopMode, budget: Option<u64>) {
-        let assignment = Assignment { mode, budget, sequences: 0, point_began_ns: BEGAN_NS, records_max: 0 };
+        let (share, point_began_ns) = (ALONE, BEGAN_NS);
+        let assignment = Assignment { mode, share, budget, sequences: 0, point_began_ns, records_max: 0 };
         self.mailbox.post(Order::Mark(Box::default()));
         self.mailbox.post(Order::Begin(Box::new(assignment)));
     }
@@ -118,8 +119,7 @@ impl Bench {
 }
 
 fn a_thousand_a_second(outstanding_max: usize) -> LoopMode {
-    let share = Share { thread: 0, threads: 1 };
-    let schedule = Schedule::at_rate(1000.0, Spacing::Constant, share, 0, BEGAN_NS);
+    let schedule = Schedule::at_rate(1000.0, Spacing::Constant, ALONE, 0, BEGAN_NS);
     LoopMode::Open { schedule, outstanding_max }
 }
 

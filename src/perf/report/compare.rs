@@ -92,7 +92,7 @@ const JUDGED: [&str; 9] = [
 ];
 
 /// Parts of the set-up that explain a difference: a name, and the place in the report.
-const SETTINGS: [(&str, &str); 32] = [
+const SETTINGS: [(&str, &str); 34] = [
     ("server", "/server/name"),
     ("server version", "/server/version"),
     ("server build", "/server/build"),
@@ -111,6 +111,8 @@ const SETTINGS: [(&str, &str); 32] = [
     ("different requests", "/plan/requests"),
     ("first request", "/plan/first_request"),
     ("recording", "/plan/recording/file"),
+    ("requests with made contents", "/plan/recording/requests_with_made_contents"),
+    ("made contents", "/plan/recording/made_contents"),
     ("input format", "/plan/input_tensor_format"),
     ("output format", "/plan/output_tensor_format"),
     ("compression", "/plan/compression"),
@@ -353,6 +355,18 @@ mod tests {
         assert_eq!(found.worst, Some(worst));
         let c = Sample::new(&[LoadPoint::Rate(2.0)]);
         assert_eq!(compare(&run(&a), &run(&c)).unwrap_err(), "no load point is in both reports");
+    }
+
+    #[test]
+    fn made_contents_are_part_of_the_set_up() {
+        let mut a = Sample::new(&[LoadPoint::Concurrency(1)]);
+        a.record();
+        let mut b = Sample::new(&[LoadPoint::Concurrency(1)]);
+        b.record();
+        let recording = b.plan.work.recording.as_mut().expect("a recording");
+        (recording.made, recording.contents) = (4, nereid_recording::Contents::Zero);
+        let found = compare(&run(&a), &run(&b)).expect("a comparison");
+        assert_eq!(found.differences, ["requests with made contents: 3 | 4", "made contents: random | zeros"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::{
     Compression, Form, Load, LoadPoint, Measurement, Phase, Plan, Protocol, Recording, ServerSide, SharedMemory,
     Spacing, Window,
 };
+use nereid_recording::Contents;
 
 /// Changes with the meaning of what stands in the file.
 pub const FORMAT: u64 = 1;
@@ -142,6 +143,11 @@ fn recording(recording: &Recording) -> Value {
         "file": recording.file.to_string_lossy(),
         "requests": recording.used,
         "requests_with_made_contents": recording.made,
+        "made_contents": match recording.contents {
+            _ if recording.made == 0 => None,
+            Contents::Zero => Some("zeros"),
+            Contents::Random(_) => Some("random"),
+        },
         "left_out": recording.left_out.total(),
         "reasons": recording.left_out.counts,
         "other_reasons": recording.left_out.other,
@@ -330,10 +336,17 @@ mod tests {
         sample.record();
         let plan = &render(&sample.report())["plan"];
         let recording = json!({
-            "file": "monday.rec", "requests": 4, "requests_with_made_contents": 3, "left_out": 2,
+            "file": "monday.rec", "requests": 4, "requests_with_made_contents": 3, "made_contents": "random",
+            "left_out": 2,
             "reasons": { "it is of another model": 2 }, "other_reasons": 0, "note": "the file ends",
         });
         assert_eq!(plan["recording"], recording);
+        let made = |sample: &Sample| render(&sample.report())["plan"]["recording"]["made_contents"].clone();
+        let recording = sample.plan.work.recording.as_mut().unwrap();
+        recording.contents = Contents::Zero;
+        assert_eq!(made(&sample), "zeros");
+        sample.plan.work.recording.as_mut().unwrap().made = 0;
+        assert_eq!(made(&sample), Value::Null);
         assert_eq!(plan["load"], json!({ "kind": "recorded", "count": 3, "speed": 2.0, "rate": 2.0 }));
     }
 

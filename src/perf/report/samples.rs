@@ -9,6 +9,7 @@ use crate::{
     MetricsSource, ModelInfo, Phase, Plan, Protocol, Recording, RequestCounts, Rules, ServerSide, Service,
     SharedMemory, Sweep, Target, Timeline, Times, WindowFigures, Work,
 };
+use nereid_recording::Contents;
 
 /// Owns what a report borrows.
 pub struct Sample {
@@ -36,7 +37,8 @@ impl Sample {
         let mut left_out = ErrorTexts::default();
         left_out.count_many("it is of another model", 2);
         let note = Some("the file ends".to_owned());
-        let recording = Recording { file: "monday.rec".into(), used: 4, made: 3, left_out, note };
+        let (file, contents) = ("monday.rec".into(), Contents::Random(7));
+        let recording = Recording { file, used: 4, made: 3, contents, left_out, note };
         self.plan.work.recording = Some(recording);
         let offsets = [0, 1000, 2000].map(Duration::from_millis).to_vec();
         self.plan.load = Load::Recorded(Times { offsets, speed: 2.0 });

@@ -160,7 +160,8 @@ fn requests_are_due_at_their_recorded_times() {
             let mut plan = plan(&server, protocol, "identity", echoes(3, 16), 7);
             plan.load = Load::Recorded(Times { offsets: offsets.clone(), speed: 2.0 });
             let file = "monday.rec".into();
-            let recording = Recording { file, used: 3, made: 0, left_out: Default::default(), note: None };
+            let contents = Contents::Zero;
+            let recording = Recording { file, used: 3, made: 0, contents, left_out: Default::default(), note: None };
             plan.work.recording = Some(recording);
             (plan.records_max, plan.client.threads) = (100, threads);
             // Behind them each request still has its own time.

@@ -9,8 +9,9 @@ use nereid_test_support::http::Peer;
 use nereid_test_support::server::Server;
 
 /// The gauge at rest varies by chunks of 16 KiB in both directions, from one run of the same clients to the next: what
-/// shards keep of recurring requests lies in them, and what instances have begun. Two shards kept five more than before;
-/// there are fourteen instances. A campaign has some 80,000 requests: what each hundredth left would be far more.
+/// shards keep of recurring requests lies in them, and what instances have begun. Two shards kept five more than
+/// before; there are fourteen instances. A campaign has some 80,000 requests: what each hundredth left would be far
+/// more.
 const KEPT_BYTES: u64 = 16 * 16 * 1024;
 
 /// A worker has its second memory file only after its first long message: one that was just started may lack it, before

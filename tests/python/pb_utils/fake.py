@@ -58,6 +58,19 @@ class Slot:
         return answer
 
 
+class Asked:
+    """The slot of a query."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def wait(self):
+        return Slot._value(self.answer())
+
+    def close(self):
+        pass
+
+
 class Server:
     """Stands for the server, until another one is made."""
 
@@ -76,7 +89,7 @@ class Server:
         link.cancelled = bytearray(64)
         link.lock = threading.RLock()
         link.lent, link.lent_bytes, link.lent_count, link.let_go = {}, 0, 0, None
-        for name in ("notify", "query", "open_slot", "place", "hold", "view", "mark", "follow", "discard"):
+        for name in ("notify", "query", "ask", "open_slot", "place", "hold", "view", "mark", "follow", "discard"):
             setattr(link, name, getattr(self, name))
         calls.allow(True)
         control.set_model_dir("/models/probe/1")
@@ -87,11 +100,11 @@ class Server:
             self.called(self.slots[payload[1]], payload)
 
     def query(self, kind, *payload):
+        return self.ask(kind, *payload).wait()
+
+    def ask(self, kind, *payload):
         self.asked.append((NAMES[kind],) + payload)
-        answer = self.answer(NAMES[kind], payload)
-        if isinstance(answer, wire.Refused):
-            raise answer
-        return answer
+        return Asked(lambda: self.answer(NAMES[kind], payload))
 
     def mark(self):
         return threading.get_ident()
